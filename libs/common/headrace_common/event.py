@@ -1,0 +1,251 @@
+"""The record on Kafka: CloudEvents 1.0 in Kafka's binary content mode, and the quarantine record beside it.
+
+Every name that another part needs (header names and their order, event types, reasons, attribute keys) is declared here
+and nowhere else. The landing job reads headers by position and checks the key, so the order is part of the contract.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+Header = tuple[str, bytes]
+
+SPECVERSION: Final = b"1.0"
+JSON: Final = b"application/json"
+OCTETS: Final = b"application/octet-stream"
+NO_SUBJECT: Final = "-"
+
+HEADERS: Final = (
+    "ce_specversion",
+    "ce_id",
+    "ce_source",
+    "ce_type",
+    "ce_subject",
+    "ce_time",
+    "content-type",
+    "ce_attributes",
+)
+"""Headers of a record on the events topic, in their order; the last is absent when there are no attributes."""
+
+REQUIRED_HEADERS: Final = HEADERS[:7]
+
+QUARANTINE_HEADERS: Final = (
+    "reason",
+    "detail",
+    "protocol",
+    "ce_source",
+    "ce_subject",
+    "id",
+    "part",
+    "sha256",
+    "attributes",
+)
+"""Headers of a record on the quarantine topic, in their order, all present. `part` is ``i/n`` counted from 1."""
+
+DETERMINISTIC: Final = b"d."
+UNIQUE: Final = b"u."
+
+
+class Protocol(StrEnum):
+    """The five protocols: the first path segment of `ce_source`, the middle of `ce_type`."""
+
+    LUMBERJACK = "lumberjack"
+    FORWARD = "forward"
+    COURIER = "courier"
+    LOGJAM = "logjam"
+    SEGMENT = "segment"
+
+
+class Reason(StrEnum):
+    """Why something soundly framed went to quarantine. A closed list: it is a metric label and a column."""
+
+    BAD_JSON = "bad_json"  # not valid JSON where JSON was promised
+    BAD_ENCODING = "bad_encoding"  # a payload that is not a sequence of the protocol's own entries
+    BAD_RECORD = "bad_record"  # an entry or record of the wrong shape or type (a record that is no map)
+    BAD_TIME = "bad_time"  # a timestamp that names no point in time
+    BAD_MESSAGE = "bad_message"  # a soundly framed message whose parts make no sense (tag, option, length)
+    COMPRESSION = "compression"  # does not inflate, or an unknown compression
+    INFLATED_LIMIT = "inflated_limit"  # inflates beyond LIMITS__INFLATED_BYTES or LIMITS__RATIO
+    OVERSIZED = "oversized"  # above LIMITS__EVENT_BYTES
+    TOO_MANY_EVENTS = "too_many_events"  # above LIMITS__FRAME_EVENTS
+    TOO_DEEP = "too_deep"  # nested deeper than LIMITS__DEPTH
+    REFUSED = "refused"  # Kafka refused this very record for its content
+    INTERNAL = "internal"  # building the record raised: a bug of ours, the bytes are kept
+
+
+class Attribute(StrEnum):
+    """Keys of the JSON objects in `ce_attributes` and in the quarantine's `attributes`. A closed list."""
+
+    CHUNK = "chunk"  # Forward: the chunk as text, or {"$bin": base64} when it is no text
+    INDEX = "index"  # position of the event in its frame, from 0
+    TAG = "tag"  # Forward: the tag of a quarantined entry, or the original of an unusable one
+    OPTION = "option"  # Forward: the message's option map
+    METADATA = "metadata"  # Forward: an entry's metadata map
+    TIME = "time"  # "received" when the client sent none and the receive time stands in
+    KEYS = "keys"  # JSON pointer -> what was changed about the key: integer, binary, repeated, other
+    INVALID_UTF8 = "invalid_utf8"  # JSON pointer -> base64 of the original bytes of a text that was no UTF-8
+    REPUBLISHED = "republished"  # true on records that a fresh producer sent again
+
+
+@dataclass(slots=True)
+class Event:
+    """One record for the events topic: its headers in the order of `HEADERS`, and its value."""
+
+    headers: list[Header]
+    value: bytes
+
+
+@dataclass(slots=True)
+class Reject:
+    """Something that could not be understood, to be kept byte for byte on the quarantine topic.
+
+    `raw` may be of any size: the publisher cuts it into numbered parts. `subject` and `attributes` as in `Envelope`.
+    """
+
+    reason: Reason
+    detail: str
+    raw: bytes
+    protocol: str
+    source: str
+    subject: str
+    id: bytes
+    attributes: bytes = b"{}"
+
+    def headers(self, part: int, parts: int, sha256: bytes) -> list[Header]:
+        """The record headers of part `part` of `parts` (from 1); `sha256` is the hex digest of the whole."""
+        values = (
+            self.reason.value.encode(),
+            self.detail.encode("utf-8", "replace"),
+            self.protocol.encode(),
+            self.source.encode(),
+            self.subject.encode("utf-8", "replace"),
+            self.id,
+            b"%d/%d" % (part, parts),
+            sha256,
+            self.attributes,
+        )
+        return list(zip(QUARANTINE_HEADERS, values, strict=True))
+
+
+Part = Event | Reject
+
+
+class Envelope:
+    """What the events of one frame have in common; makes the header list of each without formatting it anew.
+
+    `source` is a finished `ce_source` (see `source`), `subject` any text (empty becomes ``-``).
+    """
+
+    __slots__ = ("_json", "_octets", "_source", "_spec", "_subject", "_type", "protocol", "source", "subject")
+
+    def __init__(self, protocol: Protocol, source: str, subject: str, *, type_suffix: str = "event") -> None:
+        self.protocol = protocol
+        self.source = source
+        self.subject = subject or NO_SUBJECT
+        self._spec: Header = (HEADERS[0], SPECVERSION)
+        self._source: Header = (HEADERS[2], source.encode())
+        self._type: Header = (HEADERS[3], f"headrace.{protocol.value}.{type_suffix}".encode())
+        self._subject: Header = (HEADERS[4], self.subject.encode("utf-8", "replace"))
+        self._json: Header = (HEADERS[6], JSON)
+        self._octets: Header = (HEADERS[6], OCTETS)
+
+    def event(
+        self, event_id: bytes, time: bytes, value: bytes, attributes: bytes | None = None, *, opaque: bool = False
+    ) -> Event:
+        """An `Event`: `event_id` from this module's functions, `time` RFC 3339 UTC, `attributes` a JSON object."""
+        headers = [
+            self._spec,
+            ("ce_id", event_id),
+            self._source,
+            self._type,
+            self._subject,
+            ("ce_time", time),
+            self._octets if opaque else self._json,
+        ]
+        if attributes is not None:
+            headers.append(("ce_attributes", attributes))
+        return Event(headers, value)
+
+    def reject(
+        self, reason: Reason, detail: str, raw: bytes, reject_id: bytes, attributes: bytes | None = None
+    ) -> Reject:
+        """A `Reject` with this envelope's protocol, source and subject."""
+        return Reject(
+            reason, detail, raw, self.protocol.value, self.source, self.subject, reject_id, attributes or b"{}"
+        )
+
+
+class FrameIds(NamedTuple):
+    """Ids of the events of one frame that are told apart by their index: ``kind + 24 hex digits + index as 8``."""
+
+    prefix: bytes
+
+    def __call__(self, index: int) -> bytes:
+        return b"%b%08x" % (self.prefix, index)
+
+
+def digest(protocol: Protocol, *fields: bytes) -> bytes:
+    """32 hex digits: BLAKE2b of 128 bits over the protocol's name and `fields`, each as u32 length (BE) + bytes."""
+    state = hashlib.blake2b(digest_size=16)
+    for item in (protocol.value.encode(), *fields):
+        state.update(len(item).to_bytes(4, "big"))
+        state.update(item)
+    return state.hexdigest().encode()
+
+
+def deterministic_id(protocol: Protocol, *fields: bytes) -> bytes:
+    """``d.`` + 32 hex digits over `fields`; content must be among them."""
+    return DETERMINISTIC + digest(protocol, *fields)
+
+
+def deterministic_frame_ids(protocol: Protocol, *fields: bytes) -> FrameIds:
+    """Deterministic ids for a frame's events: one hash for all, the index tells them apart."""
+    return FrameIds(DETERMINISTIC + digest(protocol, *fields)[:24])
+
+
+def unique_id() -> bytes:
+    """``u.`` + 32 random hex digits."""
+    return UNIQUE + os.urandom(16).hex().encode()
+
+
+def unique_frame_ids() -> FrameIds:
+    """Unique ids for a frame's events, at the cost of one random number for all."""
+    return FrameIds(UNIQUE + os.urandom(12).hex().encode())
+
+
+def source(protocol: Protocol, identity: str) -> str:
+    """`ce_source`: ``/<protocol>/<identity>``, the identity as one percent-encoded path segment."""
+    return f"/{protocol.value}/{quote(identity, safe='', errors='replace')}"
+
+
+@lru_cache(maxsize=4096)
+def _to_second(seconds: int) -> bytes:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0").encode()
+
+
+FIRST_SECOND: Final = -62135596800  # 0001-01-01T00:00:00Z
+LAST_SECOND: Final = 253402300799  # 9999-12-31T23:59:59Z
+
+
+def rfc3339(seconds: int, fraction: int | None = None, digits: int = 9) -> bytes:
+    """RFC 3339 in UTC with `digits` decimals of `fraction`, none when it is None.
+
+    Raises ValueError outside the years 1 to 9999, which RFC 3339 cannot write.
+    """
+    if not FIRST_SECOND <= seconds <= LAST_SECOND:
+        raise ValueError(f"{seconds} s is outside the years 1 to 9999")
+    if fraction is None:
+        return _to_second(seconds) + b"Z"
+    return b"%b.%0*dZ" % (_to_second(seconds), digits, fraction)
+
+
+def rfc3339_ms(milliseconds: int) -> bytes:
+    """RFC 3339 in UTC with three decimals of a Unix time in milliseconds (the record's own timestamp)."""
+    return rfc3339(milliseconds // 1000, milliseconds % 1000, 3)
