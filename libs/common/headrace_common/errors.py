@@ -11,12 +11,16 @@ class ProtocolError(HeadraceError):
     """The peer's byte stream cannot be trusted any more: the connection is closed, nothing more is acknowledged.
 
     `limit` names the setting (for example ``LIMITS__FRAME_BYTES``) when the peer exceeded one; it is
-    counted and logged.
+    counted and logged. `offset` counts bytes from the connection's start; `sample` is the first bytes at fault.
     """
 
-    def __init__(self, message: str, *, limit: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, limit: str | None = None, offset: int | None = None, sample: bytes = b""
+    ) -> None:
         super().__init__(message)
         self.limit = limit
+        self.offset = offset
+        self.sample = sample
 
 
 class DeliveryError(HeadraceError):

@@ -1,0 +1,121 @@
+"""Every metric of Headrace, in one catalogue. Names carry the prefix ``headrace_`` and base units (seconds, bytes).
+
+The help texts say what an operator should conclude. Documentation is generated from here (`table`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    GCCollector,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
+
+from headrace_common.event import Reason
+
+PREFIX: Final = "headrace"
+ACK_BUCKETS: Final = (
+    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300,
+)  # fmt: skip
+
+
+class Catalogue:
+    """Makes metrics in a registry of its own, so that several can live in one test process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+
+    def counter(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
+        """A counter; the exposition adds ``_total``."""
+        return Counter(name, text, labels, namespace=PREFIX, registry=self.registry)
+
+    def gauge(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:
+        """A gauge."""
+        return Gauge(name, text, labels, namespace=PREFIX, registry=self.registry)
+
+    def histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        """A histogram."""
+        return Histogram(name, text, namespace=PREFIX, registry=self.registry, buckets=buckets)
+
+    def exposition(self) -> bytes:
+        """The Prometheus text format, version 0.0.4."""
+        return generate_latest(self.registry)
+
+    def table(self) -> list[tuple[str, str, str]]:
+        """(name, kind, meaning) of each metric of ours, for the documentation."""
+        rows = []
+        for family in self.registry.collect():
+            if family.name.startswith(f"{PREFIX}_"):
+                name = family.name + ("_total" if family.type == "counter" else "")
+                rows.append((name, family.type, family.documentation))
+        return rows
+
+
+class ReceiverMetrics(Catalogue):
+    """What each receiver measures."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.connections = self.gauge("connections", "Open connections.")
+        self.connections_opened = self.counter("connections_opened", "Connections accepted since start.")
+        self.connections_closed = self.counter(
+            "connections_closed",
+            "Connections closed by us, by why: a protocol_error is the client's fault, abandoned is Kafka's, "
+            "limit names a setting in headrace_limit_hits, age and drain are ordinary.",
+            ("why",),
+        )
+        self.bytes_received = self.counter("received_bytes", "Bytes read from clients.")
+        self.events_acknowledged = self.counter(
+            "events_acknowledged", "Events stored in Kafka and covered by an acknowledgement that was written."
+        )
+        self.events_stored = self.counter("events_stored", "Events stored on the events topic.")
+        self.events_quarantined = self.counter(
+            "events_quarantined", "Stored on the quarantine topic instead, by reason. Look at the table of that name.",
+            ("reason",),
+        )  # fmt: skip
+        self.events_unacknowledgeable = self.counter(
+            "events_unacknowledgeable", "Events whose client asked for no acknowledgement: loss would go unnoticed."
+        )
+        self.events_abandoned = self.counter(
+            "frames_abandoned",
+            "Frames that Kafka did not take within KAFKA__ACK_DEADLINE, or refused; not acknowledged.",
+        )
+        self.events_duplicate = self.counter(
+            "events_duplicate", "Events whose ids were seen before on the same connection: a client that sends again."
+        )
+        self.events_republished = self.counter(
+            "events_republished",
+            "Events that a fresh producer sent again because it was in doubt whether Kafka has them.",
+        )
+        self.limit_hits = self.counter("limit_hits", "Limits that a client hit, by setting.", ("limit",))
+        self.frames_pending = self.gauge("frames_pending", "Complete frames that wait for Kafka.")
+        self.oldest_pending_seconds = self.gauge("oldest_pending_seconds", "Age of the frame that waits longest.")
+        self.budget_used_bytes = self.gauge("budget_used_bytes", "Bytes in flight, against LIMITS__PROCESS_BUDGET.")
+        self.connections_paused = self.gauge("connections_paused", "Connections that are not read: over a budget.")
+        self.ack_seconds = self.histogram(
+            "ack_seconds", "From a frame's last byte to Kafka's answer for all of it.", ACK_BUCKETS
+        )
+        self.batches = self.counter("batches", "Batches that Kafka stored.")
+        self.producers_replaced = self.counter(
+            "producers_replaced", "Kafka producers thrown away after a failure, by why. A rising count means trouble.",
+            ("why",),
+        )  # fmt: skip
+        self.loop_stall_seconds = self.gauge(
+            "loop_stall_seconds", "Longest time in the last minute that the event loop did not turn."
+        )
+        self.topic_weak = self.gauge(
+            "topic_settings_weak", "1 when a topic's settings do not keep the promise on this cluster (see the log)."
+        )
+        self.certificate_expiry = self.gauge(
+            "certificate_expiry_timestamp_seconds", "Unix time when the TLS certificate expires."
+        )
+        for reason in Reason:
+            self.events_quarantined.labels(reason.value)
