@@ -80,6 +80,16 @@ class Reason(StrEnum):
     INTERNAL = "internal"  # building the record raised: a bug of ours, the bytes are kept
 
 
+class RecordFault(StrEnum):
+    """Why the landing job could not understand a record of a topic; `reason` of the quarantine table beside `Reason`."""
+
+    NULL_VALUE = "null_value"  # the record has no value
+    MISSING_HEADER = "missing_header"  # a required header is not there
+    REPEATED_HEADER = "repeated_header"  # a header of ours is there twice
+    MALFORMED_HEADER = "malformed_header"  # a header of ours is null, no UTF-8, or not what it has to be
+    INVALID_UTF8 = "invalid_utf8"  # the value says application/json and is no UTF-8
+
+
 class Attribute(StrEnum):
     """Keys of the JSON objects in `ce_attributes` and in the quarantine's `attributes`. A closed list."""
 
@@ -92,6 +102,8 @@ class Attribute(StrEnum):
     KEYS = "keys"  # JSON pointer -> what was changed about the key: integer, binary, repeated, other
     INVALID_UTF8 = "invalid_utf8"  # JSON pointer -> base64 of the original bytes of a text that was no UTF-8
     REPUBLISHED = "republished"  # true on records that a fresh producer sent again
+    HEADERS = "headers"  # of a record with a `RecordFault`: its headers as [{"key": text, "value": base64}, ...]
+    RECORD_KEY = "record_key"  # of a record with a `RecordFault`: its Kafka key as base64
 
 
 @dataclass(slots=True)

@@ -10,8 +10,8 @@ from typing import Final
 from prometheus_client import (
     CollectorRegistry,
     Counter,
-    GCCollector,
     Gauge,
+    GCCollector,
     Histogram,
     ProcessCollector,
     generate_latest,

@@ -1,0 +1,165 @@
+"""Bytes in flight, bounded for each connection and for the process: over budget a socket is not read.
+
+What arrives (unfinished frames and complete frames that wait for Kafka) may take half of the process budget, what frames
+grow by when they are inflated the other half. Nothing can dead-lock:
+
+* Unfinished frames stop at half of the arrivals' share; above that only the connection with the oldest unfinished frame
+  goes on being read, and one frame always fits.
+* Complete frames need nothing but Kafka, or their deadline, to go away.
+* A frame reserves all it may grow to before it grows beyond a slice, and its holder waits for nothing but Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Reader(Protocol):
+    """A connection, as the budget sees it."""
+
+    held: int
+    """Bytes of its unfinished frame; 0 when there is none."""
+
+    pending: int
+    """Bytes of its complete frames that are not stored yet."""
+
+    def pace(self) -> None:
+        """Look again whether you may read."""
+
+
+class Budget:
+    """Counts what all connections of a process hold, and decides who may read."""
+
+    def __init__(self, process: int, connection: int) -> None:
+        self._arrivals = process // 2
+        self._unfinished_share = self._arrivals // 2
+        self._connection = connection
+        self._unfinished: dict[Reader, None] = {}  # those with an unfinished frame, oldest first
+        self._waiting: dict[Reader, None] = {}  # those that were told to wait, in order
+        self._waking = False
+        self.held = 0
+        self.pending = 0
+        self.growth = GrowthPool(process - self._arrivals)
+
+    @property
+    def used(self) -> int:
+        """Bytes in flight, everything counted."""
+        return self.held + self.pending + self.growth.used
+
+    @property
+    def paused(self) -> int:
+        """Connections that wait."""
+        return len(self._waiting)
+
+    def hold(self, reader: Reader, held: int) -> None:
+        """`reader` now holds `held` bytes of an unfinished frame."""
+        released = held < reader.held
+        self.held += held - reader.held
+        reader.held = held
+        if held:
+            self._unfinished.setdefault(reader)
+        else:
+            self._unfinished.pop(reader, None)
+        if released:
+            self._wake()
+
+    def restart(self, reader: Reader) -> None:
+        """`reader`'s unfinished frame is a new one: it goes to the end of the line."""
+        if self._unfinished.pop(reader, self) is None:
+            self._unfinished[reader] = None
+
+    def charge(self, reader: Reader, size: int) -> None:
+        """A complete frame of `reader` waits for Kafka."""
+        reader.pending += size
+        self.pending += size
+
+    def release(self, reader: Reader, size: int) -> None:
+        """A complete frame of `reader` is stored, or given up."""
+        reader.pending -= size
+        self.pending -= size
+        self._wake()
+
+    def forget(self, reader: Reader) -> None:
+        """`reader`'s connection is gone; what it has pending is still released frame by frame."""
+        self._waiting.pop(reader, None)
+        self.hold(reader, 0)
+
+    def may_read(self, reader: Reader) -> bool:
+        """Whether `reader` may read now. If not, its `pace` is called when that may have changed."""
+        allowed = self._decide(reader)
+        if allowed:
+            self._waiting.pop(reader, None)
+        else:
+            self._waiting.setdefault(reader)
+        return allowed
+
+    def _decide(self, reader: Reader) -> bool:
+        if reader.pending and reader.held + reader.pending >= self._connection:
+            return False
+        if self._full():
+            return False
+        if self.held >= self._unfinished_share:
+            return next(iter(self._unfinished)) is reader
+        return True
+
+    def _full(self) -> bool:
+        return self.pending > 0 and self.held + self.pending >= self._arrivals
+
+    def _wake(self) -> None:
+        if self._waiting and not self._waking:
+            self._waking = True
+            asyncio.get_running_loop().call_soon(self._pace_all)
+
+    def _pace_all(self) -> None:
+        self._waking = False
+        if self._full():
+            return
+        crowded = self.held >= self._unfinished_share
+        for reader in [next(iter(self._unfinished))] if crowded else list(self._waiting):
+            reader.pace()
+
+
+class GrowthPool:
+    """Room for what frames grow by beyond their first slice. First come, first served."""
+
+    def __init__(self, size: int) -> None:
+        self._free = size
+        self._size = size
+        self._line: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @property
+    def used(self) -> int:
+        """Bytes reserved."""
+        return self._size - self._free
+
+    async def reserve(self, size: int) -> Callable[[int], None]:
+        """Waits for `size` bytes (never more than the pool has). The result gives back so many of them at a time."""
+        size = min(size, self._size)
+        if self._line or self._free < size:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._line.append((size, turn))
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():
+                    self._give_back(size)
+                raise
+        else:
+            self._free -= size
+        return self._give_back
+
+    def _give_back(self, size: int) -> None:
+        self._free += size
+        while self._line:
+            wanted, turn = self._line[0]
+            if turn.cancelled():
+                self._line.popleft()
+            elif wanted <= self._free:
+                self._line.popleft()
+                self._free -= wanted
+                turn.set_result(None)
+            else:
+                break
