@@ -16,7 +16,13 @@ from typing import Any, Final
 
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
+from aiokafka.errors import (
+    InvalidReplicationFactorError,
+    KafkaError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
 
 from headrace_common import log
 from headrace_common.errors import EXIT_CONFIG, ConfigError, DeliveryError
@@ -121,7 +127,9 @@ async def ensure(kafka: KafkaSettings, topics: TopicSettings, *, bound: float = 
 
 
 def _passing(error: BaseException) -> bool:
-    return not isinstance(error, KafkaError) or error.retriable or isinstance(error, UnknownTopicOrPartitionError)
+    """Whether time may cure it: brokers that start, a topic that is not known everywhere yet."""
+    settling = (UnknownTopicOrPartitionError, InvalidReplicationFactorError)
+    return not isinstance(error, KafkaError) or error.retriable or isinstance(error, settling)
 
 
 class _Admin:

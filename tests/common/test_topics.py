@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import uuid
+from dataclasses import replace
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from headrace_cli.broker import EmbeddedKafka
+from headrace_common.errors import DeliveryError
+from headrace_common.settings import KafkaSettings, TopicSettings, environment
+from headrace_common.topics import TopicPlan, changes, ensure, plans
+
+DAY_MS = 86_400_000
+
+
+def own(kafka: EmbeddedKafka) -> KafkaSettings:
+    mark = uuid.uuid4().hex[:8]
+    return KafkaSettings(
+        bootstrap_servers=kafka.bootstrap, events_topic=f"events.{mark}", quarantine_topic=f"quarantine.{mark}"
+    )
+
+
+async def seen(settings: KafkaSettings, topic: str) -> tuple[int, dict[str, str]]:
+    """Partitions and configuration of a topic, as the broker tells them."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap_servers)
+    try:
+        await admin.start()
+        (described,) = await admin.describe_topics([topic])
+        (response,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+        return len(described["partitions"]), {entry[0]: entry[1] for entry in response.resources[0][4]}
+    finally:
+        await admin.close()
+
+
+async def create(settings: KafkaSettings, topic: NewTopic) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap_servers)
+    try:
+        await admin.start()
+        await admin.create_topics([topic])
+    finally:
+        await admin.close()
+
+
+class TestChanges:
+    def test_a_limit_is_raised_and_never_lowered(self) -> None:
+        assert changes({"retention.ms": "10"}, {"retention.ms": "9"}) == {"retention.ms": "10"}
+        assert changes({"retention.ms": "10"}, {"retention.ms": "10"}) == {}
+        assert changes({"retention.ms": "10"}, {"retention.ms": "11"}) == {}
+
+    def test_unlimited_is_above_every_number(self) -> None:
+        assert changes({"retention.bytes": "10"}, {"retention.bytes": "-1"}) == {}
+        assert changes({"retention.bytes": "-1"}, {"retention.bytes": "10"}) == {"retention.bytes": "-1"}
+
+    def test_a_policy_is_set_as_it_should_be(self) -> None:
+        assert changes({"message.timestamp.before.max.ms": "5"}, {"message.timestamp.before.max.ms": "9"}) == {
+            "message.timestamp.before.max.ms": "5"
+        }
+
+    def test_what_the_broker_does_not_know_is_left_alone(self) -> None:
+        assert changes({"message.timestamp.before.max.ms": "5"}, {}) == {}
+
+    def test_two_replicas_in_sync_are_asked_for_only_where_there_are_three(self) -> None:
+        plan = TopicPlan("t", 1, {})
+        assert "min.insync.replicas" not in plan.for_replicas(2)
+        assert plan.for_replicas(3)["min.insync.replicas"] == "2"
+
+
+@pytest.mark.kafka
+class TestEnsure:
+    async def test_creates_both_topics_as_the_promise_needs_them(self, kafka: EmbeddedKafka) -> None:
+        settings = own(kafka)
+        assert len(await ensure(settings, TopicSettings(events_partitions=4))) == 2
+        partitions, events = await seen(settings, settings.events_topic)
+        assert partitions == 4
+        assert events["retention.ms"] == str(7 * DAY_MS)
+        assert events["max.message.bytes"] == str(4 * 1024 * 1024)
+        assert events["message.timestamp.type"] == "CreateTime"
+        assert events["message.timestamp.before.max.ms"] == str(DAY_MS)
+        assert events["message.timestamp.after.max.ms"] == "3600000"
+        assert events["unclean.leader.election.enable"] == "false"
+        partitions, quarantine = await seen(settings, settings.quarantine_topic)
+        assert partitions == 3
+        assert quarantine["retention.ms"] == str(30 * DAY_MS)
+
+    async def test_a_second_run_changes_nothing(self, kafka: EmbeddedKafka) -> None:
+        settings = own(kafka)
+        await ensure(settings, TopicSettings())
+        assert await ensure(settings, TopicSettings()) == []
+
+    async def test_grows_and_keeps_what_somebody_else_has_set(self, kafka: EmbeddedKafka) -> None:
+        settings = own(kafka)
+        theirs = {
+            "retention.ms": "1000",
+            "retention.bytes": "77",
+            "segment.ms": "123456",
+            "max.message.bytes": "9000000",
+        }
+        await create(settings, NewTopic(settings.events_topic, 2, 1, topic_configs=theirs))
+        await ensure(settings, TopicSettings(events_partitions=3, retention_bytes=50))
+        partitions, events = await seen(settings, settings.events_topic)
+        assert partitions == 3
+        assert events["retention.ms"] == str(7 * DAY_MS)
+        assert events["message.timestamp.before.max.ms"] == str(DAY_MS)
+        assert {name: events[name] for name in ("retention.bytes", "segment.ms", "max.message.bytes")} == {
+            "retention.bytes": "77",
+            "segment.ms": "123456",
+            "max.message.bytes": "9000000",
+        }
+
+    async def test_never_shrinks(self, kafka: EmbeddedKafka) -> None:
+        settings = own(kafka)
+        large = TopicSettings(events_partitions=5, events_retention=10 * 86_400, max_message_bytes=8 * 1024 * 1024)
+        await ensure(settings, large)
+        assert await ensure(settings, TopicSettings(events_partitions=1, retention_bytes=1)) == []
+        partitions, events = await seen(settings, settings.events_topic)
+        assert partitions == 5
+        assert events["retention.ms"] == str(10 * DAY_MS)
+        assert events["max.message.bytes"] == str(8 * 1024 * 1024)
+        assert events["retention.bytes"] == "-1"
+
+    async def test_more_replicas_than_brokers_is_said_in_one_line(self, kafka: EmbeddedKafka) -> None:
+        with pytest.raises(DeliveryError, match="replication factor of 3"):
+            await ensure(own(kafka), TopicSettings(replication=3), bound=1)
+
+    async def test_gives_up_after_the_bound_when_nobody_answers(self) -> None:
+        with socket.socket() as silent:  # bound, not listening: connections are refused
+            silent.bind(("127.0.0.1", 0))
+            settings = KafkaSettings(bootstrap_servers=f"127.0.0.1:{silent.getsockname()[1]}")
+            with pytest.raises(DeliveryError, match="did not do it within 1 s") as caught:
+                await ensure(settings, TopicSettings(), bound=1)
+        assert caught.value.retriable
+
+    def test_as_a_process(self, kafka: EmbeddedKafka) -> None:
+        settings = own(kafka)
+        ours = environment(
+            "kafka",
+            bootstrap_servers=settings.bootstrap_servers,
+            events_topic=settings.events_topic,
+            quarantine_topic=settings.quarantine_topic,
+        )
+        done = run_module(ours)
+        assert (done.returncode, "created, 12 partitions" in done.stderr) == (0, True), done.stderr
+        done = run_module({**ours, "HEADRACE_TOPICS__REPLICAS": "3"})
+        assert (done.returncode, done.stderr.strip()) == (
+            78,
+            "topics: HEADRACE_TOPICS__REPLICAS: there is no such setting",
+        )
+
+
+def run_module(variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join(filter(None, sys.path))
+    return subprocess.run(
+        [sys.executable, "-m", "headrace_common.topics"],
+        env={**os.environ, "PYTHONPATH": path, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_the_plans_differ_only_in_name_partitions_and_retention() -> None:
+    events, quarantine = plans(KafkaSettings(), TopicSettings())
+    assert (events.name, quarantine.name) == ("headrace.events", "headrace.quarantine")
+    same = {**quarantine.configuration, "retention.ms": events.configuration["retention.ms"]}
+    assert replace(quarantine, name=events.name, partitions=events.partitions, configuration=same) == events
