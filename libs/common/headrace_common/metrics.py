@@ -84,7 +84,7 @@ class ReceiverMetrics(Catalogue):
         self.events_unacknowledgeable = self.counter(
             "events_unacknowledgeable", "Events whose client asked for no acknowledgement: loss would go unnoticed."
         )
-        self.events_abandoned = self.counter(
+        self.frames_abandoned = self.counter(
             "frames_abandoned",
             "Frames that Kafka did not take within KAFKA__ACK_DEADLINE, or refused; not acknowledged.",
         )

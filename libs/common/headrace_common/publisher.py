@@ -89,9 +89,9 @@ class Publisher:
         self._pumps[partition].submit(Consignment(frame, receipt, now, now + self._settings.ack_deadline))
 
     async def flush(self) -> None:
-        """Waits until nothing waits for Kafka any more (stored or abandoned)."""
-        while any(pump.waiting for pump in self._pumps):
-            await asyncio.sleep(0.02)
+        """Waits until nothing waits for Kafka any more (stored or abandoned), when no more is submitted."""
+        for pump in self._pumps:
+            await pump.idle.wait()
 
     async def close(self) -> None:
         """Ends the pumps; what still waits is neither stored nor acknowledged. Bounded to some seconds."""

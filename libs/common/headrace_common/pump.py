@@ -39,7 +39,7 @@ class Receipt(Protocol):
     def abandoned(self, ticket: Ticket, error: DeliveryError) -> None:
         """The frame will not be stored, and is done with."""
 
-    def first_id(self, event_id: bytes) -> None:
+    def first_id(self, ticket: Ticket, event_id: bytes) -> None:
         """The id of the frame's first event."""
 
 
@@ -141,6 +141,8 @@ class Pump:
         self._queue: deque[Consignment] = deque()
         self._round: Round | None = None
         self._arrived = asyncio.Event()
+        self.idle = asyncio.Event()  # nothing waits and nothing is under way
+        self.idle.set()
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
         self.last_stored = self._clock()
         self.clock_refused: float | None = None
@@ -160,12 +162,14 @@ class Pump:
         """Takes a frame. Its receipt hears of it later, never from within this call."""
         self._queue.append(consignment)
         self._arrived.set()
+        self.idle.clear()
 
     async def run(self) -> None:
         """Works for ever."""
         while True:
             if not self._queue:
                 self._arrived.clear()
+                self.idle.set()
                 await self._arrived.wait()
             self._round = Round(Lot(self._events, self.partition, self._source.batch_bytes), self._source.batch_bytes)
             await self._fill(self._round)
@@ -269,7 +273,8 @@ class Pump:
                 return
             if not consignment.built:
                 consignment.shrink(consignment.grown)
-                consignment.receipt.first_id(piece.headers[1][1] if type(piece) is Event else b"")
+                if type(piece) is Event:
+                    consignment.receipt.first_id(consignment.frame.ticket, piece.headers[1][1])
             consignment.built += 1
             count += 1
             if count % LOOK == 0 and clock() - looked > TURN:

@@ -37,6 +37,10 @@ class Frame(Protocol):
         """Bytes it holds now; charged to the budgets until it is stored or abandoned."""
 
     @property
+    def acknowledged(self) -> bool:
+        """Whether the peer asked for an acknowledgement: without, loss would go unnoticed, and is counted."""
+
+    @property
     def received_ms(self) -> int:
         """Unix time of its last byte in milliseconds: the record's timestamp."""
 

@@ -1,0 +1,386 @@
+"""One client's connection: bytes to its session, frames to the publisher, the session's bytes back to the client.
+
+Its life is a line of states that is only walked forwards:
+
+=========  =============================================  ==========================================================
+state      reads                                          left when
+=========  =============================================  ==========================================================
+OPEN       yes, as the budgets allow                      the peer ends, an error, age, the service stops
+LINGERING  yes: the peer asked no acknowledgement for     1 s of silence, at most 5 s
+           what may be on its way
+SETTLING   no                                             all frames are stored and acknowledged, or one is abandoned
+DRAINING   to throw away, so that no RST eats what was    the peer ends, or 5 s
+           written last
+CLOSED     no
+=========  =============================================  ==========================================================
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, cast
+
+from headrace_common.errors import DeliveryError, ProtocolError
+from headrace_common.event import DETERMINISTIC
+from headrace_common.session import Frame, Peer, Session, Ticket
+
+if TYPE_CHECKING:
+    from headrace_common.server import Shared
+
+LINGER_SILENCE: Final = 1.0
+LINGER_TIME: Final = 5.0
+DRAIN_TIME: Final = 5.0
+FRAME_TIME_BYTES: Final = 8192
+"""Each so many bytes of an unfinished frame buy it another second."""
+
+RECHECK: Final = 0.5
+"""Seconds until a connection that is due to close, but not idle, is looked at again."""
+
+REMEMBERED: Final = 256
+"""Frames of one connection whose first id is remembered, to count what a client sends again."""
+
+
+class State(IntEnum):
+    """See the module's table."""
+
+    OPEN = 0
+    LINGERING = 1
+    SETTLING = 2
+    DRAINING = 3
+    CLOSED = 4
+
+
+class Connection(asyncio.Protocol):
+    """Drives one session. Everything runs in the event loop; nothing here blocks."""
+
+    def __init__(self, shared: Shared, peer: Peer, session: Session) -> None:
+        self._shared = shared
+        self._peer = peer
+        self._session = session
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport = cast("asyncio.Transport", None)
+        self._partition = shared.publisher.enter()
+        self._state = State.OPEN
+        self._why = "peer"
+        self._peer_done = False
+        self._frames: dict[Ticket, tuple[Frame, float]] = {}  # pending, and when each arrived
+        self._writable = True
+        self._reading = True
+        self._flushing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        now = self._loop.time()
+        self._paused_at = now
+        self._last_bytes = now
+        self._frame_began = now
+        self._frame_bytes = 0
+        self._born = now
+        self._age = shared.age()
+        self._state_until: float | None = None
+        self._seen: OrderedDict[bytes, None] = OrderedDict()
+        self._first_ids: dict[Ticket, bytes] = {}
+        self.held = 0  # for the budget
+        self.pending = 0
+
+    # What the transport tells
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket, and TLS if any, are ready."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._shared.connections.add(self)
+        self._flush()
+        self.pace()
+        self._schedule()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the peer."""
+        self._shared.metrics.bytes_received.inc(len(data))
+        if self._state > State.LINGERING:
+            return
+        self._last_bytes = self._loop.time()
+        self._frame_bytes += len(data)
+        try:
+            self._session.receive(data, time.time_ns() // 1_000_000)
+        except ProtocolError as error:
+            self._submit()
+            self._fail(error)
+            return
+        self._submit()
+        self._flush()
+        self.pace()
+        if self._timer is None:
+            self._schedule()
+
+    def eof_received(self) -> bool:
+        """The peer has finished sending: what is pending is still acknowledged."""
+        self._peer_done = True
+        if self._state <= State.LINGERING:
+            try:
+                self._session.eof()
+            except ProtocolError as error:
+                self._fail(error)
+            else:
+                self._settle("peer")
+        elif self._state == State.DRAINING:
+            self._close()
+        return self._state != State.CLOSED and self._transport.can_write_eof()
+
+    def pause_writing(self) -> None:
+        """The peer does not read its acknowledgements: it is not read either."""
+        self._writable = False
+        self.pace()
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._writable = True
+        self._flush()
+        self.pace()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone. What is pending goes on to Kafka, and nothing of it is acknowledged."""
+        self._state = State.CLOSED
+        if self._timer is not None:
+            self._timer.cancel()
+        self._shared.budget.forget(self)
+        self._shared.publisher.leave(self._partition)
+        self._shared.connections.discard(self)
+        self._shared.metrics.connections_closed.labels(self._why).inc()
+        self._shared.log.debug("connection closed", peer=self._peer.address, why=self._why)
+        self._shared.left()
+
+    # What the publisher tells (headrace_common.pump.Receipt)
+
+    def settled(self, ticket: Ticket, stored: int, whole: bool) -> None:
+        """So many of the frame's parts are durable; the session decides what that acknowledges."""
+        self._session.settle(ticket, stored, whole)
+        if whole:
+            self._done(ticket, stored)
+        self._flush()
+
+    def abandoned(self, ticket: Ticket, error: DeliveryError) -> None:
+        """The frame will not be stored: nothing of it is acknowledged, and the connection ends."""
+        self._session.abandon(ticket)
+        self._shared.metrics.frames_abandoned.inc()
+        self._first_ids.pop(ticket, None)
+        self._release(ticket)
+        if self._state != State.CLOSED:
+            self._shared.limited.warning("frame abandoned", peer=self._peer.address, problem=str(error))
+            self._why = "abandoned"
+            self._drain()
+
+    def first_id(self, ticket: Ticket, event_id: bytes) -> None:
+        """The id of a frame's first event, to count what is sent again."""
+        if event_id.startswith(DETERMINISTIC):
+            self._first_ids[ticket] = event_id
+
+    # What the budget and the server tell
+
+    def pace(self) -> None:
+        """Reads or does not read, as the budgets and the peer's own reading allow."""
+        if self._state > State.LINGERING:
+            allowed = self._state == State.DRAINING
+            self._shared.budget.forget(self)
+        else:
+            allowed = self._writable and self._shared.budget.may_read(self)
+        if allowed == self._reading or self._transport is None or self._transport.is_closing():
+            return
+        self._reading = allowed
+        now = self._loop.time()
+        if allowed:
+            away = now - self._paused_at  # clocks stand still while it is we who do not read
+            self._frame_began += away
+            self._last_bytes += away
+            self._transport.resume_reading()
+        else:
+            self._paused_at = now
+            self._transport.pause_reading()
+        self._schedule()
+
+    def stop(self) -> None:
+        """The service stops: acknowledge what is pending, then close."""
+        if self._state == State.OPEN and self._session.unacknowledgeable():
+            self._enter(State.LINGERING, LINGER_TIME)
+            self._why = "drain"
+        elif self._state == State.OPEN:
+            self._settle("drain")
+
+    def cut(self) -> int:
+        """Closes at once. How many frames were never acknowledged."""
+        if self._state != State.CLOSED:
+            self._transport.abort()
+        return len(self._frames)
+
+    # Within
+
+    def _submit(self) -> None:
+        budget, session = self._shared.budget, self._session
+        completed = False
+        for frame in session.frames():
+            completed = True
+            self._frames[frame.ticket] = (frame, self._last_bytes)
+            budget.charge(self, frame.size)
+            self._shared.publisher.submit(frame, self, self._partition)
+        held = session.held()
+        if held and (completed or not self.held):
+            self._frame_began = self._last_bytes
+            self._frame_bytes = 0
+            budget.restart(self)
+        if held != self.held:
+            budget.hold(self, held)
+
+    def _flush(self) -> None:
+        """One write per loop turn: an acknowledgement shares its segment with nothing (fluentd reads one with one recv)."""
+        if self._flushing or not self._writable or self._state >= State.DRAINING:
+            return
+        data = self._session.outgoing()
+        if data:
+            self._transport.write(data)
+            self._flushing = True
+            self._loop.call_soon(self._flush_more)
+        elif self._state == State.SETTLING and not self._frames:
+            self._drain()
+
+    def _flush_more(self) -> None:
+        self._flushing = False
+        self._flush()
+
+    def _done(self, ticket: Ticket, events: int) -> None:
+        frame, arrived = self._release(ticket)
+        metrics = self._shared.metrics
+        metrics.ack_seconds.observe(self._loop.time() - arrived)
+        if not frame.acknowledged:
+            metrics.events_unacknowledgeable.inc(events)
+        elif self._state < State.DRAINING:
+            metrics.events_acknowledged.inc(events)
+        first = self._first_ids.pop(ticket, None)
+        if first is None:
+            return
+        if first in self._seen:
+            metrics.events_duplicate.inc(events)
+        self._seen[first] = None
+        if len(self._seen) > REMEMBERED:
+            self._seen.popitem(last=False)
+
+    def _release(self, ticket: Ticket) -> tuple[Frame, float]:
+        frame, arrived = self._frames.pop(ticket)
+        self._shared.budget.release(self, frame.size)
+        return frame, arrived
+
+    def _fail(self, error: ProtocolError) -> None:
+        """The peer's fault: no more is read; what was complete before is still stored and acknowledged."""
+        shared = self._shared
+        if error.limit is not None:
+            shared.metrics.limit_hits.labels(error.limit).inc()
+        shared.limited.warning(
+            "protocol error",
+            peer=f"{self._peer.address}:{self._peer.port}",
+            problem=str(error),
+            limit=error.limit,
+            offset=error.offset,
+            bytes=error.sample.hex(),
+        )
+        self._settle("protocol_error")
+
+    def _settle(self, why: str) -> None:
+        self._why = why
+        self._enter(State.SETTLING, None)
+        self._shared.budget.hold(self, 0)
+        self.pace()
+        self._flush()
+
+    def _drain(self) -> None:
+        """Everything is said: half-close, and read what the peer still sends, so that no RST overtakes our last bytes."""
+        if self._state >= State.DRAINING:
+            return
+        if self._peer_done or not self._transport.can_write_eof():
+            self._close()
+            return
+        self._enter(State.DRAINING, DRAIN_TIME)
+        self._transport.write_eof()
+        self.pace()
+
+    def _close(self) -> None:
+        self._state = State.CLOSED
+        self._transport.close()
+
+    def _enter(self, state: State, seconds: float | None) -> None:
+        self._state = max(self._state, state)
+        self._state_until = None if seconds is None else self._loop.time() + seconds
+        self._schedule()
+
+    # Time
+
+    def _schedule(self) -> None:
+        """One lazy timer: it is not moved when bytes arrive, it looks again when it fires."""
+        at = self._next_deadline()
+        if at is None or self._transport is None:
+            return
+        if self._timer is not None:
+            if self._timer_at <= at:
+                return
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._loop.call_at(at, self._tick)
+
+    def _next_deadline(self) -> float | None:
+        limits = self._shared.limits
+        times = [self._state_until, self._session.deadline()]
+        if self._state == State.LINGERING:
+            times.append(self._last_bytes + LINGER_SILENCE)
+        if self._state == State.OPEN and self._reading:
+            if self.held:
+                times.append(self._frame_deadline())
+            if limits.idle_time and not self._session.unacknowledgeable():
+                times.append(self._last_bytes + limits.idle_time)
+            if self._age and not self._session.unacknowledgeable():
+                times.append(self._born + self._age)
+        return min((at for at in times if at is not None), default=None)
+
+    def _frame_deadline(self) -> float:
+        return self._frame_began + self._shared.limits.frame_time + self._frame_bytes / FRAME_TIME_BYTES
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        if self._state == State.CLOSED:
+            return
+        try:
+            self._session.tick(now)
+        except ProtocolError as error:
+            self._fail(error)
+            return
+        self._flush()
+        if self._state_until is not None and now >= self._state_until:
+            self._expire()
+        elif self._state == State.LINGERING and now >= self._last_bytes + LINGER_SILENCE:
+            self._settle("drain")
+        elif self._state == State.OPEN and self._reading:
+            self._judge(now)
+        self._reschedule(now)
+
+    def _reschedule(self, now: float) -> None:
+        at = self._next_deadline()
+        if at is not None and self._state != State.CLOSED and self._timer is None:
+            self._timer_at = at if at > now else now + RECHECK
+            self._timer = self._loop.call_at(self._timer_at, self._tick)
+
+    def _expire(self) -> None:
+        if self._state == State.LINGERING:
+            self._settle("drain")
+        elif self._state == State.DRAINING:
+            self._close()
+
+    def _judge(self, now: float) -> None:
+        """Time limits of an open connection that is being read."""
+        limits = self._shared.limits
+        if self.held and now >= self._frame_deadline():
+            self._fail(ProtocolError("a frame took too long to arrive", limit="LIMITS__FRAME_TIME"))
+        elif not self._session.idle() or self._session.unacknowledgeable():
+            return
+        elif limits.idle_time and now >= self._last_bytes + limits.idle_time:
+            self._settle("idle")
+        elif self._age and now >= self._born + self._age:
+            self._settle("age")

@@ -1,0 +1,164 @@
+"""A receiver's process: settings, listening, health, and the order in which it starts and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Final, TypeVar
+
+import uvloop
+
+from headrace_common import __version__
+from headrace_common.budget import Budget
+from headrace_common.errors import EXIT_CONFIG, ConfigError
+from headrace_common.event import Protocol
+from headrace_common.log import Log, RateLimited, configure
+from headrace_common.metrics import ReceiverMetrics
+from headrace_common.ops import OpsServer
+from headrace_common.publisher import Publisher
+from headrace_common.server import Listener, SessionFactory, Shared, drain
+from headrace_common.settings import ServiceSettings, parse_arguments
+from headrace_common.tls import TlsContext
+
+S = TypeVar("S", bound=ServiceSettings)
+
+STALL_LOOK: Final = 0.25
+STALL_WINDOW: Final = 60.0
+
+
+class Service:
+    """One receiver: everything between its settings and its session factory. Implements `ops.Health`."""
+
+    def __init__(self, protocol: Protocol, port: int, settings: ServiceSettings, new_session: SessionFactory) -> None:
+        self._protocol = protocol
+        self._default_port = port
+        self._settings = settings
+        self._new_session = new_session
+        self._log: Log = configure(settings.log, protocol.value)
+        self._metrics = ReceiverMetrics()
+        self._draining = False
+        self._listener: Listener | None = None
+        self._address = ""
+        self._stalls: list[tuple[float, float]] = []
+
+    async def run(self) -> None:
+        """Serves until SIGTERM or SIGINT, then drains. Raises `ConfigError` when it cannot start."""
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        settings = self._settings
+        limits = settings.limits
+        self._budget = Budget(limits.process_budget, limits.connection_budget - limits.inflated_bytes)
+        self._publisher = Publisher(settings.kafka, limits, self._budget.growth, self._metrics, self._log)
+        self._shared = Shared(self._publisher, self._budget, limits, self._metrics, self._log, RateLimited(self._log))
+        tls = TlsContext(settings.tls, self._metrics, self._log) if settings.tls.cert is not None else None
+        ops = OpsServer(settings.ops, self._protocol.value, self, self._metrics)
+        await ops.start()
+        stalls = asyncio.create_task(self._watch_loop())
+        try:
+            self._log.info("starting", version=__version__, ops=ops.port, kafka=settings.kafka.bootstrap_servers)
+            if await _unless(stop, self._publisher.start()):
+                self._listen(tls)
+                await stop.wait()
+            await self._stop()
+        finally:
+            stalls.cancel()
+            await ops.stop()
+
+    def _listen(self, tls: TlsContext | None) -> None:
+        listen = self._settings.listen
+        self._listener = Listener(self._shared, tls, self._new_session)
+        host, port = self._listener.open(listen.host, listen.port or self._default_port)
+        self._address = f"{host}:{port}"
+        self._log.info("ready", listen=self._address, tls=tls is not None)
+
+    async def _stop(self) -> None:
+        """Readiness red, no new clients, no reading, Kafka's answers, last acknowledgements, half-close, close."""
+        self._draining = True
+        self._log.info("stopping", connections=len(self._shared.connections))
+        if self._listener is not None:
+            await self._listener.close()
+        clock = asyncio.get_running_loop().time
+        until = clock() + self._settings.limits.drain_time
+        await drain(self._shared, self._settings.limits.drain_time)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._publisher.flush(), max(1.0, until - clock()))
+        await self._publisher.close()
+        self._log.info("stopped")
+
+    async def _watch_loop(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while True:
+            before = clock()
+            await asyncio.sleep(STALL_LOOK)
+            now = clock()
+            self._stalls = [(at, late) for at, late in self._stalls if now - at < STALL_WINDOW]
+            self._stalls.append((now, now - before - STALL_LOOK))
+
+    # ops.Health
+
+    def live_problems(self) -> list[str]:
+        """The loop lives if this is called; the pumps and the listener say for themselves."""
+        return self._publisher.live_problems() + (self._listener.live_problems() if self._listener else [])
+
+    def ready_problems(self) -> list[str]:
+        """Draining, or Kafka is away."""
+        return (["draining"] if self._draining else []) + self._publisher.ready_problems()
+
+    def status(self) -> dict[str, str]:
+        """For the status page."""
+        return {
+            "version": __version__,
+            "listening on": self._address or "not yet",
+            "connections": str(len(self._shared.connections)),
+            "bytes in flight": f"{self._budget.used:,} of {self._settings.limits.process_budget:,}",
+            "kafka": self._settings.kafka.bootstrap_servers,
+        }
+
+    def collect(self) -> None:
+        """Brings the gauges up to date."""
+        self._metrics.connections.set(len(self._shared.connections))
+        self._metrics.connections_paused.set(self._budget.paused)
+        self._metrics.budget_used_bytes.set(self._budget.used)
+        self._metrics.loop_stall_seconds.set(max((late for _, late in self._stalls), default=0.0))
+        self._publisher.collect()
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[None, None, None]) -> bool:
+    """Does `work` until `stop` is set. Whether it was finished; what it raises is raised."""
+    task = asyncio.create_task(work)
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task})
+        return False
+    task.result()
+    return True
+
+
+def raise_file_limit() -> None:
+    """Raises the soft limit of open files to the hard one: each connection is a file."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def main(protocol: Protocol, port: int, settings_type: type[S], sessions: Callable[[S], SessionFactory]) -> None:
+    """Entry point of ``python -m headrace_<protocol>``. Exits 78 when the settings are at fault."""
+    program = f"python -m headrace_{protocol.value}"
+    description = f"Headrace receiver for {protocol.value}; acknowledges a client after Kafka has stored its events."
+    try:
+        settings = parse_arguments(settings_type, program, description)
+        raise_file_limit()
+        uvloop.run(Service(protocol, port, settings, sessions(settings)).run())
+    except ConfigError as error:
+        for line in str(error).splitlines():
+            print(f"{program}: {line}", file=sys.stderr)
+        sys.exit(EXIT_CONFIG)

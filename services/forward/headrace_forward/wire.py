@@ -1,0 +1,303 @@
+"""Forward on the wire: bytes to messages and back. No sockets, no clock; limits are constructor arguments.
+
+A connection is a concatenation of msgpack objects without an outer length. A message is an array whose second element
+decides its mode (fluentd, in_forward.rb `on_message`): an array (Forward), a str or bin (PackedForward, compressed or not),
+anything else is a time (Message). Clients: fluentd, Fluent Bit, fluent-logger-golang, -python, @fluent-org/logger.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, Literal, NamedTuple, cast
+
+import msgpack
+from headrace_common.errors import ProtocolError
+
+SAMPLE: Final = 32
+"""Bytes of a faulty message that go into the log."""
+
+NIL: Final = 0xC0
+ACK_KEY: Final = b"\x81\xa3ack"  # map of one entry, str "ack"
+
+
+class EventTime(NamedTuple):
+    """Ext type 0 of eight bytes: u32 seconds and u32 nanoseconds, big-endian, unsigned: valid until 2106."""
+
+    seconds: int
+    nanoseconds: int
+
+    @classmethod
+    def decode(cls, data: bytes) -> EventTime:
+        """From the ext's eight bytes. Raises ValueError for any other length."""
+        if len(data) != 8:
+            raise ValueError(f"an EventTime has 8 bytes, not {len(data)}")
+        return cls(*struct.unpack(">II", data))
+
+    def encode(self) -> msgpack.ExtType:
+        """As the fixext 8 (d7 00) that every client measured sends."""
+        return msgpack.ExtType(0, struct.pack(">II", *self))
+
+
+class Kind(Enum):
+    """What the first byte of a msgpack object says, as far as Forward cares."""
+
+    ARRAY = "array"
+    MAP = "map"
+    STR = "str"
+    BIN = "bin"
+    NIL = "nil"
+    OTHER = "other"
+
+
+def _kinds() -> tuple[Kind, ...]:
+    kinds = [Kind.OTHER] * 256
+    spans = (
+        (0x80, 0x90, Kind.MAP), (0x90, 0xA0, Kind.ARRAY), (0xA0, 0xC0, Kind.STR), (0xC0, 0xC1, Kind.NIL),
+        (0xC4, 0xC7, Kind.BIN), (0xD9, 0xDC, Kind.STR), (0xDC, 0xDE, Kind.ARRAY), (0xDE, 0xE0, Kind.MAP),
+    )  # fmt: skip
+    for first, end, kind in spans:
+        kinds[first:end] = [kind] * (end - first)
+    return tuple(kinds)
+
+
+KINDS: Final = _kinds()
+"""Kind by first byte."""
+
+_HEADER: Final = {0xD9: 1, 0xDA: 2, 0xDB: 4, 0xC4: 1, 0xC5: 2, 0xC6: 4}
+"""Length bytes behind the first byte of long strs and bins."""
+
+
+@dataclass(slots=True)
+class Message:
+    """One complete top-level array, cut into its elements but not decoded.
+
+    `raw` is the message's bytes, `offset` where it began in the connection; `ends[i]` is where element i ends in `raw`
+    and `start` where element 0 begins. In Forward mode `entries` holds where each entry begins and, last, where the
+    array ends: for the first `most` entries only, `count` is how many there are.
+    """
+
+    raw: bytes
+    offset: int
+    start: int
+    ends: list[int]
+    entries: list[int] | None = None
+    count: int = 0
+
+    def element(self, index: int) -> bytes:
+        """The bytes of element `index`; empty when there is none."""
+        if index >= len(self.ends):
+            return b""
+        return self.raw[self.ends[index - 1] if index else self.start : self.ends[index]]
+
+    def kind(self, index: int) -> Kind | None:
+        """What element `index` is; None when there is none."""
+        if index >= len(self.ends):
+            return None
+        return KINDS[self.raw[self.ends[index - 1] if index else self.start]]
+
+    @property
+    def option_index(self) -> int:
+        """Where the option map stands in this mode, if there is one."""
+        return 3 if self.kind(1) in (Kind.OTHER, Kind.NIL, Kind.MAP) else 2
+
+
+class _Stage(Enum):
+    TOP = "between messages"
+    ELEMENT = "in a message"
+    ENTRY = "in a message's entries"
+
+
+@dataclass(slots=True)
+class Decoder:
+    """Bytes, split anywhere, to messages.
+
+    `frame_bytes`: largest message; `frame_events`: entries whose places are recorded. Work and memory follow the bytes
+    that arrived, never an announced length: msgpack's unpacker scans each byte once and goes on where it stopped.
+    """
+
+    frame_bytes: int
+    frame_events: int
+    _unpacker: Any = field(init=False)
+    _buffer: bytearray = field(init=False, default_factory=bytearray)
+    _base: int = field(init=False, default=0)  # offset in the connection of the buffer's first byte
+    _stage: _Stage = field(init=False, default=_Stage.TOP)
+    _first: int = field(init=False, default=0)  # offset of the current message's first byte
+    _start: int = field(init=False, default=0)  # of its first element
+    _left: int = field(init=False, default=0)  # elements still to come
+    _entries_left: int = field(init=False, default=0)
+    _ends: list[int] = field(init=False, default_factory=list)
+    _entries: list[int] | None = field(init=False, default=None)
+    _count: int = field(init=False, default=0)
+    _failed: ProtocolError | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self._unpacker = msgpack.Unpacker(max_buffer_size=0)
+
+    def held(self) -> int:
+        """Bytes kept for a message that is not complete: ours, and the unpacker's copy of what it has not scanned."""
+        return 2 * len(self._buffer)
+
+    def receive(self, data: bytes) -> Iterator[Message]:
+        """The messages that `data` completes. Exhaust it before the next call.
+
+        Raises `ProtocolError` where the stream stops making sense; from then on every call raises it again.
+        """
+        if self._failed is not None:
+            raise self._failed
+        self._buffer += data
+        self._unpacker.feed(data)
+        try:
+            while True:
+                message = self._step()
+                if message is not None:
+                    yield message
+        except msgpack.OutOfData:
+            if len(self._buffer) > self.frame_bytes:
+                raise self._fault("a message is too large", "LIMITS__FRAME_BYTES") from None
+        except (msgpack.FormatError, msgpack.StackError, msgpack.BufferFull, ValueError) as error:
+            raise self._fault(f"not msgpack: {type(error).__name__} {error}".strip()) from error
+
+    def _step(self) -> Message | None:
+        """Goes on by one header, element or entry. Raises `msgpack.OutOfData` when the bytes do not suffice."""
+        if self._stage is _Stage.TOP:
+            self._begin()
+        elif self._stage is _Stage.ELEMENT:
+            if self._left == 0:
+                return self._complete()
+            self._element()
+        elif self._entries_left:
+            self._unpacker.skip()
+            self._entries_left -= 1
+            if self._entries is not None and len(self._entries) <= self.frame_events:
+                self._entries.append(self._unpacker.tell())
+        else:
+            self._stage = _Stage.ELEMENT
+            self._end_element()
+        return None
+
+    def _begin(self) -> None:
+        """Between messages: nil is a heartbeat, an array begins a message, anything else cannot be trusted."""
+        self._first = self._unpacker.tell()
+        del self._buffer[: self._first - self._base]
+        self._base = self._first
+        if not self._buffer:
+            raise msgpack.OutOfData
+        kind = KINDS[self._buffer[0]]
+        if kind is Kind.NIL:
+            self._unpacker.skip()
+        elif kind is Kind.ARRAY:
+            self._left = self._array_header()
+            self._start = self._unpacker.tell()
+            self._ends = []
+            self._entries, self._count = None, 0
+            self._stage = _Stage.ELEMENT
+        elif self._first == 0 and self._buffer[0] in b"[{":
+            raise self._fault("a JSON connection: only msgpack is spoken here")
+        else:
+            raise self._fault("neither a message nor a heartbeat")
+
+    def _element(self) -> None:
+        if len(self._ends) == 1:
+            position = self._ends[0]  # not tell(): the unpacker may stand inside this very element
+            if position == len(self._buffer):
+                raise msgpack.OutOfData
+            first = self._buffer[position]
+            if KINDS[first] is Kind.ARRAY:
+                self._entries_left = self._count = self._array_header()
+                self._entries = [self._unpacker.tell()]
+                self._stage = _Stage.ENTRY
+                return
+            length = _HEADER.get(first)
+            if length is not None and position + length < len(self._buffer):
+                announced = int.from_bytes(self._buffer[position + 1 : position + 1 + length], "big")
+                if announced > self.frame_bytes:
+                    raise self._fault("a message is too large", "LIMITS__FRAME_BYTES")
+        self._unpacker.skip()
+        self._end_element()
+
+    def _end_element(self) -> None:
+        self._ends.append(self._unpacker.tell() - self._first)
+        self._left -= 1
+
+    def _array_header(self) -> int:
+        """An array's length. One that cannot fit, as each element has a byte at least, is refused at once."""
+        length = cast("int", self._unpacker.read_array_header())
+        if length > self.frame_bytes:
+            raise self._fault("a message is too large", "LIMITS__FRAME_BYTES")
+        return length
+
+    def _complete(self) -> Message:
+        end = self._unpacker.tell() - self._base
+        if end > self.frame_bytes:
+            raise self._fault("a message is too large", "LIMITS__FRAME_BYTES")
+        self._stage = _Stage.TOP
+        entries = None if self._entries is None else [at - self._first for at in self._entries]
+        return Message(
+            bytes(self._buffer[:end]), self._first, self._start - self._first, self._ends, entries, self._count
+        )
+
+    def _fault(self, problem: str, limit: str | None = None) -> ProtocolError:
+        sample = bytes(self._buffer[:SAMPLE])
+        self._failed = ProtocolError(problem, limit=limit, offset=self._first, sample=sample)
+        self._buffer.clear()
+        return self._failed
+
+
+def acknowledgement(chunk: bytes) -> bytes:
+    """The reply for a chunk, given its msgpack encoding as received: the same bytes, so the same type, go back."""
+    return ACK_KEY + chunk
+
+
+# The client's side, for the command line, the tests and the load generators
+
+Mode = Literal["Message", "Forward", "PackedForward", "CompressedPackedForward"]
+Time = EventTime | int | float | None
+Entry = tuple[Time, Mapping[str, Any]]
+
+
+def encode(
+    tag: str, entries: Sequence[Entry], *, mode: Mode = "PackedForward", chunk: str | bytes | None = None
+) -> bytes:
+    """Messages of `mode` that carry `entries`: one, or in Message mode one for each entry, all with the same `chunk`.
+
+    Raises ValueError when a value has no msgpack form.
+    """
+    asked: dict[str, Any] = {} if chunk is None else {"chunk": chunk}
+    packed = [(_encode_time(time), record) for time, record in entries]
+    if mode == "Message":
+        return b"".join(_pack([tag, time, record, asked]) for time, record in packed)
+    option: dict[str, Any] = {"size": len(packed), **asked}
+    if mode == "Forward":
+        return _pack([tag, packed, option])
+    body = b"".join(map(_pack, packed))
+    if mode == "CompressedPackedForward":
+        body = gzip.compress(body, compresslevel=6, mtime=0)
+        option["compressed"] = "gzip"
+    return _pack([tag, body, option])
+
+
+class Replies:
+    """What a server says after the handshake: acknowledgements."""
+
+    def __init__(self) -> None:
+        self._unpacker = msgpack.Unpacker(unicode_errors="surrogateescape")
+
+    def receive(self, data: bytes) -> list[str | bytes]:
+        """The chunks acknowledged by `data`, which may be split anywhere, in order. Raises `ProtocolError` for all else."""
+        self._unpacker.feed(data)
+        try:
+            return [reply["ack"] for reply in self._unpacker]
+        except (KeyError, TypeError, ValueError, msgpack.FormatError) as error:
+            raise ProtocolError(f"not an acknowledgement: {error}") from error
+
+
+def _encode_time(time: Time) -> Any:
+    return time.encode() if isinstance(time, EventTime) else time
+
+
+def _pack(value: object) -> bytes:
+    return cast("bytes", msgpack.packb(value, unicode_errors="surrogateescape"))
