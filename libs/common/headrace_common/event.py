@@ -203,23 +203,40 @@ class FrameIds(NamedTuple):
         return b"%b%08x" % (self.prefix, index)
 
 
-def digest(protocol: Protocol, *fields: bytes) -> bytes:
-    """32 hex digits: BLAKE2b of 128 bits over the protocol's name and `fields`, each as u32 length (BE) + bytes."""
-    state = hashlib.blake2b(digest_size=16)
-    for item in (protocol.value.encode(), *fields):
-        state.update(len(item).to_bytes(4, "big"))
-        state.update(item)
-    return state.hexdigest().encode()
+class FieldHash:
+    """BLAKE2b of 128 bits over a protocol's name and fields, each as u32 length (big-endian) + bytes.
+
+    The last field may come in pieces (`begin`, then `update`), so that hashing a large one can be sliced.
+    """
+
+    __slots__ = ("_state",)
+
+    def __init__(self, protocol: Protocol, *fields: bytes) -> None:
+        self._state = hashlib.blake2b(digest_size=16)
+        for item in (protocol.value.encode(), *fields):
+            self.begin(len(item))
+            self._state.update(item)
+
+    def begin(self, length: int) -> None:
+        """A field of `length` bytes follows."""
+        self._state.update(length.to_bytes(4, "big"))
+
+    def update(self, piece: bytes | bytearray | memoryview) -> None:
+        """A piece of it."""
+        self._state.update(piece)
+
+    def id(self) -> bytes:
+        """``d.`` + 32 hex digits."""
+        return DETERMINISTIC + self._state.hexdigest().encode()
+
+    def frame_ids(self) -> FrameIds:
+        """Ids for a frame's events: one hash for all, the index tells them apart."""
+        return FrameIds(self.id()[:26])
 
 
 def deterministic_id(protocol: Protocol, *fields: bytes) -> bytes:
     """``d.`` + 32 hex digits over `fields`; content must be among them."""
-    return DETERMINISTIC + digest(protocol, *fields)
-
-
-def deterministic_frame_ids(protocol: Protocol, *fields: bytes) -> FrameIds:
-    """Deterministic ids for a frame's events: one hash for all, the index tells them apart."""
-    return FrameIds(DETERMINISTIC + digest(protocol, *fields)[:24])
+    return FieldHash(protocol, *fields).id()
 
 
 def unique_id() -> bytes:

@@ -71,6 +71,13 @@ _HEADER: Final = {0xD9: 1, 0xDA: 2, 0xDB: 4, 0xC4: 1, 0xC5: 2, 0xC6: 4}
 """Length bytes behind the first byte of long strs and bins."""
 
 
+def content(raw: bytes) -> bytes:
+    """What a msgpack str or bin holds; any other object as it is."""
+    if KINDS[raw[0]] in (Kind.STR, Kind.BIN):
+        return raw[1 + _HEADER.get(raw[0], 0) :]
+    return raw
+
+
 @dataclass(slots=True)
 class Message:
     """One complete top-level array, cut into its elements but not decoded.
@@ -98,6 +105,11 @@ class Message:
         if index >= len(self.ends):
             return None
         return KINDS[self.raw[self.ends[index - 1] if index else self.start]]
+
+    def begins(self, index: int, prefix: bytes) -> bool:
+        """Whether the content of element `index`, a str or bin, begins with `prefix`."""
+        start = self.ends[index - 1] if index else self.start
+        return self.raw.startswith(prefix, start + 1 + _HEADER.get(self.raw[start], 0))
 
     @property
     def option_index(self) -> int:
@@ -160,6 +172,10 @@ class Decoder:
                 raise self._fault("a message is too large", "LIMITS__FRAME_BYTES") from None
         except (msgpack.FormatError, msgpack.StackError, msgpack.BufferFull, ValueError) as error:
             raise self._fault(f"not msgpack: {type(error).__name__} {error}".strip()) from error
+
+    def cut_off(self) -> ProtocolError:
+        """The fault of a peer that ends inside a message."""
+        return self._fault("the stream ends inside a message")
 
     def _step(self) -> Message | None:
         """Goes on by one header, element or entry. Raises `msgpack.OutOfData` when the bytes do not suffice."""

@@ -1,0 +1,213 @@
+"""Entries to events: each `[time, record]` or `[[time, metadata], record]` becomes a record or a reject.
+
+The fast path decodes a slice of entries at once. It is only believed when encoding what it decoded gives back the very
+same bytes: then nothing was lost (a repeated key, a float32, a length written wider than it need be). Everything else
+takes the slow path of `values`, entry by entry.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+import msgpack
+import msgspec
+import orjson
+from headrace_common.event import Attribute, Envelope, FrameIds, Part, Reason, rfc3339, rfc3339_ms
+
+from headrace_forward.values import Converter, TooDeepError, event_time_text, is_map, unpack
+from headrace_forward.wire import EventTime
+
+SECOND: Final = 1_000_000_000  # ns
+MILLISECOND: Final = 1_000_000  # ns
+
+_TIME = struct.Struct(">II").unpack
+
+_decode = msgspec.msgpack.Decoder(list[tuple[Any, dict[str, Any]]]).decode
+_encode = msgspec.msgpack.Encoder().encode
+_OPTION: Final = orjson.OPT_PASSTHROUGH_DATETIME  # a datetime is an ext -1 to us
+
+
+class _BadTimeError(ValueError):
+    """A time that names no point in time."""
+
+
+@dataclass(slots=True)
+class EntryBuilder:
+    """Makes the parts of one message's entries.
+
+    `ids` names events for good; `content_ids` those whose time is a whole millisecond, where the chunk may be a hash of
+    the content (two equal lines are then two events). `attributes` are the message's own; `about` gives those that go
+    with the raw bytes of an entry, so that it can be decoded again.
+    """
+
+    envelope: Envelope
+    ids: FrameIds
+    content_ids: FrameIds
+    received_ms: int
+    attributes: dict[str, Any]
+    about: Callable[[], dict[str, Any]]
+    event_bytes: int
+    depth: int
+
+    def build(self, data: bytes | bytearray, bounds: list[int], first: int) -> Iterator[Part]:
+        """The entries between `bounds` (n + 1 offsets in `data`); the first has index `first` in its message."""
+        entries = _exactly(bytes(data[bounds[0] : bounds[-1]]), len(bounds) - 1)
+        if entries is None:
+            yield from self._one_by_one(data, bounds, first)
+            return
+        plain = orjson.dumps(self.attributes) if self.attributes else None
+        room = self.event_bytes - len(plain or b"")
+        second, prefix = -1, b""
+        for index, (time, record) in enumerate(entries, first):
+            if type(time) is msgspec.msgpack.Ext and time.code == 0 and len(bytes(time.data)) == 8:
+                seconds, nanoseconds = _TIME(time.data)
+                value = self._plainly(record)
+                if nanoseconds < SECOND and value is not None and len(value) <= room:
+                    if seconds != second:
+                        second, prefix = seconds, rfc3339(seconds)[:-1]
+                    ids = self.ids if nanoseconds % MILLISECOND else self.content_ids
+                    yield self.envelope.event(
+                        b"%b%08x" % (ids.prefix, index), b"%b.%09dZ" % (prefix, nanoseconds), value, plain
+                    )
+                    continue
+            at = index - first
+            yield self._part(bytes(data[bounds[at] : bounds[at + 1]]), (time, record), index)
+
+    def _one_by_one(self, data: bytes | bytearray, bounds: list[int], first: int) -> Iterator[Part]:
+        """A slice in which something is unusual: most of its entries may still be plain."""
+        for index in range(len(bounds) - 1):
+            raw = bytes(data[bounds[index] : bounds[index + 1]])
+            entry = _exactly(raw, 1)
+            yield self._carefully(raw, first + index) if entry is None else self._part(raw, entry[0], first + index)
+
+    def _plainly(self, record: dict[str, Any]) -> bytes | None:
+        """The record as JSON, if JSON has all that it holds and it cannot be too deep."""
+        try:
+            value = orjson.dumps(record, None, _OPTION)
+        except TypeError:
+            return None
+        if value.count(b"{") + value.count(b"[") > self.depth or (b"null" in value and _odd(record)):
+            return None
+        return value
+
+    def tail(self, raw: bytes, index: int, reason: Reason, detail: str) -> Part:
+        """What is left of the entries, from entry `index` on, as one reject."""
+        attributes = orjson.dumps({**self.about(), Attribute.INDEX.value: index})
+        return self.envelope.reject(reason, detail, raw, self.ids(index), attributes)
+
+    def _part(self, raw: bytes, entry: tuple[Any, dict[str, Any]], index: int) -> Part:
+        """An entry that was decoded exactly, but may hold what JSON lacks, or be too deep."""
+        time, record = entry
+        if type(time) is list and len(time) == 2 and time[1] == {}:
+            time = time[0]
+        value = self._plainly(record)
+        if value is None or type(time) is list:
+            return self._carefully(raw, index)
+        if type(time) is msgspec.msgpack.Ext:
+            time = msgpack.ExtType(time.code, time.data)
+        try:
+            return self._event(raw, index, time, value, {})
+        except _BadTimeError as error:
+            return self.tail(raw, index, Reason.BAD_TIME, str(error))
+
+    def _carefully(self, raw: bytes, index: int) -> Part:
+        """The slow path: any entry, nothing lost. A bug of ours costs one entry its place, not its bytes."""
+        try:
+            return self._checked(raw, index)
+        except TooDeepError as error:
+            return self.tail(raw, index, Reason.TOO_DEEP, str(error))
+        except _BadTimeError as error:
+            return self.tail(raw, index, Reason.BAD_TIME, str(error))
+        except ValueError as error:
+            return self.tail(raw, index, Reason.BAD_RECORD, str(error))
+        except Exception as error:
+            return self.tail(raw, index, Reason.INTERNAL, f"{type(error).__name__}: {error}")
+
+    def _checked(self, raw: bytes, index: int) -> Part:
+        entry = unpack(raw)
+        if type(entry) is not list or len(entry) != 2:
+            what = f"{len(entry)} elements" if type(entry) is list else f"a {type(entry).__name__}"
+            raise ValueError(f"an entry is [time, record], not {what}")
+        time, record = entry
+        notes: dict[str, Any] = {}
+        if type(time) is list and len(time) == 2 and is_map(time[1]):
+            time, metadata = time
+            if metadata:
+                notes[Attribute.METADATA.value] = Converter(self.depth).plain(metadata)
+        if not is_map(record):
+            raise ValueError(f"a record is a map, not a {type(record).__name__}")
+        converter = Converter(self.depth)
+        value = orjson.dumps(converter.plain(record))
+        return self._event(raw, index, time, value, {**notes, **converter.notes()})
+
+    def _event(self, raw: bytes, index: int, time: Any, value: bytes, notes: dict[str, Any]) -> Part:
+        text, whole_ms, given = _time(time, self.received_ms)
+        if not given:
+            notes[Attribute.TIME.value] = "received"
+        attributes = {**self.attributes, **notes}
+        encoded = orjson.dumps(attributes) if attributes else None
+        if len(value) + len(encoded or b"") > self.event_bytes:
+            return self.tail(
+                raw, index, Reason.OVERSIZED, f"{len(value)} bytes, LIMITS__EVENT_BYTES {self.event_bytes}"
+            )
+        ids = self.content_ids if whole_ms else self.ids
+        return self.envelope.event(ids(index), text, value, encoded)
+
+
+def _exactly(chunk: bytes, count: int) -> list[tuple[Any, dict[str, Any]]] | None:
+    """The entries of `chunk`, if decoding them lost nothing."""
+    data = (bytes((0x90 | count,)) if count < 16 else b"\xdc" + count.to_bytes(2, "big")) + chunk
+    try:
+        entries = _decode(data)
+        return entries if _encode(entries) == data else None
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, OverflowError):
+        return None
+
+
+def _odd(value: Any) -> bool:
+    """Whether a decoded value holds a NaN or an infinity, which orjson writes as null."""
+    if type(value) is float:
+        return not math.isfinite(value)
+    if type(value) is dict:
+        return any(map(_odd, value.values()))
+    return type(value) is list and any(map(_odd, value))
+
+
+def _time(value: Any, received_ms: int) -> tuple[bytes, bool, bool]:
+    """(RFC 3339, whether it is a whole millisecond, whether the client gave it). Raises `_BadTimeError`.
+
+    Integers are Unix seconds, floats fractional ones; nil and 0 mean the time of receipt (fluentd, in_forward.rb).
+    """
+    try:
+        if type(value) is msgpack.ExtType:
+            if value.code != 0:
+                raise _BadTimeError(f"ext type {value.code} is no time")
+            time = EventTime.decode(value.data)
+            return event_time_text(time), time.nanoseconds % MILLISECOND == 0, True
+        if value is None or (value == 0 and type(value) in (int, float)):
+            return rfc3339_ms(received_ms), True, False
+        if type(value) is int:
+            return rfc3339(value), True, True
+        if type(value) is float and math.isfinite(value):
+            return _fractional(value)
+    except _BadTimeError:
+        raise
+    except ValueError as error:
+        raise _BadTimeError(str(error)) from error
+    raise _BadTimeError(f"{type(value).__name__} {str(value)[:40]!r} is no time")
+
+
+def _fractional(value: float) -> tuple[bytes, bool, bool]:
+    """Fractional seconds with as many decimals as the shortest text of the double has, nine at most."""
+    exact = Decimal(repr(value))
+    seconds = math.floor(exact)
+    nanoseconds = int((exact - seconds) * SECOND)
+    digits = f"{nanoseconds:09d}".rstrip("0")
+    if not digits:
+        return rfc3339(seconds), True, True
+    return rfc3339(seconds, int(digits), len(digits)), nanoseconds % MILLISECOND == 0, True

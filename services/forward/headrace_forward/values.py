@@ -1,0 +1,161 @@
+"""msgpack to JSON without loss, for values that the fast path cannot carry.
+
+What JSON lacks is written so that it can be read back: bin as ``{"$bin": base64}``, ext as ``{"$ext": [type, base64]}``, an
+EventTime as RFC 3339 with nine decimals, NaN and the infinities as strings. Keys become text: integers decimal, binary as
+text or ``$bin:`` + base64, anything else as its JSON; repeated or colliding keys give an array in order. Each change of a
+key, and the original bytes of a text that is no UTF-8, are noted by JSON pointer for the event's attributes.
+"""
+
+from __future__ import annotations
+
+import math
+from base64 import b64encode
+from typing import Any, Final, cast
+
+import msgpack
+import orjson
+from headrace_common.event import Attribute, rfc3339
+
+from headrace_forward.wire import EventTime
+
+EVENT_TIME: Final = 0
+
+
+class TooDeepError(ValueError):
+    """Nested deeper than the limit."""
+
+
+class _Pairs(list[tuple[Any, Any]]):
+    """A map as received, repeated keys and all."""
+
+
+class Converter:
+    """Converts one value. `keys` and `invalid_utf8` are its notes; `depth` is the deepest nesting allowed."""
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+        self.keys: dict[str, str] = {}
+        self.invalid_utf8: dict[str, str] = {}
+
+    def convert(self, raw: bytes) -> Any:
+        """The msgpack object `raw` as a tree that is JSON. Raises ValueError when it is none, `TooDeepError` when too deep."""
+        return self.plain(unpack(raw))
+
+    def plain(self, value: Any, path: str = "", level: int = 0) -> Any:
+        """A tree from `unpack` as one that is JSON."""
+        kind = type(value)
+        if kind is str:
+            return self._text(value, path)
+        if kind is _Pairs or kind is list:
+            if level >= self._depth:
+                raise TooDeepError(f"nested deeper than {self._depth}")
+            if kind is _Pairs:
+                return self._map(value, path, level + 1)
+            return [self.plain(item, f"{path}/{index}", level + 1) for index, item in enumerate(value)]
+        if kind is bytes:
+            return {"$bin": b64encode(value).decode()}
+        if kind is float and not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        if kind is msgpack.ExtType:
+            return _ext(value.code, value.data)
+        if kind is msgpack.Timestamp:
+            return _ext(-1, value.to_bytes())
+        return value
+
+    def notes(self) -> dict[str, Any]:
+        """For the event's attributes."""
+        notes: dict[str, Any] = {}
+        if self.keys:
+            notes[Attribute.KEYS.value] = self.keys
+        if self.invalid_utf8:
+            notes[Attribute.INVALID_UTF8.value] = self.invalid_utf8
+        return notes
+
+    def _text(self, value: str, path: str) -> str:
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            original = value.encode("utf-8", "surrogateescape")
+            self.invalid_utf8[path] = b64encode(original).decode()
+            return original.decode("utf-8", "replace")
+        return value
+
+    def _map(self, pairs: _Pairs, path: str, level: int) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        repeated: set[str] = set()
+        for original, value in pairs:
+            key, change = self._key(original, path)
+            place = f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
+            if change is not None:
+                self.keys[place] = change
+            converted = self.plain(value, place, level)
+            if key not in result:
+                result[key] = converted
+            elif key in repeated:
+                result[key].append(converted)
+            else:
+                result[key] = [result[key], converted]
+                repeated.add(key)
+                self.keys[place] = "repeated"
+        return result
+
+    def _key(self, key: Any, path: str) -> tuple[str, str | None]:
+        if type(key) is str:
+            return self._text(key, f"{path}/(key)"), None
+        if type(key) is int:
+            return str(key), "integer"
+        if type(key) is bytes:
+            try:
+                return key.decode(), "binary"
+            except UnicodeDecodeError:
+                return "$bin:" + b64encode(key).decode(), "binary"
+        return orjson.dumps(self.plain(key, f"{path}/(key)")).decode(), "other"
+
+
+def unpack(raw: bytes) -> Any:
+    """The msgpack object `raw`, nothing lost: maps as pairs, texts that are no UTF-8 with escaped surrogates.
+
+    Raises ValueError when `raw` is not one object.
+    """
+    try:
+        return msgpack.unpackb(
+            raw,
+            raw=False,
+            unicode_errors="surrogateescape",
+            strict_map_key=False,
+            object_pairs_hook=_Pairs,
+        )
+    except (msgpack.UnpackException, RecursionError) as error:
+        raise ValueError(f"not msgpack: {type(error).__name__} {error}".strip()) from error
+
+
+def is_map(value: Any) -> bool:
+    """Whether a tree from `unpack` is a map."""
+    return type(value) is _Pairs
+
+
+def to_json(raw: bytes, depth: int = 64) -> bytes:
+    """One msgpack object as JSON text, notes dropped: for attributes. Raises ValueError as `Converter.convert`."""
+    return orjson.dumps(Converter(depth).convert(raw))
+
+
+def _ext(code: int, data: bytes) -> Any:
+    if code == EVENT_TIME and len(data) == 8:
+        time = EventTime.decode(data)
+        return event_time_text(time).decode()
+    return {"$ext": [code, b64encode(data).decode()]}
+
+
+def event_time_text(time: EventTime) -> bytes:
+    """RFC 3339 with nine decimals; nanoseconds of a second or more carry over, as fluentd does."""
+    carry, nanoseconds = divmod(time.nanoseconds, 1_000_000_000)
+    return rfc3339(time.seconds + carry, nanoseconds)
+
+
+def bin_or_text(value: object) -> object:
+    """A str or bin for an attribute: text where it is UTF-8, else ``{"$bin": base64}``."""
+    data = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else cast("bytes", value)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"$bin": b64encode(data).decode()}
