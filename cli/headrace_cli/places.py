@@ -11,6 +11,9 @@ from headrace_cli.errors import CommandError
 ROOT: Final = Path(__file__).resolve().parents[2]
 """The repository. The command line runs from a checkout (through ``./headrace`` or an editable installation)."""
 
+DEFAULT_STATE: Final = ROOT / ".headrace"
+"""The state folder unless one is named: the repository's, wherever one stands."""
+
 
 def committed(name: str) -> Path:
     """A file at the repository's root. Raises `CommandError` when this package was installed without it."""

@@ -1,0 +1,77 @@
+"""What the verbs print."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from headrace_cli.toolchain import Progress as Fetching
+
+OUT: Final = Console(highlight=False, soft_wrap=True)
+ERR: Final = Console(stderr=True, highlight=False, soft_wrap=True)
+
+_MARKS: Final = {"good": "[green]✓[/green]", "bad": "[red]✗[/red]", "note": " "}
+_PLAIN: Final = {"good": "ok ", "bad": "!! ", "note": "   "}
+
+
+class Reporter:
+    """Lines about the stack, on the terminal and in the supervisor's own log."""
+
+    def __init__(self, log: Path, *, quiet: bool = False) -> None:
+        self._log = log
+        self._quiet = quiet
+
+    def __call__(self, name: str, kind: str, text: str) -> None:
+        stamp = datetime.now().astimezone().isoformat(timespec="seconds")
+        with self._log.open("a") as log:
+            log.write(f"{stamp} {_PLAIN[kind]}{name}: {text}\n")
+        if not self._quiet:
+            line(name, kind, text)
+
+
+def line(name: str, kind: str, text: str) -> None:
+    """One line about one thing."""
+    mark = _MARKS[kind] if OUT.is_terminal else _PLAIN[kind].strip().ljust(2)
+    OUT.print(f"{mark} {name:<10}", end=" ")
+    OUT.print(text, markup=False)
+
+
+@contextmanager
+def fetching() -> Iterator[Fetching]:
+    """A progress bar for jars, if any have to be fetched; plain lines where there is no terminal."""
+    if not ERR.is_terminal:
+        said: set[str] = set()
+
+        def tell(what: str, done: int, total: int) -> None:
+            text = f"fetching {what}" if total else what
+            if text not in said:
+                said.add(text)
+                print(text, file=sys.stderr, flush=True)
+
+        yield tell
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=ERR, transient=True) as bars:
+        tasks: dict[str, object] = {}
+
+        def show(what: str, done: int, total: int) -> None:
+            task = tasks.setdefault(what, bars.add_task(what, total=total or None))
+            bars.update(task, completed=done)  # type: ignore[arg-type]
+
+        yield show
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"

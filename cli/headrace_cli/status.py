@@ -1,0 +1,77 @@
+"""``status``: what runs, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from headrace_cli import console
+from headrace_cli.errors import EXIT_NOTHING_RUNS
+from headrace_cli.state import StateFolder
+from headrace_cli.supervisor import jvm_of
+
+
+def status(path: Path, *, as_json: bool) -> int:
+    """Print the stack's state. Exit status 3 when nothing runs."""
+    state = StateFolder(path)
+    record = state.read_stack() if state.running() else {}
+    if not record:
+        if as_json:
+            json.dump({}, sys.stdout)
+            print()
+        elif left := state.processes():
+            console.line("stack", "bad", f"its supervisor is gone and {len(left)} processes are left; ./headrace down")
+        else:
+            console.line("stack", "note", f"nothing runs on {state.path}")
+        return EXIT_NOTHING_RUNS
+    if as_json:
+        json.dump(document(record), sys.stdout, indent=1)
+        print()
+    else:
+        _table(record)
+    return 0
+
+
+def document(record: dict[str, Any]) -> dict[str, Any]:
+    """What ``status --json`` prints, out of what the supervisor recorded."""
+    kafka, lake = record["kafka_child"], record["lake_child"]
+    return {
+        "state": record["state"],
+        "supervisor_pid": record["supervisor_pid"],
+        "kafka": record["kafka"],
+        "kafka_pid": kafka["pid"] if kafka else None,
+        "services": {
+            name: {key: service[key] for key in ("state", "listen", "listeners", "ops", "pid", "restarts")}
+            for name, service in record["services"].items()
+        },
+        "lake": record["lake"],
+        "lake_pid": lake["pid"],
+        "lake_jvm_pid": jvm_of(lake["pid"]),
+        "lake_ops": record["lake_ops"],
+        "checkpoint": record["checkpoint"],
+    }
+
+
+def _table(record: dict[str, Any]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("", "state", "address", "health and metrics", "pid", "restarts"):
+        table.add_column(column, no_wrap=True)
+
+    def row(name: str, child: dict[str, Any] | None, address: str, ops: str = "") -> None:
+        if child is None:
+            table.add_row(name, "your own", address, ops, "", "")
+        else:
+            color = "green" if child["state"] == "ready" else "red"
+            shown = f"[{color}]{child['state']}[/{color}]"
+            table.add_row(name, shown, address, ops, str(child["pid"] or ""), str(child["restarts"]))
+
+    row("kafka", record["kafka_child"], record["kafka"])
+    for name, service in record["services"].items():
+        row(name, service, service["listen"], f"http://{service['ops']}/")
+    row("lake", record["lake_child"], record["lake"], f"http://{record['lake_ops']}/")
+    console.OUT.print(table)
+    console.OUT.print(f"supervisor pid {record['supervisor_pid']}, state in {record['state']}")

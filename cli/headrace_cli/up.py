@@ -1,0 +1,144 @@
+"""``up``: the stack in the foreground, or in the background with ``--detach``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from rich.table import Table
+
+from headrace_cli import console
+from headrace_cli.errors import EXIT_FAILED, CommandError
+from headrace_cli.places import DEFAULT_STATE
+from headrace_cli.stack import Options, Stack, module, plan
+from headrace_cli.state import StateFolder
+from headrace_cli.supervisor import Supervisor
+
+DETACH_SECONDS: Final = 180.0
+"""How long ``--detach`` waits for everything to be ready before it leaves the stack to itself."""
+
+EXAMPLE: Final = "select event_time, stream, body from events order by landed_at desc limit 10"
+LOW_DISK: Final = 512 * 1024 * 1024
+
+
+def up(path: Path, options: Options) -> int:
+    """Run the stack until it is told to stop. Exit status 0, or 78 when a service refuses its settings."""
+    state = StateFolder(path)
+    stack, held = _prepare(state, options)
+    try:
+        reporter = console.Reporter(state.log("supervisor"))
+        _say_disk(stack)
+        return asyncio.run(Supervisor(stack, reporter, lambda: show_addresses(state)).run())
+    finally:
+        os.close(held)
+
+
+def _prepare(state: StateFolder, options: Options) -> tuple[Stack, int]:
+    """Lock the folder, stop what a killed run left on it, choose ports, fetch what is missing."""
+    state.make()
+    held = state.lock()
+    ended = state.end_processes()
+    if ended:
+        console.line("stack", "note", f"stopped {ended} processes that an earlier run had left behind")
+    with console.fetching() as progress:
+        return plan(state, options, progress), held
+
+
+def _say_disk(stack: Stack) -> None:
+    free = shutil.disk_usage(stack.state.path).free
+    if free < LOW_DISK:
+        raise CommandError(f"Only {console.size(free)} are free in {stack.state.path}; the stack needs more to start.")
+    grows = f"the lake in {stack.state.lake} grows with what is sent; {console.size(free)} are free"
+    if stack.disk_bytes is None:
+        console.line("disk", "note", grows)
+        return
+    console.line(
+        "disk", "note", f"Kafka keeps at most {console.size(stack.disk_bytes)} in {stack.state.kafka}; {grows}"
+    )
+    if free < stack.disk_bytes:
+        console.line("disk", "bad", "that is less than Kafka may come to take")
+
+
+def show_addresses(state: StateFolder) -> None:
+    """The table of what runs where, and what to do next."""
+    record = state.read_stack()
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("", "address", "health and metrics"):
+        table.add_column(column, no_wrap=True)
+    table.add_row("kafka", record["kafka"], "")
+    for name, service in record["services"].items():
+        table.add_row(name, service["listen"], f"http://{service['ops']}/")
+    table.add_row("lake", record["lake"], f"http://{record['lake_ops']}/")
+    console.OUT.print()
+    console.OUT.print(table)
+    console.OUT.print("\nSend something, for example:")
+    for service in record["services"].values():
+        console.OUT.print("  " + service["hint"].format(listen=service["listen"]), markup=False)
+    console.OUT.print("and look at it:")
+    option = "" if state.path == DEFAULT_STATE else f" --state {state.path}"
+    console.OUT.print(f'  ./headrace query{option} "{EXAMPLE}"\n', markup=False)
+
+
+def detach(path: Path, options: Options) -> int:
+    """Start the stack in the background and wait until it is ready. Exit status 0 if it is."""
+    state = StateFolder(path)
+    stack, held = _prepare(state, options)
+    _say_disk(stack)
+    os.close(held)  # the supervisor takes it; what is slow has been done here, where it is seen
+    log = state.log("supervisor")
+    begin = log.stat().st_size if log.exists() else 0
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [*module("headrace_cli"), "up", "--state", str(state.path), *_arguments(options)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=output,
+            start_new_session=True,
+        )
+    position = begin
+    deadline = time.monotonic() + DETACH_SECONDS
+    while True:
+        position = _relay(log, position)
+        if process.poll() is not None:
+            _relay(log, position)
+            raise CommandError(f"The stack stopped at its start; see {log}.", status=process.returncode or EXIT_FAILED)
+        record = state.read_stack()
+        if record.get("supervisor_pid") == process.pid and record.get("ready"):
+            _relay(log, position)
+            show_addresses(state)
+            return 0
+        if time.monotonic() > deadline:
+            raise CommandError(
+                f"The stack is not ready after {DETACH_SECONDS:.0f} s and goes on starting: see ./headrace status."
+            )
+        time.sleep(0.1)
+
+
+def _arguments(options: Options) -> list[str]:
+    arguments = ["--host", options.host]
+    if options.kafka is not None:
+        arguments += ["--kafka", options.kafka]
+    if options.services:
+        arguments += ["--services", ",".join(options.services)]
+    if options.any_port:
+        arguments.append("--any-port")
+    return arguments
+
+
+def _relay(log: Path, position: int) -> int:
+    """Show what the supervisor has written to its log since `position`; the new position."""
+    with log.open("rb") as source:
+        source.seek(position)
+        text = source.read()
+    whole = text[: text.rfind(b"\n") + 1]
+    for row in whole.decode(errors="replace").splitlines():
+        stamp, _, rest = row.partition(" ")
+        sys.stdout.write((rest if stamp[:4].isdigit() else row) + "\n")
+    sys.stdout.flush()
+    return position + len(whole)
