@@ -145,7 +145,7 @@ def purge(
 def main() -> None:
     """Run the verb; errors of ours are one sentence on standard error."""
     try:
-        app()
+        app(prog_name="headrace")
     except CommandError as error:
         status_, text = error.status, str(error)
     except ConfigError as error:

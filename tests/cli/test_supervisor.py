@@ -1,0 +1,259 @@
+"""The supervisor as a process, over stand-in services; what ends a process here is a signal from outside."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from headrace_cli.state import StateFolder
+
+from . import standin
+from .standin import wait_for
+
+PATH = os.pathsep.join(filter(None, sys.path))
+
+
+class Run:
+    """One supervisor and its state folder."""
+
+    def __init__(self, folder: Path, kinds: tuple[str, ...]) -> None:
+        self.state = StateFolder(folder)
+        self.output = folder.with_name("output")
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, standin.__file__, "supervise", str(folder), *kinds],
+                stdout=output,
+                stderr=output,
+                env={**os.environ, "PYTHONPATH": PATH},
+                start_new_session=True,
+            )
+
+    def until_ready(self) -> None:
+        wait_for(lambda: b"ALL READY" in self.output.read_bytes(), what="being ready")
+
+    def service(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.state.read_stack()["services"][name]
+        return found
+
+    def said(self) -> str:
+        log = self.state.log("supervisor")
+        return log.read_text() if log.exists() else ""
+
+    def pids(self) -> list[int]:
+        return [process.pid for process in self.state.processes()]
+
+    def headrace(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return headrace(*arguments, "--state", str(self.state.path))
+
+
+def headrace(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "headrace_cli", *arguments],
+        env={**os.environ, "PYTHONPATH": PATH},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
+    runs = []
+
+    def start(*kinds: str) -> Run:
+        runs.append(Run(tmp_path / "state", kinds))
+        return runs[-1]
+
+    yield start
+    for each in runs:
+        if each.process.poll() is None:
+            each.process.kill()
+            each.process.wait()
+        each.state.end_processes()
+
+
+def gone(pids: list[int]) -> bool:
+    return not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids)
+
+
+def test_status_json_has_exactly_the_keys_of_the_contract(run: Callable[..., Run]) -> None:
+    stack = run("well")
+    stack.until_ready()
+    done = stack.headrace("status", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert list(told) == [
+        "state", "supervisor_pid", "kafka", "kafka_pid", "services", "lake", "lake_pid", "lake_jvm_pid", "lake_ops",
+        "checkpoint",
+    ]  # fmt: skip
+    assert told["supervisor_pid"] == stack.process.pid
+    assert told["state"] == str(stack.state.path)
+    service = told["services"]["well0"]
+    assert list(service) == ["state", "listen", "listeners", "ops", "pid", "restarts"]
+    assert (service["state"], service["restarts"]) == ("ready", 0)
+    assert psutil.pid_exists(service["pid"])
+
+
+def test_nothing_runs_is_status_3(tmp_path: Path) -> None:
+    done = headrace("status", "--json", "--state", str(tmp_path / "none"))
+    assert (done.returncode, json.loads(done.stdout)) == (3, {})
+    done = headrace("status", "--state", str(tmp_path / "none"))
+    assert done.returncode == 3
+    assert "nothing runs" in done.stdout
+
+
+def test_a_killed_child_has_another_pid_within_five_seconds(run: Callable[..., Run]) -> None:
+    stack = run("well")
+    stack.until_ready()
+    before = stack.service("well0")["pid"]
+    os.kill(before, signal.SIGKILL)
+    began = time.monotonic()
+    wait_for(lambda: stack.service("well0")["pid"] not in (None, before), 5, "another pid")
+    assert time.monotonic() - began < 5
+    wait_for(lambda: stack.service("well0")["state"] == "ready", what="ready again")
+    assert stack.service("well0")["restarts"] == 1
+    assert "well0: killed by SIGKILL" in stack.said()
+
+
+def test_a_crash_loop_waits_one_two_four_seconds(run: Callable[..., Run]) -> None:
+    stack = run("crash", "well")
+    wait_for(lambda: stack.said().count("starting again in") >= 4, what="four pauses")
+    lines = stack.said().splitlines()
+    assert [re.search(r"again in (\d+) s", row)[1] for row in lines if "again in" in row][:4] == ["1", "2", "4", "8"]
+    assert "crash0: exited with status 7; it went wrong" in stack.said()
+    died = [datetime.fromisoformat(row.split()[0]) for row in lines if "exited with status 7" in row]
+    gaps = [(later - earlier).total_seconds() for earlier, later in itertools.pairwise(died)]
+    for gap, pause in zip(gaps, (1, 2, 4), strict=False):
+        assert gap >= pause - 1  # the log's stamps are whole seconds
+    assert stack.service("well1")["restarts"] == 0
+
+
+def test_down_stops_everything_and_frees_the_folder(run: Callable[..., Run]) -> None:
+    stack = run("well", "family")
+    stack.until_ready()
+    pids = stack.pids()
+    assert len(pids) == 4  # two services, a grandchild that ignores SIGTERM's cousin SIGHUP, the landing job
+    done = stack.headrace("down")
+    assert done.returncode == 0, done.stderr
+    assert stack.process.wait(1) == 0
+    assert gone(pids)
+    assert stack.headrace("status").returncode == 3
+
+
+def test_down_ends_one_that_does_not_want_to(run: Callable[..., Run]) -> None:
+    stack = run("stubborn")
+    stack.until_ready()
+    pids = stack.pids()
+    assert stack.headrace("down").returncode == 0
+    assert gone(pids)
+
+
+@pytest.mark.parametrize("kind", ["well", "family", "stubborn"])
+def test_down_after_the_supervisor_was_killed_leaves_nothing(run: Callable[..., Run], kind: str) -> None:
+    stack = run(kind)
+    stack.until_ready()
+    pids = stack.pids()
+    stack.process.send_signal(signal.SIGKILL)
+    stack.process.wait()
+    assert stack.headrace("status").returncode == 3
+    done = stack.headrace("down")
+    assert done.returncode == 0, done.stderr
+    assert gone(pids)
+    assert stack.pids() == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent has died")
+def test_children_end_by_themselves_when_the_supervisor_is_killed(run: Callable[..., Run]) -> None:
+    stack = run("well")
+    stack.until_ready()
+    pids = stack.pids()
+    stack.process.send_signal(signal.SIGKILL)
+    stack.process.wait()
+    wait_for(lambda: gone(pids), 5, "their end")
+
+
+def test_a_second_supervisor_on_the_folder_is_refused(run: Callable[..., Run]) -> None:
+    stack = run("well")
+    stack.until_ready()
+    done = stack.headrace("up", "--any-port", "--kafka", "127.0.0.1:1")
+    assert done.returncode == 1
+    assert f"already runs on {stack.state.path} (supervisor pid {stack.process.pid})" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_start_after_a_killed_supervisor_takes_over(run: Callable[..., Run]) -> None:
+    first = run("stubborn")
+    first.until_ready()
+    pids = first.pids()
+    first.process.send_signal(signal.SIGKILL)
+    first.process.wait()
+    second = run("well")
+    second.until_ready()
+    assert gone(pids)
+
+
+def test_refused_settings_stop_the_stack_with_78(run: Callable[..., Run]) -> None:
+    stack = run("config", "well")
+    assert stack.process.wait(20) == 78
+    assert "config0: exited with status 78; HEADRACE_X__Y: there is no such setting" in stack.said()
+    assert stack.pids() == []
+
+
+def test_one_that_asks_to_be_restarted_is(run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    stack = run("sick")
+    wait_for(lambda: stack.state.read_stack().get("services", {}).get("sick0", {}).get("restarts"), 40, "a restart")
+    assert "asks to be restarted: pump stopped" in stack.said()
+
+
+def test_purge_wants_a_yes_then_deletes(run: Callable[..., Run]) -> None:
+    stack = run("well")
+    stack.until_ready()
+    refused = stack.headrace("purge", "--yes")
+    assert refused.returncode == 1
+    assert "already runs" in refused.stderr
+    stack.headrace("down")
+    unsure = stack.headrace("purge")
+    assert unsure.returncode == 1
+    assert "--yes" in unsure.stderr
+    assert stack.state.path.exists()
+    assert stack.headrace("purge", "--yes").returncode == 0
+    assert not stack.state.path.exists()
+
+
+def test_purge_refuses_what_is_not_ours(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("x")
+    done = headrace("purge", "--yes", "--state", str(tmp_path))
+    assert done.returncode == 1
+    assert "not a state folder" in done.stderr
+    assert (tmp_path / "precious").read_text() == "x"
+
+
+def test_up_refuses_a_folder_with_something_else_in_it(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("x")
+    done = headrace("up", "--any-port", "--state", str(tmp_path))
+    assert done.returncode == 1
+    assert "is not empty" in done.stderr
+    assert [entry.name for entry in tmp_path.iterdir()] == ["precious"]
+
+
+def test_logs_show_each_process_with_its_name(run: Callable[..., Run]) -> None:
+    stack = run("well")
+    stack.until_ready()
+    assert re.search(r"^well0 +\| serving \d+$", stack.headrace("logs").stdout, re.MULTILINE)
+    assert re.fullmatch(r"serving \d+\n", stack.headrace("logs", "well0").stdout)
+    unknown = stack.headrace("logs", "nobody")
+    assert unknown.returncode == 1
+    assert "no log of nobody; there is: lake, supervisor, topics, well0" in unknown.stderr
