@@ -24,7 +24,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, cast
 
 from headrace_common.errors import DeliveryError, ProtocolError
-from headrace_common.event import DETERMINISTIC
+from headrace_common.event import DETERMINISTIC, Event, event_id
 from headrace_common.session import Frame, Peer, Session, Ticket
 
 if TYPE_CHECKING:
@@ -171,10 +171,11 @@ class Connection(asyncio.Protocol):
             self._why = "abandoned"
             self._drain()
 
-    def first_id(self, ticket: Ticket, event_id: bytes) -> None:
-        """The id of a frame's first event, to count what is sent again."""
-        if event_id.startswith(DETERMINISTIC):
-            self._first_ids[ticket] = event_id
+    def began(self, ticket: Ticket, event: Event) -> None:
+        """Remembers the id of a frame's first event, to count what is sent again."""
+        first = event_id(event)
+        if first.startswith(DETERMINISTIC):
+            self._first_ids[ticket] = first
 
     # What the budget and the server tell
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from aiokafka import errors
 from aiokafka.structs import TopicPartition
 
-from headrace_common.batch import Lot, Record
+from headrace_common.batch import Lot
 from headrace_common.errors import DeliveryError
 from headrace_common.metrics import ReceiverMetrics
 from headrace_common.producer import Producer, ProducerSource
+
+if TYPE_CHECKING:
+    from headrace_common.pump import Consignment
 
 POISON: Final = (
     errors.MessageSizeTooLargeError,
@@ -38,6 +41,9 @@ REFUSALS_PER_LOT: Final = 16
 RETRY_PAUSE: Final = 0.1
 LEADER_PAUSE: Final = 0.5
 
+Refusal = tuple[bytes, "Consignment"]
+"""A record that Kafka refuses for its content, and its frame."""
+
 T = TypeVar("T")
 
 
@@ -49,13 +55,13 @@ class Delivery:
         self._metrics = metrics
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
 
-    async def store(self, lot: Lot, deadline: float, max_message_bytes: Callable[[], int]) -> list[Record]:
+    async def store(self, lot: Lot, deadline: float, max_message_bytes: Callable[[], int]) -> list[Refusal]:
         """Returns when Kafka has stored every record of `lot`, except those returned: it refuses them for their content.
 
         Raises `DeliveryError`: retriable, `deadline` has passed and the records are in doubt; not retriable, Kafka refuses
         the lot for reasons that lie outside it (with `clock`: our clock is wrong).
         """
-        if not lot.fits(max_message_bytes()):
+        if lot.batch().size() > max_message_bytes():
             return await self._split(lot, deadline, max_message_bytes)
         try:
             await self._send(lot, deadline)
@@ -64,20 +70,20 @@ class Delivery:
                 raise
             with contextlib.suppress(DeliveryError):
                 await self._source.refresh()  # perhaps max.message.bytes is another now
-            if not lot.fits(max_message_bytes()):
+            if lot.batch().size() > max_message_bytes():
                 return await self._split(lot, deadline, max_message_bytes)
             return await self._separate(lot, deadline)
         return []
 
-    async def _split(self, lot: Lot, deadline: float, max_message_bytes: Callable[[], int]) -> list[Record]:
+    async def _split(self, lot: Lot, deadline: float, max_message_bytes: Callable[[], int]) -> list[Refusal]:
         if len(lot) == 1:
-            return lot.records
-        refused = []
+            return list(zip(lot.records, lot.owners, strict=True))
+        refused: list[Refusal] = []
         for half in lot.halves():
             refused += await self.store(half, deadline, max_message_bytes)
         return refused
 
-    async def _separate(self, lot: Lot, deadline: float) -> list[Record]:
+    async def _separate(self, lot: Lot, deadline: float) -> list[Refusal]:
         """Finds the records that are refused by halving, on producers of its own: nobody else loses one for it."""
         try:
             await self._send_alone(lot, deadline)
@@ -85,10 +91,10 @@ class Delivery:
             if not error.poison:
                 raise
             if len(lot) == 1:
-                return lot.records
+                return list(zip(lot.records, lot.owners, strict=True))
         else:
             return []
-        refused: list[Record] = []
+        refused: list[Refusal] = []
         for half in lot.halves():
             refused += await self._separate(half, deadline)
             if len(refused) > REFUSALS_PER_LOT:
@@ -123,7 +129,7 @@ class Delivery:
         """One batch, one answer. Raises `DeliveryError`; the producer is spoiled then."""
         try:
             answer = await self._before(
-                deadline, producer.client.send_batch(lot.take_batch(), lot.topic, partition=lot.partition)
+                deadline, producer.client.send_batch(lot.batch(), lot.topic, partition=lot.partition)
             )
             await asyncio.wait(
                 {answer, producer.gone}, timeout=deadline - self._clock(), return_when=asyncio.FIRST_COMPLETED

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
-Header = tuple[str, bytes]
+from headrace_common.record import encode, field, header, length, read_varint
 
 SPECVERSION: Final = b"1.0"
 JSON: Final = b"application/json"
@@ -106,12 +106,8 @@ class Attribute(StrEnum):
     RECORD_KEY = "record_key"  # of a record with a `RecordFault`: its Kafka key as base64
 
 
-@dataclass(slots=True)
-class Event:
-    """One record for the events topic: its headers in the order of `HEADERS`, and its value."""
-
-    headers: list[Header]
-    value: bytes
+Event = bytes
+"""An event as what a Kafka record says of it: value and headers, encoded once (`record.encode`), read with `record.decode`."""
 
 
 @dataclass(slots=True)
@@ -130,8 +126,8 @@ class Reject:
     id: bytes
     attributes: bytes = b"{}"
 
-    def headers(self, part: int, parts: int, sha256: bytes) -> list[Header]:
-        """The record headers of part `part` of `parts` (from 1); `sha256` is the hex digest of the whole."""
+    def record(self, value: bytes, part: int, parts: int, sha256: bytes) -> bytes:
+        """The encoded record of part `part` of `parts` (from 1), with `value`; `sha256` is the hex digest of the whole."""
         values = (
             self.reason.value.encode(),
             self.detail.encode("utf-8", "replace"),
@@ -143,47 +139,56 @@ class Reject:
             sha256,
             self.attributes,
         )
-        return list(zip(QUARANTINE_HEADERS, values, strict=True))
+        return encode(value, list(zip(QUARANTINE_HEADERS, values, strict=True)))
 
 
 Part = Event | Reject
 
 
+ID_LENGTH: Final = 34
+"""Bytes of an event id: kind and 32 hex digits."""
+
+
 class Envelope:
-    """What the events of one frame have in common; makes the header list of each without formatting it anew.
+    """What the events of one frame have in common, encoded once for all of them.
 
     `source` is a finished `ce_source` (see `source`), `subject` any text (empty becomes ``-``).
     """
 
-    __slots__ = ("_json", "_octets", "_source", "_spec", "_subject", "_type", "protocol", "source", "subject")
+    __slots__ = ("_after_id", "_attributes", "_bare", "_before_id", "_kind", "_tail", "protocol", "source", "subject")
 
-    def __init__(self, protocol: Protocol, source: str, subject: str, *, type_suffix: str = "event") -> None:
+    def __init__(
+        self, protocol: Protocol, source: str, subject: str, *, type_suffix: str = "event", content_type: bytes = JSON
+    ) -> None:
         self.protocol = protocol
         self.source = source
         self.subject = subject or NO_SUBJECT
-        self._spec: Header = (HEADERS[0], SPECVERSION)
-        self._source: Header = (HEADERS[2], source.encode())
-        self._type: Header = (HEADERS[3], f"headrace.{protocol.value}.{type_suffix}".encode())
-        self._subject: Header = (HEADERS[4], self.subject.encode("utf-8", "replace"))
-        self._json: Header = (HEADERS[6], JSON)
-        self._octets: Header = (HEADERS[6], OCTETS)
+        spec = header(HEADERS[0], SPECVERSION) + field(HEADERS[1].encode()) + length(ID_LENGTH)
+        self._bare = length(7) + spec
+        self._before_id = length(8) + spec
+        self._after_id = (
+            header(HEADERS[2], source.encode())
+            + header(HEADERS[3], f"headrace.{protocol.value}.{type_suffix}".encode())
+            + header(HEADERS[4], self.subject.encode("utf-8", "replace"))
+            + field(HEADERS[5].encode())
+        )
+        self._kind = header(HEADERS[6], content_type)
+        self._attributes: bytes | None = None
+        self._tail = b""
 
-    def event(
-        self, event_id: bytes, time: bytes, value: bytes, attributes: bytes | None = None, *, opaque: bool = False
-    ) -> Event:
-        """An `Event`: `event_id` from this module's functions, `time` RFC 3339 UTC, `attributes` a JSON object."""
-        headers = [
-            self._spec,
-            ("ce_id", event_id),
-            self._source,
-            self._type,
-            self._subject,
-            ("ce_time", time),
-            self._octets if opaque else self._json,
-        ]
-        if attributes is not None:
-            headers.append(("ce_attributes", attributes))
-        return Event(headers, value)
+    def event(self, name: bytes, time: bytes, value: bytes, attributes: bytes | None = None) -> Event:
+        """An event: `name` its id from this module's functions, `time` RFC 3339 UTC, `attributes` a JSON object."""
+        assert len(name) == ID_LENGTH
+        if attributes is None:
+            return b"".join(
+                (length(len(value)), value, self._bare, name, self._after_id, length(len(time)), time, self._kind)
+            )
+        if attributes is not self._attributes:  # mostly the same for all events of a frame
+            self._attributes = attributes
+            self._tail = self._kind + header(HEADERS[7], attributes)
+        return b"".join(
+            (length(len(value)), value, self._before_id, name, self._after_id, length(len(time)), time, self._tail)
+        )
 
     def reject(
         self, reason: Reason, detail: str, raw: bytes, reject_id: bytes, attributes: bytes | None = None
@@ -192,6 +197,16 @@ class Envelope:
         return Reject(
             reason, detail, raw, self.protocol.value, self.source, self.subject, reject_id, attributes or b"{}"
         )
+
+
+_ID_BEHIND_VALUE: Final = 1 + len(header(HEADERS[0], SPECVERSION)) + len(field(HEADERS[1].encode())) + 1
+
+
+def event_id(event: Event) -> bytes:
+    """The id of an event that an `Envelope` made."""
+    size, start = read_varint(event, 0)
+    at = start + size + _ID_BEHIND_VALUE
+    return event[at : at + ID_LENGTH]
 
 
 class FrameIds(NamedTuple):

@@ -14,10 +14,13 @@ from prometheus_client import (
     GCCollector,
     Histogram,
     ProcessCollector,
+    disable_created_metrics,
     generate_latest,
 )
 
 from headrace_common.event import Reason
+
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 PREFIX: Final = "headrace"
 ACK_BUCKETS: Final = (
@@ -119,3 +122,28 @@ class ReceiverMetrics(Catalogue):
         )
         for reason in Reason:
             self.events_quarantined.labels(reason.value)
+
+
+BATCH_BUCKETS: Final = (0.25, 0.5, 1, 2, 3, 5, 8, 13, 20, 30, 60, 120, 300, 600, 1800)
+
+
+class LakeMetrics(Catalogue):
+    """What the landing job measures."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches_landed = self.counter("lake_batches", "Batches landed since start.")
+        self.records_landed = self.counter("lake_records", "Records landed since start, of both topics.")
+        self.events_landed = self.counter("lake_events", "Rows landed in the events table since start.")
+        self.records_quarantined = self.counter(
+            "lake_quarantined", "Rows landed in the quarantine table since start: what receivers and this job refused."
+        )
+        self.records_looked_up = self.counter(
+            "lake_headers_looked_up",
+            "Records whose headers stood in another order, or not alone: they cost more. Who else writes to the topic?",
+        )
+        self.batch_seconds = self.histogram("lake_batch_seconds", "Time to land a batch.", BATCH_BUCKETS)
+        self.last_landed = self.gauge("lake_last_landed_timestamp_seconds", "Unix time when the last batch was landed.")
+        self.lag_offsets = self.gauge(
+            "lake_lag_offsets", "Offsets that the job is behind the end of the partition.", ("topic", "partition")
+        )

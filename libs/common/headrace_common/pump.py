@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import chain
 from typing import Final, Protocol
 
-from headrace_common.batch import Lot, Record
+from headrace_common.batch import Lot
 from headrace_common.budget import GrowthPool
 from headrace_common.delivery import Delivery
 from headrace_common.errors import DeliveryError
@@ -21,6 +21,7 @@ from headrace_common.inflate import SLICE
 from headrace_common.log import Log
 from headrace_common.metrics import ReceiverMetrics
 from headrace_common.producer import ProducerSource
+from headrace_common.record import decode
 from headrace_common.session import Frame, Ticket
 
 TURN: Final = 0.004
@@ -39,8 +40,8 @@ class Receipt(Protocol):
     def abandoned(self, ticket: Ticket, error: DeliveryError) -> None:
         """The frame will not be stored, and is done with."""
 
-    def first_id(self, ticket: Ticket, event_id: bytes) -> None:
-        """The id of the frame's first event."""
+    def began(self, ticket: Ticket, event: Event) -> None:
+        """The frame's first event was made."""
 
 
 class Consignment:
@@ -102,8 +103,8 @@ class Round:
 
     def add(self, part: Part, owner: Consignment) -> bool:
         """Adds a part; False when the round is full."""
-        if type(part) is Event:
-            return self.lot.add(Record(part.headers, part.value, owner.frame.received_ms, owner))
+        if type(part) is bytes:
+            return self.lot.add(part, owner)
         assert isinstance(part, Reject)
         if self._room <= 0:
             return False
@@ -204,8 +205,8 @@ class Pump:
         if len(sent.lot):
             refused = await self._delivery.store(sent.lot, sent.deadline(), self._max_event_bytes)
             self._stored(sent.lot, len(sent.lot) - len(refused))
-            sent.rejects += [(record.owner, _refusal(record)) for record in refused]
-            sent.lot.records = []
+            sent.rejects += [(owner, _refusal(record)) for record, owner in refused]
+            sent.lot.clear()
         if sent.rejects:
             async for lot in self._quarantine_lots(sent.rejects):
                 if await self._delivery.store(lot, sent.deadline(), self._max_quarantine_bytes):
@@ -273,8 +274,8 @@ class Pump:
                 return
             if not consignment.built:
                 consignment.shrink(consignment.grown)
-                if type(piece) is Event:
-                    consignment.receipt.first_id(consignment.frame.ticket, piece.headers[1][1])
+                if type(piece) is bytes:
+                    consignment.receipt.began(consignment.frame.ticket, piece)
             consignment.built += 1
             count += 1
             if count % LOOK == 0 and clock() - looked > TURN:
@@ -289,11 +290,11 @@ class Pump:
         limit = min(self._source.batch_bytes, topic.max_message_bytes * 3 // 4)
         lot = Lot(topic.name, partition, limit)
         for owner, reject in rejects:
-            async for record in _records(owner, reject, limit):
-                if not lot.add(record):
+            async for record in _records(reject, limit):
+                if not lot.add(record, owner):
                     yield lot
                     lot = Lot(topic.name, partition, limit)
-                    lot.add(record)
+                    lot.add(record, owner)
         yield lot
 
     def _max_event_bytes(self) -> int:
@@ -305,7 +306,7 @@ class Pump:
         return self._source.quarantine.max_message_bytes
 
 
-async def _records(owner: Consignment, reject: Reject, limit: int) -> AsyncIterator[Record]:
+async def _records(reject: Reject, limit: int) -> AsyncIterator[bytes]:
     """The reject's numbered parts. Hashing is sliced, like all long work."""
     size = max(1, limit - 4096 - len(reject.attributes) - len(reject.subject) - len(reject.detail))
     state = hashlib.sha256()
@@ -316,17 +317,18 @@ async def _records(owner: Consignment, reject: Reject, limit: int) -> AsyncItera
     pieces = max(1, -(-len(reject.raw) // size))
     for number in range(pieces):
         value = reject.raw[number * size : (number + 1) * size]
-        yield Record(reject.headers(number + 1, pieces, sha256), value, owner.frame.received_ms, owner)
+        yield reject.record(value, number + 1, pieces, sha256)
         await asyncio.sleep(0)
 
 
-def _refusal(record: Record) -> Reject:
+def _refusal(record: bytes) -> Reject:
     """An event that Kafka refused for its content, as a reject: its value, with the rest of it in the attributes."""
-    headers = {key: value.decode("utf-8", "replace") for key, value in record.headers}
+    value, pairs = decode(record)
+    headers = {key: text.decode("utf-8", "replace") for key, text in pairs}
     return Reject(
         Reason.REFUSED,
         "Kafka refused this record",
-        record.value,
+        value,
         headers["ce_type"].split(".")[1],
         headers["ce_source"],
         headers["ce_subject"],

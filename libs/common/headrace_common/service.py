@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import resource
 import signal
 import sys
@@ -150,6 +151,13 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def calm_collector() -> None:
+    """Lets the cycle collector look seldom: events make no cycles, and looking for them cost a fifth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
+
+
 def main(protocol: Protocol, port: int, settings_type: type[S], sessions: Callable[[S], SessionFactory]) -> None:
     """Entry point of ``python -m headrace_<protocol>``. Exits 78 when the settings are at fault."""
     program = f"python -m headrace_{protocol.value}"
@@ -157,6 +165,7 @@ def main(protocol: Protocol, port: int, settings_type: type[S], sessions: Callab
     try:
         settings = parse_arguments(settings_type, program, description)
         raise_file_limit()
+        calm_collector()
         uvloop.run(Service(protocol, port, settings, sessions(settings)).run())
     except ConfigError as error:
         for line in str(error).splitlines():
