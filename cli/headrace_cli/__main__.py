@@ -142,6 +142,21 @@ def purge(
     raise typer.Exit(verb.purge(state, yes=yes))
 
 
+@app.command("test", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def run_tests(
+    context: typer.Context,
+    require: Annotated[
+        str,
+        typer.Option(metavar="TOOLS", help="Fail instead of skipping tests that need java,go,npm,maven,docker,k8s."),
+    ] = "",
+    lint: Annotated[bool, typer.Option("--lint/--no-lint", help="Also run ruff and mypy.")] = True,
+) -> None:
+    """Run ruff, mypy and pytest; further arguments go to pytest."""
+    from headrace_cli import check
+
+    raise typer.Exit(check.check(context.args, require=require, lint=lint))
+
+
 def main() -> None:
     """Run the verb; errors of ours are one sentence on standard error."""
     try:

@@ -59,7 +59,7 @@ def document(record: dict[str, Any]) -> dict[str, Any]:
 def _table(record: dict[str, Any]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("", "state", "address", "health and metrics", "pid", "restarts"):
-        table.add_column(column, no_wrap=True)
+        table.add_column(column, no_wrap=column != "address", overflow="fold")
 
     def row(name: str, child: dict[str, Any] | None, address: str, ops: str = "") -> None:
         if child is None:

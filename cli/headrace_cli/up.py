@@ -70,7 +70,7 @@ def show_addresses(state: StateFolder) -> None:
     record = state.read_stack()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("", "address", "health and metrics"):
-        table.add_column(column, no_wrap=True)
+        table.add_column(column, no_wrap=column != "address", overflow="fold")
     table.add_row("kafka", record["kafka"], "")
     for name, service in record["services"].items():
         table.add_row(name, service["listen"], f"http://{service['ops']}/")

@@ -1,0 +1,211 @@
+"""The house rules that a program can check: imports, sizes, pins, addresses."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import os
+import re
+import tomllib
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = sorted(path.parent for pattern in ("*", "*/*") for path in ROOT.glob(f"{pattern}/pyproject.toml"))
+PACKAGES = {
+    folder.name: folder
+    for part in PARTS
+    for folder in part.glob("headrace_*")
+    if folder.is_dir() and any(folder.glob("*.py"))
+}
+SERVICES = sorted(name for name, folder in PACKAGES.items() if folder.parent.parent.name == "services")
+OUTSIDE_WORLD = {"asyncio", "aiokafka", "socket", "uvloop", "aiohttp", "ssl", "selectors", "threading"}
+FUNCTIONS_OF_BYTES = {"aiokafka.record.util"}  # CRC-32C: no connection, no loop
+LINES = 400
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    for folder in PACKAGES.values():
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(folder.parent).with_suffix("").parts
+            yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+MODULES = dict(modules())
+
+
+@lru_cache
+def imports(module: str) -> frozenset[str]:
+    """Every module that `module` names in an import, in functions too."""
+    found = set()
+    package = module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")
+                base = ".".join([*above[: len(above) - node.level + 1], *([base] if base else [])])
+            found |= {base, *(f"{base}.{alias.name}" for alias in node.names if f"{base}.{alias.name}" in MODULES)}
+    return frozenset(found)
+
+
+def reach(module: str) -> dict[str, str]:
+    """Every module that importing `module` brings in through ours, with the one of ours that names it."""
+    seen = {module: module}
+    waiting = [module]
+    while waiting:
+        current = waiting.pop()
+        for name in imports(current):
+            if name not in seen:
+                seen[name] = current
+                if name in MODULES:
+                    waiting.append(name)
+    return seen
+
+
+def top(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def test_the_packages_are_found() -> None:
+    assert {"headrace_common", "headrace_forward", "headrace_lake", "headrace_cli"} <= PACKAGES.keys()
+    assert "headrace_forward" in SERVICES
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_imports_point_one_way(module: str) -> None:
+    package = top(module)
+    if package == "headrace_cli":
+        return
+    allowed = {package, "headrace_common"}
+    ours = {top(name) for name in imports(module) if name.startswith("headrace")}
+    assert ours <= allowed, f"{module} imports {ours - allowed}"
+
+
+def pure(service: str, layer: str, forbidden: set[str]) -> None:
+    module = f"{service}.{layer}"
+    assert module in MODULES, f"{service} has no {layer}.py"
+    for name, by in reach(module).items():
+        assert top(name) not in forbidden or name in FUNCTIONS_OF_BYTES, f"{module} knows {name}, through {by}"
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_wire_knows_no_sockets_clocks_or_kafka(service: str) -> None:
+    pure(service, "wire", OUTSIDE_WORLD | {"time"})
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_session_and_events_know_no_sockets_or_kafka(service: str) -> None:
+    pure(service, "session", OUTSIDE_WORLD)
+    pure(service, "events", OUTSIDE_WORLD)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_layers_know_only_what_lies_below(service: str) -> None:
+    below = {"wire": {"session", "events", "settings", "__main__"}, "events": {"session", "settings", "__main__"}}
+    below["session"] = {"__main__"}
+    for layer, above in below.items():
+        seen = reach(f"{service}.{layer}").keys() & {f"{service}.{name}" for name in above}
+        assert not seen, f"{service}.{layer} knows {seen}"
+
+
+@pytest.mark.parametrize("path", [*sorted(MODULES.values()), ROOT / "headrace"], ids=lambda path: path.name)
+def test_no_module_is_long(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= LINES
+
+
+def pins() -> dict[str, str]:
+    rows = [line.strip() for line in (ROOT / "constraints.txt").read_text().splitlines()]
+    found = {}
+    for row in rows:
+        if row and not row.startswith("#"):
+            match = re.fullmatch(r"([A-Za-z0-9][\w.-]*)==([\w.!+]+)", row)
+            assert match is not None, f"constraints.txt: not a pin: {row}"
+            found[canonicalize_name(match[1])] = match[2]
+    return found
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_every_dependency_of_a_part_is_pinned(part: Path) -> None:
+    document = tomllib.loads((part / "pyproject.toml").read_text())
+    wanted = [*document["project"].get("dependencies", []), *document["build-system"]["requires"]]
+    for extra in document["project"].get("optional-dependencies", {}).values():
+        wanted += extra
+    names = {canonicalize_name(Requirement(item).name) for item in wanted}
+    assert {name for name in names if not name.startswith("headrace-")} <= pins().keys()
+
+
+def test_every_indirect_dependency_is_pinned() -> None:
+    for name, version in pins().items():
+        try:
+            distribution = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            pytest.fail(f"{name} is pinned but not installed here")
+        assert distribution.version == version
+        for text in distribution.requires or []:
+            requirement = Requirement(text)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                assert canonicalize_name(requirement.name) in pins(), f"{name} needs {requirement.name}"
+
+
+def committed_files() -> list[Path]:
+    skipped = {".git", "__pycache__", "node_modules", ".headrace"}
+    found = []
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = [
+            name
+            for name in folders
+            if name not in skipped and not name.startswith((".venv", ".mypy", ".ruff", ".pytest", ".hypothesis"))
+        ]
+        found += [Path(folder) / name for name in names]
+    return found
+
+
+HOSTS = re.compile(
+    "|".join(
+        re.escape(".".join(parts))
+        for parts in (
+            ("pypi", "org"),
+            ("pythonhosted", "org"),
+            ("maven", "org"),
+            ("maven", "apache", "org"),
+            ("repository", "apache", "org"),
+            ("npmjs", "org"),
+            ("npmjs", "com"),
+            ("registry", "yarnpkg", "com"),
+            ("docker", "io"),
+            ("hub", "docker", "com"),
+            ("ghcr", "io"),
+            ("gcr", "io"),
+            ("quay", "io"),
+            ("registry", "k8s", "io"),
+            ("proxy", "golang", "org"),
+            ("sum", "golang", "org"),
+            ("rubygems", "org"),
+            ("crates", "io"),
+        )
+    ),
+    re.IGNORECASE,
+)
+
+
+def test_no_file_names_a_registry() -> None:
+    named = []
+    for path in committed_files():
+        try:
+            text = path.read_text()
+        except (UnicodeDecodeError, OSError):
+            continue
+        named += [f"{path.relative_to(ROOT)}: {match[0]}" for match in HOSTS.finditer(text)]
+    assert named == []
+
+
+def test_the_rule_about_registries_can_fail() -> None:
+    assert HOSTS.search("https://files." + "pythonhosted" + ".org/x")
