@@ -1,0 +1,253 @@
+"""A record becomes a row. Pure frames in, pure frames out; nothing that a producer can send makes these expressions throw.
+
+Headers stand in a fixed order (`headrace_common.event.HEADERS`): each is read at its position and its key compared, which
+costs half of looking it up by name. Only a record in another order, or with headers of somebody else, is looked up.
+No expression here lacks generated code (higher-order functions do), so decoding is one stage with the scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from headrace_common.event import (
+    DETERMINISTIC,
+    HEADERS,
+    JSON,
+    QUARANTINE_HEADERS,
+    REQUIRED_HEADERS,
+    SPECVERSION,
+    UNIQUE,
+    Attribute,
+    RecordFault,
+)
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from headrace_lake.tables import DAY
+
+FAULT: Final = "fault"
+"""Column of decoded rows: a `RecordFault`; null when the record is sound."""
+
+LOOKED_UP: Final = "looked_up"
+"""Column of decoded rows: the headers stood in another order, or not alone, and were looked up by name."""
+
+_RECORD: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+_RFC3339: Final = r"^\\d{4}-\\d\\d-\\d\\d[Tt]\\d\\d:\\d\\d:\\d\\d(\\.\\d+)?([Zz]|[+-]\\d\\d:\\d\\d)$"
+_CALENDAR_BEGINS: Final = "timestamp'0001-01-01 00:00:00Z'"  # before it Spark counts on, other readers do not
+_TYPE_PREFIX: Final = "headrace."
+_ID_LENGTH: Final = 34  # `d.` or `u.` and 32 hex digits
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The names of the two topics; `ids`: topic -> the id that Kafka gave it."""
+
+    events: str
+    quarantine: str
+    ids: Mapping[str, str]
+
+
+def events(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame:
+    """Rows for the events table of `records` (a Kafka source's frame, with headers); `FAULT` and `LOOKED_UP` beside.
+
+    A row with a fault is none: `faults` makes a row of the quarantine table of it.
+    """
+    return _event_texts(records, topics).selectExpr(
+        f"{_fault(_EVENT_RULES)} as {FAULT}",
+        LOOKED_UP,
+        "ce_id as event_id",
+        f"{_PROTOCOL} as protocol",
+        "ce_source as source",
+        "ce_subject as stream",
+        f"if(time >= {_CALENDAR_BEGINS}, time, null) as event_time",
+        "ce_time as event_time_text",
+        "timestamp as received_time",
+        "`content-type` as content_type",
+        "if(json, string(value), null) as body",
+        "if(json, null, value) as payload",
+        "ce_attributes as attributes",
+        *_position(topics.events, topics, landed_at),
+    )
+
+
+def faults(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame:
+    """Rows for the quarantine table of what `events` gives a fault: the record as it was, headers and key included."""
+    frame = _event_texts(records, topics).withColumn(FAULT, sf.expr(_fault(_EVENT_RULES))).where(f"{FAULT} is not null")
+    protocol = f"nullif({_PROTOCOL}, '')"
+    return _faulty(frame, topics.events, topics, landed_at, _EVENT_RULES, protocol=protocol, reject_id="ce_id")
+
+
+def rejects(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame:
+    """Rows for the quarantine table of the quarantine topic: every record of it, whatever it is."""
+    frame = _headers(records.where(f"topic = {_text(topics.quarantine)}"), QUARANTINE_HEADERS, QUARANTINE_HEADERS)
+    frame = frame.selectExpr(
+        *_RECORD, LOOKED_UP, "missing", "repeated", *_as_text(QUARANTINE_HEADERS), "false as json",
+        "try_cast(substring_index(string(part), '/', 1) as int) as part_number",
+        "try_cast(substring_index(string(part), '/', -1) as int) as parts",
+    ).withColumn(FAULT, sf.expr(_fault(_REJECT_RULES)))  # fmt: skip
+    sound = frame.where(f"{FAULT} is null").selectExpr(
+        "value as raw", "reason", "detail", "protocol", "ce_source as source", "ce_subject as stream", "id",
+        "part_number as part", "parts", "sha256", "attributes", "timestamp as received_time",
+        *_position(topics.quarantine, topics, landed_at),
+    )  # fmt: skip
+    faulty = frame.where(f"{FAULT} is not null")
+    return sound.unionAll(
+        _faulty(faulty, topics.quarantine, topics, landed_at, _REJECT_RULES, protocol="protocol", reject_id="id")
+    )
+
+
+def _event_texts(records: DataFrame, topics: Topics) -> DataFrame:
+    frame = _headers(records.where(f"topic = {_text(topics.events)}"), HEADERS, REQUIRED_HEADERS)
+    return frame.selectExpr(
+        *_RECORD, LOOKED_UP, "missing", "repeated", *_as_text(HEADERS), "has_ce_attributes",
+        "try_cast(string(ce_time) as timestamp) as time",
+        f"`content-type` = {_bytes(JSON)} as json",
+    )  # fmt: skip
+
+
+def _faulty(
+    frame: DataFrame,
+    topic: str,
+    topics: Topics,
+    landed_at: datetime,
+    rules: Mapping[str, str],
+    *,
+    protocol: str,
+    reject_id: str,
+) -> DataFrame:
+    malformed = _listed((name, f"not coalesce({_obeys(name, rule)}, false)") for name, rule in rules.items())
+    kept = (
+        f"to_json(named_struct('{Attribute.HEADERS}', headers, '{Attribute.RECORD_KEY}', key))"  # binary becomes base64
+    )
+    return frame.selectExpr(
+        "value as raw",
+        f"{FAULT} as reason",
+        f"case {FAULT} when '{RecordFault.MISSING_HEADER}' then missing when '{RecordFault.REPEATED_HEADER}' then repeated"
+        f" when '{RecordFault.MALFORMED_HEADER}' then {malformed} else '' end as detail",
+        f"{_if_valid(protocol)} as protocol",
+        f"{_if_valid('ce_source')} as source",
+        f"{_if_valid('ce_subject')} as stream",
+        f"{_if_valid(reject_id)} as id",
+        "1 as part",
+        "1 as parts",
+        "sha2(value, 256) as sha256",
+        f"{kept} as attributes",
+        "timestamp as received_time",
+        *_position(topic, topics, landed_at),
+    )
+
+
+def _headers(records: DataFrame, names: Sequence[str], required: Sequence[str]) -> DataFrame:
+    """`records` with a binary column per header in `names`; `missing`, `repeated`: the names that are, with commas, or null.
+
+    `has_<name>` tells an optional header that is null from one that is absent.
+    """
+    size = "size(headers)"
+    ordered = [f"{size} between {len(required)} and {len(names)}"] + [
+        f"{'' if name in required else f'{size} <= {index} or '}get(headers, {index}).key = {_text(name)}"
+        for index, name in enumerate(names)
+    ]
+    frame = records.selectExpr(*_RECORD, f"coalesce({_every(ordered)}, false) as in_order")
+    position = {name: f"int(coalesce(array_position(headers.key, {_text(name)}), 0)) - 1" for name in names}
+    repeats = {name: f"size(array_remove(headers.key, {_text(name)})) < {size} - 1" for name in names}
+    frame = frame.selectExpr(
+        *_RECORD,
+        f"not in_order as {LOOKED_UP}",
+        *(f"if(in_order, {index}, {position[name]}) as {_name('at_' + name)}" for index, name in enumerate(names)),
+        f"if(in_order, null, {_listed((name, f'{position[name]} < 0') for name in required)}) as missing",
+        f"if(in_order, null, {_listed(repeats.items())}) as repeated",
+    )
+    optional = [name for name in names if name not in required]
+    return frame.selectExpr(
+        *_RECORD, LOOKED_UP, "missing", "repeated",
+        *(f"get(headers, {_name('at_' + name)}).value as {_name(name)}" for name in names),
+        *(f"{_name('at_' + name)} between 0 and {size} - 1 as {_name('has_' + name)}" for name in optional),
+    )  # fmt: skip
+
+
+_PROTOCOL: Final = f"substring_index(substring(ce_type, {len(_TYPE_PREFIX) + 1}), '.', 1)"
+
+
+def _any_prefix(text: str, *prefixes: bytes) -> str:
+    return " or ".join(f"startswith({text}, '{prefix.decode()}')" for prefix in prefixes)
+
+
+_EVENT_RULES: Final = {
+    "ce_specversion": f"ce_specversion = '{SPECVERSION.decode()}'",
+    "ce_id": f"octet_length(ce_id) = {_ID_LENGTH} and ({_any_prefix('ce_id', DETERMINISTIC, UNIQUE)})",
+    "ce_source": "startswith(ce_source, '/')",
+    "ce_type": f"startswith(ce_type, '{_TYPE_PREFIX}') and octet_length(ce_type) > {len(_TYPE_PREFIX)}",
+    "ce_subject": "octet_length(ce_subject) > 0",
+    # What Spark can read may be less than a date and a time of day; what it cannot read may be a time all the same.
+    "ce_time": "(time is not null and octet_length(ce_time) >= 20 and substring(ce_time, 11, 1) = 'T')"
+    f" or ce_time rlike '{_RFC3339}'",
+    "content-type": "octet_length(`content-type`) > 0",
+    "ce_attributes": "startswith(ce_attributes, '{') and endswith(ce_attributes, '}')",
+}
+"""What each header has to be besides UTF-8."""
+
+_REJECT_RULES: Final = {
+    **dict.fromkeys(QUARANTINE_HEADERS, "true"),
+    "reason": "octet_length(reason) > 0",
+    "part": "part rlike '^[0-9]+/[0-9]+$' and part_number >= 1 and part_number <= parts",
+}
+
+
+def _fault(rules: Mapping[str, str]) -> str:
+    sound = _every(_obeys(name, rule) for name, rule in rules.items())
+    cases = [
+        ("value is null", RecordFault.NULL_VALUE),
+        ("missing is not null", RecordFault.MISSING_HEADER),
+        ("repeated is not null", RecordFault.REPEATED_HEADER),
+        (f"not coalesce({sound}, false)", RecordFault.MALFORMED_HEADER),
+        ("json and not is_valid_utf8(string(value))", RecordFault.INVALID_UTF8),
+    ]
+    return "case " + " ".join(f"when {condition} then '{fault}'" for condition, fault in cases) + " end"
+
+
+def _obeys(name: str, rule: str) -> str:
+    absent = f"not has_{name} or " if name in HEADERS and name not in REQUIRED_HEADERS else ""
+    return f"{absent}(is_valid_utf8({_name(name)}) and ({rule}))"
+
+
+def _if_valid(text: str) -> str:
+    return f"if(is_valid_utf8({text}), {text}, null)"
+
+
+def _as_text(names: Iterable[str]) -> list[str]:
+    return [f"string({_name(name)}) as {_name(name)}" for name in names]
+
+
+def _position(topic: str, topics: Topics, landed_at: datetime) -> list[str]:
+    return [
+        "topic",
+        f"{_text(topics.ids[topic])} as topic_id",
+        "partition",
+        "offset",
+        f"timestamp'{landed_at:%Y-%m-%d %H:%M:%S.%f}Z' as landed_at",
+        f"date'{landed_at:%Y-%m-%d}' as {DAY}",
+    ]
+
+
+def _every(conditions: Iterable[str]) -> str:
+    return "(" + " and ".join(f"({condition})" for condition in conditions) + ")"
+
+
+def _listed(conditions: Iterable[tuple[str, str]]) -> str:
+    names = ", ".join(f"if({condition}, {_text(name)}, null)" for name, condition in conditions)
+    return f"nullif(concat_ws(', ', {names}), '')"
+
+
+def _name(name: str) -> str:
+    return f"`{name}`"
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _bytes(value: bytes) -> str:
+    return f"X'{value.hex()}'"

@@ -1,0 +1,227 @@
+"""The process: wait for the topics, claim or resume, run the query, end when asked, and say why in a line when it must stop."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any, Final, cast
+
+from headrace_common.errors import HeadraceError
+from headrace_common.log import Log
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace_lake import tables
+from headrace_lake.causes import chain, kafka_is_away, root_cause
+from headrace_lake.checkpoint import Checkpoint, Marker
+from headrace_lake.decode import Topics
+from headrace_lake.fence import Fence
+from headrace_lake.halt import HaltError, KafkaAwayError, StoppingError
+from headrace_lake.landing import Landed, Landing, check_same
+from headrace_lake.operations import LakeHealth
+from headrace_lake.settings import LakeProcessSettings, location
+from headrace_lake.source import Brokers, Topic, TopicPartition, source_options
+from headrace_lake.start import check_offsets, position
+from headrace_lake.storage import Storage
+
+_POLL: Final = 0.2  # seconds between two looks at the query
+_RETRY: Final = 2.0  # seconds between two questions for the topics
+_ONCE_WAIT: Final = 60.0  # seconds that --once waits for Kafka and the topics
+
+
+class Job:
+    """One run of the landing job on a Spark session. `stop` may be called from any thread and from a signal handler."""
+
+    def __init__(
+        self, spark: SparkSession, settings: LakeProcessSettings, *, once: bool, log: Log, health: LakeHealth
+    ) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._once = once
+        self._log = log
+        self._health = health
+        self._stop = threading.Event()
+        self._lake = location(settings.lake.path)
+        self._checkpoint = Checkpoint(Storage(spark), location(settings.lake.checkpoint))
+        self._brokers = Brokers(spark, settings.kafka)
+
+    def stop(self, *_: int | FrameType | None) -> None:
+        """Ends the run after the batch that is under way."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """Lands until stopped, or with `once` until all that is there now has landed.
+
+        Raises `ConfigError` and `HaltError` (the message says why and what to do). While Kafka is away it waits.
+        """
+        signal.signal(signal.SIGTERM, self.stop)
+        signal.signal(signal.SIGINT, self.stop)
+        try:
+            while not self._stop.is_set():
+                topics = self._await_topics()
+                if topics is None:
+                    break
+                try:
+                    self._land(topics)
+                except KafkaAwayError as error:
+                    if self._once:
+                        raise HaltError(str(error)) from error
+                    self._log.warning("lost Kafka, waiting for it", reason=str(error))
+                    continue
+                break
+        finally:
+            self._health.waits("stopping")
+            self._brokers.close()
+
+    def _await_topics(self) -> dict[str, Topic] | None:
+        """Both topics as soon as they exist; None when asked to stop. One line says what is waited for."""
+        names = (self._settings.kafka.events_topic, self._settings.kafka.quarantine_topic)
+        said = ""
+        deadline = time.monotonic() + _ONCE_WAIT
+        while not self._stop.is_set():
+            self._health.turn()
+            try:
+                found = self._brokers.topics(names)
+                missing = [name for name in names if name not in found]
+                if not missing:
+                    return found
+                lacks = f"there is no topic {' and no topic '.join(missing)}"
+            except KafkaAwayError:
+                lacks = f"Kafka at {self._settings.kafka.bootstrap_servers} does not answer"
+            if self._once and time.monotonic() > deadline:
+                raise HaltError(lacks)
+            if lacks != said:
+                self._log.warning("waiting", reason=lacks)
+                said = lacks
+            self._health.waits(lacks)
+            self._stop.wait(_RETRY)
+        return None
+
+    def _land(self, topics: Mapping[str, Topic]) -> None:
+        tables.create(self._spark, self._lake)
+        fence = Fence(self._spark, self._lake)
+        epoch = self._epoch(fence, topics)
+        found = position(self._spark, self._lake, topics)
+        check_offsets(self._brokers, found, topics)
+        kafka = self._settings.kafka
+        landing = Landing(
+            self._spark,
+            self._lake,
+            epoch=epoch,
+            fence=fence,
+            checkpoint=self._checkpoint,
+            brokers=self._brokers,
+            topics=Topics(
+                kafka.events_topic, kafka.quarantine_topic, {name: topic.id for name, topic in topics.items()}
+            ),
+            position=found,
+            log=self._log,
+            stopping=self._stop.is_set,
+            done=self._landed,
+        )
+        options = source_options(kafka, found.starting(topics), self._settings.lake.batch_records)
+        records = self._spark.readStream.format("kafka").options(**options).load()
+        writer = (
+            records.writeStream.foreachBatch(landing)
+            .queryName("headrace")
+            .option("checkpointLocation", self._checkpoint.path)
+        )
+        trigger = self._settings.lake.trigger
+        writer = (
+            writer.trigger(availableNow=True) if self._once else writer.trigger(processingTime=f"{trigger} seconds")
+        )
+        self._log.info("landing", epoch=epoch, lake=self._lake, checkpoint=self._checkpoint.path)
+        self._health.tell(lake=self._lake, epoch=epoch)
+        try:
+            query = writer.start()
+            self._health.waits("")
+            self._watch(query)
+        except (PySparkException, Py4JJavaError) as error:
+            self._explain(error, landing.failure)
+
+    def _epoch(self, fence: Fence, topics: Mapping[str, Topic]) -> int:
+        """The epoch of the checkpoint, or a new one, claimed before anything is read."""
+        table = tables.identity(self._spark, self._lake)
+        ids = {name: topic.id for name, topic in topics.items()}
+        marker = self._checkpoint.marker()
+        if marker is None:
+            epoch = fence.claim()
+            self._checkpoint.mark(Marker(epoch, table, ids))
+            self._log.info("claimed the tables", epoch=epoch)
+            return epoch
+        over = f"delete the checkpoint {self._checkpoint.path} to take over from where the tables end"
+        if marker.table != table:
+            raise HaltError(f"the checkpoint belongs to other tables than those in {self._lake}: {over}")
+        if set(marker.topics) != set(ids):
+            raise HaltError(f"the checkpoint is for the topics {' and '.join(sorted(marker.topics))}: {over}")
+        latest = fence.epoch()
+        if marker.epoch != latest:
+            raise HaltError(
+                f"another job has taken over: the checkpoint holds epoch {marker.epoch}, the tables are at epoch {latest}; "
+                f"stop that job and {over}"
+            )
+        check_same(marker.topics, topics, self._checkpoint.path)
+        fence.check_batch(marker.epoch, self._checkpoint.last_batch())
+        return marker.epoch
+
+    def _watch(self, query: StreamingQuery) -> None:
+        """Returns when the query has ended; raises what ended it."""
+        stopped = False
+        while not query.awaitTermination(cast("Any", _POLL)):
+            self._health.turn()
+            self._note_lag(query)
+            # Between two batches it may be ended at once; inside one, the next batch will see that it must not begin.
+            if self._stop.is_set() and not stopped and not query.status["isTriggerActive"]:
+                stopped = True
+                self._health.waits("stopping")
+                query.stop()
+        self._note_lag(query)
+
+    def _note_lag(self, query: StreamingQuery) -> None:
+        progress = cast("Any", query.lastProgress)
+        if progress is not None:
+            self._health.lag(behind(progress["sources"][0]))
+
+    def _landed(self, result: Landed) -> None:
+        self._health.landed(result)
+        self._log.info(
+            "landed",
+            batch=result.batch,
+            records=result.records,
+            events=result.events,
+            quarantined=result.quarantined,
+            seconds=round(result.seconds, 2),
+        )
+
+    def _explain(self, error: PySparkException | Py4JJavaError, failure: BaseException | None) -> None:
+        """Raises what `error` means; returns when it means that the job was stopped."""
+        self._log.debug("the query ended", exc_info=error)
+        if isinstance(failure, StoppingError):
+            return
+        if isinstance(failure, HeadraceError):
+            raise failure
+        causes = " | ".join(chain(failure or error))
+        if "CONCURRENT_STREAM_LOG_UPDATE" in causes or "Concurrent update to the" in causes:
+            raise HaltError("another job runs with this checkpoint: this one stops") from error
+        if kafka_is_away(causes):
+            raise KafkaAwayError(root_cause(failure or error)) from error
+        raise HaltError(root_cause(failure or error)) from error
+
+
+def behind(source: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """Offsets that each partition is behind, of a progress report's source."""
+    latest, end = (
+        json.loads(value) if isinstance(value := source.get(name), str) else (value or {})
+        for name in ("latestOffset", "endOffset")
+    )
+    return {
+        (topic, int(number)): max(0, offset - end.get(topic, {}).get(number, offset))
+        for topic, partitions in latest.items()
+        for number, offset in partitions.items()
+    }

@@ -1,0 +1,237 @@
+"""One batch, from Kafka's records to committed rows. This is where exactly once is kept: read `Landing.__call__`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from headrace_common.log import Log
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as sf
+
+from headrace_lake import decode
+from headrace_lake.checkpoint import Checkpoint, Range
+from headrace_lake.decode import FAULT, LOOKED_UP, Topics
+from headrace_lake.fence import Fence, transaction
+from headrace_lake.halt import HaltError, StoppingError
+from headrace_lake.source import Brokers, Topic
+from headrace_lake.start import Position, landed_already
+from headrace_lake.tables import BATCHES, EVENTS, QUARANTINE, SCHEMAS
+
+_KEY: Final = ("topic_id", "partition", "offset")
+
+
+class Count(NamedTuple):
+    """What a batch held of one partition."""
+
+    records: int = 0
+    sound: int = 0
+
+
+@dataclass(frozen=True)
+class Landed:
+    """What one batch came to."""
+
+    batch: int
+    records: int
+    events: int
+    quarantined: int
+    looked_up: int
+    seconds: float
+
+
+class Landing:
+    """Lands batches under one epoch. Called by Spark, one batch at a time.
+
+    `stopping` is asked before a batch begins; `done` hears what it came to.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: str,
+        *,
+        epoch: int,
+        fence: Fence,
+        checkpoint: Checkpoint,
+        brokers: Brokers,
+        topics: Topics,
+        position: Position,
+        log: Log,
+        stopping: Callable[[], bool],
+        done: Callable[[Landed], None],
+    ) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._epoch: Final = epoch
+        self._fence = fence
+        self._checkpoint = checkpoint
+        self._brokers = brokers
+        self._topics = topics
+        self._position = position
+        self._log = log
+        self._stopping = stopping
+        self._done = done
+        self.failure: BaseException | None = None
+        """Why the last call raised; Spark hands on no more than its text."""
+
+    def __call__(self, records: DataFrame, batch: int) -> None:
+        """Lands the batch `records`, whose number is `batch`, or raises and leaves it to be landed again."""
+        try:
+            self._land(records, batch)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def _land(self, records: DataFrame, batch: int) -> None:
+        if self._stopping():
+            raise StoppingError("the job is stopping")
+        began = time.monotonic()
+        version = transaction(self._epoch, batch)
+        self._fence.check(version)
+        ranges = self._checkpoint.ranges(batch)
+        self._log.debug("batch begins", batch=batch, ranges=len(ranges))
+        if not ranges or self._landed_before(batch, version, ranges):
+            return
+        self._chained(ranges)
+        self._same_topics()
+        landed_at = datetime.now(UTC)
+
+        counts, looked_up = self._land_events(records, ranges, version, landed_at)
+        self._log.debug("events written", batch=batch)
+        counts |= self._land_quarantine(records, ranges, counts, version, landed_at)
+        self._log.debug("quarantine written", batch=batch)
+        self._fence.write(BATCHES, self._summary(batch, ranges, counts, landed_at), version)
+        self._log.debug("batch written", batch=batch)
+        self._fence.check(version)
+
+        for topic, partition, _, end in ranges:
+            self._position.landed[topic, partition] = end
+        events = sum(count.sound for count in counts.values())
+        total = sum(count.records for count in counts.values())
+        self._done(Landed(batch, total, events, total - events, looked_up, time.monotonic() - began))
+
+    def _land_events(
+        self, records: DataFrame, ranges: list[Range], version: int, landed_at: datetime
+    ) -> tuple[dict[tuple[str, int], Count], int]:
+        partitions = [item.partition for item in ranges if item.topic == self._topics.events]
+        if not partitions:
+            return {}, 0
+        decoded = decode.events(records, self._topics, landed_at)
+        measures = [sf.count_if(sf.col(LOOKED_UP)).alias("looked_up")]
+        for number in partitions:
+            here = sf.col("partition") == number
+            measures += [
+                sf.count_if(here).alias(f"r{number}"),
+                sf.count_if(here & sf.col(FAULT).isNull()).alias(f"s{number}"),
+            ]
+        seen = self._write(EVENTS, decoded, measures, sf.col(FAULT).isNull(), ranges, version)
+        counts = {(self._topics.events, n): Count(seen[f"r{n}"], seen[f"s{n}"]) for n in partitions}
+        return counts, seen["looked_up"]
+
+    def _land_quarantine(
+        self,
+        records: DataFrame,
+        ranges: list[Range],
+        counts: dict[tuple[str, int], Count],
+        version: int,
+        landed_at: datetime,
+    ) -> dict[tuple[str, int], Count]:
+        """Also what `counts` found faulty among the events."""
+        partitions = [item.partition for item in ranges if item.topic == self._topics.quarantine]
+        faults = any(count.sound < count.records for count in counts.values())
+        if not partitions and not faults:
+            return {}
+        frames = [decode.rejects(records, self._topics, landed_at)] if partitions else []
+        frames += [decode.faults(records, self._topics, landed_at)] if faults else []
+        decoded = frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
+        of_topic = sf.col("topic") == self._topics.quarantine
+        measures = [sf.count_if(of_topic & (sf.col("partition") == n)).alias(f"r{n}") for n in partitions]
+        seen = self._write(QUARANTINE, decoded, measures, sf.lit(True), ranges, version)
+        return {(self._topics.quarantine, n): Count(seen[f"r{n}"], 0) for n in partitions}
+
+    def _write(
+        self, table: str, decoded: DataFrame, measures: list[Column], wanted: Column, ranges: list[Range], version: int
+    ) -> dict[str, int]:
+        """Appends the `wanted` rows of `decoded` to `table`, once, and returns the `measures` over all of `decoded`."""
+        columns = SCHEMAS[table].names
+        if self._fence.written(table, version):  # this batch, in a run that did not live to finish it
+            return self._measured(decoded, measures)
+        starts = {(topic, number): start for topic, number, start, _ in ranges}
+        if any(start < self._position.strays.get(key, 0) for key, start in starts.items()):
+            there = landed_already(self._spark, self._lake, table, starts, self._topics.ids)
+            self._log.info("leaves out what an interrupted job has landed already", table=table)
+            rows = decoded.where(wanted).select(*columns).join(there, list(_KEY), "left_anti").select(*columns)
+            self._fence.write(table, rows, version)
+            return self._measured(decoded, measures)
+        if not measures:
+            self._fence.write(table, decoded.where(wanted).select(*columns), version)
+            return {}
+        observation = Observation()
+        self._fence.write(table, decoded.observe(observation, *measures).where(wanted).select(*columns), version)
+        return dict(observation.get)
+
+    @staticmethod
+    def _measured(decoded: DataFrame, measures: list[Column]) -> dict[str, int]:
+        """The measures by reading the batch once more: only after a crash."""
+        row = decoded.agg(*measures).first() if measures else None
+        return row.asDict() if row is not None else {}
+
+    def _summary(
+        self, batch: int, ranges: list[Range], counts: dict[tuple[str, int], Count], landed_at: datetime
+    ) -> DataFrame:
+        rows = []
+        for topic, partition, start, end in ranges:
+            count = counts[topic, partition]
+            rows.append(
+                (self._epoch, batch, topic, self._topics.ids[topic], partition, start, end, count.records, count.sound,
+                 0, count.records - count.sound, 0, landed_at)
+            )  # fmt: skip
+        return self._spark.createDataFrame(rows, SCHEMAS[BATCHES]).coalesce(1)
+
+    def _landed_before(self, batch: int, version: int, ranges: list[Range]) -> bool:
+        """Whether `batches` has this batch: the job died before Spark's own note of it. Raises `HaltError` if it was another."""
+        if not self._fence.written(BATCHES, version):
+            return False
+        rows = (
+            self._spark.read.format("delta").load(f"{self._lake}/{BATCHES}")
+            .where((sf.col("epoch") == self._epoch) & (sf.col("batch") == batch))
+            .select("topic", "partition", "from", "to").collect()
+        )  # fmt: skip
+        if sorted(Range(*row) for row in rows) != ranges:
+            raise HaltError(
+                f"batch {batch} of the checkpoint {self._checkpoint.path} is not the one that was landed: it is an old copy;"
+                " delete it to take over from where the tables end"
+            )
+        self._log.info("batch was landed before the last stop", batch=batch)
+        return True
+
+    def _chained(self, ranges: Iterable[Range]) -> None:
+        """Raises `HaltError` when the batch does not begin where the tables end."""
+        landed = self._position.landed
+        wrong = [
+            f"{topic}/{partition}: landed to {landed[topic, partition]}, the batch begins at {start}"
+            for topic, partition, start, _ in ranges
+            if landed.get((topic, partition), start) != start
+        ]
+        if wrong:
+            raise HaltError(f"the checkpoint and the tables disagree: {'; '.join(wrong)}")
+
+    def _same_topics(self) -> None:
+        """Raises `HaltError` when a topic was deleted, or made anew, since the job began."""
+        check_same(self._topics.ids, self._brokers.topics(self._topics.ids), self._checkpoint.path)
+
+
+def check_same(known: Mapping[str, str], now: Mapping[str, Topic], checkpoint: str) -> None:
+    """Raises `HaltError` unless the topics that exist `now` are those that `known` gives the ids of."""
+    for name, topic_id in known.items():
+        if name not in now:
+            raise HaltError(f"the topic {name} (id {topic_id}) was deleted")
+        if now[name].id != topic_id:
+            raise HaltError(
+                f"the topic {name} was deleted and made anew (id {topic_id}, now {now[name].id}): nothing of the new one is "
+                f"landed under the old one's offsets; delete the checkpoint {checkpoint} to go on with the new one"
+            )

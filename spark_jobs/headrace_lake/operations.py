@@ -1,0 +1,102 @@
+"""Health and metrics of the landing job, served from a thread of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from headrace_common.errors import ConfigError
+from headrace_common.metrics import LakeMetrics
+from headrace_common.ops import OpsServer
+from headrace_common.settings import OpsSettings
+
+from headrace_lake.landing import Landed
+
+STALLED: Final = 120.0
+"""Seconds without a turn of the main loop after which the process should be restarted."""
+
+
+class LakeHealth:
+    """What the job says of itself. Written by the main thread and by Spark's, read by the server's."""
+
+    def __init__(self, metrics: LakeMetrics) -> None:
+        self._metrics = metrics
+        self._turned = time.monotonic()
+        self._waits_for = "Spark is starting"
+        self._rows: dict[str, str] = {}
+
+    def turn(self) -> None:
+        """The main loop lives."""
+        self._turned = time.monotonic()
+
+    def waits(self, reason: str) -> None:
+        """Not ready, because of `reason`; empty: ready."""
+        self._waits_for = reason
+
+    def tell(self, **rows: object) -> None:
+        """Rows for the status page."""
+        self._rows |= {name: str(value) for name, value in rows.items()}
+
+    def landed(self, result: Landed) -> None:
+        """Counts a batch."""
+        metrics = self._metrics
+        metrics.batches_landed.inc()
+        metrics.records_landed.inc(result.records)
+        metrics.events_landed.inc(result.events)
+        metrics.records_quarantined.inc(result.quarantined)
+        metrics.records_looked_up.inc(result.looked_up)
+        metrics.batch_seconds.observe(result.seconds)
+        metrics.last_landed.set_to_current_time()
+        self.tell(batch=result.batch, records=result.records, seconds=f"{result.seconds:.1f}")
+
+    def lag(self, behind: Mapping[tuple[str, int], int]) -> None:
+        """How many offsets each partition is behind."""
+        for (topic, partition), offsets in behind.items():
+            self._metrics.lag_offsets.labels(topic, str(partition)).set(offsets)
+
+    def live_problems(self) -> list[str]:
+        """As `headrace_common.ops.Health`."""
+        silent = time.monotonic() - self._turned
+        return [f"the main loop has not turned for {silent:.0f} s"] if silent > STALLED else []
+
+    def ready_problems(self) -> list[str]:
+        """As `headrace_common.ops.Health`."""
+        return [self._waits_for] if self._waits_for else []
+
+    def status(self) -> dict[str, str]:
+        """As `headrace_common.ops.Health`."""
+        return dict(self._rows)
+
+    def collect(self) -> None:
+        """As `headrace_common.ops.Health`: every gauge is up to date already."""
+
+
+class OpsThread:
+    """Runs the `OpsServer` beside a main thread that blocks."""
+
+    def __init__(self, settings: OpsSettings, health: LakeHealth, metrics: LakeMetrics) -> None:
+        self._server = OpsServer(settings, "lake", health, metrics)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="ops", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self._server.port
+
+    def start(self) -> None:
+        """Listens. Raises `ConfigError` when the address is taken."""
+        self._thread.start()
+        try:
+            asyncio.run_coroutine_threadsafe(self._server.start(), self._loop).result(10)
+        except TimeoutError as error:
+            raise ConfigError("the server for health and metrics does not start") from error
+
+    def stop(self) -> None:
+        """Stops listening."""
+        asyncio.run_coroutine_threadsafe(self._server.stop(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)

@@ -1,0 +1,62 @@
+"""Settings of the landing job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
+
+from headrace_common.settings import KafkaSettings, OpsSettings, Section, Settings
+from pydantic import Field, model_validator
+
+
+def location(path: str) -> str:
+    """`path` as it is handed to Spark: a URL as it is, a local folder made absolute; no slash at the end."""
+    if len(urlsplit(path).scheme) > 1:  # one letter: a drive
+        return path.rstrip("/")
+    return str(Path(path).absolute())
+
+
+class LakeSettings(Section):
+    """Where the tables are and how they are filled."""
+
+    path: str = Field(".headrace/lake", description="Folder or URL that holds the tables.")
+    checkpoint: str = Field(
+        ".headrace/checkpoint", description="Folder or URL of the job's own progress; never inside PATH."
+    )
+    trigger: float = Field(5, ge=0, description="Seconds between the starts of two batches; 0: one after the other.")
+    batch_records: int = Field(500_000, ge=1, description="Most records in one batch, over all partitions.")
+    jars: Path | None = Field(
+        None, description="Folder whose jars go to Spark's class path; default: they are there already (spark-submit)."
+    )
+    master: str = Field(
+        "", description="Spark master; default: what spark-submit says, `local[*]` without spark-submit."
+    )
+    driver_memory: str = Field(
+        "1g", pattern=r"^[1-9]\d*[kmg]$", description="Heap of the JVM that the job starts; spark-submit sets its own."
+    )
+
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        if not self.path or not self.checkpoint:
+            raise ValueError("LAKE__PATH and LAKE__CHECKPOINT must not be empty")
+        lake, checkpoint = location(self.path), location(self.checkpoint)
+        if checkpoint == lake or checkpoint.startswith(f"{lake}/") or lake.startswith(f"{checkpoint}/"):
+            raise ValueError(f"LAKE__CHECKPOINT ({checkpoint}) and LAKE__PATH ({lake}) must not contain each other")
+        if self.jars is not None and not list(self.jars.glob("*.jar")):
+            raise ValueError(f"LAKE__JARS ({self.jars}) has no jars in it")
+        return self
+
+
+class LakeProcessSettings(Settings):
+    """Settings of ``python -m headrace_lake``."""
+
+    kafka: KafkaSettings = KafkaSettings()
+    lake: LakeSettings = LakeSettings()
+    ops: OpsSettings = OpsSettings()
+
+    @model_validator(mode="after")
+    def _two_topics(self) -> Self:
+        if self.kafka.events_topic == self.kafka.quarantine_topic:
+            raise ValueError("KAFKA__EVENTS_TOPIC and KAFKA__QUARANTINE_TOPIC are the same")
+        return self

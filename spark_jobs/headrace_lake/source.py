@@ -1,0 +1,137 @@
+"""Kafka as the landing job sees it: options for Spark's source, topic ids, offsets. Uses Kafka's own client in the JVM."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headrace_common.settings import KafkaSettings
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from headrace_lake.causes import kafka_is_away, root_cause
+from headrace_lake.halt import HaltError, KafkaAwayError
+
+_ANSWER_TIME: Final = 30  # seconds for one answer of the brokers
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic: Kafka's id of it, which no other topic ever has, and its number of partitions."""
+
+    id: str
+    partitions: int
+
+
+TopicPartition = tuple[str, int]
+
+
+def client_options(settings: KafkaSettings) -> dict[str, str]:
+    """Kafka's own client options for `settings`."""
+    options = {
+        "bootstrap.servers": settings.bootstrap_servers,
+        "security.protocol": settings.security_protocol,
+    }
+    if settings.security_protocol.startswith("SASL"):
+        module = "plain.Plain" if settings.sasl_mechanism == "PLAIN" else "scram.Scram"
+        user, password = _quoted(settings.sasl_username), _quoted(settings.sasl_password.get_secret_value())
+        options["sasl.mechanism"] = settings.sasl_mechanism
+        options["sasl.jaas.config"] = (
+            f"org.apache.kafka.common.security.{module}LoginModule required username={user} password={password};"
+        )
+    if settings.ca is not None and settings.security_protocol.endswith("SSL"):
+        options["ssl.truststore.type"] = "PEM"
+        options["ssl.truststore.location"] = str(settings.ca.absolute())
+    return options
+
+
+def source_options(settings: KafkaSettings, starting: Mapping[str, Mapping[str, int]], most: int) -> dict[str, str]:
+    """Options for Spark's Kafka source: both topics from `starting`, at most `most` records in a batch."""
+    return {
+        **{f"kafka.{name}": value for name, value in client_options(settings).items()},
+        "kafka.isolation.level": "read_committed",  # what a producer aborted was never sent
+        "subscribe": f"{settings.events_topic},{settings.quarantine_topic}",
+        "includeHeaders": "true",
+        "startingOffsets": json.dumps(starting),
+        "maxOffsetsPerTrigger": str(most),
+        "failOnDataLoss": "true",
+    }
+
+
+class Brokers:
+    """Asks the brokers. Every call blocks up to `_ANSWER_TIME` seconds; raises `KafkaAwayError` when none answers."""
+
+    def __init__(self, spark: SparkSession, settings: KafkaSettings) -> None:
+        self._jvm: Any = spark._jvm
+        self._settings = settings
+        self._admin: Any = None
+
+    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Those of `names` that exist. Raises `HaltError` when they may not be described."""
+        found = {}
+        answers = self._client().describeTopics(self._list(names)).topicNameValues()
+        for name in names:
+            try:
+                description = self._wait(answers.get(name))
+            except _UnknownTopicError:
+                continue
+            found[name] = Topic(description.topicId().toString(), description.partitions().size())
+        return found
+
+    def offsets(self, partitions: Iterable[TopicPartition], *, earliest: bool) -> dict[TopicPartition, int]:
+        """The first offset still there (`earliest`), or one past the last that a reader of committed records sees."""
+        kafka = self._jvm.org.apache.kafka
+        spec = kafka.clients.admin.OffsetSpec
+        wanted = self._jvm.java.util.HashMap()
+        keys = {pair: kafka.common.TopicPartition(*pair) for pair in partitions}
+        for key in keys.values():
+            wanted.put(key, spec.earliest() if earliest else spec.latest())
+        committed = kafka.common.IsolationLevel.READ_COMMITTED
+        answers = self._client().listOffsets(wanted, kafka.clients.admin.ListOffsetsOptions(committed))
+        return {pair: int(self._wait(answers.partitionResult(key)).offset()) for pair, key in keys.items()}
+
+    def close(self) -> None:
+        """Lets the connections go."""
+        if self._admin is not None:
+            self._admin.close(self._jvm.java.time.Duration.ofSeconds(1))
+            self._admin = None
+
+    def _client(self) -> Any:
+        if self._admin is None:
+            options = self._jvm.java.util.HashMap()
+            for name, value in client_options(self._settings).items():
+                options.put(name, value)
+            try:
+                self._admin = self._jvm.org.apache.kafka.clients.admin.AdminClient.create(options)
+            except Py4JJavaError as error:
+                raise HaltError(f"Kafka's client does not start: {root_cause(error)}") from error
+        return self._admin
+
+    def _list(self, names: Iterable[str]) -> Any:
+        array = self._jvm.java.util.ArrayList()
+        for name in names:
+            array.add(name)
+        return array
+
+    def _wait(self, future: Any) -> Any:
+        try:
+            return future.get(_ANSWER_TIME, self._jvm.java.util.concurrent.TimeUnit.SECONDS)
+        except Py4JJavaError as error:
+            cause = root_cause(error)
+            if "UnknownTopicOrPartitionException" in cause or "UnknownTopicIdException" in cause:
+                raise _UnknownTopicError(cause) from error
+            if kafka_is_away(cause):
+                raise KafkaAwayError(
+                    f"Kafka at {self._settings.bootstrap_servers} does not answer ({cause})"
+                ) from error
+            raise HaltError(f"Kafka at {self._settings.bootstrap_servers} refuses: {cause}") from error
+
+
+class _UnknownTopicError(Exception):
+    pass
+
+
+def _quoted(value: str) -> str:
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,52 @@
+"""Small files on whatever file system Spark can reach (local, S3A, ABFS, GCS), through Hadoop's API in the JVM."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from pyspark.sql import SparkSession
+
+
+class Storage:
+    """Reads and writes whole small text files. Every call blocks on storage; a failing one raises `Py4JJavaError`."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self._jvm: Any = spark._jvm
+        self._configuration = cast("Any", spark)._jsc.hadoopConfiguration()
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or folder at `path`."""
+        there, files = self._at(path)
+        return bool(files.exists(there))
+
+    def names(self, path: str) -> list[str]:
+        """The names in the folder `path`, sorted; empty when it is not there."""
+        there, files = self._at(path)
+        if not files.exists(there):
+            return []
+        return sorted(status.getPath().getName() for status in files.listStatus(there))
+
+    def read(self, path: str) -> str | None:
+        """The text of the file `path`; None when it is not there."""
+        there, files = self._at(path)
+        if not files.exists(there):
+            return None
+        stream = files.open(there)
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write(self, path: str, text: str) -> None:
+        """Puts a new file at `path`, whole or not at all. Must not exist yet."""
+        there, files = self._at(path)
+        draft, _ = self._at(f"{path}.draft")
+        stream = files.create(draft, True)
+        stream.write(bytearray(text.encode()))
+        stream.close()
+        files.rename(draft, there)
+
+    def _at(self, path: str) -> tuple[Any, Any]:
+        there = self._jvm.org.apache.hadoop.fs.Path(path)
+        return there, there.getFileSystem(self._configuration)

@@ -1,0 +1,125 @@
+"""The lake's tables: their columns, where they lie and how they are made."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+EVENTS: Final = "events"
+QUARANTINE: Final = "quarantine"
+BATCHES: Final = "batches"
+DAY: Final = "day"
+
+
+def _columns(*columns: tuple[str, DataType]) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in columns])
+
+
+_POSITION: Final = (
+    ("topic", StringType()),
+    ("topic_id", StringType()),  # Kafka's own id: a topic that is deleted and made again has another
+    ("partition", IntegerType()),
+    ("offset", LongType()),
+    ("landed_at", TimestampType()),  # when its batch was landed
+    (DAY, DateType()),  # of landed_at, UTC; what the table is partitioned by
+)
+
+SCHEMAS: Final = {
+    EVENTS: _columns(
+        ("event_id", StringType()),
+        ("protocol", StringType()),
+        ("source", StringType()),
+        ("stream", StringType()),
+        ("event_time", TimestampType()),  # null when event_time_text names a time that the type cannot hold
+        ("event_time_text", StringType()),  # as the client sent it, with all its decimals
+        ("received_time", TimestampType()),
+        ("content_type", StringType()),
+        ("body", StringType()),  # of application/json
+        ("payload", BinaryType()),  # of everything else
+        ("attributes", StringType()),
+        *_POSITION,
+    ),
+    QUARANTINE: _columns(
+        ("raw", BinaryType()),
+        ("reason", StringType()),
+        ("detail", StringType()),
+        ("protocol", StringType()),
+        ("source", StringType()),
+        ("stream", StringType()),
+        ("id", StringType()),
+        ("part", IntegerType()),  # what is larger than one record lies in `parts` rows of one sha256
+        ("parts", IntegerType()),
+        ("sha256", StringType()),  # of the whole
+        ("attributes", StringType()),
+        ("received_time", TimestampType()),
+        *_POSITION,
+    ),
+    BATCHES: _columns(
+        ("epoch", LongType()),
+        ("batch", LongType()),
+        ("topic", StringType()),
+        ("topic_id", StringType()),
+        ("partition", IntegerType()),
+        ("from", LongType()),  # first offset
+        ("to", LongType()),  # one past the last offset
+        (
+            "records",
+            LongType(),
+        ),  # that Kafka held in it: fewer than to - from after compaction or an aborted transaction
+        ("events", LongType()),
+        ("duplicates", LongType()),
+        ("quarantined", LongType()),
+        ("skipped", LongType()),
+        ("landed_at", TimestampType()),
+    ),
+}
+
+_PROPERTIES: Final = {
+    "delta.enableDeletionVectors": "false",  # any engine shall read the tables
+    "delta.checkpointInterval": "50",  # a checkpoint is a Spark job; readers replay that many small files
+    "delta.autoOptimize.optimizeWrite": "false",
+    "delta.autoOptimize.autoCompact": "false",
+}
+
+
+_SKIPPED_BY: Final = ("event_time", "received_time", "topic_id", "partition", "offset")
+"""Columns with statistics, by which readers and this job skip files; on a body they would cost CPU and serve nobody."""
+
+
+def create(spark: SparkSession, lake: str) -> None:
+    """Makes the tables that are not there yet; another job may do so at the same time. Blocks on storage."""
+    for name, schema in SCHEMAS.items():
+        path = f"{lake}/{name}"
+        partitioned = f"PARTITIONED BY ({DAY})" if DAY in schema.names else ""
+        columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema.fields)
+        skipped_by = [column for column in _SKIPPED_BY if column in schema.names]
+        properties = {**_PROPERTIES, "delta.dataSkippingStatsColumns": ",".join(skipped_by)}
+        listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+        statement = (
+            f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({columns}) USING delta {partitioned} TBLPROPERTIES ({listed})"
+        )
+        try:
+            spark.sql(statement)
+        except (PySparkException, Py4JJavaError):
+            spark.read.format("delta").load(path)  # raises unless somebody else has just made it
+
+
+def identity(spark: SparkSession, lake: str) -> str:
+    """Delta's id of the `batches` table: the same as long as the tables live, wherever they are moved."""
+    row = spark.sql(f"DESCRIBE DETAIL delta.`{lake}/{BATCHES}`").select("id").first()
+    assert row is not None
+    return str(row[0])
