@@ -6,14 +6,12 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from headrace_common.event import Attribute
-from headrace_common.record import Batch, decode, encode
+from headrace_common.record import UNLIMITED, Batch, batch_of, decode, encode
 
 if TYPE_CHECKING:
     from headrace_common.pump import Consignment
 
 REPUBLISHED: Final = b'"%b":true}' % Attribute.REPUBLISHED.value.encode()
-
-UNLIMITED: Final = 1 << 30
 
 
 def republished(record: bytes) -> bytes:
@@ -50,9 +48,8 @@ class Lot:
         """Adds a record; False when it does not fit any more."""
         batch = self._batch
         assert batch is not None
-        if not batch.fits(record, self._limit):
+        if not batch.add(record, owner.frame.received_ms, self._limit):
             return False
-        batch.add(record, owner.frame.received_ms)
         self.records.append(record)
         self.owners.append(owner)
         return True
@@ -60,9 +57,8 @@ class Lot:
     def batch(self) -> Batch:
         """The records as a sealed batch; compressed again only when they have changed."""
         if self._batch is None:
-            self._batch = Batch()
-            for record, owner in zip(self.records, self.owners, strict=True):
-                self._batch.add(record, owner.frame.received_ms)
+            stamps = (owner.frame.received_ms for owner in self.owners)
+            self._batch = batch_of(zip(self.records, stamps, strict=True))
         self._batch.seal()
         return self._batch
 
@@ -81,7 +77,7 @@ class Lot:
 
     def clear(self) -> None:
         """Forgets all records: they are stored."""
-        self._replace(())
+        self.records, self.owners, self._batch = [], [], None
 
     def halves(self) -> Iterator[Lot]:
         """Two lots that are this one together; in doubt if this one is."""

@@ -10,7 +10,7 @@ import hashlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import chain
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from headrace_common.batch import Lot
 from headrace_common.budget import GrowthPool
@@ -101,15 +101,12 @@ class Round:
         self.consignments: list[Consignment] = []
         self._room = limit
 
-    def add(self, part: Part, owner: Consignment) -> bool:
-        """Adds a part; False when the round is full."""
-        if type(part) is bytes:
-            return self.lot.add(part, owner)
-        assert isinstance(part, Reject)
+    def reject(self, part: Reject, owner: Consignment) -> bool:
+        """Adds a reject; False when there are enough of them."""
         if self._room <= 0:
             return False
         self.rejects.append((owner, part))
-        self._room -= len(part.raw)
+        self._room -= len(part.raw) + 1
         return True
 
     def deadline(self) -> float:
@@ -257,7 +254,7 @@ class Pump:
     async def _take(self, consignment: Consignment, sent: Round) -> None:
         """Moves the frame's parts into the round until it is full or the frame is exhausted."""
         clock, looked = self._clock, self._clock()
-        count = 0
+        add, reject, count = sent.lot.add, sent.reject, 0
         for piece in consignment.pieces():
             if type(piece) is int:
                 if consignment.must_reserve(piece) and len(sent.consignments) > 1:
@@ -268,8 +265,8 @@ class Pump:
                 await asyncio.sleep(0)
                 looked = clock()
                 continue
-            assert not isinstance(piece, int)
-            if not sent.add(piece, consignment):
+            fits = add(piece, consignment) if type(piece) is bytes else reject(cast("Reject", piece), consignment)
+            if not fits:
                 consignment.spill = piece
                 return
             if not consignment.built:
@@ -278,7 +275,7 @@ class Pump:
                     consignment.receipt.began(consignment.frame.ticket, piece)
             consignment.built += 1
             count += 1
-            if count % LOOK == 0 and clock() - looked > TURN:
+            if not count % LOOK and clock() - looked > TURN:
                 await asyncio.sleep(0)
                 looked = clock()
         consignment.exhausted = True

@@ -28,6 +28,7 @@ CRC_AT: Final = 17
 MAGIC: Final = 2
 ZSTD: Final = 4
 ZSTD_LEVEL: Final = 3
+UNLIMITED: Final = 1 << 30
 NO_PRODUCER: Final = (-1, -1, -1)
 
 
@@ -114,12 +115,11 @@ class Batch:
         self._attributes = 0
         self._producer = NO_PRODUCER
 
-    def fits(self, event: bytes, limit: int) -> bool:
-        """Whether adding `event` keeps the batch within `limit` bytes before compression. One record always fits."""
-        return not self._count or self._size + len(event) + 16 <= limit
+    def add(self, event: bytes, timestamp: int, limit: int) -> bool:
+        """Appends a record: what `encode` made, at the Unix time `timestamp` in milliseconds.
 
-    def add(self, event: bytes, timestamp: int) -> None:
-        """Appends a record: what `encode` made, at the Unix time `timestamp` in milliseconds."""
+        False, and nothing done, when the batch would be larger than `limit` bytes before compression. The first always fits.
+        """
         count = self._count
         if timestamp != self._stamp:
             if not count:
@@ -130,9 +130,13 @@ class Batch:
         offset = _OFFSETS[count] if count < 8192 else varint(count) + KEYLESS
         size = len(self._before) + len(offset) + len(event)
         before = (_SMALL[size] if size < 2048 else varint(size)) + self._before + offset
+        total = self._size + len(before) + len(event)
+        if total > limit and count:
+            return False
         self._pieces += (before, event)
-        self._size += len(before) + len(event)
+        self._size = total
         self._count = count + 1
+        return True
 
     def seal(self) -> None:
         """Compresses what was added, or leaves it as it is where that does not make it smaller. Costs about 3 ns a byte."""
@@ -178,5 +182,5 @@ def batch_of(events: Iterable[tuple[bytes, int]]) -> Batch:
     """A batch of (encoded record, timestamp) pairs."""
     batch = Batch()
     for event, timestamp in events:
-        batch.add(event, timestamp)
+        batch.add(event, timestamp, UNLIMITED)
     return batch

@@ -91,7 +91,7 @@ class EntryBuilder:
             value = orjson.dumps(record, None, _OPTION)
         except TypeError:
             return None
-        if value.count(b"{") + value.count(b"[") > self.depth or (b"null" in value and _odd(record)):
+        if _may_be_deep(value, self.depth) or (b"null" in value and _odd(record)):
             return None
         return value
 
@@ -167,6 +167,22 @@ def _exactly(chunk: bytes, count: int) -> list[tuple[Any, dict[str, Any]]] | Non
         return entries if _encode(entries) == data else None
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, OverflowError):
         return None
+
+
+def _may_be_deep(value: bytes, depth: int) -> bool:
+    """Whether JSON text has more than `depth` opening brackets, in its texts or outside: only then it may be too deep.
+
+    `find` skips with memchr what `count` looks at byte by byte; there are few brackets in most events.
+    """
+    left = depth
+    for bracket in (b"{", b"["):
+        at = value.find(bracket)
+        while at >= 0:
+            left -= 1
+            if left < 0:
+                return True
+            at = value.find(bracket, at + 1)
+    return False
 
 
 def _odd(value: Any) -> bool:
