@@ -22,6 +22,8 @@ from headrace_forward.settings import ForwardSection
 from headrace_forward.wire import SAMPLE, Decoder, Kind, Message, acknowledgement
 
 ZSTD = b"\x28\xb5\x2f\xfd"
+PING = b"\xa4PING"
+PING_ELEMENTS = 6
 
 
 @dataclass(slots=True)
@@ -81,6 +83,9 @@ class ForwardSession:
             self._accept(message, now_ms)
 
     def _accept(self, message: Message, now_ms: int) -> None:
+        if message.element(0) == PING and len(message.ends) == PING_ELEMENTS:
+            # Published or quarantined it would put a login's digests on a topic, and its client would wait for ever.
+            raise self._fault(message, "the shared-key handshake is not spoken yet")
         asked = option.read(message)
         if asked.chunk is not None and len(asked.chunk) > self._chunk_bytes:
             raise self._fault(message, "the chunk is too long", "FORWARD__CHUNK_BYTES")
