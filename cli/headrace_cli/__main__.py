@@ -142,6 +142,32 @@ def purge(
     raise typer.Exit(verb.purge(state, yes=yes))
 
 
+@app.command()
+def query(
+    sql: Annotated[str | None, typer.Argument(help="One query; tables: events, quarantine, batches.")] = None,
+    state: State = DEFAULT_STATE,
+    lake: Annotated[
+        Path | None, typer.Option(help="Folder that holds the tables; default: the state folder's.")
+    ] = None,
+    named: Annotated[str | None, typer.Option(metavar="NAME", help="Instead of SQL: exactly-once, the proof.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="A list of objects.")] = False,
+) -> None:
+    """Ask the lake, in DuckDB's SQL. With --named the exit status is 1 if the proof does not hold."""
+    from headrace_cli import query as verb
+
+    raise typer.Exit(verb.query(sql, lake or state / "lake", named=named, as_json=as_json))
+
+
+@app.command()
+def demo(
+    events: Annotated[int, typer.Option(min=1, max=10_000_000, help="How many events to send.")] = 10_000,
+) -> None:
+    """Send events over Forward through a stack of its own, and count them everywhere on their way."""
+    from headrace_cli import demo as verb
+
+    raise typer.Exit(verb.demo(events))
+
+
 @app.command("test", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def run_tests(
     context: typer.Context,

@@ -54,8 +54,8 @@ def check(arguments: Sequence[str], *, require: str, lint: bool) -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", f"--junit-xml={report}", f"--require={require}", *arguments]
-        ok = subprocess.run(command, cwd=ROOT, env={**os.environ, "JAVA_HOME": str(java_home())}).returncode == 0
+        tests = [sys.executable, "-m", "pytest", f"--junit-xml={report}", f"--require={require}", *arguments]
+        ok = subprocess.run(tests, cwd=ROOT, env={**os.environ, "JAVA_HOME": str(java_home())}).returncode == 0
         counts = _counts(report)
     told = str(counts) if counts is not None else "nothing was run"
     console.line("pytest", "good" if ok else "bad", f"{told} in {time.monotonic() - began:.0f} s")
