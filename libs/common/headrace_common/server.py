@@ -9,7 +9,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 from headrace_common.budget import Budget
 from headrace_common.connection import Connection
@@ -153,7 +153,7 @@ class _Handover(asyncio.Protocol):
         self._connect = connect
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast("asyncio.Transport", transport)  # uvloop's TLS transport is one, but does not derive from it
         connection = self._connect(identity(transport.get_extra_info("peercert")))
         transport.set_protocol(connection)
         connection.connection_made(transport)
