@@ -109,6 +109,9 @@ class Connection(asyncio.Protocol):
             self._fail(error)
             return
         self._submit()
+        if self._state == State.OPEN and self._due(self._last_bytes):
+            self._settle("age")
+            return
         self._flush()
         self.pace()
         if self._timer is None:
@@ -379,9 +382,16 @@ class Connection(asyncio.Protocol):
         limits = self._shared.limits
         if self.held and now >= self._frame_deadline():
             self._fail(ProtocolError("a frame took too long to arrive", limit="LIMITS__FRAME_TIME"))
-        elif not self._session.idle() or self._session.unacknowledgeable():
+        elif self._session.unacknowledgeable():
             return
-        elif limits.idle_time and now >= self._last_bytes + limits.idle_time:
+        elif limits.idle_time and now >= self._last_bytes + limits.idle_time and self._session.idle():
             self._settle("idle")
-        elif self._age and now >= self._born + self._age:
+        elif self._due(now):
             self._settle("age")
+
+    def _due(self, now: float) -> bool:
+        """Whether its age ends it here, between two frames. What is pending is still acknowledged: a busy client has
+        always something pending, and would never be closed if that had to be nothing.
+        """
+        old = self._age and now >= self._born + self._age
+        return bool(old) and not self._session.held() and not self._session.unacknowledgeable()
