@@ -1,0 +1,173 @@
+"""The seam between the suite and a protocol: what a client of it says, as bytes, and what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import ssl
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, Self
+
+from headrace_common.event import Reason
+
+Values = Sequence[Mapping[str, Any]]
+"""The events of a frame as the client means them; each has `mark` and `n` (see `values`)."""
+
+
+class Conversation(Protocol):
+    """The client's side of one connection, pure. Its frames are numbered from 0."""
+
+    def frame(self, values: Values) -> bytes:
+        """The next frame, complete; asks for an acknowledgement."""
+
+    def faulty(self, values: Values) -> bytes:
+        """The next frame, soundly framed, with one event more, in the middle, that cannot be understood.
+
+        The bytes of that event, as quarantine keeps them, hold the `mark` of the others.
+        """
+
+    def sized(self, values: Values, size: int) -> bytes:
+        """The next frame, of exactly `size` bytes, by a long text in one of its events."""
+
+    def receive(self, data: bytes) -> list[int]:
+        """The numbers of the frames that `data`, the server's next bytes, acknowledges as a whole, in order.
+
+        Raises for anything that the protocol does not allow the server to say.
+        """
+
+
+class Dialect(Protocol):
+    """One protocol."""
+
+    name: str
+    """As in ``headrace_<name>``."""
+
+    fault: Reason
+    """Why the event that `Conversation.faulty` adds goes to quarantine."""
+
+    malformed: bytes
+    """What may not stand where a frame begins."""
+
+    def conversation(self) -> Conversation:
+        """A new one."""
+
+    def stream(self, record_headers: Mapping[str, bytes]) -> None:
+        """Asserts what is the protocol's own about a record of `Conversation.frame`."""
+
+
+def values(count: int, mark: str = "", **more: Any) -> list[dict[str, Any]]:
+    """`count` events that no other test sends."""
+    mark = mark or uuid.uuid4().hex
+    return [{"mark": mark, "n": n, "text": f"line {n} – ü", **more} for n in range(count)]
+
+
+class ContractClient:
+    """One connection of a client. Reads all the time, as a client should; `acknowledged` are the frames, in order."""
+
+    def __init__(self, conversation: Conversation, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.conversation = conversation
+        self.acknowledged: list[int] = []
+        self.closed = False
+        self._reader = reader
+        self._writer = writer
+        self._numbers = itertools.count()
+        self._news = asyncio.Condition()
+        self._reading = asyncio.create_task(self._read())
+
+    @classmethod
+    async def connect(
+        cls,
+        dialect: Dialect,
+        address: tuple[str, int],
+        context: ssl.SSLContext | None = None,
+        conversation: Conversation | None = None,
+    ) -> Self:
+        """A new connection; with `conversation`, of a client that goes on where an earlier connection of its broke off."""
+        reader, writer = await asyncio.open_connection(
+            *address, ssl=context, server_hostname="localhost" if context else None
+        )
+        return cls(conversation or dialect.conversation(), reader, writer)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._reading.cancel()
+        self._writer.close()
+        with contextlib.suppress(OSError, ssl.SSLError):
+            await self._writer.wait_closed()
+
+    @property
+    def local(self) -> str:
+        """This end's `host:port`, as the receiver's log names it."""
+        host, port = self._writer.get_extra_info("sockname")[:2]
+        return f"{host}:{port}"
+
+    @property
+    def certificate(self) -> dict[str, Any]:
+        """What the server showed."""
+        return self._writer.get_extra_info("peercert")
+
+    async def write(self, data: bytes) -> None:
+        """Any bytes."""
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def send(self, frame: Values) -> int:
+        """A frame; its number."""
+        await self.write(self.conversation.frame(frame))
+        return next(self._numbers)
+
+    async def send_faulty(self, frame: Values) -> int:
+        await self.write(self.conversation.faulty(frame))
+        return next(self._numbers)
+
+    async def send_sized(self, frame: Values, size: int) -> int:
+        await self.write(self.conversation.sized(frame, size))
+        return next(self._numbers)
+
+    def finish(self) -> None:
+        """Sends no more, but reads on."""
+        self._writer.write_eof()
+
+    async def receives(self, number: int, seconds: float = 20) -> None:
+        """Waits for the acknowledgement of frame `number`."""
+        await self._until(lambda: number in self.acknowledged, seconds)
+        assert number in self.acknowledged, f"frame {number} not acknowledged, closed: {self.closed}"
+
+    async def sees_end(self, seconds: float = 20) -> None:
+        """Waits until the server has closed."""
+        await self._until(lambda: self.closed, seconds)
+        assert self.closed, "the server has not closed"
+
+    async def hears_nothing(self, seconds: float) -> None:
+        """For so long neither acknowledgement nor end."""
+        before = list(self.acknowledged)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds), self._news:
+                await self._news.wait_for(lambda: self.closed or self.acknowledged != before)
+        assert (self.acknowledged, self.closed) == (before, False)
+
+    async def _until(self, condition: Any, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds), self._news:
+                await self._news.wait_for(lambda: condition() or self.closed or self._reading.done())
+        if self._reading.done() and not self._reading.cancelled():
+            self._reading.result()
+
+    async def _read(self) -> None:
+        try:
+            while data := await self._reader.read(65536):
+                self.acknowledged += self.conversation.receive(data)
+                await self._tell()
+        except (ConnectionError, ssl.SSLError):
+            pass
+        finally:
+            self.closed = True
+            await self._tell()
+
+    async def _tell(self) -> None:
+        async with self._news:
+            self._news.notify_all()

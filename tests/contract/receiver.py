@@ -1,0 +1,167 @@
+"""A receiver as a process of its own: started as users start it, watched from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from headrace_cli.ports import free_port
+from headrace_cli.tether import tethered
+from headrace_common.settings import KafkaSettings, environment, own_environment
+from prometheus_client.parser import text_string_to_metric_families
+
+from contract.waiting import until
+
+HOST = "127.0.0.1"
+Sections = Mapping[str, Mapping[str, object]]
+
+
+def variables(kafka: KafkaSettings, sections: Sections | None = None) -> dict[str, str]:
+    """The environment of a process of ours that uses `kafka`; `sections` win."""
+    given = {
+        "kafka": {
+            "bootstrap_servers": kafka.bootstrap_servers,
+            "events_topic": kafka.events_topic,
+            "quarantine_topic": kafka.quarantine_topic,
+        },
+        "listen": {"host": HOST},
+        "ops": {"host": HOST, "port": 0},
+        "log": {"format": "json"},
+    }
+    for section, values in (sections or {}).items():
+        given[section] = {**given.get(section, {}), **values}
+    ours = {name: text for section, values in given.items() for name, text in environment(section, **values).items()}
+    inherited = {name: value for name, value in os.environ.items() if name not in own_environment()}
+    return {**inherited, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **ours}
+
+
+class Receiver:
+    """``python -m headrace_<protocol>`` on free ports. What it says goes to `log`."""
+
+    def __init__(self, protocol: str, kafka: KafkaSettings, folder: Path, sections: Sections | None = None) -> None:
+        self.protocol = protocol
+        self.kafka = kafka
+        self.log = folder / f"{protocol}.log"
+        self.port = 0
+        self.ops = 0
+        self._sections = dict(sections or {})
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return HOST, self.port
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def spawn(self) -> None:
+        """Starts the process and does not wait for anything."""
+        self.port = self.port or free_port()
+        sections = {**self._sections, "listen": {"port": self.port, **self._sections.get("listen", {})}}
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                tethered([sys.executable, "-m", f"headrace_{self.protocol}"]),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=variables(self.kafka, sections),
+            )
+
+    def start(self) -> None:
+        """Starts it and waits until it listens."""
+        begun = len(self.lines("ready"))
+        self.spawn()
+        deadline = time.monotonic() + 60
+        while len(self.lines("ready")) == begun:
+            assert self.exit_status() is None, f"it ended at its start: {self.log.read_text()}"
+            assert time.monotonic() < deadline, f"not ready within 60 s: {self.log.read_text()}"
+            time.sleep(0.02)
+        self.ops = self.lines("starting")[-1]["ops"]
+
+    def exit_status(self) -> int | None:
+        """How it ended; None while it runs."""
+        assert self._process is not None
+        return self._process.poll()
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL, and it is gone when this returns."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        """Ends it if it runs."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def lines(self, event: str | None = None) -> list[dict[str, Any]]:
+        """What it has logged, or of that the lines of one event."""
+        if not self.log.exists():
+            return []
+        found = []
+        for line in self.log.read_text().splitlines():
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                entry = {"event": line}
+            if event is None or entry.get("event") == event:
+                found.append(entry)
+        return found
+
+    async def get(self, path: str) -> tuple[int, str]:
+        """Status and text of an ops page."""
+        timeout = aiohttp.ClientTimeout(total=10)
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.get(f"http://{HOST}:{self.ops}{path}") as page,
+        ):
+            return page.status, await page.text()
+
+    async def ready(self) -> bool:
+        status, _ = await self.get("/readyz")
+        return status == 200
+
+    async def metric(self, name: str, **labels: str) -> float:
+        """A metric without its prefix, summed over the labels that are not given."""
+        _, text = await self.get("/metrics")
+        total = 0.0
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name == f"headrace_{name}" and labels.items() <= sample.labels.items():
+                    total += sample.value
+        return total
+
+    async def ended(self, seconds: float = 30) -> int:
+        """Its exit status, awaited."""
+        await until(lambda: self.exit_status() is not None, f"{self.protocol} ends", seconds)
+        status = self.exit_status()
+        assert status is not None
+        return status
+
+
+def occupied() -> socket.socket:
+    """A socket that listens on a port, so that nobody else can."""
+    taken = socket.socket()
+    taken.bind((HOST, 0))
+    taken.listen()
+    return taken

@@ -1,0 +1,270 @@
+"""What becomes of a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from headrace_common.settings import KIB, KafkaSettings
+
+from contract.dialect import ContractClient, Dialect, values
+from contract.receiver import Receiver
+from contract.topic import events
+from contract.waiting import until
+
+pytestmark = pytest.mark.kafka
+
+FRAME_BYTES = 64 * KIB
+FRAME_TIME = 2
+CONNECTIONS = 6
+
+
+@pytest.fixture(scope="module")
+def strict(dialect: Dialect, stored_in: KafkaSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+    """A receiver with limits that a test can hit."""
+    limits = {
+        "frame_bytes": FRAME_BYTES,
+        "event_bytes": FRAME_BYTES,
+        "frame_time": FRAME_TIME,
+        "connections": CONNECTIONS,
+    }
+    running = Receiver(dialect.name, stored_in, tmp_path_factory.mktemp("strict"), {"limits": limits})
+    running.start()
+    yield running
+    running.stop()
+
+
+def about(receiver: Receiver, event: str, peer: str) -> list[dict]:
+    return [line for line in receiver.lines(event) if line["peer"] == peer]
+
+
+async def test_a_protocol_error_closes_only_its_own_connection(dialect: Dialect, receiver: Receiver) -> None:
+    frame = values(3)
+    async with (
+        await ContractClient.connect(dialect, receiver.address) as other,
+        await ContractClient.connect(dialect, receiver.address) as client,
+    ):
+        await other.receives(await other.send(values(2)))
+        whole = client.conversation.frame(frame)
+        await client.write(whole + dialect.malformed)  # the frame in front of it is complete
+        await client.sees_end()
+        assert client.acknowledged == [0]
+        (line,) = about(receiver, "protocol error", client.local)
+        assert line["offset"] == len(whole)
+        assert bytes.fromhex(line["bytes"]) == dialect.malformed[: len(line["bytes"]) // 2]
+        assert line["level"] == "warning"
+        await other.receives(await other.send(values(2)))
+    assert len(await events(receiver.kafka, frame[0]["mark"])) == len(frame)
+
+
+async def test_nothing_behind_a_protocol_error_counts(dialect: Dialect, receiver: Receiver) -> None:
+    frame = values(3)
+    async with await ContractClient.connect(dialect, receiver.address) as client:
+        await client.write(dialect.malformed + client.conversation.frame(frame))
+        await client.sees_end()
+        assert client.acknowledged == []
+    assert await events(receiver.kafka, frame[0]["mark"]) == []
+
+
+async def test_what_peers_provoke_does_not_fill_the_log(dialect: Dialect, strict: Receiver) -> None:
+    before = await strict.metric("connections_closed_total", why="protocol_error")
+    for _ in range(40):
+        async with await ContractClient.connect(dialect, strict.address) as client:
+            await client.write(dialect.malformed)
+            await client.sees_end()
+    assert await strict.metric("connections_closed_total", why="protocol_error") == before + 40
+    assert 1 <= len(strict.lines("protocol error")) <= 20  # 10 within 10 s
+
+
+async def test_half_a_frame_and_then_the_end(dialect: Dialect, receiver: Receiver) -> None:
+    first, second = values(2), values(5)
+    async with await ContractClient.connect(dialect, receiver.address) as client:
+        whole = client.conversation.frame(first)
+        half = client.conversation.frame(second)
+        await client.write(whole + half[: len(half) // 2])
+        client.finish()
+        await client.sees_end()
+        assert client.acknowledged == [0]
+        (line,) = about(receiver, "protocol error", client.local)
+        assert line["offset"] == len(whole)
+    assert len(await events(receiver.kafka, first[0]["mark"])) == len(first)
+    assert await events(receiver.kafka, second[0]["mark"]) == []
+
+
+async def test_a_client_that_has_finished_sending_still_gets_its_acknowledgements(
+    dialect: Dialect, receiver: Receiver
+) -> None:
+    async with await ContractClient.connect(dialect, receiver.address) as client:
+        for _ in range(20):
+            await client.send(values(50))
+        client.finish()
+        await client.sees_end()
+        assert client.acknowledged == list(range(20))
+    assert about(receiver, "protocol error", client.local) == []
+
+
+async def test_a_connection_that_says_nothing_is_nothing_special(dialect: Dialect, receiver: Receiver) -> None:
+    """Probes, and fluentd's heartbeats: connect and close."""
+    lines = len(receiver.lines())
+    for _ in range(20):
+        async with await ContractClient.connect(dialect, receiver.address) as client:
+            client.finish()
+            await client.sees_end()
+    assert len(receiver.lines()) == lines
+
+
+async def test_any_bytes_close_or_wait_and_disturb_nobody(dialect: Dialect, receiver: Receiver) -> None:
+    rolls = random.Random(20)
+    async with await ContractClient.connect(dialect, receiver.address) as other:
+        for _ in range(30):
+            async with await ContractClient.connect(dialect, receiver.address) as client:
+                await client.write(rolls.randbytes(rolls.randint(1, 3000)))
+                client.finish()
+                await client.sees_end()
+                assert client.acknowledged == []
+        await other.receives(await other.send(values(2)))
+
+
+async def test_a_frame_split_anywhere_is_the_same_frame(dialect: Dialect, receiver: Receiver) -> None:
+    frame = values(6)
+    async with await ContractClient.connect(dialect, receiver.address) as client:
+        data = client.conversation.frame(frame)
+        for at in range(len(data)):
+            await client.write(data[at : at + 1])
+            await asyncio.sleep(0)
+        await client.receives(0)
+    assert [record.json for record in await events(receiver.kafka, frame[0]["mark"])] == frame
+
+
+async def test_a_frame_that_dribbles_in_is_cut(dialect: Dialect, strict: Receiver) -> None:
+    hits = await strict.metric("limit_hits_total", limit="LIMITS__FRAME_TIME")
+    async with (
+        await ContractClient.connect(dialect, strict.address) as other,
+        await ContractClient.connect(dialect, strict.address) as client,
+    ):
+        await client.receives(await client.send(values(1)))
+        data = client.conversation.frame(values(50))
+        began = time.monotonic()
+        for at in range(len(data) - 1):  # one byte again and again is no progress that counts
+            if client.closed or time.monotonic() > began + 5 * FRAME_TIME:
+                break
+            await client.write(data[at : at + 1])
+            await client._until(lambda: client.closed, 0.05)
+        took = time.monotonic() - began
+        await client.sees_end()
+        assert FRAME_TIME <= took < 4 * FRAME_TIME
+        assert client.acknowledged == [0]
+        await other.receives(await other.send(values(1)))
+    assert await strict.metric("limit_hits_total", limit="LIMITS__FRAME_TIME") == hits + 1
+
+
+async def test_a_slow_frame_within_its_time_is_taken(dialect: Dialect, strict: Receiver) -> None:
+    async with await ContractClient.connect(dialect, strict.address) as client:
+        data = client.conversation.frame(values(50))
+        for at in range(0, len(data), len(data) // 8 + 1):
+            await client.write(data[at : at + len(data) // 8 + 1])
+            await asyncio.sleep(FRAME_TIME / 16)
+        await client.receives(0)
+
+
+async def test_silence_between_frames_is_not_slowness(dialect: Dialect, strict: Receiver) -> None:
+    async with await ContractClient.connect(dialect, strict.address) as client:
+        await client.receives(await client.send(values(1)))
+        await client.hears_nothing(1.5 * FRAME_TIME)
+        await client.receives(await client.send(values(1)))
+
+
+async def test_a_frame_of_the_largest_size_is_taken_and_one_byte_more_is_not(
+    dialect: Dialect, strict: Receiver
+) -> None:
+    hits = await strict.metric("limit_hits_total", limit="LIMITS__FRAME_BYTES")
+    async with (
+        await ContractClient.connect(dialect, strict.address) as other,
+        await ContractClient.connect(dialect, strict.address) as client,
+    ):
+        await client.receives(await client.send_sized(values(2), FRAME_BYTES))
+        await client.send_sized(values(2), FRAME_BYTES + 1)
+        await client.sees_end()
+        assert client.acknowledged == [0]
+        await other.receives(await other.send(values(1)))
+    assert await strict.metric("limit_hits_total", limit="LIMITS__FRAME_BYTES") == hits + 1
+
+
+async def test_more_connections_than_allowed_are_closed_at_once(dialect: Dialect, strict: Receiver) -> None:
+    await until(lambda: _no_connections(strict), "the other tests' connections are gone")
+    clients = [await ContractClient.connect(dialect, strict.address) for _ in range(CONNECTIONS)]
+    try:
+        for client in clients:
+            await client.receives(await client.send(values(1)))
+        async with await ContractClient.connect(dialect, strict.address) as one_more:
+            await one_more.sees_end()
+        assert await strict.metric("limit_hits_total", limit="LIMITS__CONNECTIONS") == 1
+        (line,) = strict.lines("too many connections")
+        assert line["limit"] == "LIMITS__CONNECTIONS"
+        for client in clients:
+            await client.receives(await client.send(values(1)))
+    finally:
+        for client in clients:
+            await client.__aexit__()
+    await until(lambda: _no_connections(strict), "they are gone")
+    async with await ContractClient.connect(dialect, strict.address) as client:
+        await client.receives(await client.send(values(1)))
+
+
+async def _no_connections(receiver: Receiver) -> bool:
+    return await receiver.metric("connections") == 0
+
+
+async def test_an_old_connection_closes_between_frames(dialect: Dialect, start, stored_in: KafkaSettings) -> None:
+    """Nothing is lost and nothing is sent twice: whatever was complete is acknowledged before the end."""
+    receiver = start(limits={"connection_age": 1.5})
+    mark = uuid.uuid4().hex
+    async with await ContractClient.connect(dialect, receiver.address) as client:
+        sent = 0
+        began = time.monotonic()
+        while not client.closed and time.monotonic() < began + 10:
+            try:
+                number = await client.send(values(3, mark, frame=sent))
+            except ConnectionError:
+                break
+            sent += 1
+            await client._until(lambda number=number: number in client.acknowledged, 5)
+        assert client.closed
+        assert time.monotonic() - began > 1
+        assert client.acknowledged == list(range(len(client.acknowledged)))
+        assert sent - len(client.acknowledged) <= 1  # one may have been under way to a closed door
+    assert await receiver.metric("connections_closed_total", why="age") == 1
+    complete = {record.json["frame"] for record in await events(stored_in, mark)}
+    assert complete == set(client.acknowledged)
+
+
+async def test_age_waits_for_half_a_frame(dialect: Dialect, start) -> None:
+    receiver = start(limits={"connection_age": 1})
+    async with await ContractClient.connect(dialect, receiver.address) as client:
+        data = client.conversation.frame(values(4))
+        await client.write(data[:-1])
+        await client.hears_nothing(2)
+        await client.write(data[-1:])
+        await client.receives(0)
+        await client.sees_end()
+    assert await receiver.metric("connections_closed_total", why="age") == 1
+
+
+async def test_a_silent_connection_closes_only_where_that_was_asked_for(
+    dialect: Dialect, start, receiver: Receiver
+) -> None:
+    eager = start(limits={"idle_time": 1})
+    async with (
+        await ContractClient.connect(dialect, eager.address) as watched,
+        await ContractClient.connect(dialect, receiver.address) as left_alone,
+    ):
+        await watched.receives(await watched.send(values(1)))
+        await left_alone.receives(await left_alone.send(values(1)))
+        await watched.sees_end()
+        assert not left_alone.closed
+        await left_alone.receives(await left_alone.send(values(1)))
+    assert await eager.metric("connections_closed_total", why="idle") == 1

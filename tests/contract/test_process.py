@@ -1,0 +1,167 @@
+"""The process: its settings, its health, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import pytest
+from headrace_cli.broker import EmbeddedKafka
+from headrace_cli.ports import free_port
+from headrace_common.errors import EXIT_CONFIG
+from headrace_common.settings import KafkaSettings
+
+from contract.dialect import ContractClient, Dialect, values
+from contract.receiver import HOST, Receiver, occupied
+from contract.stopping import stopped
+from contract.topic import events
+from contract.waiting import until
+
+pytestmark = pytest.mark.kafka
+
+
+async def test_health_and_metrics(dialect: Dialect, receiver: Receiver) -> None:
+    assert await receiver.get("/livez") == (200, "ok\n")
+    assert await receiver.get("/readyz") == (200, "ok\n")
+    status, page = await receiver.get("/")
+    assert status == 200
+    assert dialect.name in page
+    before = {
+        name: await receiver.metric(name)
+        for name in ("events_stored_total", "events_acknowledged_total", "received_bytes_total")
+    }
+    async with await ContractClient.connect(dialect, receiver.address) as client:
+        await client.receives(await client.send(values(7)))
+        assert await receiver.metric("connections") >= 1
+    after = {name: await receiver.metric(name) for name in before}
+    assert after["events_stored_total"] == before["events_stored_total"] + 7
+    assert after["events_acknowledged_total"] == before["events_acknowledged_total"] + 7
+    assert after["received_bytes_total"] > before["received_bytes_total"]
+    assert await receiver.metric("frames_pending") == 0
+    assert await receiver.metric("budget_used_bytes") == 0
+
+
+async def test_sigterm_acknowledges_what_is_pending_and_takes_no_more(
+    dialect: Dialect, start, kafka: EmbeddedKafka
+) -> None:
+    receiver = start()
+    frame = values(20)
+    async with (
+        await ContractClient.connect(dialect, receiver.address) as idle,
+        await ContractClient.connect(dialect, receiver.address) as client,
+        await ContractClient.connect(dialect, receiver.address) as halfway,
+    ):
+        await client.receives(await client.send(values(1)))
+        await halfway.write(halfway.conversation.frame(values(3))[:-5])
+        with stopped(kafka.pid):
+            number = await client.send(frame)
+            await until(lambda: receiver.metric("frames_pending"), "the frame waits for Kafka")
+            receiver.signal(signal.SIGTERM)
+            await until(lambda: receiver.lines("stopping"), "it stops")
+            status, text = await receiver.get("/readyz")
+            assert (status, "draining" in text) == (503, True)
+            assert (await receiver.get("/livez"))[0] == 200
+            await idle.sees_end()
+            await until(lambda: _refused(receiver), "nobody can connect")
+            assert receiver.exit_status() is None
+            await client.hears_nothing(0.3)
+        await client.receives(number)
+        await client.sees_end()
+        await halfway.sees_end()
+        assert halfway.acknowledged == []
+    assert await receiver.ended() == 0
+    assert receiver.lines("stopped")
+    assert receiver.lines("connections cut") == []
+    assert len(await events(receiver.kafka, frame[0]["mark"])) == len(frame)
+
+
+async def _refused(receiver: Receiver) -> bool:
+    try:
+        _, writer = await asyncio.open_connection(*receiver.address)
+    except ConnectionRefusedError:
+        return True
+    writer.close()
+    return False
+
+
+async def test_a_client_that_does_not_go_away_does_not_keep_it(dialect: Dialect, start) -> None:
+    receiver = start()
+    async with await ContractClient.connect(dialect, receiver.address) as client:
+        await client.receives(await client.send(values(1)))
+        receiver.signal(signal.SIGTERM)
+        await client.sees_end()  # half-closed: we may still send, and say nothing
+        assert await receiver.ended(15) == 0
+
+
+async def test_what_cannot_be_stored_in_time_is_not_acknowledged_at_the_end(
+    dialect: Dialect, start, kafka: EmbeddedKafka
+) -> None:
+    receiver = start(limits={"drain_time": 1})
+    async with await ContractClient.connect(dialect, receiver.address) as client:
+        await client.receives(await client.send(values(1)))
+        with stopped(kafka.pid):
+            await client.send(values(2))
+            await until(lambda: receiver.metric("frames_pending"), "the frame waits for Kafka")
+            receiver.signal(signal.SIGTERM)
+            assert await receiver.ended(40) == 0
+        await client.sees_end()
+        assert client.acknowledged == [0]
+    (line,) = receiver.lines("connections cut")
+    assert line["frames_not_acknowledged"] == 1
+
+
+async def test_it_is_not_ready_before_its_topics_exist(dialect: Dialect, kafka: EmbeddedKafka, tmp_path) -> None:
+    nowhere = KafkaSettings(
+        bootstrap_servers=kafka.bootstrap, events_topic="there.is.none", quarantine_topic="nor.this"
+    )
+    receiver = Receiver(dialect.name, nowhere, tmp_path)
+    receiver.spawn()
+    try:
+        await until(lambda: receiver.lines("kafka is not usable"), "it says what is wrong")
+        receiver.ops = receiver.lines("starting")[-1]["ops"]
+        status, text = await receiver.get("/readyz")
+        assert (status, "there.is.none" in text) == (503, True)
+        assert (await receiver.get("/livez"))[0] == 200
+        assert await _refused(receiver)  # no client can come yet
+        assert len(receiver.lines("kafka is not usable")) == 1
+        receiver.signal(signal.SIGTERM)
+        assert await receiver.ended() == 0
+    finally:
+        receiver.stop()
+
+
+@pytest.mark.parametrize(
+    ("section", "setting", "value", "says"),
+    [
+        ("limits", "frame_size", 5, "HEADRACE_LIMITS__FRAME_SIZE: there is no such setting"),
+        ("limits", "frame_bytes", "many", "HEADRACE_LIMITS__FRAME_BYTES: "),
+        ("limits", "connection_budget", 1024 * 1024, "LIMITS__CONNECTION_BUDGET (1048576) must hold one frame"),
+        ("tls", "cert", "/nowhere/cert.pem", "TLS__CERT and TLS__KEY go together"),
+        ("kafka", "security_protocol", "SASL_SSL", "needs SASL_USERNAME and SASL_PASSWORD"),
+    ],
+)
+async def test_a_wrong_setting_is_said_in_one_line(
+    dialect: Dialect, start, section: str, setting: str, value: object, says: str
+) -> None:
+    receiver = start(spawn_only=True, **{section: {setting: value}})
+    assert await receiver.ended() == EXIT_CONFIG
+    (line,) = receiver.log.read_text().splitlines()
+    assert line.startswith(f"python -m headrace_{dialect.name}: ")
+    assert says in line
+
+
+@pytest.mark.parametrize("section", ["listen", "ops"])
+async def test_a_port_that_is_taken_is_said_in_one_line(dialect: Dialect, start, section: str) -> None:
+    with occupied() as taken:
+        port = taken.getsockname()[1]
+        receiver = start(spawn_only=True, **{section: {"host": HOST, "port": port}})
+        assert await receiver.ended() == EXIT_CONFIG
+    told = [line for line in receiver.log.read_text().splitlines() if not line.startswith("{")]
+    (line,) = told
+    assert str(port) in line
+    assert "in use" in line
+
+
+async def test_a_section_of_another_service_is_ignored(dialect: Dialect, start) -> None:
+    receiver = start(lake={"path": "/somewhere"}, listen={"port": free_port()})
+    assert await receiver.ready()

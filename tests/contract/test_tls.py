@@ -1,0 +1,119 @@
+"""TLS towards clients."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from pathlib import Path
+
+import pytest
+
+from contract.certificates import Authority
+from contract.dialect import ContractClient, Dialect, Values, values
+from contract.topic import events
+from contract.waiting import until
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    folder = tmp_path / "pki"
+    folder.mkdir()
+    return Authority(folder)
+
+
+def shown(client: ContractClient) -> str:
+    return dict(pair for group in client.certificate["subject"] for pair in group)["commonName"]
+
+
+async def test_a_renewed_certificate_is_shown_to_new_connections(dialect: Dialect, start, authority: Authority) -> None:
+    cert, key = authority.issue("server", "first")
+    receiver = start(tls={"cert": cert, "key": key})
+    context = authority.context()
+    frame = values(3)
+    async with await ContractClient.connect(dialect, receiver.address, context) as old:
+        await old.receives(await old.send(values(1)))
+        assert shown(old) == "first"
+        authority.issue("server", "second")
+
+        async def second() -> bool:
+            async with await ContractClient.connect(dialect, receiver.address, context) as client:
+                await client.receives(await client.send(values(1)))
+                return shown(client) == "second"
+
+        await until(second, "the new certificate is shown")
+        await old.receives(await old.send(frame))
+        assert shown(old) == "first"
+
+        cert.write_text("no certificate")  # half a renewal: what was good stays
+        problem = "tls files changed but cannot be used, the former ones stay"
+        await until(lambda: _still_second(second) if not receiver.lines(problem) else True, problem)
+        assert await second()
+        assert await receiver.metric("certificate_expiry_timestamp_seconds") > 0
+    assert len(await events(receiver.kafka, frame[0]["mark"])) == len(frame)
+
+
+async def _still_second(second) -> bool:
+    """One more connection makes it look at the files again; whatever they hold, it is served."""
+    assert await second()
+    return False
+
+
+async def test_the_certificate_names_the_client(dialect: Dialect, start, authority: Authority) -> None:
+    cert, key = authority.issue("server", "server")
+    receiver = start(tls={"cert": cert, "key": key, "client_ca": authority.file})
+    named = authority.issue("client", "web 1/ö")
+    unnamed = authority.issue("unnamed", None, dns="pod.example")
+    for files, source in ((named, "web%201%2F%C3%B6"), (unnamed, "pod.example")):
+        frame = values(2)
+        async with await ContractClient.connect(dialect, receiver.address, authority.context(files)) as client:
+            await client.receives(await client.send(frame))
+            await client.receives(await client.send_faulty(values(2)))
+        records = await events(receiver.kafka, frame[0]["mark"])
+        assert {record["ce_source"] for record in records} == {f"/{dialect.name}/{source}"}
+
+
+async def _turned_away(dialect: Dialect, address: tuple[str, int], context: ssl.SSLContext, frame: Values) -> bool:
+    """With TLS 1.3 a client learns only behind its own handshake that the server does not want it."""
+    try:
+        async with await ContractClient.connect(dialect, address, context) as client:
+            await client.send(frame)
+            await client.sees_end()
+            return not client.acknowledged
+    except (ssl.SSLError, ConnectionError):
+        return True
+
+
+async def test_who_cannot_show_a_certificate_is_not_served(
+    dialect: Dialect, start, authority: Authority, tmp_path: Path
+) -> None:
+    cert, key = authority.issue("server", "server")
+    receiver = start(tls={"cert": cert, "key": key, "client_ca": authority.file})
+    (tmp_path / "other").mkdir()
+    stranger = Authority(tmp_path / "other").issue("client", "stranger")
+    good = authority.issue("client", "client")
+    frame = values(2)
+    for files in (None, stranger):
+        assert await _turned_away(dialect, receiver.address, authority.context(files), frame)
+    async with await ContractClient.connect(dialect, receiver.address, authority.context(good)) as client:
+        await client.receives(await client.send(values(2)))
+    assert await events(receiver.kafka, frame[0]["mark"]) == []
+    assert receiver.lines("tls handshake failed")
+
+
+async def test_a_handshake_has_its_time(dialect: Dialect, start, authority: Authority) -> None:
+    cert, key = authority.issue("server", "server")
+    receiver = start(tls={"cert": cert, "key": key}, limits={"handshake_time": 1})
+    reader, writer = await asyncio.open_connection(*receiver.address)
+    async with asyncio.timeout(10):
+        assert await reader.read() == b""  # it says nothing, and it is closed
+    writer.close()
+    reader, writer = await asyncio.open_connection(*receiver.address)  # a client without TLS
+    writer.write(dialect.conversation().frame(values(1)))
+    async with asyncio.timeout(10):
+        while await reader.read(4096):  # an alert, then the end
+            pass
+    writer.close()
+    async with await ContractClient.connect(dialect, receiver.address, authority.context()) as client:
+        await client.receives(await client.send(values(1)))
