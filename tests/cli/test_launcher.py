@@ -1,0 +1,297 @@
+"""The launcher, in a repository of its own with one tiny dependency, which a server of ours hands out or withholds."""
+
+from __future__ import annotations
+
+import http.server
+import importlib.machinery
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+LAUNCHER = Path(__file__).resolve().parents[2] / "headrace"
+PROGRAM = """\
+import sys, tiny
+print("ran", tiny.VERSION, *sys.argv[1:])
+sys.exit(5 if "fail" in sys.argv else 0)
+"""
+
+
+class Index:
+    """Two versions of a wheel over HTTP. While `gate` is closed, whoever asks for a wheel waits."""
+
+    def __init__(self, folder: Path) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.asked = threading.Event()
+        for version in ("1.0", "2.0"):
+            with zipfile.ZipFile(folder / f"tiny-{version}-py3-none-any.whl", "w") as wheel:
+                info = f"tiny-{version}.dist-info"
+                wheel.writestr("tiny.py", f"VERSION = {version!r}\n")
+                wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: tiny\nVersion: {version}\n")
+                wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+                wheel.writestr(f"{info}/RECORD", f"tiny.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
+        index = self
+
+        class Answer(http.server.SimpleHTTPRequestHandler):
+            def __init__(self, *arguments: object) -> None:
+                super().__init__(*arguments, directory=str(folder))
+
+            def do_GET(self) -> None:
+                if self.path.endswith(".whl"):
+                    index.asked.set()
+                    index.gate.wait(60)
+                super().do_GET()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.address = f"http://127.0.0.1:{self.server.server_port}/"
+
+
+class Repository:
+    """What the launcher needs of a checkout."""
+
+    def __init__(self, root: Path, index: Index) -> None:
+        self.root = root
+        self.index = index
+        (root / "cli" / "headrace_cli").mkdir(parents=True)
+        (root / "cli" / "pyproject.toml").touch()
+        (root / "cli" / "headrace_cli" / "__init__.py").touch()
+        (root / "cli" / "headrace_cli" / "__main__.py").write_text(PROGRAM)
+        version = root / "libs" / "common" / "headrace_common" / "__init__.py"
+        version.parent.mkdir(parents=True)
+        version.write_text('__version__ = "9.8.7"\n')
+        shutil.copy(LAUNCHER, root / "headrace")
+        self.pin("1.0")
+
+    def pin(self, version: str) -> None:
+        (self.root / "constraints.txt").write_text(f"# pins\ntiny=={version}\n")
+
+    @property
+    def venv(self) -> Path:
+        return self.root / ".venv"
+
+    def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.root),
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": self.index.address,
+            "PIP_NO_CACHE_DIR": "1",
+            **variables,
+        }
+        return subprocess.Popen(
+            [sys.executable, str(self.root / "headrace"), *arguments],
+            cwd="/",
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, *arguments: str, **variables: str) -> tuple[int, str, str]:
+        process = self.start(*arguments, **variables)
+        output, errors = process.communicate(timeout=120)
+        return process.returncode, output, errors
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[[str], Repository]]:
+    (tmp_path / "wheels").mkdir()
+    index = Index(tmp_path / "wheels")
+    yield lambda name: Repository(tmp_path / name, index)
+    index.gate.set()
+    index.server.shutdown()
+
+
+def test_the_life_of_an_environment(make: Callable[[str], Repository]) -> None:
+    repository = make("repository")
+    assert repository.run("--version") == (0, "headrace 9.8.7\n", "")
+    assert not repository.venv.exists()
+
+    status, output, errors = repository.run("one", "two")
+    assert (status, output) == (0, "ran 1.0 one two\n"), errors
+    assert errors.startswith("First use: setting up ")
+
+    log = (repository.venv / "setup.log").stat().st_mtime_ns
+    assert repository.run("fail") == (5, "ran 1.0 fail\n", "")
+    assert (repository.venv / "setup.log").stat().st_mtime_ns == log
+
+    repository.pin("2.0")
+    status, output, errors = repository.run()
+    assert (status, output) == (0, "ran 2.0\n")
+    assert errors.startswith("What Headrace needs has changed: refreshing ")
+
+    # a package that an interruption left without its RECORD, and without its module
+    (site,) = repository.venv.glob("lib/python3*/site-packages")
+    (site / "tiny.py").unlink()
+    (site / "tiny-2.0.dist-info" / "RECORD").unlink()
+    (repository.venv / "headrace.stamp").unlink()
+    status, output, errors = repository.run()
+    assert (status, output) == (0, "ran 2.0\n"), errors
+    assert errors.startswith("Going on with the set-up")
+
+    # a new part
+    (repository.root / "services" / "new" / "headrace_new").mkdir(parents=True)
+    (repository.root / "services" / "new" / "pyproject.toml").touch()
+    assert repository.run()[:2] == (0, "ran 2.0\n")
+    assert str(repository.root / "services" / "new") in (site / "headrace.pth").read_text()
+
+    # another place
+    moved = repository.root.with_name("moved")
+    repository.root.rename(moved)
+    repository.root = moved
+    assert repository.run("here")[:2] == (0, "ran 2.0 here\n")
+
+    # its Python has gone
+    (repository.venv / "bin" / "python").unlink()
+    (repository.venv / "bin" / "python").symlink_to("/nonexistent/python")
+    assert repository.run("again")[:2] == (0, "ran 2.0 again\n")
+
+
+def test_two_first_starts_at_once(make: Callable[[str], Repository]) -> None:
+    repository = make("repository")
+    repository.index.gate.clear()
+    first = repository.start("first")
+    assert repository.index.asked.wait(60)
+    second = repository.start("second")
+    assert second.stderr is not None
+    assert second.stderr.readline().startswith("Another headrace is setting up")
+    repository.index.gate.set()
+    output, errors = first.communicate(timeout=60)
+    assert (first.returncode, output) == (0, "ran 1.0 first\n"), errors
+    output, errors = second.communicate(timeout=60)
+    assert (second.returncode, output, errors) == (0, "ran 1.0 second\n", "")
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_an_interrupted_set_up_is_taken_up_again(make: Callable[[str], Repository], how: signal.Signals) -> None:
+    repository = make("repository")
+    repository.index.gate.clear()
+    process = repository.start()
+    assert repository.index.asked.wait(60)  # pip is in the middle of it
+    if how is signal.SIGKILL:
+        process.send_signal(how)  # pip lives on and holds the lock
+    else:
+        os.killpg(process.pid, how)  # as the terminal does
+    output, errors = process.communicate(timeout=60) if how is signal.SIGINT else (None, None)
+    if how is signal.SIGINT:
+        assert (process.returncode, output) == (130, ""), errors
+        assert "the next start goes on" in errors
+    assert not (repository.venv / "headrace.stamp").exists()
+    again = repository.start("again")
+    repository.index.gate.set()
+    output, errors = again.communicate(timeout=60)
+    assert (again.returncode, output) == (0, "ran 1.0 again\n"), errors
+    assert "Going on with the set-up" in errors
+
+
+def test_an_index_that_cannot_be_reached_is_one_sentence(make: Callable[[str], Repository]) -> None:
+    repository = make("repository")
+    nowhere = {"PIP_NO_INDEX": "", "PIP_FIND_LINKS": "", "PIP_INDEX_URL": "http://127.0.0.1:1/", "PIP_RETRIES": "1"}
+    status, output, errors = repository.run(**nowhere)
+    assert (status, output) == (1, "")
+    assert errors.strip().splitlines()[-1].startswith("headrace: The package index cannot be reached")
+    repository.pin("7.0")
+    status, _, errors = repository.run()
+    assert status == 1
+    assert "headrace: tiny==7.0 is not to be had" in errors
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(make: Callable[[str], Repository]) -> None:
+    repository = make("repository")
+    status, _, errors = repository.run(HEADRACE_VENV="/proc/nowhere")
+    assert status == 1
+    assert errors.startswith("headrace: /proc/nowhere cannot be written (")
+    assert errors.count("\n") == 1
+
+
+@pytest.fixture
+def launcher() -> ModuleType:
+    loader = importlib.machinery.SourceFileLoader("launcher", str(LAUNCHER))
+    spec = importlib.util.spec_from_loader("launcher", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def python(folder: Path, name: str, version: str, *, venv: bool) -> Path:
+    """Something that answers as a Python of that version does."""
+    path = folder / name
+    path.write_text(f"#!/bin/sh\necho {version}\necho {path}\n" + ("echo ok\n" if venv else "exit 1\n"))
+    path.chmod(0o755)
+    return path
+
+
+class TestChoiceOfPython:
+    def test_a_newer_one_on_the_path_stands_in(
+        self, launcher: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        good = python(tmp_path, "python3.12", "3.12.4", venv=True)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        for version, venv in (("3.10.9", True), ("3.11.2", False)):
+            monkeypatch.setattr(sys, "executable", str(python(tmp_path, "mine", version, venv=venv)))
+            assert launcher.choose_python() == str(good)
+
+    def test_this_one_is_taken_if_it_will_do(
+        self, launcher: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        python(tmp_path, "python3.12", "3.12.4", venv=True)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        mine = python(tmp_path, "mine", "3.11.0", venv=True)
+        monkeypatch.setattr(sys, "executable", str(mine))
+        assert launcher.choose_python() == str(mine)
+
+    @pytest.mark.parametrize(
+        ("version", "venv", "said"),
+        [("3.10.14", True, "needs Python 3.11 or newer"), ("3.11.2", False, "install the package python3-venv")],
+    )
+    def test_what_is_missing_is_named(
+        self,
+        launcher: ModuleType,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        version: str,
+        venv: bool,
+        said: str,
+    ) -> None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.setattr(sys, "executable", str(python(tmp_path, "mine", version, venv=venv)))
+        with pytest.raises(launcher.Problem, match=said):
+            launcher.choose_python()
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device", "disk is full"),
+        ("SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED]", "PIP_CERT"),
+        ("ERROR: something of its own", "something of its own"),
+    ],
+)
+def test_what_pip_says_becomes_one_sentence(launcher: ModuleType, output: str, said: str) -> None:
+    text = launcher.explain(f"Collecting x\n{output}\n")
+    assert said in text
+    assert "\n" not in text
+
+
+def test_an_old_python_can_read_the_launcher() -> None:
+    """It must come far enough to say that it is too old, so no grammar that Python 3.6 lacks."""
+    import ast
+
+    ast.parse(LAUNCHER.read_text(), feature_version=(3, 6))
