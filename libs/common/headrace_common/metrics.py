@@ -71,8 +71,8 @@ class ReceiverMetrics(Catalogue):
         self.connections_opened = self.counter("connections_opened", "Connections accepted since start.")
         self.connections_closed = self.counter(
             "connections_closed",
-            "Connections closed by us, by why: a protocol_error is the client's fault, abandoned is Kafka's, "
-            "limit names a setting in headrace_limit_hits, age and drain are ordinary.",
+            "Connections closed, by why: peer, idle, age and drain are ordinary; a protocol_error is the client's fault, "
+            "abandoned is Kafka's.",
             ("why",),
         )
         self.bytes_received = self.counter("received_bytes", "Bytes read from clients.")

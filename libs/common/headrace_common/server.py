@@ -42,6 +42,8 @@ class Shared:
     limited: RateLimited
     connections: set[Connection] = field(default_factory=set)
     empty: asyncio.Event = field(default_factory=asyncio.Event)
+    admitted: int = 0
+    """Clients that were let in and are not gone, with those whose TLS handshake is under way."""
 
     def age(self) -> float:
         """The age at which a new connection is to close; 0: never."""
@@ -49,6 +51,7 @@ class Shared:
 
     def left(self) -> None:
         """A connection has closed."""
+        self.admitted -= 1
         if not self.connections:
             self.empty.set()
 
@@ -109,11 +112,12 @@ class Listener:
                 shared.limited.warning("accept failed", problem=str(error))
                 await asyncio.sleep(ACCEPT_PAUSE)
                 continue
-            if len(shared.connections) + len(self._handshakes) >= shared.limits.connections:
+            if shared.admitted >= shared.limits.connections:
                 shared.metrics.limit_hits.labels("LIMITS__CONNECTIONS").inc()
                 shared.limited.warning("too many connections", limit="LIMITS__CONNECTIONS", peer=address[0])
                 client.close()
                 continue
+            shared.admitted += 1
             shared.metrics.connections_opened.inc()
             with contextlib.suppress(OSError):
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -125,12 +129,19 @@ class Listener:
     async def _welcome(self, client: socket.socket, address: tuple[str, int]) -> None:
         """Hands a client over to its connection, after the TLS handshake if there is one."""
         loop = asyncio.get_running_loop()
+        connected = False
+
+        def connect(subject: str | None = None) -> Connection:
+            nonlocal connected
+            connected = True  # from now on it is the connection's end that gives the place back
+            peer = Peer(address[0], address[1], subject or address[0])
+            return Connection(self._shared, peer, self._new_session(peer))
+
         try:
             if self._tls is None:
-                peer = Peer(address[0], address[1], address[0])
-                await loop.connect_accepted_socket(lambda: self._connect(peer), client)
+                await loop.connect_accepted_socket(connect, client)
                 return
-            handover = _Handover(lambda subject: self._connect(Peer(address[0], address[1], subject or address[0])))
+            handover = _Handover(connect)
             await loop.connect_accepted_socket(
                 lambda: handover,
                 client,
@@ -141,9 +152,9 @@ class Listener:
         except (OSError, ssl.SSLError, TimeoutError) as error:
             client.close()
             self._shared.limited.warning("tls handshake failed", peer=address[0], problem=str(error) or "timed out")
-
-    def _connect(self, peer: Peer) -> Connection:
-        return Connection(self._shared, peer, self._new_session(peer))
+        finally:
+            if not connected:
+                self._shared.admitted -= 1
 
 
 class _Handover(asyncio.Protocol):

@@ -138,7 +138,10 @@ class LimitSettings(Section):
         96 * MIB, ge=64 * KIB, description="Bytes in flight of one connection, from a frame's first byte until stored."
     )
     process_budget: int = Field(
-        256 * MIB, ge=128 * KIB, description="Bytes in flight of all connections; above it no socket is read."
+        256 * MIB,
+        ge=128 * KIB,
+        description="Bytes in flight of all connections: half for what arrives (above that no socket is read), "
+        "half for what frames inflate to.",
     )
     drain_time: float = Field(25, gt=0, description="How long a stopping service waits for Kafka and its clients.")
 

@@ -1,0 +1,62 @@
+"""Writes the tables of settings and metrics from their declarations: ``python docs/generate.py``. A test compares them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pydantic import SecretStr
+from pydantic_settings import BaseSettings
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+sys.path[:0] = [str(ROOT / part) for part in ("libs/common", "services/forward", "spark_jobs", "cli")]
+
+from headrace_common.metrics import ReceiverMetrics  # noqa: E402
+from headrace_common.settings import ServiceSettings, TopicsProcessSettings, each_setting, variable  # noqa: E402
+from headrace_forward.settings import ForwardSettings  # noqa: E402
+from headrace_lake.settings import LakeProcessSettings  # noqa: E402
+
+PARTS: list[tuple[str, type[BaseSettings]]] = [
+    ("Every receiver", ServiceSettings),
+    ("Forward only", ForwardSettings),
+    ("Topics (`python -m headrace_common.topics`)", TopicsProcessSettings),
+    ("Landing job", LakeProcessSettings),
+]
+
+
+def settings() -> str:
+    """The page of settings: each section once, where it first appears."""
+    lines = [
+        "# Settings",
+        "",
+        "Environment variables, or a YAML file (`--config`) with the sections as mappings; the environment wins. Durations are",
+        "seconds, sizes bytes. A secret may come from a file: `…_FILE`. An unknown name in a part's own sections, a value out of",
+        "range or a contradiction ends the process with status 78 and one line for each problem.",
+    ]
+    seen: set[str] = set()
+    for title, cls in PARTS:
+        rows = [row for row in each_setting(cls) if row[0] not in seen]
+        seen |= set(cls.model_fields)
+        if rows:
+            lines += ["", f"## {title}", "", "| variable | default | meaning |", "|---|---|---|"]
+        for section, name, info in rows:
+            default = info.default.get_secret_value() if isinstance(info.default, SecretStr) else info.default
+            shown = "" if default in (None, "") else f"`{default}`"
+            lines.append(f"| `{variable(section, name)}` | {shown} | {info.description} |")
+    return "\n".join(lines) + "\n"
+
+
+def metrics() -> str:
+    """The page of metrics."""
+    lines = ["# Metrics", "", "At `/metrics` of every receiver, in Prometheus' text format.", ""]
+    lines += ["| metric | kind | what it says |", "|---|---|---|"]
+    lines += [f"| `{name}` | {kind} | {text} |" for name, kind, text in ReceiverMetrics().table()]
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {DOCS / "settings.md": settings, DOCS / "metrics.md": metrics}
+
+if __name__ == "__main__":
+    for path, page in PAGES.items():
+        path.write_text(page())
