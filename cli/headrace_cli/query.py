@@ -97,7 +97,7 @@ EXACTLY_ONCE: Final = (
 """The proof: every query must come back empty."""
 
 
-def query(sql: str | None, lake: Path, *, named: str | None = None, as_json: bool = False) -> int:
+def query(sql: str | None, lake: Path | str, *, named: str | None = None, as_json: bool = False) -> int:
     """Run `sql` or a named query on the tables in `lake` and print the rows; the exit status.
 
     Raises `CommandError`: bad SQL, anything but one query, no tables.
@@ -114,13 +114,13 @@ def query(sql: str | None, lake: Path, *, named: str | None = None, as_json: boo
     return 0 if all(row["ok"] for row in rows) else EXIT_FAILED
 
 
-def run(sql: str, lake: Path) -> list[Row]:
+def run(sql: str, lake: Path | str) -> list[Row]:
     """The rows of one query over the tables in `lake`. Raises `CommandError` as `query`."""
     with _connected(lake) as connection:
         return _rows(connection, sql)
 
 
-def exactly_once(lake: Path) -> list[Row]:
+def exactly_once(lake: Path | str) -> list[Row]:
     """The proof that each record of the topics is in the tables once: a row per check, and one with the totals."""
     proof = []
     with _connected(lake) as connection:
@@ -142,9 +142,9 @@ def exactly_once(lake: Path) -> list[Row]:
 NAMED: Final = {"exactly-once": exactly_once}
 
 
-def _connected(lake: Path) -> duckdb.DuckDBPyConnection:
+def _connected(lake: Path | str) -> duckdb.DuckDBPyConnection:
     """An in-memory DuckDB with a view per table, that can read the lake's files and nothing else."""
-    folder = lake.absolute()
+    folder = Path(lake).absolute()
     connection = duckdb.connect(":memory:")
     connection.execute("set TimeZone = 'UTC'")
     found = [name for name in TABLES if _view(connection, folder, name)]

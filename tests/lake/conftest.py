@@ -1,0 +1,22 @@
+"""One Spark for all tests of this folder that run in the test's own process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from headrace_cli.toolchain import jars, java_home
+from headrace_common.settings import LogSettings
+from headrace_lake.engine import session
+from headrace_lake.settings import LakeSettings
+from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    running = session(LakeSettings(jars=jars("spark"), master="local[2]"), LogSettings())
+    yield running
+    running.stop()

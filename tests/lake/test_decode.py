@@ -1,0 +1,300 @@
+"""Decoding: each record lands as a row of one table, whatever it holds, and nothing throws."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections import Counter
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from headrace_common.event import HEADERS, QUARANTINE_HEADERS, RecordFault
+from headrace_lake import decode
+from headrace_lake.tables import EVENTS, QUARANTINE, SCHEMAS
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+from tests.lake.records import (
+    GOOD,
+    LANDED,
+    RECEIVED,
+    REJECT,
+    TOPICS,
+    Record,
+    changed,
+    expected_fault,
+    frame,
+    without,
+)
+
+pytestmark = pytest.mark.spark
+
+FAULTY = {
+    "no headers": (Record(None), RecordFault.MISSING_HEADER, ", ".join(HEADERS[:7])),
+    "empty headers": (Record([]), RecordFault.MISSING_HEADER, ", ".join(HEADERS[:7])),
+    "one is missing": (Record(without("ce_time")), RecordFault.MISSING_HEADER, "ce_time"),
+    "two are missing": (Record(without("ce_id", "content-type")), RecordFault.MISSING_HEADER, "ce_id, content-type"),
+    "header twice": (Record([*GOOD, ("ce_id", b"x")]), RecordFault.REPEATED_HEADER, "ce_id"),
+    "same header twice": (Record([GOOD[1], *GOOD]), RecordFault.REPEATED_HEADER, "ce_id"),
+    "attributes twice": (Record([*GOOD, GOOD[7]]), RecordFault.REPEATED_HEADER, "ce_attributes"),
+    "eight, one twice": (Record([*GOOD[:7], GOOD[6]]), RecordFault.REPEATED_HEADER, "content-type"),
+    "tombstone": (Record(value=None), RecordFault.NULL_VALUE, ""),
+    "tombstone without headers": (Record(None, None, key=b"k"), RecordFault.NULL_VALUE, ""),
+    "null header": (Record(changed("ce_subject", None)), RecordFault.MALFORMED_HEADER, "ce_subject"),
+    "empty header": (Record(changed("ce_subject", b"")), RecordFault.MALFORMED_HEADER, "ce_subject"),
+    "null attributes": (Record(changed("ce_attributes", None)), RecordFault.MALFORMED_HEADER, "ce_attributes"),
+    "attributes no object": (Record(changed("ce_attributes", b"[]")), RecordFault.MALFORMED_HEADER, "ce_attributes"),
+    "version 2": (Record(changed("ce_specversion", b"2.0")), RecordFault.MALFORMED_HEADER, "ce_specversion"),
+    "id too short": (Record(changed("ce_id", b"d.00")), RecordFault.MALFORMED_HEADER, "ce_id"),
+    "id of another kind": (Record(changed("ce_id", b"x." + b"0" * 32)), RecordFault.MALFORMED_HEADER, "ce_id"),
+    "source is no path": (Record(changed("ce_source", b"web")), RecordFault.MALFORMED_HEADER, "ce_source"),
+    "type of others": (Record(changed("ce_type", b"com.example.x")), RecordFault.MALFORMED_HEADER, "ce_type"),
+    "type cut short": (Record(changed("ce_type", b"headrace.")), RecordFault.MALFORMED_HEADER, "ce_type"),
+    "header no UTF-8": (Record(changed("ce_subject", b"a\xff")), RecordFault.MALFORMED_HEADER, "ce_subject"),
+    "surrogate in header": (Record(changed("ce_source", b"/a\xed\xa0\x80")), RecordFault.MALFORMED_HEADER, "ce_source"),
+    "two malformed": (
+        Record([(key, b"\xff" if key in ("ce_id", "ce_time") else value) for key, value in GOOD]),
+        RecordFault.MALFORMED_HEADER,
+        "ce_id, ce_time",
+    ),
+    "time is a word": (Record(changed("ce_time", b"yesterday")), RecordFault.MALFORMED_HEADER, "ce_time"),
+    "time is a day": (Record(changed("ce_time", b"2026-05-06")), RecordFault.MALFORMED_HEADER, "ce_time"),
+    "time without a day": (Record(changed("ce_time", b"T12:00:00Z")), RecordFault.MALFORMED_HEADER, "ce_time"),
+    "time is a number": (Record(changed("ce_time", b"1700000000")), RecordFault.MALFORMED_HEADER, "ce_time"),
+    "value no UTF-8": (Record(value=b'{"a":"\xff"}'), RecordFault.INVALID_UTF8, ""),
+    "value cut in a character": (Record(value="é".encode()[:1]), RecordFault.INVALID_UTF8, ""),
+    "faulty in another order": (Record(changed("ce_id", b"")[::-1]), RecordFault.MALFORMED_HEADER, "ce_id"),
+}
+
+SOUND = {
+    "as it should be": Record(),
+    "no attributes": Record(without("ce_attributes")),
+    "another order": Record(GOOD[::-1]),
+    "a stranger in front": Record([("traceparent", b"00-1-2-3"), *GOOD]),
+    "a stranger behind": Record([*GOOD, ("traceparent", None)]),
+    "a stranger instead of attributes": Record([*GOOD[:7], ("traceparent", b"x")]),
+    "strangers twice": Record([*GOOD, ("x", b"1"), ("x", b"2"), ("", b"\xff")]),
+    "a huge stranger": Record([*GOOD, ("x", b"\x00" * 1_000_000)]),
+    "a key": Record(key=b"\xff\x00"),
+    "empty value": Record(value=b""),
+    "not JSON at all": Record(value=b"{"),
+    "bytes": Record(changed("content-type", b"application/octet-stream"), b"\xff\x00"),
+    "no bytes": Record(changed("content-type", b"application/octet-stream"), b""),
+    "an unknown content type": Record(changed("content-type", b"text/plain"), b"\xff"),
+    "characters beyond the first plane": Record(changed("ce_subject", "𝄞".encode()), '{"a":"𝄞\\u0000"}'.encode()),
+    "a quote and a backslash": Record(changed("ce_subject", b"a'b\\")),
+}
+
+TIMES = {
+    b"2026-05-06T11:59:58.123456789Z": datetime(2026, 5, 6, 11, 59, 58, 123456, tzinfo=UTC),
+    b"2026-05-06T11:59:58Z": datetime(2026, 5, 6, 11, 59, 58, tzinfo=UTC),
+    b"2026-05-06T13:59:58+02:00": datetime(2026, 5, 6, 11, 59, 58, tzinfo=UTC),
+    b"0001-01-01T00:00:00Z": datetime(1, 1, 1, tzinfo=UTC),
+    b"9999-12-31T23:59:59.999999999Z": datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+    b"0000-01-01T00:00:00Z": None,
+    b"2016-12-31T23:59:60Z": None,
+    b"2026-02-30T00:00:00Z": None,
+    b"2026-05-06T25:00:00Z": None,
+    b"2026-05-06T11:59:58.1234567890123456789012345678901234567890Z": datetime(
+        2026, 5, 6, 11, 59, 58, 123456, tzinfo=UTC
+    ),
+}
+
+
+def events(spark: SparkSession, records: list[Record]) -> list[dict]:
+    """`event_time` in microseconds: PySpark cannot hand the first day of the calendar to Python."""
+    rows = decode.events(frame(spark, records), TOPICS, LANDED)
+    rows = rows.withColumn("event_time", sf.unix_micros("event_time")).orderBy("offset")
+    return [row.asDict() for row in rows.collect()]
+
+
+def faults(spark: SparkSession, records: list[Record]) -> list[dict]:
+    return [row.asDict() for row in decode.faults(frame(spark, records), TOPICS, LANDED).orderBy("offset").collect()]
+
+
+def rejects(spark: SparkSession, records: list[Record]) -> list[dict]:
+    return [row.asDict() for row in decode.rejects(frame(spark, records), TOPICS, LANDED).orderBy("offset").collect()]
+
+
+@pytest.fixture(scope="module")
+def faulty(spark: SparkSession) -> dict[str, dict]:
+    return dict(zip(FAULTY, faults(spark, [record for record, _, _ in FAULTY.values()]), strict=True))
+
+
+@pytest.fixture(scope="module")
+def sound(spark: SparkSession) -> dict[str, dict]:
+    return dict(zip(SOUND, events(spark, list(SOUND.values())), strict=True))
+
+
+def test_an_event_has_every_column(spark: SparkSession) -> None:
+    (row,) = events(spark, [Record()])
+    # datetimes come back in the test's own zone; as instants they are the same
+    assert row == {
+        "fault": None,
+        "looked_up": False,
+        "event_id": "d.00112233445566778899aabbccddeeff",
+        "protocol": "forward",
+        "source": "/forward/web-1.example.org",
+        "stream": "app.web",
+        "event_time": _micros(datetime(2026, 5, 6, 11, 59, 58, 123456, tzinfo=UTC)),
+        "event_time_text": "2026-05-06T11:59:58.123456789Z",
+        "received_time": _naive(RECEIVED),
+        "content_type": "application/json",
+        "body": '{"a":1}',
+        "payload": None,
+        "attributes": '{"chunk":"x","index":0}',
+        "topic": "e",
+        "topic_id": "id-of-e",
+        "partition": 3,
+        "offset": 100,
+        "landed_at": _naive(LANDED),
+        "day": date(2026, 5, 6),
+    }
+    assert [name for name in row if name in SCHEMAS[EVENTS].names] == SCHEMAS[EVENTS].names
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_a_faulty_record_goes_to_quarantine_whole(faulty: dict[str, dict], name: str) -> None:
+    record, fault, detail = FAULTY[name]
+    row = faulty[name]
+    assert (row["reason"], row["detail"]) == (fault, detail)
+    assert expected_fault(record) == fault
+    assert row["raw"] == record.value
+    assert row["sha256"] == (None if record.value is None else hashlib.sha256(record.value).hexdigest())
+    kept = json.loads(row["attributes"])
+    headers = [
+        (item["key"], base64.b64decode(item["value"]) if "value" in item else None) for item in kept.get("headers", [])
+    ]
+    assert headers == (record.headers or [])
+    assert (base64.b64decode(kept["record_key"]) if "record_key" in kept else None) == record.key
+    assert (row["part"], row["parts"], row["topic_id"], row["partition"]) == (1, 1, "id-of-e", 3)
+    assert list(row) == SCHEMAS[QUARANTINE].names
+
+
+def test_a_faulty_record_says_what_can_be_known_of_it(faulty: dict[str, dict]) -> None:
+    row = faulty["value no UTF-8"]
+    assert (row["protocol"], row["source"], row["stream"]) == ("forward", "/forward/web-1.example.org", "app.web")
+    assert row["id"] == "d.00112233445566778899aabbccddeeff"
+    assert faulty["header no UTF-8"]["stream"] is None
+    assert faulty["no headers"]["protocol"] is None
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_sound_record_lands_as_an_event(sound: dict[str, dict], name: str) -> None:
+    record, row = SOUND[name], sound[name]
+    assert row["fault"] is None
+    assert expected_fault(record) is None
+    headers = dict(record.headers or [])
+    is_json = headers["content-type"] == b"application/json"
+    assert (row["body"], row["payload"]) == ((record.value.decode(), None) if is_json else (None, record.value))
+    assert row["stream"] == headers["ce_subject"].decode()
+    assert row["attributes"] == (headers["ce_attributes"].decode() if "ce_attributes" in headers else None)
+    in_order = [key for key, _ in record.headers] in (list(HEADERS), list(HEADERS[:7]))
+    assert row["looked_up"] is not in_order
+
+
+def test_a_time_that_cannot_be_held_is_null_and_its_text_is_kept(spark: SparkSession) -> None:
+    rows = events(spark, [Record(changed("ce_time", text)) for text in TIMES])
+    for row, (text, instant) in zip(rows, TIMES.items(), strict=True):
+        assert row["fault"] is None, text
+        assert row["event_time_text"] == text.decode()
+        assert row["event_time"] == (instant and _micros(instant)), text
+
+
+def test_the_quarantine_topic_lands_as_it_is(spark: SparkSession) -> None:
+    (row,) = rejects(spark, [Record(REJECT, b"\xff\x00", "q"), Record()])
+    assert row == {
+        "raw": b"\xff\x00",
+        "reason": "bad_json",
+        "detail": "at byte 3",
+        "protocol": "forward",
+        "source": "/forward/web-1",
+        "stream": "app",
+        "id": "u.00112233445566778899aabbccddeeff",
+        "part": 2,
+        "parts": 3,
+        "sha256": "ab" * 32,
+        "attributes": '{"tag":"app"}',
+        "received_time": _naive(RECEIVED),
+        "topic": "q",
+        "topic_id": "id-of-q",
+        "partition": 3,
+        "offset": 100,
+        "landed_at": _naive(LANDED),
+        "day": date(2026, 5, 6),
+    }
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_broken_record_of_the_quarantine_topic_is_kept_too(spark: SparkSession, order: int) -> None:
+    def but(name: str, value: bytes | None) -> Record:
+        return Record([(key, value if key == name else kept) for key, kept in REJECT][::order], b"x", "q")
+
+    records = {
+        "null_value": Record(REJECT[::order], None, "q"),
+        "missing_header": Record(REJECT[1:][::order], b"x", "q"),
+        "repeated_header": Record([*REJECT, REJECT[0]][::order], b"x", "q"),
+        "malformed_header": but("part", b"4/3"),
+        "malformed_header ": but("part", b"0/3"),
+        "malformed_header  ": but("part", b"99999999999999999999/99999999999999999999"),
+        "malformed_header   ": but("detail", b"\xff"),
+        "malformed_header    ": but("attributes", None),
+    }
+    rows = rejects(spark, list(records.values()))
+    assert [row["reason"] for row in rows] == [name.strip() for name in records]
+    assert [row["raw"] for row in rows] == [record.value for record in records.values()]
+    assert [row["detail"] for row in rows] == ["", "reason", "reason", "part", "part", "part", "detail", "attributes"]
+
+
+def test_other_topics_are_not_decoded(spark: SparkSession) -> None:
+    assert events(spark, [Record(topic="q"), Record(topic="x")]) == []
+    assert faults(spark, [Record(None, topic="q"), Record(None, topic="x")]) == []
+    assert rejects(spark, [Record(), Record(topic="x")]) == []
+
+
+_NAMES = st.sampled_from([*HEADERS, *QUARANTINE_HEADERS, "x", ""])
+_VALUES = st.one_of(
+    st.none(),
+    st.binary(max_size=40),
+    st.sampled_from([value for _, value in GOOD]),
+    st.sampled_from(list(TIMES)),
+)
+
+
+@st.composite
+def _records(draw: st.DrawFn) -> Record:
+    headers = list(GOOD)
+    for _ in range(draw(st.integers(0, 3))):
+        place = draw(st.integers(0, len(headers)))
+        change = draw(st.sampled_from(["insert", "delete", "value", "swap"]))
+        if change == "insert":
+            headers.insert(place, (draw(_NAMES), draw(_VALUES)))
+        elif place < len(headers):
+            if change == "delete":
+                del headers[place]
+            elif change == "value":
+                headers[place] = (headers[place][0], draw(_VALUES))
+            else:
+                headers.append(headers.pop(place))
+    return Record(headers, draw(st.one_of(st.none(), st.just(b"{}"), st.binary(max_size=20))))
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(records=st.lists(_records(), min_size=150, max_size=400))
+def test_every_record_is_an_event_or_a_fault(spark: SparkSession, records: list[Record]) -> None:
+    decoded = events(spark, records)
+    assert [row["fault"] for row in decoded] == [expected_fault(record) for record in records]
+    wrong = Counter({row["offset"]: 1 for row in decoded if row["fault"] is not None})
+    assert Counter(row["offset"] for row in faults(spark, records)) == wrong
+
+
+def _naive(instant: datetime) -> datetime:
+    """As Spark hands a timestamp to Python: in local time, without a zone."""
+    return instant.astimezone().replace(tzinfo=None)
+
+
+def _micros(instant: datetime) -> int:
+    return (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
