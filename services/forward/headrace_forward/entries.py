@@ -24,6 +24,8 @@ from headrace_forward.wire import EventTime
 
 SECOND: Final = 1_000_000_000  # ns
 MILLISECOND: Final = 1_000_000  # ns
+METADATA: Final = "~metadata"
+"""What the pointers into an entry's metadata begin with, in the notes on its event."""
 
 _TIME = struct.Struct(">II").unpack
 
@@ -135,13 +137,13 @@ class EntryBuilder:
             raise ValueError(f"an entry is [time, record], not {what}")
         time, record = entry
         notes: dict[str, Any] = {}
+        converter = Converter(self.depth)
         if type(time) is list and len(time) == 2 and is_map(time[1]):
             time, metadata = time
             if metadata:
-                notes[Attribute.METADATA.value] = Converter(self.depth).plain(metadata)
+                notes[Attribute.METADATA.value] = converter.plain(metadata, METADATA)
         if not is_map(record):
             raise ValueError(f"a record is a map, not a {type(record).__name__}")
-        converter = Converter(self.depth)
         value = orjson.dumps(converter.plain(record))
         return self._event(raw, index, time, value, {**notes, **converter.notes()})
 

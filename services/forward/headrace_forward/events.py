@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import binascii
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -247,7 +247,10 @@ def _aligned(body: bytes | bytearray, bounds: list[int]) -> int:
 
 
 def _tag(raw: bytes) -> tuple[str, bytes, dict[str, Any]]:
-    """(subject, bytes for the id, attributes): a tag that is empty or no text becomes ``-``, with the original kept."""
+    """(subject, bytes for the id, attributes): a tag that is empty or no text becomes ``-``, with the original kept.
+
+    Never raises: the reject of a whole message needs it too.
+    """
     try:
         value = unpack(raw)
     except ValueError:
@@ -258,4 +261,7 @@ def _tag(raw: bytes) -> tuple[str, bytes, dict[str, Any]]:
         if isinstance(text, str) and text:
             return text, content, {}
         return "", content, {Attribute.TAG.value: text}
-    return "", raw, {Attribute.TAG.value: orjson.Fragment(to_json(raw))}
+    try:
+        return "", raw, {Attribute.TAG.value: orjson.Fragment(to_json(raw))}
+    except ValueError:
+        return "", raw, {Attribute.TAG.value: {"$bin": b64encode(raw).decode()}}

@@ -58,17 +58,29 @@ def read(message: Message) -> Option:
     reply = values.get("chunk")
     chunk = None
     if reply is not None:
+        number = _integer(reply)
         if KINDS[reply[0]] in (Kind.STR, Kind.BIN):
             chunk = content(reply)
-        elif type(unpack(reply)) is int:
-            chunk = str(unpack(reply)).encode()
+        elif number is not None:
+            chunk = str(number).encode()
         elif KINDS[reply[0]] is Kind.NIL:
             reply = None
         else:
             return Option(raw=raw, problem="the chunk is neither a str, a bin nor an integer")
     compressed = content(values["compressed"]).decode("utf-8", "replace") if "compressed" in values else None
-    signal = unpack(values["fluent_signal"]) if "fluent_signal" in values else 0
-    return Option(chunk, reply, compressed, signal if type(signal) is int else 0, raw)
+    signal = _integer(values["fluent_signal"]) if "fluent_signal" in values else None
+    return Option(chunk, reply, compressed, signal or 0, raw)
+
+
+def _integer(raw: bytes) -> int | None:
+    """The integer that `raw` is; None when it is anything else."""
+    if KINDS[raw[0]] is not Kind.OTHER:
+        return None
+    try:
+        value = unpack(raw)
+    except ValueError:  # a timestamp of a length that none has
+        return None
+    return value if type(value) is int else None
 
 
 def _values(raw: bytes) -> dict[str, bytes]:

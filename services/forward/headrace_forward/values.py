@@ -3,13 +3,15 @@
 What JSON lacks is written so that it can be read back: bin as ``{"$bin": base64}``, ext as ``{"$ext": [type, base64]}``, an
 EventTime as RFC 3339 with nine decimals, NaN and the infinities as strings. Keys become text: integers decimal, binary as
 text or ``$bin:`` + base64, anything else as its JSON; repeated or colliding keys give an array in order. Each change of a
-key, and the original bytes of a text that is no UTF-8, are noted by JSON pointer for the event's attributes.
+key, and the original bytes of a text that is no UTF-8, are noted for the event's attributes by JSON pointer into the value;
+``~key`` and a number behind a pointer mean the key of that pair (from 0) of the map there, which no pointer can be.
 """
 
 from __future__ import annotations
 
 import math
 from base64 import b64encode
+from collections import Counter
 from typing import Any, Final, cast
 
 import msgpack
@@ -34,6 +36,7 @@ class Converter:
 
     def __init__(self, depth: int) -> None:
         self._depth = depth
+        self._in_key = False
         self.keys: dict[str, str] = {}
         self.invalid_utf8: dict[str, str] = {}
 
@@ -81,35 +84,41 @@ class Converter:
         return value
 
     def _map(self, pairs: _Pairs, path: str, level: int) -> dict[str, Any]:
+        keys = [self._key(key, f"{path}~key{position}", level) for position, (key, _) in enumerate(pairs)]
+        times = Counter(key for key, _ in keys)
         result: dict[str, Any] = {}
-        repeated: set[str] = set()
-        for original, value in pairs:
-            key, change = self._key(original, path)
+        for (key, change), (_, value) in zip(keys, pairs, strict=True):
             place = f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
+            if times[key] > 1:
+                self.keys[place] = "repeated"
+                values = result.setdefault(key, [])
+                place = f"{place}/{len(values)}"
+                values.append(self.plain(value, place, level))
+            else:
+                result[key] = self.plain(value, place, level)
             if change is not None:
                 self.keys[place] = change
-            converted = self.plain(value, place, level)
-            if key not in result:
-                result[key] = converted
-            elif key in repeated:
-                result[key].append(converted)
-            else:
-                result[key] = [result[key], converted]
-                repeated.add(key)
-                self.keys[place] = "repeated"
         return result
 
-    def _key(self, key: Any, path: str) -> tuple[str, str | None]:
-        if type(key) is str:
-            return self._text(key, f"{path}/(key)"), None
-        if type(key) is int:
+    def _key(self, key: Any, path: str, level: int) -> tuple[str, str | None]:
+        kind = type(key)
+        if kind is str:
+            return self._text(key, path), None
+        if kind is int:
             return str(key), "integer"
-        if type(key) is bytes:
+        if kind is bytes:
             try:
                 return key.decode(), "binary"
             except UnicodeDecodeError:
                 return "$bin:" + b64encode(key).decode(), "binary"
-        return orjson.dumps(self.plain(key, f"{path}/(key)")).decode(), "other"
+        if kind is not _Pairs and kind is not list:
+            return orjson.dumps(self.plain(key, path)).decode(), "other"
+        if self._in_key:  # as text within text each level would double the escapes
+            raise TooDeepError("a key within a key is an array or a map")
+        self._in_key = True
+        text = orjson.dumps(self.plain(key, path, level)).decode()
+        self._in_key = False
+        return text, "other"
 
 
 def unpack(raw: bytes) -> Any:

@@ -1,0 +1,192 @@
+"""Soundly framed messages whose parts make no sense: each gives rejects, never an exception, and its frame can be spoiled."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+
+from forward.driving import NOW_MS, TIME, Seen, ack, drive, every_way, message, pack, parts_of, session
+
+NO_TIMESTAMP = b"\xc7\x05\xff12345"
+"""Ext type -1 with five bytes: soundly framed, but msgpack's own decoder raises."""
+
+OPTION = pack({"chunk": "c"})
+
+
+def with_tag(tag: bytes) -> bytes:
+    return b"\x94" + tag + pack(TIME) + pack({"m": 1}) + OPTION
+
+
+def with_option(option: bytes) -> bytes:
+    return b"\x94" + pack("t") + pack(TIME) + pack({"m": 1}) + option
+
+
+def deep(levels: int) -> bytes:
+    return b"\x91" * levels + b"\x01"
+
+
+def nested_keys(levels: int) -> bytes:
+    """A map whose key is a map, whose key is a map, and so on."""
+    return b"\x81" * levels + b"\xa1a" + b"\x01" * levels
+
+
+TAGS = {
+    "no timestamp": NO_TIMESTAMP,
+    "deep": deep(70),
+    "map": pack({"a": [1, b"\xff"]}),
+    "nil": b"\xc0",
+    "keys in keys": nested_keys(40),
+    "binary": pack(b"\xff\xfe"),
+    "surrogate": pack("\udcff"),
+}
+
+
+@pytest.mark.parametrize("tag", TAGS.values(), ids=TAGS)
+def test_any_tag_is_kept_and_its_message_acknowledged(tag: bytes) -> None:
+    outcome = every_way(with_tag(tag))
+    assert outcome.error is None
+    (event,) = outcome.flat
+    assert isinstance(event, Seen)
+    assert event.record == {"m": 1}
+    assert event.tag == "-"
+    assert "tag" in event.attributes
+    assert outcome.replies == [ack("c")]
+
+
+@pytest.mark.parametrize("tag", TAGS.values(), ids=TAGS)
+def test_a_frame_can_be_spoiled_whatever_its_tag(tag: bytes) -> None:
+    """The pump's last resort: if this raises, the pump dies."""
+    data = with_tag(tag)
+    driven = session()
+    driven.receive(data, NOW_MS)
+    (frame,) = driven.frames()
+    reject = frame.spoiled("a test")
+    assert reject.reason.value == "internal"
+    assert reject.raw == data
+
+
+def test_a_frame_without_elements_can_be_spoiled() -> None:
+    driven = session()
+    driven.receive(b"\x90", NOW_MS)
+    (frame,) = driven.frames()
+    assert frame.spoiled("a test").raw == b"\x90"
+
+
+@pytest.mark.parametrize("signal", [NO_TIMESTAMP, deep(100), nested_keys(40), b"\xcb\x7f\xf8\0\0\0\0\0\0", b"\xa11"])
+def test_a_signal_that_is_no_number_is_none(signal: bytes) -> None:
+    outcome = every_way(with_option(b"\x82\xa5chunk\xa1c\xadfluent_signal" + signal))
+    assert outcome.error is None
+    assert [event.record for event in outcome.events] == [{"m": 1}]
+    assert outcome.replies == [ack("c")]
+
+
+@pytest.mark.parametrize("chunk", [NO_TIMESTAMP, deep(100), b"\xc3", b"\x80", pack(1.5), pack(TIME)])
+def test_a_chunk_that_names_nothing_goes_to_quarantine_unanswered(chunk: bytes) -> None:
+    data = with_option(b"\x81\xa5chunk" + chunk)
+    outcome = every_way(data)
+    assert outcome.error is None
+    (reject,) = outcome.rejects
+    assert (reject.reason.value, reject.raw) == ("bad_message", data)
+    assert outcome.replies == []
+    assert outcome.unacknowledgeable
+
+
+@pytest.mark.parametrize("compressed", [NO_TIMESTAMP, b"\xc0", b"\x07", deep(3), pack(b"\xff")])
+def test_a_compression_that_names_nothing_is_none(compressed: bytes) -> None:
+    outcome = every_way(with_option(b"\x82\xa5chunk\xa1c\xaacompressed" + compressed))
+    assert [event.record for event in outcome.events] == [{"m": 1}]
+
+
+@pytest.mark.parametrize(
+    "value", [NO_TIMESTAMP, deep(70), nested_keys(40), pack("\udcff"), b"\xcb\x7f\xf8\0\0\0\0\0\0"]
+)
+def test_an_entry_is_quarantined_whatever_else_the_option_holds(value: bytes) -> None:
+    """The option goes along as JSON: where it has none, the entry still goes."""
+    option = b"\x82\xa5chunk\xa1c\xa1x" + value
+    outcome = every_way(b"\x94" + pack("t") + pack(TIME) + pack("no map") + option)
+    (reject,) = outcome.rejects
+    assert reject.reason.value == "bad_record"
+    assert outcome.replies == [ack("c")]
+
+
+def test_the_keys_of_an_option_may_be_encoded_in_any_way() -> None:
+    for key in (b"\xd9\x05chunk", b"\xda\0\x05chunk", b"\xdb\0\0\0\x05chunk", b"\xc4\x05chunk", b"\xc6\0\0\0\x05chunk"):
+        assert every_way(with_option(b"\x81" + key + b"\xa1c")).replies == [ack("c")]
+    for key in (b"\xa6chunk2", b"\xa4chun", b"\x91\xa5chunk", b"\xc7\x05\x01chunk"):
+        assert every_way(with_option(b"\x81" + key + b"\xa1c")).replies == []
+
+
+def test_of_a_repeated_chunk_the_last_counts() -> None:
+    assert every_way(with_option(b"\x82\xa5chunk\xa1a\xa5chunk\xa1b")).replies == [ack("b")]
+
+
+def test_a_nil_chunk_asks_for_nothing() -> None:
+    outcome = every_way(with_option(b"\x81\xa5chunk\xc0"))
+    assert outcome.replies == []
+    assert outcome.unacknowledgeable
+    assert [event.record for event in outcome.events] == [{"m": 1}]
+
+
+def test_keys_within_keys_do_not_grow_without_bound() -> None:
+    """As text in text each level would double the quotes' escapes: forty levels, eighty bytes, would fill the memory."""
+    outcome = every_way(message(b"\x81" + nested_keys(40) + b"\x01"))
+    (reject,) = outcome.rejects
+    assert reject.reason.value == "too_deep"
+    assert outcome.replies == [ack("c")]
+
+
+def test_one_level_of_keys_within_keys_is_text() -> None:
+    (event,) = every_way(message(pack({"a": 1})[:1] + nested_keys(1) + b"\x01")).events
+    assert event.record == {'{"a":1}': 1}
+
+
+def test_metadata_that_is_too_deep_is_quarantined_with_its_entry() -> None:
+    entry = b"\x92\x92" + pack(TIME) + b"\x81\xa1k" + deep(64) + b"\x80"
+    (reject,) = every_way(b"\x93" + pack("t") + b"\x91" + entry + OPTION).rejects
+    assert (reject.reason.value, reject.raw) == ("too_deep", entry)
+
+
+def test_a_second_iteration_is_not_needed() -> None:
+    """`parts` is called once; what it gives is complete."""
+    driven = session()
+    driven.receive(message(pack({"a": 1})) * 3, NOW_MS)
+    assert [len(parts_of(frame)) for frame in driven.frames()] == [1, 1, 1]
+    assert list(driven.frames()) == []
+
+
+def test_a_payload_that_is_entries_and_then_something_else_keeps_the_entries() -> None:
+    entry = b"\x92" + pack(TIME) + pack({"m": 1})
+    for junk in (b"\x01", b"\xc1", b"\xa3abc", b"\x92" + pack(TIME), msgpack.packb({"a": 1})):
+        outcome = every_way(pack(["t", entry * 2 + junk + entry, {"chunk": "c"}]))
+        assert [event.record for event in outcome.events] == [{"m": 1}] * 2, junk
+        if junk == b"\x92" + pack(TIME):  # takes the next entry for its record
+            assert [(reject.reason.value, reject.raw) for reject in outcome.rejects] == [("bad_record", junk + entry)]
+        else:
+            assert [(reject.reason.value, reject.raw) for reject in outcome.rejects] == [("bad_encoding", junk + entry)]
+        assert outcome.replies == [ack("c")]
+
+
+def test_what_is_no_message_after_messages_closes_and_leaves_them() -> None:
+    good = message(pack({"m": 1}))
+    outcome = every_way(good * 2 + b"\x07" + good)
+    assert len(outcome.events) == 2
+    assert len(outcome.replies) == 2
+    assert outcome.error is not None
+    assert outcome.error.offset == 2 * len(good)
+
+
+def test_after_a_fault_every_call_says_so_again() -> None:
+    driven = session()
+    for data in (b"\x07", b"\x90", message(pack({}))):
+        with pytest.raises(Exception, match="neither a message nor a heartbeat"):
+            driven.receive(data, NOW_MS)
+    assert list(driven.frames()) == []
+
+
+def test_a_peer_may_end_between_messages_but_not_within_one() -> None:
+    good = message(pack({"m": 1}))
+    assert drive([good]).error is None
+    for cut in range(1, len(good)):
+        outcome = drive([good + good[:cut]])
+        assert str(outcome.error) == "the stream ends inside a message"
+        assert len(outcome.replies) == 1
