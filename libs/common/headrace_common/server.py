@@ -67,24 +67,31 @@ class Listener:
         self._accepting: asyncio.Task[None] | None = None
         self._handshakes: set[asyncio.Task[None]] = set()
 
-    def open(self, host: str, port: int) -> tuple[str, int]:
-        """Listens; returns the address in use. Raises `ConfigError` when it is taken or not ours."""
+    def bind(self, host: str, port: int) -> str:
+        """Takes the address, without listening yet; returns it. Raises `ConfigError` when it is taken or not ours."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.socket(family, socket.SOCK_STREAM)
+        bound = socket.socket(family, socket.SOCK_STREAM)
         try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
-                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if host == "::" else 1)
-            listening.bind((host, port))
-            listening.listen(BACKLOG)
-            listening.setblocking(False)
+                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if host == "::" else 1)
+            bound.bind((host, port))
+            bound.setblocking(False)
         except OSError as error:
-            listening.close()
+            bound.close()
             raise ConfigError(f"LISTEN {host}:{port}: {error.strerror or error}") from error
-        self._socket = listening
-        self._accepting = asyncio.create_task(self._accept(listening), name="accept")
-        address = listening.getsockname()
-        return address[0], address[1]
+        self._socket = bound
+        address = bound.getsockname()
+        return f"[{address[0]}]:{address[1]}" if family == socket.AF_INET6 else f"{address[0]}:{address[1]}"
+
+    def start(self) -> None:
+        """Listens and accepts. Raises `ConfigError` when somebody else listens there by now."""
+        assert self._socket is not None
+        try:
+            self._socket.listen(BACKLOG)
+        except OSError as error:
+            raise ConfigError(f"LISTEN: {error.strerror or error}") from error
+        self._accepting = asyncio.create_task(self._accept(self._socket), name="accept")
 
     async def close(self) -> None:
         """Accepts no more."""
