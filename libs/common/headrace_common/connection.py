@@ -114,7 +114,7 @@ class Connection(asyncio.Protocol):
             return
         self._flush()
         self.pace()
-        if self._timer is None:
+        if self.held or self._timer is None:
             self._schedule()
 
     def eof_received(self) -> bool:

@@ -166,7 +166,8 @@ class Delivery:
 
     async def _before(self, deadline: float, awaitable: Awaitable[T]) -> T:
         try:
-            return await asyncio.wait_for(awaitable, max(0.0, deadline - self._clock()))
+            async with asyncio.timeout_at(deadline):
+                return await awaitable
         except TimeoutError:
             raise DeliveryError("KAFKA__ACK_DEADLINE has passed", retriable=True) from None
 

@@ -42,7 +42,7 @@ class Service:
         self._log: Log = configure(settings.log, protocol.value)
         self._metrics = ReceiverMetrics()
         self._draining = False
-        self._listener: Listener | None = None
+        self._listener: Listener
         self._address = ""
         self._stalls: list[tuple[float, float]] = []
 
@@ -58,39 +58,35 @@ class Service:
         self._publisher = Publisher(settings.kafka, limits, self._budget.growth, self._metrics, self._log)
         self._shared = Shared(self._publisher, self._budget, limits, self._metrics, self._log, RateLimited(self._log))
         tls = TlsContext(settings.tls, self._metrics, self._log) if settings.tls.cert is not None else None
+        self._listener = Listener(self._shared, tls, self._new_session)
         ops = OpsServer(settings.ops, self._protocol.value, self, self._metrics)
-        await ops.start()
         stalls = asyncio.create_task(self._watch_loop())
         try:
+            self._address = self._listener.bind(settings.listen.host, settings.listen.port or self._default_port)
+            await ops.start()
             self._log.info("starting", version=__version__, ops=ops.port, kafka=settings.kafka.bootstrap_servers)
             if await _unless(stop, self._publisher.start()):
-                self._listen(tls)
+                self._listener.start()
+                self._log.info("ready", listen=self._address, tls=tls is not None)
                 await stop.wait()
-            await self._stop()
         finally:
+            await self._stop()
             stalls.cancel()
             await ops.stop()
-
-    def _listen(self, tls: TlsContext | None) -> None:
-        listen = self._settings.listen
-        self._listener = Listener(self._shared, tls, self._new_session)
-        host, port = self._listener.open(listen.host, listen.port or self._default_port)
-        self._address = f"{host}:{port}"
-        self._log.info("ready", listen=self._address, tls=tls is not None)
 
     async def _stop(self) -> None:
         """Readiness red, no new clients, no reading, Kafka's answers, last acknowledgements, half-close, close."""
         self._draining = True
-        self._log.info("stopping", connections=len(self._shared.connections))
-        if self._listener is not None:
-            await self._listener.close()
+        say = self._log.info if self._address else self._log.debug  # not beside the line that says why it cannot start
+        say("stopping", connections=len(self._shared.connections))
+        await self._listener.close()
         clock = asyncio.get_running_loop().time
         until = clock() + self._settings.limits.drain_time
         await drain(self._shared, self._settings.limits.drain_time)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._publisher.flush(), max(1.0, until - clock()))
         await self._publisher.close()
-        self._log.info("stopped")
+        say("stopped")
 
     async def _watch_loop(self) -> None:
         clock = asyncio.get_running_loop().time
@@ -105,7 +101,7 @@ class Service:
 
     def live_problems(self) -> list[str]:
         """The loop lives if this is called; the pumps and the listener say for themselves."""
-        return self._publisher.live_problems() + (self._listener.live_problems() if self._listener else [])
+        return self._publisher.live_problems() + self._listener.live_problems()
 
     def ready_problems(self) -> list[str]:
         """Draining, or Kafka is away."""
@@ -115,7 +111,7 @@ class Service:
         """For the status page."""
         return {
             "version": __version__,
-            "listening on": self._address or "not yet",
+            "listening on": self._address,
             "connections": str(len(self._shared.connections)),
             "bytes in flight": f"{self._budget.used:,} of {self._settings.limits.process_budget:,}",
             "kafka": self._settings.kafka.bootstrap_servers,
