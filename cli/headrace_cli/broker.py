@@ -34,6 +34,9 @@ _PROPERTIES: Final[Mapping[str, str]] = {
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
+    # a killed broker may come back when its controller believes it dead
+    "broker.session.timeout.ms": "4000",
+    "broker.heartbeat.interval.ms": "1000",
     # one broker holds every replica there is
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",

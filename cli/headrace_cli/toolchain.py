@@ -23,6 +23,7 @@ from headrace_cli.errors import CommandError
 from headrace_cli.filelock import locked
 from headrace_cli.java import Java, find_java
 from headrace_cli.places import cache, committed
+from headrace_cli.tether import tethered
 from headrace_cli.truststore import PASSWORD, authorities, jks
 
 REPOSITORY_VARIABLE: Final = "HEADRACE_MAVEN_REPOSITORY"
@@ -113,11 +114,13 @@ def _fetch(name: str, wanted: list[Jar], folder: Path, report: Progress) -> None
     (work / "settings.xml").write_text(_settings(work, os.environ.get(REPOSITORY_VARIABLE, "")))
     (work / "ivy.xml").write_text(_module(name, wanted))
     output = _run_ivy(java, work, len(wanted), lambda done: report(f"{name} jars", done, len(wanted)))
+    if not _complete(work / "out", wanted):
+        # with one that it does not find Ivy hands out none; those that it has fetched it keeps for the next time
+        lacking = [jar.file for jar in wanted if f"not found: {jar.group}#{jar.artifact};{jar.version}" in output]
+        some = lacking[0] + (f" and {len(lacking) - 1} more" if lacking[1:] else "") if lacking else f"The {name} jars"
+        raise CommandError(f"{some} could not be fetched: {_reason(output)}.")
     for jar in wanted:
-        path = work / "out" / jar.file
-        if not path.is_file():
-            raise CommandError(f"{jar.file} could not be fetched: {_reason(output)}.")
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest = hashlib.sha256((work / "out" / jar.file).read_bytes()).hexdigest()
         if digest != jar.sha256:
             shutil.rmtree(work)  # what Ivy keeps is wrong: fetch it afresh next time
             raise CommandError(f"{jar.file} is not what jars.txt says: its SHA-256 is {digest}, not {jar.sha256}.")
@@ -170,7 +173,12 @@ def _run_ivy(java: Java, work: Path, total: int, progress: Callable[[int], None]
     done = 0
     progress(done)
     with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        tethered(command),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
     ) as ivy:
         assert ivy.stdout is not None
         for line in ivy.stdout:

@@ -1,0 +1,110 @@
+"""The embedded broker as a process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from headrace_cli.broker import EmbeddedKafka, answers
+from headrace_cli.errors import CommandError
+from headrace_common.settings import KafkaSettings, TopicSettings
+from headrace_common.topics import ensure
+
+from .standin import wait_for
+
+pytestmark = pytest.mark.kafka
+
+
+async def test_what_was_stored_survives_sigkill_and_a_change_of_port(own_kafka: EmbeddedKafka) -> None:
+    before = own_kafka.bootstrap
+    settings = KafkaSettings(bootstrap_servers=before)
+    await ensure(settings, TopicSettings(events_partitions=1))
+    producer = AIOKafkaProducer(bootstrap_servers=before, enable_idempotence=True, acks="all")
+    await producer.start()
+    await producer.send_and_wait(settings.events_topic, b"kept", partition=0)
+    await producer.stop()
+    own_kafka.kill()
+    assert not own_kafka.running
+    own_kafka.start()
+    assert own_kafka.bootstrap != before
+    consumer = AIOKafkaConsumer(
+        settings.events_topic, bootstrap_servers=own_kafka.bootstrap, auto_offset_reset="earliest"
+    )
+    await consumer.start()
+    try:
+        assert (await consumer.getone()).value == b"kept"
+    finally:
+        await consumer.stop()
+
+
+async def test_no_topic_is_made_by_asking_for_it(kafka: EmbeddedKafka) -> None:
+    consumer = AIOKafkaConsumer(bootstrap_servers=kafka.bootstrap)
+    await consumer.start()
+    try:
+        await consumer._client.force_metadata_update()
+        assert "asked.for" not in await consumer.topics()
+    finally:
+        await consumer.stop()
+
+
+def test_a_broker_that_cannot_start_is_noticed_at_once(tmp_path: Path) -> None:
+    broker = EmbeddedKafka(tmp_path / "kafka", properties={"num.io.threads": "none"})
+    with pytest.raises(CommandError, match=r"could not be formatted|stopped at its start"):
+        broker.start(timeout=60)
+    assert not broker.running
+
+
+def test_another_port_is_chosen_when_one_s_own_choice_was_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = other.getsockname()[1]
+        real = iter([taken])
+        from headrace_cli import broker as module
+
+        free = module.free_port
+        monkeypatch.setattr(module, "free_port", lambda: next(real, None) or free())
+        broker = EmbeddedKafka(tmp_path / "kafka")
+        try:
+            broker.start()
+            assert broker.port != taken
+            assert answers("127.0.0.1", broker.port)
+        finally:
+            broker.stop()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent has died")
+def test_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from headrace_cli.broker import EmbeddedKafka;"
+        "k = EmbeddedKafka(Path(sys.argv[1])); k.start(); print(k.pid, flush=True); time.sleep(600)"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "kafka")],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    wait_for(lambda: not psutil.pid_exists(pid), 20, "the broker's end")
+
+
+def test_answers_wants_a_broker(kafka: EmbeddedKafka) -> None:
+    assert answers("127.0.0.1", kafka.port)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        assert not answers("127.0.0.1", silent.getsockname()[1], 0.2)
+        silent.listen()  # accepts and says nothing
+        assert not answers("127.0.0.1", silent.getsockname()[1], 0.2)

@@ -1,0 +1,181 @@
+"""The whole stack as a user runs it: Kafka, Forward and the landing job, on free ports."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from headrace_cli.errors import CommandError
+from headrace_cli.ports import holder, is_taken
+from headrace_cli.services import SERVICES
+from headrace_cli.stack import Options, _Ports, chosen
+from headrace_cli.state import StateFolder
+from headrace_cli.traffic import send_events
+
+from .standin import wait_for
+
+PATH = os.pathsep.join(filter(None, sys.path))
+
+
+def headrace(*arguments: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "headrace_cli", *arguments],
+        env={**os.environ, "PYTHONPATH": PATH, "HEADRACE_LAKE__TRIGGER": "0.5"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StateFolder]:
+    """A running stack."""
+    folder = StateFolder(tmp_path_factory.mktemp("stack") / "state")
+    done = headrace("up", "--any-port", "--detach", "--state", str(folder.path))
+    try:
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "./headrace query --state" in done.stdout
+        yield folder
+    finally:
+        headrace("down", "--state", str(folder.path))
+
+
+def status(state: StateFolder) -> dict[str, Any]:
+    done = headrace("status", "--json", "--state", str(state.path))
+    assert done.returncode == 0
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def rows(state: StateFolder, sql: str) -> list[dict[str, Any]]:
+    done = headrace("query", sql, "--json", "--state", str(state.path))
+    return json.loads(done.stdout) if done.returncode == 0 else []
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.slow
+class TestRunning:
+    """In the order of a stack's life; the last one ends it."""
+
+    def test_events_arrive_in_the_lake(self, state: StateFolder) -> None:
+        told = status(state)
+        assert told["services"]["forward"]["state"] == "ready"
+        assert told["lake"] == str(state.path / "lake")
+        assert psutil.Process(told["lake_jvm_pid"]).name() == "java"
+        assert send_events(told["services"]["forward"]["listen"], 500, lambda _: None) == 500
+        count = "select count(distinct event_id) as n from events"
+        wait_for(lambda: rows(state, count) == [{"n": 500}], 60, "landing")
+        assert headrace("query", "--named", "exactly-once", "--state", str(state.path)).returncode == 0
+
+    def test_the_embedded_kafka_is_capped(self, state: StateFolder) -> None:
+        data = state.kafka / "data"
+        held = (state.path / "log" / "topics.log").read_text()
+        assert "headrace.events: created, 4 partitions" in held
+        assert {folder.name for folder in data.glob("headrace.events-*")} == {f"headrace.events-{n}" for n in range(4)}
+
+    @pytest.mark.parametrize("name", ["forward", "kafka"])
+    def test_a_killed_process_comes_back(self, state: StateFolder, name: str) -> None:
+        def pid() -> int | None:
+            record = state.read_stack()
+            child = record["kafka_child"] if name == "kafka" else record["services"][name]
+            found: int | None = child["pid"]
+            return found
+
+        before = pid()
+        assert before is not None
+        os.kill(before, signal.SIGKILL)
+        wait_for(lambda: pid() not in (None, before), 5, "another pid")
+        wait_for(lambda: state.read_stack()["ready"], 60, "being ready again")
+        listen = state.read_stack()["services"]["forward"]["listen"]
+        assert send_events(listen, 100, lambda _: None) == 100
+
+    def test_nothing_is_left_after_the_supervisor_was_killed(self, state: StateFolder) -> None:
+        told = status(state)
+        pids = [told["kafka_pid"], told["lake_pid"], told["lake_jvm_pid"], told["services"]["forward"]["pid"]]
+        assert set(pids) <= {process.pid for process in state.processes()}
+        os.kill(told["supervisor_pid"], signal.SIGKILL)
+        assert headrace("down", "--state", str(state.path)).returncode == 0
+        assert not any(psutil.pid_exists(pid) for pid in pids)
+        assert state.processes() == []
+
+    def test_it_goes_on_where_it_was(self, state: StateFolder) -> None:
+        done = headrace("up", "--any-port", "--detach", "--state", str(state.path))
+        assert done.returncode == 0, done.stdout + done.stderr
+        count = "select count(*) as n, count(distinct event_id) as ids from events"
+        wait_for(lambda: rows(state, count) == [{"n": 700, "ids": 700}], 60, "landing")
+        assert headrace("down", "--state", str(state.path)).returncode == 0
+        assert headrace("status", "--state", str(state.path)).returncode == 3
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.slow
+def test_demo_counts_the_same_everywhere() -> None:
+    began = time.monotonic()
+    done = headrace("demo", "--events", "2000")
+    assert done.returncode == 0, done.stdout + done.stderr
+    counted = [
+        line.split()[-1]
+        for line in done.stdout.splitlines()
+        if line.startswith(("sent", "ack", "on the", "in the", "of them"))
+    ]
+    assert counted == ["2,000"] * 5
+    ours = [
+        process
+        for process in psutil.process_iter(["create_time", "cmdline"])
+        if "headrace-demo-" in " ".join(process.info["cmdline"] or [])
+    ]
+    assert [process for process in ours if process.info["create_time"] > time.time() - (time.monotonic() - began)] == []
+
+
+class TestPorts:
+    def test_a_taken_port_is_named_with_its_holder(self) -> None:
+        with socket.socket() as server:
+            server.bind(("127.0.0.1", 0))
+            server.listen()
+            port = server.getsockname()[1]
+            assert is_taken("127.0.0.1", port)
+            assert holder(port) == f"{psutil.Process().name()} (pid {os.getpid()})"
+            ports = _Ports(Options())
+            with pytest.raises(CommandError, match=rf"^Port {port}, forward, is taken by .* \(pid {os.getpid()}\)"):
+                ports.take("forward", port, "127.0.0.1")
+            assert _Ports(Options(any_port=True)).take("forward", port, "127.0.0.1") != port
+        assert not is_taken("127.0.0.1", port)
+        assert ports.take("forward", port, "127.0.0.1") == port
+
+    def test_free_ports_are_not_given_twice(self) -> None:
+        ports = _Ports(Options(any_port=True))
+        given = [ports.take("x", 0, "127.0.0.1") for _ in range(50)]
+        assert len(set(given)) == 50
+
+
+class TestOptions:
+    def test_services_by_name(self) -> None:
+        assert chosen([]) == list(SERVICES)
+        assert [service.name for service in chosen(["forward"])] == ["forward"]
+        with pytest.raises(CommandError, match=r"no service called nonsense; there is: forward"):
+            chosen(["forward", "nonsense"])
+
+    def test_ports_are_distinct(self) -> None:
+        ports = [service.ops_port for service in SERVICES]
+        ports += [listener.port for service in SERVICES for listener in service.listeners]
+        assert len(set(ports)) == len(ports)
+
+    @pytest.mark.parametrize("broker", ["localhost", ":9092", "localhost:", "localhost:99999", "localhost:x"])
+    def test_a_malformed_broker_is_refused(self, tmp_path: Path, broker: str) -> None:
+        done = headrace("up", "--any-port", "--state", str(tmp_path / "state"), "--kafka", broker)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"headrace: --kafka {broker}: expected HOST:PORT")
+        assert not (tmp_path / "state").exists()

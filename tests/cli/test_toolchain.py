@@ -1,0 +1,315 @@
+"""Java and jars. The jars come from a Maven repository of ours on the loopback, over TLS where trust is the matter."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import http.server
+import os
+import ssl
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from headrace_cli import java, toolchain, truststore
+from headrace_cli.errors import CommandError
+from headrace_cli.places import committed
+
+
+class Maven:
+    """A Maven repository with jars that are none; `missing` are refused, `asked` counts the requests for jars."""
+
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+        self.missing: set[str] = set()
+        self.asked: Counter[str] = Counter()
+        self.gate = threading.Event()  # while it is closed, whoever asks for the second jar waits
+        self.gate.set()
+        self.waiting = threading.Event()
+        maven = self
+
+        class Answer(http.server.BaseHTTPRequestHandler):
+            def do_HEAD(self) -> None:
+                self.do_GET()
+
+            def do_GET(self) -> None:
+                name = self.path.rsplit("/", 1)[-1]
+                if name.endswith(".jar") and self.command == "GET":
+                    maven.asked[name] += 1
+                    if name.startswith("two"):
+                        maven.waiting.set()
+                        maven.gate.wait(60)
+                found = name.endswith(".jar") and name not in maven.missing
+                self.send_response(200 if found else 404)
+                body = content(name) if found else b""
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                if self.command == "GET":
+                    self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+        if context is not None:
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        scheme = "http" if context is None else "https"
+        self.address = f"{scheme}://127.0.0.1:{self.server.server_port}/"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+def content(name: str) -> bytes:
+    return f"the bytes of {name}".encode()
+
+
+def row(artifact: str, digest: str | None = None) -> str:
+    name = f"{artifact}-1.0.jar"
+    return f"demo org.example:{artifact}:1.0 {digest or hashlib.sha256(content(name)).hexdigest()}"
+
+
+@pytest.fixture
+def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Maven]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    repository = Maven()
+    monkeypatch.setenv(toolchain.REPOSITORY_VARIABLE, repository.address)
+    yield repository
+    repository.server.shutdown()
+
+
+@pytest.fixture
+def listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "jars.txt"
+    path.write_text("\n".join(["# jars", row("one"), row("two")]) + "\n")
+    monkeypatch.setattr(toolchain, "committed", lambda _: path)
+    return path
+
+
+def in_a_process(listing: Path) -> subprocess.Popen[str]:
+    code = (
+        "import sys; from pathlib import Path; from headrace_cli import toolchain;"
+        "toolchain.committed = lambda _: Path(sys.argv[1]); print(toolchain.jars('demo'))"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return subprocess.Popen(
+        [sys.executable, "-c", code, str(listing)], env=environment, stdout=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.usefixtures("listing")
+class TestJars:
+    def test_fetched_once_with_progress(self, maven: Maven) -> None:
+        told: list[tuple[str, int, int]] = []
+        folder = toolchain.jars("demo", lambda *progress: told.append(progress))
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
+            name: content(name) for name in ("one-1.0.jar", "two-1.0.jar")
+        }
+        assert told[0] == ("demo jars", 0, 2)
+        assert told[-1] == ("demo jars", 2, 2)
+        assert toolchain.jars("demo") == folder
+        assert maven.asked == {"one-1.0.jar": 1, "two-1.0.jar": 1}
+        assert toolchain.class_path("demo") == f"{folder}/*"
+
+    def test_a_jar_that_is_not_there_is_named(self, maven: Maven) -> None:
+        maven.missing = {"two-1.0.jar"}
+        with pytest.raises(CommandError, match=r"^two-1.0.jar could not be fetched: the repository lacks it") as caught:
+            toolchain.jars("demo")
+        assert "\n" not in str(caught.value)
+        maven.missing = set()
+        assert toolchain.jars("demo").is_dir()
+
+    def test_an_interrupted_fetch_goes_on_with_what_it_lacks(self, maven: Maven, listing: Path) -> None:
+        maven.gate.clear()
+        process = in_a_process(listing)
+        assert maven.waiting.wait(60)  # the first jar is here, the second has been asked for
+        process.kill()
+        process.wait()
+        maven.gate.set()
+        toolchain.jars("demo")
+        assert maven.asked["one-1.0.jar"] == 1
+
+    def test_a_jar_that_was_taken_away_comes_back(self, maven: Maven) -> None:
+        folder = toolchain.jars("demo")
+        (folder / "one-1.0.jar").unlink()
+        assert (toolchain.jars("demo") / "one-1.0.jar").is_file()
+
+    def test_no_network_is_one_sentence(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(toolchain.REPOSITORY_VARIABLE, "http://127.0.0.1:1/")
+        with pytest.raises(CommandError, match="could not be fetched: no network"):
+            toolchain.jars("demo")
+
+
+def test_a_wrong_checksum_is_refused_and_not_kept(maven: Maven, listing: Path) -> None:
+    listing.write_text(row("one", "0" * 64))
+    for _ in range(2):
+        with pytest.raises(
+            CommandError, match=f"SHA-256 is {hashlib.sha256(content('one-1.0.jar')).hexdigest()}, not 0000"
+        ):
+            toolchain.jars("demo")
+    assert maven.asked["one-1.0.jar"] == 2
+
+
+def test_two_at_once_fetch_once(maven: Maven, listing: Path) -> None:
+    both = [in_a_process(listing) for _ in range(2)]
+    folders = {process.communicate(timeout=60)[0] for process in both}
+    assert [process.returncode for process in both] == [0, 0]
+    assert len(folders) == 1
+    assert maven.asked == {"one-1.0.jar": 1, "two-1.0.jar": 1}
+
+
+@pytest.mark.parametrize(
+    "line", ["demo org.example:one:1.0", "demo org.example:one:1.0 abc", "demo one 1.0 " + "0" * 64]
+)
+def test_a_malformed_line_is_named(listing: Path, line: str) -> None:
+    listing.write_text(line + "\n")
+    with pytest.raises(CommandError, match=r"jars\.txt: this line is not"):
+        toolchain.listed("demo")
+
+
+def test_an_unknown_set_is_named() -> None:
+    with pytest.raises(CommandError, match="no set called nothing"):
+        toolchain.listed("nothing")
+
+
+def test_the_committed_list_has_both_sets_without_repetition() -> None:
+    for name, least in (("kafka", 40), ("spark", 6)):
+        found = toolchain.listed(name)
+        assert len(found) >= least
+        assert len({jar.file for jar in found}) == len(found)
+    assert "://" not in committed("jars.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("proxies", "options"),
+    [
+        ({}, []),
+        ({"no": "x"}, []),
+        ({"https": "http://proxy:3128"}, ["-Dhttps.proxyHost=proxy", "-Dhttps.proxyPort=3128"]),
+        (
+            {"http": "http://proxy", "no": "localhost, .example"},
+            ["-Dhttp.proxyHost=proxy", "-Dhttp.proxyPort=80", "-Dhttp.nonProxyHosts=localhost|*.example"],
+        ),
+    ],
+)
+def test_the_proxies_that_python_would_use(proxies: dict[str, str], options: list[str]) -> None:
+    assert toolchain.proxy_options(proxies) == options
+
+
+def bundled() -> java.Java:
+    path = java._bundled()
+    assert path is not None
+    found = java._probe(path, bundled=True)
+    assert found is not None
+    return found
+
+
+class TestJava:
+    def test_the_bundled_one_takes_the_place_of_none(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.delenv("JAVA_HOME", raising=False)
+        found = java.find_java.__wrapped__()
+        assert found.bundled
+        assert java.OLDEST <= found.version <= java.NEWEST
+
+    def test_the_shim_drops_the_one_argument(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        module = "--add-modules=jdk.incubator.vector"
+        assert subprocess.run([java._bundled(), module, "-version"], capture_output=True).returncode != 0
+        for _ in range(2):  # the second time it is there already
+            found = bundled()
+            done = subprocess.run([found.executable, "-Dx=a b", module, "-version"], capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+        assert (found.home / "release").exists()
+
+    @pytest.mark.parametrize("version", ["11", "99"])
+    def test_an_unfit_one_is_passed_over(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        home = tmp_path / "theirs"
+        (home / "bin").mkdir(parents=True)
+        fake = home / "bin" / "java"
+        fake.write_text(
+            f"#!/bin/sh\necho '    java.home = {home}'\necho java.base@{version}\necho jdk.incubator.vector@1\n"
+        )
+        fake.chmod(0o755)
+        monkeypatch.setenv("JAVA_HOME", str(home))
+        monkeypatch.setenv("PATH", "/usr/bin:/bin" if version == "none" else str(tmp_path))
+        assert java.find_java.__wrapped__().bundled
+
+    def test_the_one_that_java_home_names_comes_first(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        home = tmp_path / "theirs"
+        (home / "bin").mkdir(parents=True)
+        fake = home / "bin" / "java"
+        fake.write_text(f"#!/bin/sh\necho '    java.home = {home}'\necho java.base@21\necho jdk.incubator.vector@21\n")
+        fake.chmod(0o755)
+        monkeypatch.setenv("JAVA_HOME", str(home))
+        assert java.find_java.__wrapped__() == java.Java(home, 21, bundled=False)
+
+
+def authority(folder: Path) -> tuple[Path, ssl.SSLContext]:
+    """A certificate authority's file, and a server context for the loopback that it has signed."""
+    now = datetime.datetime.now(datetime.UTC)
+    ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    ca_name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a company's proxy")])
+
+    def builder(name: x509.Name, public: ec.EllipticCurvePublicKey, *, ca: bool) -> x509.CertificateBuilder:
+        return (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(ca_name)
+            .public_key(public)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=1))
+            .not_valid_after(now + datetime.timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+        )
+
+    ca = builder(ca_name, ca_key.public_key(), ca=True).sign(ca_key, hashes.SHA256())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    address = x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))])
+    server = (
+        builder(name, key.public_key(), ca=False).add_extension(address, critical=False).sign(ca_key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    ca_file, chain = folder / "ca.pem", folder / "server.pem"
+    ca_file.write_bytes(ca.public_bytes(pem))
+    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    chain.write_bytes(secret + server.public_bytes(pem))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(chain)
+    return ca_file, context
+
+
+@pytest.mark.usefixtures("listing")
+@pytest.mark.parametrize("where", ["file", "folder"])
+def test_the_bundled_java_trusts_what_python_trusts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    ca_file, context = authority(tmp_path)
+    maven = Maven(context)
+    monkeypatch.setenv(toolchain.REPOSITORY_VARIABLE, maven.address)
+    monkeypatch.setattr(toolchain, "find_java", bundled)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.setenv("SSL_CERT_FILE", "/nonexistent")
+    monkeypatch.setenv("SSL_CERT_DIR", str(empty))
+    with pytest.raises(CommandError, match="does not trust the repository's certificate"):
+        toolchain.jars("demo")
+    if where == "file":
+        monkeypatch.setenv("SSL_CERT_FILE", str(ca_file))
+    else:
+        folder = tmp_path / "trusted"
+        folder.mkdir()
+        (folder / "no certificate").write_text("x")
+        (folder / "ca.pem").symlink_to(ca_file)
+        monkeypatch.setenv("SSL_CERT_DIR", str(folder))
+    assert len(truststore.authorities()) == 1
+    toolchain.jars("demo")
+    maven.server.shutdown()
