@@ -30,6 +30,10 @@ def nested_keys(levels: int) -> bytes:
     return b"\x81" * levels + b"\xa1a" + b"\x01" * levels
 
 
+def short(data: bytes) -> str:
+    return data[:8].hex()
+
+
 TAGS = {
     "no timestamp": NO_TIMESTAMP,
     "deep": deep(70),
@@ -72,7 +76,9 @@ def test_a_frame_without_elements_can_be_spoiled() -> None:
     assert frame.spoiled("a test").raw == b"\x90"
 
 
-@pytest.mark.parametrize("signal", [NO_TIMESTAMP, deep(100), nested_keys(40), b"\xcb\x7f\xf8\0\0\0\0\0\0", b"\xa11"])
+@pytest.mark.parametrize(
+    "signal", [NO_TIMESTAMP, deep(100), nested_keys(40), b"\xcb\x7f\xf8\0\0\0\0\0\0", b"\xa11"], ids=short
+)
 def test_a_signal_that_is_no_number_is_none(signal: bytes) -> None:
     outcome = every_way(with_option(b"\x82\xa5chunk\xa1c\xadfluent_signal" + signal))
     assert outcome.error is None
@@ -80,7 +86,7 @@ def test_a_signal_that_is_no_number_is_none(signal: bytes) -> None:
     assert outcome.replies == [ack("c")]
 
 
-@pytest.mark.parametrize("chunk", [NO_TIMESTAMP, deep(100), b"\xc3", b"\x80", pack(1.5), pack(TIME)])
+@pytest.mark.parametrize("chunk", [NO_TIMESTAMP, deep(100), b"\xc3", b"\x80", pack(1.5), pack(TIME)], ids=short)
 def test_a_chunk_that_names_nothing_goes_to_quarantine_unanswered(chunk: bytes) -> None:
     data = with_option(b"\x81\xa5chunk" + chunk)
     outcome = every_way(data)
@@ -91,7 +97,7 @@ def test_a_chunk_that_names_nothing_goes_to_quarantine_unanswered(chunk: bytes) 
     assert outcome.unacknowledgeable
 
 
-@pytest.mark.parametrize("compressed", [NO_TIMESTAMP, b"\xc0", b"\x07", deep(3), pack(b"\xff")])
+@pytest.mark.parametrize("compressed", [NO_TIMESTAMP, b"\xc0", b"\x07", deep(3), pack(b"\xff")], ids=short)
 def test_a_compression_that_names_nothing_is_none(compressed: bytes) -> None:
     outcome = every_way(with_option(b"\x82\xa5chunk\xa1c\xaacompressed" + compressed))
     assert [event.record for event in outcome.events] == [{"m": 1}]
@@ -190,3 +196,18 @@ def test_a_peer_may_end_between_messages_but_not_within_one() -> None:
         outcome = drive([good + good[:cut]])
         assert str(outcome.error) == "the stream ends inside a message"
         assert len(outcome.replies) == 1
+
+
+TIMES = [b"\xd4\xfe\x01", b"\xc7\0\x80", NO_TIMESTAMP, deep(70), nested_keys(40), b"\xa11", b"\xc4\0", b"\xc2", b"\x80"]
+
+
+@pytest.mark.parametrize("time", TIMES, ids=short)
+@pytest.mark.parametrize("record", [pack({"m": 1}), b"\x81\xa1f\xca\0\0\0\0", b"\x81\xa1a\xa1\xff"], ids=short)
+def test_a_time_that_is_none_is_quarantined_with_its_entry(time: bytes, record: bytes) -> None:
+    good, bad = b"\x92" + pack(TIME) + pack({"m": 1}), b"\x92" + time + record
+    outcome = every_way(b"\x93" + pack("t") + b"\x93" + good + bad + good + OPTION)
+    assert [event.record for event in outcome.events] == [{"m": 1}] * 2
+    (reject,) = outcome.rejects
+    assert reject.raw == bad
+    assert reject.reason.value in ("bad_time", "bad_record")
+    assert outcome.replies == [ack("c")]

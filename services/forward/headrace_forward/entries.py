@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-import msgpack
 import msgspec
 import orjson
 from headrace_common.event import Attribute, Envelope, FrameIds, Part, Reason, rfc3339, rfc3339_ms
 
-from headrace_forward.values import Converter, TooDeepError, event_time_text, is_map, unpack
+from headrace_forward.values import Converter, Ext, TooDeepError, event_time_text, is_map, unpack
 from headrace_forward.wire import EventTime
 
 SECOND: Final = 1_000_000_000  # ns
@@ -111,7 +110,7 @@ class EntryBuilder:
         if value is None or type(time) is list:
             return self._carefully(raw, index)
         if type(time) is msgspec.msgpack.Ext:
-            time = msgpack.ExtType(time.code, time.data)
+            time = Ext(time.code, bytes(time.data))
         try:
             return self._event(raw, index, time, value, {})
         except _BadTimeError as error:
@@ -202,7 +201,7 @@ def _time(value: Any, received_ms: int) -> tuple[bytes, bool, bool]:
     Integers are Unix seconds, floats fractional ones; nil and 0 mean the time of receipt (fluentd, in_forward.rb).
     """
     try:
-        if type(value) is msgpack.ExtType:
+        if type(value) is Ext:
             if value.code != 0:
                 raise _BadTimeError(f"ext type {value.code} is no time")
             time = EventTime.decode(value.data)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from base64 import b64encode
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import msgpack
@@ -25,6 +26,14 @@ EVENT_TIME: Final = 0
 
 class TooDeepError(ValueError):
     """Nested deeper than the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ext:
+    """An ext as received; msgpack's own class refuses the negative types, which the format reserves but carries."""
+
+    code: int
+    data: bytes
 
 
 class _Pairs(list[tuple[Any, Any]]):
@@ -59,7 +68,7 @@ class Converter:
             return {"$bin": b64encode(value).decode()}
         if kind is float and not math.isfinite(value):
             return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-        if kind is msgpack.ExtType:
+        if kind is Ext:
             return _ext(value.code, value.data)
         if kind is msgpack.Timestamp:
             return _ext(-1, value.to_bytes())
@@ -133,6 +142,7 @@ def unpack(raw: bytes) -> Any:
             unicode_errors="surrogateescape",
             strict_map_key=False,
             object_pairs_hook=_Pairs,
+            ext_hook=Ext,
         )
     except (msgpack.UnpackException, RecursionError) as error:
         raise ValueError(f"not msgpack: {type(error).__name__} {error}".strip()) from error
