@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from headrace_common.consignment import Consignment
 from headrace_common.event import Attribute
 from headrace_common.record import UNLIMITED, Batch, batch_of, decode, encode
-
-if TYPE_CHECKING:
-    from headrace_common.pump import Consignment
 
 REPUBLISHED: Final = b'"%b":true}' % Attribute.REPUBLISHED.value.encode()
 

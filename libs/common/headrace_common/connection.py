@@ -21,14 +21,12 @@ import asyncio
 import time
 from collections import OrderedDict
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from headrace_common.errors import DeliveryError, ProtocolError
 from headrace_common.event import DETERMINISTIC, Event, event_id
 from headrace_common.session import Frame, Peer, Session, Ticket
-
-if TYPE_CHECKING:
-    from headrace_common.server import Shared
+from headrace_common.shared import Shared
 
 LINGER_SILENCE: Final = 1.0
 LINGER_TIME: Final = 5.0
@@ -154,7 +152,7 @@ class Connection(asyncio.Protocol):
         self._shared.log.debug("connection closed", peer=self._peer.address, why=self._why)
         self._shared.left()
 
-    # What the publisher tells (headrace_common.pump.Receipt)
+    # What the publisher tells (headrace_common.consignment.Receipt)
 
     def settled(self, ticket: Ticket, stored: int, whole: bool) -> None:
         """So many of the frame's parts are durable; the session decides what that acknowledges."""

@@ -8,18 +8,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from aiokafka import errors
 from aiokafka.structs import TopicPartition
 
 from headrace_common.batch import Lot
+from headrace_common.consignment import Consignment
 from headrace_common.errors import DeliveryError
 from headrace_common.metrics import ReceiverMetrics
 from headrace_common.producer import Producer, ProducerSource
-
-if TYPE_CHECKING:
-    from headrace_common.pump import Consignment
 
 POISON: Final = (
     errors.MessageSizeTooLargeError,
@@ -41,7 +39,7 @@ REFUSALS_PER_LOT: Final = 16
 RETRY_PAUSE: Final = 0.1
 LEADER_PAUSE: Final = 0.5
 
-Refusal = tuple[bytes, "Consignment"]
+Refusal = tuple[bytes, Consignment]
 """A record that Kafka refuses for its content, and its frame."""
 
 T = TypeVar("T")

@@ -6,11 +6,12 @@ import asyncio
 from typing import Final
 
 from headrace_common.budget import GrowthPool
+from headrace_common.consignment import Consignment, Receipt
 from headrace_common.delivery import Delivery
 from headrace_common.log import Log
 from headrace_common.metrics import ReceiverMetrics
 from headrace_common.producer import ProducerSource
-from headrace_common.pump import Consignment, Pump, Receipt
+from headrace_common.pump import Pump
 from headrace_common.session import Frame
 from headrace_common.settings import KafkaSettings, LimitSettings
 

@@ -4,56 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final, cast
 
-from headrace_common.budget import Budget
 from headrace_common.connection import Connection
 from headrace_common.errors import ConfigError
-from headrace_common.log import Log, RateLimited
-from headrace_common.metrics import ReceiverMetrics
-from headrace_common.publisher import Publisher
 from headrace_common.session import Peer, Session
-from headrace_common.settings import LimitSettings
+from headrace_common.shared import Shared
 from headrace_common.tls import TlsContext, identity
 
 BACKLOG: Final = 1024
-AGE_JITTER: Final = 0.1
-"""A connection's age limit varies by so much around the setting, so that clients do not all come back at once."""
-
 ACCEPT_PAUSE: Final = 0.1
 
 SessionFactory = Callable[[Peer], Session]
-
-
-@dataclass
-class Shared:
-    """What the connections of a service share."""
-
-    publisher: Publisher
-    budget: Budget
-    limits: LimitSettings
-    metrics: ReceiverMetrics
-    log: Log
-    limited: RateLimited
-    connections: set[Connection] = field(default_factory=set)
-    empty: asyncio.Event = field(default_factory=asyncio.Event)
-    admitted: int = 0
-    """Clients that were let in and are not gone, with those whose TLS handshake is under way."""
-
-    def age(self) -> float:
-        """The age at which a new connection is to close; 0: never."""
-        return self.limits.connection_age * random.uniform(1 - AGE_JITTER, 1 + AGE_JITTER)  # noqa: S311  (no secret)
-
-    def left(self) -> None:
-        """A connection has closed."""
-        self.admitted -= 1
-        if not self.connections:
-            self.empty.set()
 
 
 class Listener:

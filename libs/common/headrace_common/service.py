@@ -21,8 +21,9 @@ from headrace_common.log import Log, RateLimited, configure
 from headrace_common.metrics import ReceiverMetrics
 from headrace_common.ops import OpsServer
 from headrace_common.publisher import Publisher
-from headrace_common.server import Listener, SessionFactory, Shared, drain
+from headrace_common.server import Listener, SessionFactory, drain
 from headrace_common.settings import ServiceSettings, parse_arguments
+from headrace_common.shared import Shared
 from headrace_common.tls import TlsContext
 
 S = TypeVar("S", bound=ServiceSettings)

@@ -1,0 +1,53 @@
+"""What the connections of a service share."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from headrace_common.budget import Budget
+from headrace_common.log import Log, RateLimited
+from headrace_common.metrics import ReceiverMetrics
+from headrace_common.publisher import Publisher
+from headrace_common.settings import LimitSettings
+
+AGE_JITTER: Final = 0.1
+"""A connection's age limit varies by so much around the setting, so that clients do not all come back at once."""
+
+
+class Stoppable(Protocol):
+    """A connection, as the service that stops sees it."""
+
+    def stop(self) -> None:
+        """Acknowledge what is pending, then close."""
+
+    def cut(self) -> int:
+        """Close at once; how many frames were never acknowledged."""
+
+
+@dataclass
+class Shared:
+    """What the connections of a service share."""
+
+    publisher: Publisher
+    budget: Budget
+    limits: LimitSettings
+    metrics: ReceiverMetrics
+    log: Log
+    limited: RateLimited
+    connections: set[Stoppable] = field(default_factory=set)
+    empty: asyncio.Event = field(default_factory=asyncio.Event)
+    admitted: int = 0
+    """Clients that were let in and are not gone, with those whose TLS handshake is under way."""
+
+    def age(self) -> float:
+        """The age at which a new connection is to close; 0: never."""
+        return self.limits.connection_age * random.uniform(1 - AGE_JITTER, 1 + AGE_JITTER)  # noqa: S311  (no secret)
+
+    def left(self) -> None:
+        """A connection has closed."""
+        self.admitted -= 1
+        if not self.connections:
+            self.empty.set()
