@@ -1,0 +1,219 @@
+"""When an acknowledgement may leave, and that it is the client's own bytes."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import msgpack
+import pytest
+from headrace_forward.session import ForwardSession
+
+from forward.driving import NOW_MS, PEER, TIME, ack, drive, message, one_by_one, pack, parts_of, session
+
+
+def encoded(chunk: bytes) -> bytes:
+    """A message whose chunk is given as msgpack."""
+    return b"\x94" + pack("t") + pack(TIME) + pack({"m": 1}) + b"\x81" + pack("chunk") + chunk
+
+
+def waiting(count: int, **limits: int) -> ForwardSession:
+    """A session with `count` messages handed out, chunks "0", "1", …"""
+    driven = session(**limits)
+    for number in range(count):
+        driven.receive(message(pack({"m": number}), option={"chunk": str(number)}), NOW_MS)
+    assert [frame.ticket for frame in driven.frames()] == list(range(count))
+    return driven
+
+
+def said(driven: ForwardSession) -> list[bytes]:
+    """All it has to write now, one item for each write."""
+    return list(iter(driven.outgoing, b""))
+
+
+CHUNKS = {
+    "fixstr": b"\xa3abc",
+    "str8 that could be shorter": b"\xd9\x03abc",
+    "str8": b"\xd9\x28" + b"x" * 40,
+    "str16": b"\xda\0\x03abc",
+    "str32": b"\xdb\0\0\0\x03abc",
+    "str16 of 1 KiB": b"\xda\x04\0" + b"y" * 1024,
+    "fluentd's 25 bytes": b"\xb9" + b"Y2h1bmsxY2h1bmsxY2h1bmsx\n",
+    "no utf-8": b"\xa4\xff\xfe\0\n",
+    "empty str": b"\xa0",
+    "empty str8": b"\xd9\0",
+    "bin8": b"\xc4\x03abc",
+    "bin16": b"\xc5\0\x03abc",
+    "bin32": b"\xc6\0\0\0\x03abc",
+    "empty bin": b"\xc4\0",
+    "posint": b"\x07",
+    "zero": b"\0",
+    "negint": b"\xff",
+    "uint8": b"\xcc\x07",
+    "uint64": b"\xcf" + b"\xff" * 8,
+    "int64": b"\xd3\x80" + b"\0" * 7,
+}
+
+
+@pytest.mark.parametrize("chunk", CHUNKS.values(), ids=CHUNKS)
+def test_a_chunk_comes_back_byte_for_byte_in_its_own_type(chunk: bytes) -> None:
+    for pieces in ([encoded(chunk)], one_by_one(encoded(chunk))):
+        outcome = drive(pieces)
+        assert outcome.replies == [b"\x81\xa3ack" + chunk]
+        assert not outcome.unacknowledgeable
+
+
+def test_one_write_for_each_in_order() -> None:
+    driven = waiting(5)
+    for ticket in range(5):
+        driven.settle(ticket, 1, True)
+    assert said(driven) == [ack(str(number)) for number in range(5)]
+    assert driven.outgoing() == b""
+    assert driven.idle()
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_in_the_order_of_arrival_whatever_the_order_of_storing(order: tuple[int, ...]) -> None:
+    driven = waiting(4)
+    stored: set[int] = set()
+    replies: list[bytes] = []
+    for ticket in order:
+        driven.settle(ticket, 1, True)
+        stored.add(ticket)
+        replies += said(driven)
+        whole = next((number for number in range(4) if number not in stored), 4)
+        assert replies == [ack(str(number)) for number in range(whole)]
+        assert driven.idle() is (whole == 4)
+
+
+def test_never_before_all_of_it_is_stored() -> None:
+    driven = waiting(2)
+    driven.settle(0, 0, False)
+    driven.settle(1, 1, True)
+    assert said(driven) == []
+    driven.settle(0, 1, False)
+    assert said(driven) == []
+    driven.settle(0, 2, True)
+    assert said(driven) == [ack("0"), ack("1")]
+
+
+def test_never_for_what_was_abandoned_nor_anything_behind_it() -> None:
+    driven = waiting(4)
+    driven.settle(3, 1, True)
+    driven.abandon(1)
+    driven.settle(2, 1, True)
+    assert said(driven) == []
+    driven.settle(0, 1, True)
+    assert said(driven) == [ack("0")]
+    driven.receive(message(pack({}), option={"chunk": "later"}), NOW_MS)
+    for frame in driven.frames():
+        driven.settle(frame.ticket, 1, True)
+    assert said(driven) == []
+    assert not driven.idle()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_fate_of_many(seed: int) -> None:
+    """Only a prefix of whole messages is ever acknowledged, and all of it."""
+    chance = random.Random(seed)
+    driven = session()
+    fates: list[str] = []
+    asked: list[bool] = []
+    for number in range(30):
+        wants = chance.random() < 0.7
+        driven.receive(message(pack({"m": number}), option={"chunk": str(number)} if wants else {}), NOW_MS)
+        asked.append(wants)
+        fates.append("abandoned" if chance.random() < 0.05 else "waiting" if chance.random() < 0.05 else "whole")
+    tickets = [frame.ticket for frame in driven.frames()]
+    chance.shuffle(tickets)
+    replies: list[bytes] = []
+    for ticket in tickets:
+        if fates[ticket] == "whole":
+            if chance.random() < 0.3:
+                driven.settle(ticket, 0, False)
+            driven.settle(ticket, 1, True)
+        elif fates[ticket] == "abandoned":
+            driven.abandon(ticket)
+        replies += said(driven)
+    stored = next((number for number, fate in enumerate(fates) if fate != "whole"), 30)
+    assert replies == [ack(str(number)) for number in range(stored) if asked[number]]
+    assert driven.unacknowledgeable() is not all(asked)
+
+
+def test_no_chunk_no_reply_but_it_makes_way_and_is_remembered() -> None:
+    driven = session()
+    driven.receive(message(pack({}), option={}) + message(pack({})), NOW_MS)
+    first, second = driven.frames()
+    assert (first.acknowledged, second.acknowledged) == (False, True)
+    assert driven.unacknowledgeable()
+    driven.settle(second.ticket, 1, True)
+    assert said(driven) == []
+    driven.settle(first.ticket, 1, True)
+    assert said(driven) == [ack("c")]
+    assert driven.idle()
+
+
+def test_only_a_message_without_chunk_makes_a_connection_unacknowledgeable() -> None:
+    driven = session()
+    driven.receive(b"\xc0", NOW_MS)
+    driven.receive(message(pack({})), NOW_MS)
+    assert not driven.unacknowledgeable()
+    driven.receive(message(pack({}), option={"size": 1}), NOW_MS)
+    assert driven.unacknowledgeable()
+
+
+def test_quarantined_is_stored() -> None:
+    outcome = drive([message(pack(7))])
+    assert [reject.reason.value for reject in outcome.rejects] == ["bad_record"]
+    assert outcome.replies == [ack("c")]
+
+
+def test_what_was_complete_before_a_fault_is_still_acknowledged() -> None:
+    driven = session()
+    with pytest.raises(Exception, match="heartbeat"):
+        driven.receive(message(pack({})) + b"\x01", NOW_MS)
+    (frame,) = driven.frames()
+    assert said(driven) == []
+    driven.settle(frame.ticket, 1, True)
+    assert said(driven) == [ack("c")]
+
+
+def test_settling_before_the_frames_parts_are_asked_for_changes_nothing() -> None:
+    """The publisher's word is enough: an ack does not look at what the parts were."""
+    driven = waiting(1)
+    driven.settle(0, 0, True)
+    assert said(driven) == [ack("0")]
+
+
+def test_a_heartbeat_is_nothing_at_all() -> None:
+    outcome = drive(one_by_one(b"\xc0" * 3 + message(pack({})) + b"\xc0"))
+    assert len(outcome.parts) == 1
+    assert outcome.replies == [ack("c")]
+    assert drive([b"\xc0"]).parts == []
+
+
+def test_held_follows_the_bytes_of_an_unfinished_message() -> None:
+    driven = session()
+    data = message(pack({"m": "x" * 1000}))
+    assert (driven.held(), driven.idle()) == (0, True)
+    for at in range(len(data) - 1):
+        driven.receive(data[at : at + 1], NOW_MS)
+        assert at + 1 <= driven.held() <= 2 * (at + 1)
+        assert not driven.idle()
+    driven.receive(data[-1:] + b"\x94\xa1t", NOW_MS)
+    assert 3 <= driven.held() <= 6
+    (frame,) = driven.frames()
+    assert frame.size >= len(data)
+    assert frame.received_ms == NOW_MS
+    assert [part.record["m"] for part in parts_of(frame)] == ["x" * 1000]
+
+
+def test_a_reply_is_one_msgpack_object() -> None:
+    for chunk in ("", "a" * 300, b"\xff", 2**64 - 1):
+        (reply,) = drive([message(pack({}), option={"chunk": chunk})]).replies
+        assert msgpack.unpackb(reply) == {"ack": chunk}
+
+
+def test_every_peer_has_a_source_of_its_own() -> None:
+    (event,) = drive([message(pack({}))]).events
+    assert event.headers["ce_source"] == f"/forward/{PEER.identity}".encode()

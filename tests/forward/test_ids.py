@@ -1,0 +1,224 @@
+"""Event ids: the rule of the design, computed apart, and when a chunk may name the content instead of the sending."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import struct
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import orjson
+import pytest
+
+from forward.driving import NOW_MS, Outcome, drive, event_time, every_way, pack
+
+TWENTY = orjson.loads((Path(__file__).parent / "ids.json").read_bytes())
+NOW = NOW_MS // 1000
+YEAR = 366 * 86_400
+
+
+def by_the_rule(tag: bytes, chunk: bytes, entries: bytes) -> str:
+    """BLAKE2b of 128 bits over the protocol's name and the fields, each as u32 length and bytes; 24 of its hex digits."""
+    fields = (b"forward", tag, chunk, entries)
+    return hashlib.blake2b(
+        b"".join(struct.pack(">I", len(item)) + item for item in fields), digest_size=16
+    ).hexdigest()[:24]
+
+
+@pytest.mark.parametrize("case", TWENTY, ids=[case["name"] for case in TWENTY])
+def test_the_twenty_that_are_written_down(case: dict[str, Any]) -> None:
+    tag, chunk, entries, data = (bytes.fromhex(case[name]) for name in ("tag", "chunk", "entries", "message"))
+    prefix = by_the_rule(tag, chunk, entries)
+    assert case["ids"] == [f"d.{prefix}{index:08x}" for index in range(len(case["ids"]))]
+    assert [event.id for event in every_way(data).events] == case["ids"]
+
+
+def test_there_are_twenty_all_different() -> None:
+    assert len(TWENTY) == 20
+    every = [event_id for case in TWENTY if not case["name"].startswith("again: ") for event_id in case["ids"]]
+    assert len(set(every)) == len(every)
+    for case in TWENTY:
+        if case["name"].startswith("again: "):
+            assert case["ids"] in [other["ids"] for other in TWENTY if other["name"] == case["name"][7:]]
+
+
+def sent(
+    *records: Any, tag: Any = "t", chunk: Any = "chunk", times: Any = None, mode: str = "packed", **option: Any
+) -> bytes:
+    times = times or [event_time(NOW, 123_456_789)] * len(records)
+    option = {"chunk": chunk, **option} if chunk is not None else option
+    entries = [[time, record] for time, record in zip(times, records, strict=True)]
+    if mode == "forward":
+        return pack([tag, entries, option])
+    if mode == "message":
+        return pack([tag, *entries[0], option])
+    body = b"".join(map(pack, entries))
+    if mode == "gzip":
+        return pack([tag, gzip.compress(body), {**option, "compressed": "gzip"}])
+    return pack([tag, body, option])
+
+
+def ids(data: bytes, **limits: Any) -> list[str]:
+    outcome: Outcome = drive([data], **limits)
+    assert not outcome.rejects
+    return [event.id for event in outcome.events]
+
+
+class TestTheSameAgain:
+    def test_at_another_time(self) -> None:
+        data = sent({"a": 1}, {"a": 2})
+        assert ids(data) == ids(data, now_ms=NOW_MS + 86_400_000)
+
+    def test_in_another_mode(self) -> None:
+        """The fields are tag, chunk and entries, not how they were wrapped."""
+        assert len({tuple(ids(sent({"a": 1}, mode=mode))) for mode in ("packed", "forward", "message", "gzip")}) == 1
+
+    def test_with_another_option(self) -> None:
+        assert ids(sent({"a": 1}, size=1)) == ids(sent({"a": 1}, size=2, fluent_signal=0))
+
+    def test_compressed_otherwise(self) -> None:
+        body = b"".join(pack([event_time(NOW, 5), {"n": n}]) for n in range(9))
+        option = {"chunk": "chunk", "compressed": "gzip"}
+        forms = [gzip.compress(body, 1), gzip.compress(body, 9), gzip.compress(body[:7]) + gzip.compress(body[7:])]
+        assert len({tuple(ids(pack(["t", form, option]))) for form in forms}) == 1
+
+    def test_whether_tag_and_chunk_are_str_or_bin(self) -> None:
+        assert ids(sent({"a": 1}, tag=b"t", chunk=b"chunk")) == ids(sent({"a": 1}))
+
+
+class TestDifferent:
+    def test_content(self) -> None:
+        assert set(ids(sent({"a": 1}))).isdisjoint(ids(sent({"a": 2})))
+
+    def test_a_neighbours_content(self) -> None:
+        assert set(ids(sent({"a": 1}, {"b": 1}))).isdisjoint(ids(sent({"a": 1}, {"b": 2})))
+
+    def test_tag(self) -> None:
+        assert set(ids(sent({"a": 1}))).isdisjoint(ids(sent({"a": 1}, tag="u")))
+
+    def test_chunk(self) -> None:
+        assert set(ids(sent({"a": 1}))).isdisjoint(ids(sent({"a": 1}, chunk="another")))
+
+    def test_where_tag_ends_and_chunk_begins(self) -> None:
+        assert ids(sent({"a": 1}, tag="ab", chunk="c")) != ids(sent({"a": 1}, tag="a", chunk="bc"))
+
+    def test_time(self) -> None:
+        assert ids(sent({"a": 1}, times=[event_time(NOW, 5)])) != ids(sent({"a": 1}, times=[event_time(NOW, 6)]))
+
+    def test_equal_entries_of_one_message(self) -> None:
+        first, second, third = ids(sent({"a": 1}, {"a": 1}, {"a": 1}))
+        assert first[:26] == second[:26] == third[:26]
+        assert (first[26:], second[26:], third[26:]) == ("00000000", "00000001", "00000002")
+
+    def test_tags_that_are_no_text(self) -> None:
+        every = [ids(sent({"a": 1}, tag=tag))[0] for tag in ("", b"\xff", b"\xfe", 5, 6, None, "5", [1])]
+        assert len(set(every)) == len(every)
+
+
+class TestNoChunk:
+    def test_every_id_is_new(self) -> None:
+        data = sent({"a": 1}, {"a": 2}, chunk=None)
+        first, again = ids(data), ids(data)
+        assert len({*first, *again}) == 4
+        assert all(event_id.startswith("u.") and len(event_id) == 34 for event_id in first)
+        assert [event_id[26:] for event_id in first] == ["00000000", "00000001"]
+
+    def test_an_empty_chunk_is_one(self) -> None:
+        assert ids(sent({"a": 1}, chunk="")) == ids(sent({"a": 1}, chunk=""))
+
+
+def go_chunk(seconds: int) -> str:
+    return base64.b64encode(struct.pack("<Q", seconds) + b"\x01\xff" * 4).decode()
+
+
+CONTENT_HASHES = {
+    "32 hex digits": "0123456789abcdef0123456789ABCDEF",
+    "the hash of nothing": "z4PhNX7vuL3xVChQ1m2ABw==",
+    "24 base64 characters": base64.b64encode(hashlib.sha512(b"x").digest()[:16]).decode(),
+    "a time long ago": go_chunk(NOW - YEAR - 1),
+    "a time far ahead": go_chunk(NOW + YEAR + 1),
+    "as bin": b"z4PhNX7vuL3xVChQ1m2ABw==",
+    "18 bytes in base64": base64.b64encode(b"\xff" * 18).decode(),
+}
+SENDINGS = {
+    "25 bytes with a newline": "z4PhNX7vuL3xVChQ1m2ABw==\n",
+    "24 bytes with a newline": "z4PhNX7vuL3xVChQ1m2ABw=\n",
+    "Go's, now": go_chunk(NOW),
+    "Go's, at the edge": go_chunk(NOW - YEAR),
+    "Go's, at the other": go_chunk(NOW + YEAR),
+    "31 hex digits": "0" * 31,
+    "33 hex digits": "0" * 33,
+    "32 characters, not hex": "g" + "0" * 31,
+    "hex with spaces": " " + "0" * 31,
+    "24 characters, no base64": "!" * 24,
+    "24 characters, urlsafe": "_" * 24,
+    "24 characters, wrong padding": "=" * 24,
+    "no ascii": b"\xff" * 24,
+    "a number": 12345,
+    "short": "c",
+}
+MILLISECONDS: dict[str, Any] = {
+    "integer": NOW,
+    "whole second": event_time(NOW, 0),
+    "whole millisecond": event_time(NOW, 123_000_000),
+    "float": NOW + 0.25,
+    "float of milliseconds": NOW + 0.125,
+    "nil": None,
+    "zero": 0,
+    "zero as float": 0.0,
+    "carried over": event_time(NOW, 1_000_000_000),
+}
+FINER: dict[str, Any] = {
+    "nanosecond": event_time(NOW, 1),
+    "microsecond": event_time(NOW, 123_456_000),
+    "float of microseconds": NOW + 0.0625 + 0.03125 + 0.015625 / 32,
+    "carried over": event_time(NOW, 1_000_000_001),
+}
+ANY_TIME = MILLISECONDS | {f"{name}, finer": time for name, time in FINER.items()}
+RECORDS = {"fast": {"a": 1}, "slow": {"a": b"\xff"}}
+
+
+def of_one(chunk: Any, time: Any, record: Any) -> str:
+    (event_id,) = ids(sent(record, chunk=chunk, times=[time]))
+    return event_id
+
+
+@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
+class TestContentHash:
+    """Two equal lines within a millisecond have the same chunk then: their ids must not be the same."""
+
+    @pytest.mark.parametrize("chunk", CONTENT_HASHES.values(), ids=CONTENT_HASHES)
+    @pytest.mark.parametrize("time", MILLISECONDS.values(), ids=MILLISECONDS)
+    def test_with_a_coarse_time_it_names_the_content(self, chunk: Any, time: Any, record: Any) -> None:
+        assert of_one(chunk, time, record).startswith("u.")
+
+    @pytest.mark.parametrize("chunk", CONTENT_HASHES.values(), ids=CONTENT_HASHES)
+    @pytest.mark.parametrize("time", FINER.values(), ids=FINER)
+    def test_with_a_finer_time_it_names_the_sending(self, chunk: Any, time: Any, record: Any) -> None:
+        assert of_one(chunk, time, record).startswith("d.")
+
+    @pytest.mark.parametrize("chunk", SENDINGS.values(), ids=SENDINGS)
+    @pytest.mark.parametrize(
+        "time", [*MILLISECONDS.values(), *FINER.values()], ids=[*MILLISECONDS, *(f"{n}, finer" for n in FINER)]
+    )
+    def test_any_other_chunk_names_the_sending(self, chunk: Any, time: Any, record: Any) -> None:
+        assert of_one(chunk, time, record).startswith("d.")
+
+
+def test_each_entry_is_judged_by_its_own_time() -> None:
+    times = [event_time(NOW, 5), event_time(NOW, 5_000_000), NOW, event_time(NOW, 7)]
+    kinds = [event_id[:2] for event_id in ids(sent(*[{"a": 1}] * 4, chunk="0" * 32, times=times))]
+    assert kinds == ["d.", "u.", "u.", "d."]
+
+
+def test_a_whole_message_in_quarantine_has_its_chunks_id() -> None:
+    data = pack(["t", msgpack.ExtType(5, b""), {"m": 1}, 7])
+    first, again = drive([data]), drive([data])
+    assert first.rejects[0].id != again.rejects[0].id  # no option that could be read, no chunk
+    data = pack(["t" * 2000, 1, {"m": 1}, {"chunk": "c"}])
+    first, again = drive([data]), drive([data])
+    assert first.rejects[0].id == again.rejects[0].id
+    assert first.rejects[0].id.startswith(b"d.")
