@@ -17,6 +17,7 @@ from typing import Any, Final
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import (
+    InvalidPartitionsError,
     InvalidReplicationFactorError,
     KafkaError,
     TopicAlreadyExistsError,
@@ -127,8 +128,8 @@ async def ensure(kafka: KafkaSettings, topics: TopicSettings, *, bound: float = 
 
 
 def _passing(error: BaseException) -> bool:
-    """Whether time may cure it: brokers that start, a topic that is not known everywhere yet."""
-    settling = (UnknownTopicOrPartitionError, InvalidReplicationFactorError)
+    """Whether time may cure it: brokers that start, a topic or its partitions that are not known everywhere yet."""
+    settling = (UnknownTopicOrPartitionError, InvalidReplicationFactorError, InvalidPartitionsError)
     return not isinstance(error, KafkaError) or error.retriable or isinstance(error, settling)
 
 
@@ -164,14 +165,14 @@ class _Admin:
         return [f"{plan.name}: created, {plan.partitions} partitions, {replicas} replicas"]
 
     async def _grow(self, plan: TopicPlan) -> list[str]:
-        present = len(await self._partitions(plan.name))
+        present = len(await self._known(plan.name))
         if present >= plan.partitions:
             return []
         await self._client.create_partitions({plan.name: NewPartitions(plan.partitions)})
         return [f"{plan.name}: {present} -> {plan.partitions} partitions"]
 
     async def _configure(self, plan: TopicPlan, replicas: int) -> list[str]:
-        has = min(len(partition["replicas"]) for partition in await self._partitions(plan.name))
+        has = min(len(partition["replicas"]) for partition in await self._known(plan.name))
         entries = await self._configuration(plan.name)
         present = {name: value for name, (value, _) in entries.items()}
         changed = changes(plan.for_replicas(has), present)
@@ -195,6 +196,13 @@ class _Admin:
             _check([(topic["error_code"], name)])
             return list(topic["partitions"])
         return []
+
+    async def _known(self, name: str) -> list[dict[str, Any]]:
+        """As `_partitions`, of a topic that exists: each call may reach another broker, and one that lags lacks it."""
+        partitions = await self._partitions(name)
+        if not partitions:
+            raise UnknownTopicOrPartitionError(name)
+        return partitions
 
     async def _configuration(self, name: str) -> dict[str, tuple[str, int]]:
         """Every setting of the topic with where it was set."""
