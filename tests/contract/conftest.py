@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,12 +12,12 @@ from headrace_common.settings import KafkaSettings
 from contract.dialect import Dialect
 from contract.forward import ForwardDialect
 from contract.receiver import Receiver, Sections
-from contract.topic import own_topics
+from contract.topic import now, own_topics
 
 DIALECTS: tuple[Dialect, ...] = (ForwardDialect(),)
 """Every receiver there is. A new one adds its adapter here, and passes."""
 
-Start = Callable[..., Receiver]
+Start = Callable[..., Awaitable[Receiver]]
 
 
 @pytest.fixture(scope="session", params=DIALECTS, ids=lambda dialect: dialect.name)
@@ -37,24 +37,24 @@ def receiver(
 ) -> Iterator[Receiver]:
     """A receiver with the settings that users have by default, for the whole session: leave it as you found it."""
     running = Receiver(dialect.name, stored_in, tmp_path_factory.mktemp(dialect.name))
-    running.start()
+    now(running.start())
     yield running
     running.stop()
 
 
 @pytest.fixture
 def start(dialect: Dialect, stored_in: KafkaSettings, tmp_path: Path) -> Iterator[Start]:
-    """Starts a receiver for one test, with sections of settings: ``start(limits={"connections": 3})``."""
+    """Starts a receiver for one test, with sections of settings: ``await start(limits={"connections": 3})``."""
     started: list[Receiver] = []
 
-    def begin(*, spawn_only: bool = False, **sections: Sections) -> Receiver:
+    async def begin(*, spawn_only: bool = False, **sections: Sections) -> Receiver:
         folder = tmp_path / str(len(started))
         folder.mkdir()
         started.append(Receiver(dialect.name, stored_in, folder, sections))
         if spawn_only:
             started[-1].spawn()
         else:
-            started[-1].start()
+            await started[-1].start()
         return started[-1]
 
     yield begin

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import socket
 import ssl
 import uuid
 from collections.abc import Mapping, Sequence
@@ -105,6 +106,10 @@ class ContractClient:
         host, port = self._writer.get_extra_info("sockname")[:2]
         return f"{host}:{port}"
 
+    def buffers(self, size: int) -> None:
+        """The kernel keeps at most about `size` bytes that are written and not sent."""
+        self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+
     @property
     def certificate(self) -> dict[str, Any]:
         """What the server showed."""
@@ -115,18 +120,22 @@ class ContractClient:
         self._writer.write(data)
         await self._writer.drain()
 
-    async def send(self, frame: Values) -> int:
-        """A frame; its number."""
-        await self.write(self.conversation.frame(frame))
+    async def send_frame(self, frame: bytes) -> int:
+        """A frame that the conversation has made; its number."""
+        await self.write(frame)
         return next(self._numbers)
+
+    async def send(self, frame: Values) -> int:
+        """A frame of these events; its number."""
+        return await self.send_frame(self.conversation.frame(frame))
 
     async def send_faulty(self, frame: Values) -> int:
-        await self.write(self.conversation.faulty(frame))
-        return next(self._numbers)
+        """As `Conversation.faulty`."""
+        return await self.send_frame(self.conversation.faulty(frame))
 
     async def send_sized(self, frame: Values, size: int) -> int:
-        await self.write(self.conversation.sized(frame, size))
-        return next(self._numbers)
+        """As `Conversation.sized`."""
+        return await self.send_frame(self.conversation.sized(frame, size))
 
     def finish(self) -> None:
         """Sends no more, but reads on."""
@@ -134,12 +143,12 @@ class ContractClient:
 
     async def receives(self, number: int, seconds: float = 20) -> None:
         """Waits for the acknowledgement of frame `number`."""
-        await self._until(lambda: number in self.acknowledged, seconds)
+        await self.waits_for(lambda: number in self.acknowledged, seconds)
         assert number in self.acknowledged, f"frame {number} not acknowledged, closed: {self.closed}"
 
     async def sees_end(self, seconds: float = 20) -> None:
         """Waits until the server has closed."""
-        await self._until(lambda: self.closed, seconds)
+        await self.waits_for(lambda: self.closed, seconds)
         assert self.closed, "the server has not closed"
 
     async def hears_nothing(self, seconds: float) -> None:
@@ -150,7 +159,7 @@ class ContractClient:
                 await self._news.wait_for(lambda: self.closed or self.acknowledged != before)
         assert (self.acknowledged, self.closed) == (before, False)
 
-    async def _until(self, condition: Any, seconds: float) -> None:
+    async def waits_for(self, condition: Any, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds), self._news:
                 await self._news.wait_for(lambda: condition() or self.closed or self._reading.done())

@@ -30,10 +30,14 @@ class ForwardConversation:
     def frame(self, values: Values) -> bytes:
         return encode(TAG, [(EventTime(SECONDS, 1 + n), value) for n, value in enumerate(values)], chunk=self._chunk())
 
+    def packed(self, payload: bytes, **option: str) -> bytes:
+        """The next frame, with any payload. Forward alone."""
+        return msgpack.packb([TAG, payload, {"chunk": self._chunk(), **option}])
+
     def faulty(self, values: Values) -> bytes:
         entries = [msgpack.packb([SECONDS, value]) for value in values]
         entries.insert(len(entries) // 2, msgpack.packb([SECONDS, f"no map, {values[0]['mark']}"]))
-        return msgpack.packb([TAG, b"".join(entries), {"chunk": self._chunk()}])
+        return self.packed(b"".join(entries))
 
     def sized(self, values: Values, size: int) -> bytes:
         chunk = self._chunk()

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -78,15 +77,16 @@ class Receiver:
                 env=variables(self.kafka, sections),
             )
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Starts it and waits until it listens."""
         begun = len(self.lines("ready"))
         self.spawn()
-        deadline = time.monotonic() + 60
-        while len(self.lines("ready")) == begun:
+
+        def listening() -> bool:
             assert self.exit_status() is None, f"it ended at its start: {self.log.read_text()}"
-            assert time.monotonic() < deadline, f"not ready within 60 s: {self.log.read_text()}"
-            time.sleep(0.02)
+            return len(self.lines("ready")) > begun
+
+        await until(listening, f"{self.protocol} is ready", 60)
         self.ops = self.lines("starting")[-1]["ops"]
 
     def exit_status(self) -> int | None:

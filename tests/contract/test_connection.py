@@ -13,7 +13,7 @@ from headrace_common.settings import KIB, KafkaSettings
 
 from contract.dialect import ContractClient, Dialect, values
 from contract.receiver import Receiver
-from contract.topic import events
+from contract.topic import events, now
 from contract.waiting import until
 
 pytestmark = pytest.mark.kafka
@@ -33,7 +33,7 @@ def strict(dialect: Dialect, stored_in: KafkaSettings, tmp_path_factory: pytest.
         "connections": CONNECTIONS,
     }
     running = Receiver(dialect.name, stored_in, tmp_path_factory.mktemp("strict"), {"limits": limits})
-    running.start()
+    now(running.start())
     yield running
     running.stop()
 
@@ -153,7 +153,7 @@ async def test_a_frame_that_dribbles_in_is_cut(dialect: Dialect, strict: Receive
             if client.closed or time.monotonic() > began + 5 * FRAME_TIME:
                 break
             await client.write(data[at : at + 1])
-            await client._until(lambda: client.closed, 0.05)
+            await client.waits_for(lambda: client.closed, 0.05)
         took = time.monotonic() - began
         await client.sees_end()
         assert FRAME_TIME <= took < 4 * FRAME_TIME
@@ -221,7 +221,7 @@ async def _no_connections(receiver: Receiver) -> bool:
 
 async def test_an_old_connection_closes_between_frames(dialect: Dialect, start, stored_in: KafkaSettings) -> None:
     """Nothing is lost and nothing is sent twice: whatever was complete is acknowledged before the end."""
-    receiver = start(limits={"connection_age": 1.5})
+    receiver = await start(limits={"connection_age": 1.5})
     mark = uuid.uuid4().hex
     async with await ContractClient.connect(dialect, receiver.address) as client:
         sent = 0
@@ -232,7 +232,7 @@ async def test_an_old_connection_closes_between_frames(dialect: Dialect, start, 
             except ConnectionError:
                 break
             sent += 1
-            await client._until(lambda number=number: number in client.acknowledged, 5)
+            await client.waits_for(lambda number=number: number in client.acknowledged, 5)
         assert client.closed
         assert time.monotonic() - began > 1
         assert client.acknowledged == list(range(len(client.acknowledged)))
@@ -243,7 +243,7 @@ async def test_an_old_connection_closes_between_frames(dialect: Dialect, start, 
 
 
 async def test_age_waits_for_half_a_frame(dialect: Dialect, start) -> None:
-    receiver = start(limits={"connection_age": 1})
+    receiver = await start(limits={"connection_age": 1})
     async with await ContractClient.connect(dialect, receiver.address) as client:
         data = client.conversation.frame(values(4))
         await client.write(data[:-1])
@@ -257,7 +257,7 @@ async def test_age_waits_for_half_a_frame(dialect: Dialect, start) -> None:
 async def test_a_silent_connection_closes_only_where_that_was_asked_for(
     dialect: Dialect, start, receiver: Receiver
 ) -> None:
-    eager = start(limits={"idle_time": 1})
+    eager = await start(limits={"idle_time": 1})
     async with (
         await ContractClient.connect(dialect, eager.address) as watched,
         await ContractClient.connect(dialect, receiver.address) as left_alone,

@@ -44,7 +44,7 @@ async def test_health_and_metrics(dialect: Dialect, receiver: Receiver) -> None:
 async def test_sigterm_acknowledges_what_is_pending_and_takes_no_more(
     dialect: Dialect, start, kafka: EmbeddedKafka
 ) -> None:
-    receiver = start()
+    receiver = await start()
     frame = values(20)
     async with (
         await ContractClient.connect(dialect, receiver.address) as idle,
@@ -85,7 +85,7 @@ async def _refused(receiver: Receiver) -> bool:
 
 
 async def test_a_client_that_does_not_go_away_does_not_keep_it(dialect: Dialect, start) -> None:
-    receiver = start()
+    receiver = await start()
     async with await ContractClient.connect(dialect, receiver.address) as client:
         await client.receives(await client.send(values(1)))
         receiver.signal(signal.SIGTERM)
@@ -96,7 +96,7 @@ async def test_a_client_that_does_not_go_away_does_not_keep_it(dialect: Dialect,
 async def test_what_cannot_be_stored_in_time_is_not_acknowledged_at_the_end(
     dialect: Dialect, start, kafka: EmbeddedKafka
 ) -> None:
-    receiver = start(limits={"drain_time": 1})
+    receiver = await start(limits={"drain_time": 1})
     async with await ContractClient.connect(dialect, receiver.address) as client:
         await client.receives(await client.send(values(1)))
         with stopped(kafka.pid):
@@ -143,7 +143,7 @@ async def test_it_is_not_ready_before_its_topics_exist(dialect: Dialect, kafka: 
 async def test_a_wrong_setting_is_said_in_one_line(
     dialect: Dialect, start, section: str, setting: str, value: object, says: str
 ) -> None:
-    receiver = start(spawn_only=True, **{section: {setting: value}})
+    receiver = await start(spawn_only=True, **{section: {setting: value}})
     assert await receiver.ended() == EXIT_CONFIG
     (line,) = receiver.log.read_text().splitlines()
     assert line.startswith(f"python -m headrace_{dialect.name}: ")
@@ -154,7 +154,7 @@ async def test_a_wrong_setting_is_said_in_one_line(
 async def test_a_port_that_is_taken_is_said_in_one_line(dialect: Dialect, start, section: str) -> None:
     with occupied() as taken:
         port = taken.getsockname()[1]
-        receiver = start(spawn_only=True, **{section: {"host": HOST, "port": port}})
+        receiver = await start(spawn_only=True, **{section: {"host": HOST, "port": port}})
         assert await receiver.ended() == EXIT_CONFIG
     told = [line for line in receiver.log.read_text().splitlines() if not line.startswith("{")]
     (line,) = told
@@ -163,5 +163,5 @@ async def test_a_port_that_is_taken_is_said_in_one_line(dialect: Dialect, start,
 
 
 async def test_a_section_of_another_service_is_ignored(dialect: Dialect, start) -> None:
-    receiver = start(lake={"path": "/somewhere"}, listen={"port": free_port()})
+    receiver = await start(lake={"path": "/somewhere"}, listen={"port": free_port()})
     assert await receiver.ready()

@@ -1,0 +1,1 @@
+"""The promise, on a real Kafka that fails in real ways."""

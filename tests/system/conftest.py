@@ -1,0 +1,81 @@
+"""One broker for all of these tests, which can be refused to, stopped, and reached through a proxy."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from contract.receiver import Receiver
+from contract.topic import own_topics
+from headrace_cli.broker import HOST, EmbeddedKafka
+from headrace_cli.ports import free_port
+from headrace_common.settings import KafkaSettings
+
+from system.proxy import Proxy
+
+Start = Callable[..., Awaitable[Receiver]]
+
+
+class Broker(EmbeddedKafka):
+    """A broker that heeds access rules, with a second listener which is only reached through a proxy."""
+
+    def __init__(self, folder: Path) -> None:
+        port, controller, self._behind, self.proxied = (free_port() for _ in range(4))
+        super().__init__(
+            folder,
+            port,
+            controller,
+            {
+                "listeners": ",".join(
+                    f"{name}://{HOST}:{at}"
+                    for name, at in (("PLAINTEXT", port), ("PROXIED", self._behind), ("CONTROLLER", controller))
+                ),
+                "advertised.listeners": f"PLAINTEXT://{HOST}:{port},PROXIED://{HOST}:{self.proxied}",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT",
+                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+                "allow.everyone.if.no.acl.found": "true",
+                "broker.session.timeout.ms": "6000",  # a killed broker's partitions are soon known to have no leader
+            },
+        )
+
+    def proxy(self) -> Proxy:
+        """What clients of the `proxied` port go through while it runs."""
+        return Proxy((HOST, self._behind), self.proxied)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    running = Broker(tmp_path_factory.mktemp("broker"))
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def topics(broker: Broker) -> KafkaSettings:
+    """Topics of the test's own."""
+    return own_topics(broker.bootstrap)
+
+
+@pytest.fixture
+async def broker_proxy(broker: Broker) -> AsyncIterator[Proxy]:
+    async with broker.proxy() as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def start(topics: KafkaSettings, tmp_path: Path) -> Iterator[Start]:
+    """Starts a Forward receiver for one test, with sections of settings: ``await start(limits={"connections": 3})``."""
+    started: list[Receiver] = []
+
+    async def begin(where: KafkaSettings = topics, /, **sections: Mapping[str, object]) -> Receiver:
+        folder = tmp_path / f"receiver-{len(started)}"
+        folder.mkdir()
+        started.append(Receiver("forward", where, folder, sections))
+        await started[-1].start()
+        return started[-1]
+
+    yield begin
+    for running in started:
+        running.stop()

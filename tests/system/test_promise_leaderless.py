@@ -1,0 +1,131 @@
+"""A broker dies and takes the only replica of some partitions with it: the other partitions' connections are served."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from aiokafka.errors import NodeNotReadyError
+from contract.dialect import ContractClient, values
+from contract.forward import ForwardDialect
+from contract.topic import events, own_topics
+from contract.waiting import until
+from headrace_cli.broker import HOST, EmbeddedKafka
+from headrace_cli.ports import free_port
+from headrace_common.settings import KafkaSettings
+
+from system.cluster import admin
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+SECOND = 2
+FORWARD = ForwardDialect()
+
+
+class SecondBroker(EmbeddedKafka):
+    """A broker without a controller, in the cluster of `first`."""
+
+    def __init__(self, folder: Path, first: EmbeddedKafka) -> None:
+        self._first = first
+        port = free_port()
+        properties = {
+            "process.roles": "broker",
+            "node.id": str(SECOND),
+            "controller.quorum.voters": f"1@{HOST}:{first.controller_port}",
+            "listeners": f"PLAINTEXT://{HOST}:{port}",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "allow.everyone.if.no.acl.found": "true",
+        }
+        super().__init__(folder, port, free_port(), properties)
+
+    def _format(self) -> None:
+        """The first one's cluster, another node."""
+        (first,) = self._first.folder.rglob("meta.properties")
+        lines = dict(line.split("=", 1) for line in first.read_text().splitlines() if "=" in line)
+        (self.folder / "data" / "meta.properties").write_text(
+            f"version=1\nnode.id={SECOND}\ncluster.id={lines['cluster.id']}\ndirectory.id={uuid.uuid4().hex[:22]}\n"
+        )
+
+
+@pytest.fixture
+def second(broker: EmbeddedKafka, tmp_path: Path) -> Iterator[SecondBroker]:
+    running = SecondBroker(tmp_path / "second", broker)
+    running.start()
+    yield running
+    running.stop()
+
+
+async def leaders(kafka: KafkaSettings) -> dict[int, int]:
+    """The events topic's leader by partition, -1: none."""
+    async with admin(kafka) as client:
+        (described,) = await client.describe_topics([kafka.events_topic])
+        return {partition["partition"]: partition["leader"] for partition in described["partitions"]}
+
+
+async def connected(address: tuple[str, int], kafka: KafkaSettings) -> dict[int, ContractClient]:
+    """A client on each partition, by partition."""
+    clients = {}
+    for _ in range(4):
+        client = await ContractClient.connect(FORWARD, address)
+        (hello,) = values(1)
+        await client.receives(await client.send([hello]))
+        (record,) = await events(kafka, hello["mark"])
+        clients[record.partition] = client
+    assert len(clients) == 4, "each of the first connections has a partition of its own"
+    return clients
+
+
+async def test_partitions_without_a_leader(broker, second: SecondBroker, start) -> None:
+    await until(lambda: _registered(broker), "both brokers are in the cluster", 30)
+    topics = own_topics(broker.bootstrap)
+    lost = {partition for partition, leader in (await leaders(topics)).items() if leader == SECOND}
+    assert 0 < len(lost) < 4
+    patient, hasty = await start(topics), await start(topics, kafka={"ack_deadline": 3})
+    waiting, closing = await connected(patient.address, topics), await connected(hasty.address, topics)
+
+    second.kill()
+    frame = values(5)
+    numbers = {partition: await waiting[partition].send(frame) for partition in lost}
+    for partition in lost:
+        await closing[partition].send(values(5))
+    await until(lambda: _leaderless(topics, lost), "Kafka knows that they have no leader", 40)
+
+    for clients in (waiting, closing):
+        for partition in clients.keys() - lost:
+            await clients[partition].receives(await clients[partition].send(values(5)))
+    for partition in lost:
+        await closing[partition].sees_end()
+        assert closing[partition].acknowledged == [0]
+        assert waiting[partition].acknowledged == [0]
+        assert not waiting[partition].closed
+    for receiver in (patient, hasty):  # new clients get a partition with a leader
+        for _ in range(6):
+            async with await ContractClient.connect(FORWARD, receiver.address) as client:
+                await client.receives(await client.send(values(2)))
+        assert (await receiver.get("/livez"), await receiver.get("/readyz")) == ((200, "ok\n"), (200, "ok\n"))
+
+    second.start()
+    for partition, number in numbers.items():
+        await waiting[partition].receives(number, 60)
+    assert (patient.exit_status(), hasty.exit_status()) == (None, None)
+    records = await events(topics, frame[0]["mark"])
+    assert sorted((record.partition, record.json["n"]) for record in records) == [
+        (partition, n) for partition in sorted(lost) for n in range(len(frame))
+    ]
+    for client in (*waiting.values(), *closing.values()):
+        await client.__aexit__()
+
+
+async def _registered(broker: EmbeddedKafka) -> bool:
+    async with admin(KafkaSettings(bootstrap_servers=broker.bootstrap)) as client:
+        return len((await client.describe_cluster())["brokers"]) == 2
+
+
+async def _leaderless(topics: KafkaSettings, lost: set[int]) -> bool:
+    try:
+        found = await leaders(topics)
+    except NodeNotReadyError:  # it asked the dead one
+        return False
+    return all(found[partition] == -1 for partition in lost)

@@ -1,0 +1,212 @@
+"""Kafka refuses: the client is not acknowledged, the others are served, and nothing has to be started again."""
+
+from __future__ import annotations
+
+import os
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgpack
+import orjson
+import pytest
+from contract.dialect import ContractClient, values
+from contract.forward import ForwardDialect
+from contract.receiver import Receiver
+from contract.stopping import stopped
+from contract.topic import events, own_topics, quarantined, reassembled
+from contract.waiting import until
+from headrace_common.delivery import REFUSALS_PER_LOT
+from headrace_common.publisher import CLOCK_TIME
+from headrace_common.settings import KIB, KafkaSettings, TopicSettings
+
+from system.cluster import altered, write_denied
+
+pytestmark = pytest.mark.kafka
+
+FORWARD = ForwardDialect()
+PARTITIONS = 4
+
+
+@asynccontextmanager
+async def connected(receiver: Receiver, count: int = 1) -> AsyncIterator[list[ContractClient]]:
+    """So many clients, each known to be served. With `PARTITIONS` of them there is one on each partition."""
+    clients = [await ContractClient.connect(FORWARD, receiver.address) for _ in range(count)]
+    try:
+        for client in clients:
+            await client.receives(await client.send(values(1)))
+        yield clients
+    finally:
+        for client in clients:
+            await client.__aexit__()
+
+
+async def served(receiver: Receiver, count: int = PARTITIONS) -> None:
+    """New clients on every partition are."""
+    async with connected(receiver, count):
+        pass
+
+
+def noise(size: int) -> str:
+    """Text of `size` characters that compresses by a quarter and no more."""
+    return b64encode(os.urandom(size)).decode()[:size]
+
+
+async def test_events_may_not_be_written(topics: KafkaSettings, start) -> None:
+    receiver = await start()
+    frame, (bad,) = values(5), values(1)
+    async with connected(receiver, 2) as (client, other):
+        async with write_denied(topics, topics.events_topic):
+            number = await client.send(frame)
+            await client.sees_end()
+            assert number not in client.acknowledged
+            await other.receives(await other.send_frame(other.conversation.packed(msgpack.packb([1, bad["mark"]]))))
+            assert len(await quarantined(topics, bad["mark"])) == 1
+            assert (await receiver.get("/livez"))[0] == 200
+        await served(receiver)
+        assert not other.closed
+    assert receiver.exit_status() is None
+    assert await receiver.metric("frames_abandoned_total") == 1
+    assert await receiver.metric("producers_replaced_total", why="refused") >= 1
+    assert await events(topics, frame[0]["mark"]) == []
+    assert await quarantined(topics, frame[0]["mark"]) == []
+
+
+async def test_quarantine_may_not_be_written(topics: KafkaSettings, start) -> None:
+    receiver = await start()
+    frame, bad = values(5), values(5)
+    async with connected(receiver, 2) as (client, other):
+        async with write_denied(topics, topics.quarantine_topic):
+            number = await client.send_faulty(bad)
+            await client.sees_end()
+            assert number not in client.acknowledged
+            await other.receives(await other.send(frame))
+            await served(receiver)
+        async with await ContractClient.connect(FORWARD, receiver.address) as again:
+            await again.receives(await again.send_faulty(bad))
+        await other.receives(await other.send(values(1)))
+    assert len(await events(topics, frame[0]["mark"])) == len(frame)
+    assert len(await quarantined(topics, bad[0]["mark"])) == 1
+
+
+async def test_a_record_is_larger_than_the_topic_takes_by_now(topics: KafkaSettings, start) -> None:
+    """The limit was lowered under a receiver that knows the old one: the offending records go to quarantine."""
+    receiver = await start()
+    small, large = values(4), values(3, noise=noise(300 * KIB))
+    async with connected(receiver, PARTITIONS) as (client, *others):
+        async with altered(topics, topics.events_topic, max_message_bytes=100 * KIB):
+            mixed = [*small[:2], *large, *small[2:]]
+            number = await client.send(mixed)
+            for other in others:
+                await other.receives(await other.send(values(2)))
+            await client.receives(number)
+            await client.receives(await client.send(values(2)))
+        await served(receiver)
+    assert [record.json for record in await events(topics, small[0]["mark"])] == small
+    rejects = await quarantined(topics)
+    assert {record["reason"] for record in rejects} == {"refused"}
+    assert sorted(reassembled(rejects).values()) == sorted(orjson.dumps(value) for value in large)
+    assert await events(topics, large[0]["mark"]) == []
+
+
+async def test_a_topic_that_takes_no_record_of_ours(topics: KafkaSettings, start) -> None:
+    """Compaction wants keys: every record is refused for its content, and then it is the topic that is at fault."""
+    receiver = await start()
+    few, many = values(3), values(4 * REFUSALS_PER_LOT)
+    async with connected(receiver, 2) as (client, other):
+        async with altered(topics, topics.events_topic, cleanup_policy="compact"):
+            await other.receives(await other.send(few))
+            number = await client.send(many)
+            await client.sees_end(60)
+            assert number not in client.acknowledged
+            assert not other.closed
+        await other.receives(await other.send(values(2)))
+        await served(receiver)
+    assert sorted(reassembled(await quarantined(topics, few[0]["mark"])).values()) == sorted(map(orjson.dumps, few))
+    assert await events(topics, few[0]["mark"]) == []
+    assert await events(topics, many[0]["mark"]) == []
+
+
+async def test_a_timestamp_is_refused(topics: KafkaSettings, start) -> None:
+    """Our clock is wrong, the records are not: unready, closed, and nothing in quarantine."""
+    receiver = await start()
+    frame, bad = values(5), values(5)
+    async with connected(receiver, PARTITIONS) as (client, *others):
+        async with altered(topics, topics.events_topic, message_timestamp_before_max_ms=0):
+            number = await client.send(frame)
+            await client.sees_end()
+            assert number not in client.acknowledged
+            status, text = await receiver.get("/readyz")
+            assert (status, text.startswith("clock")) == (503, True)
+            assert (await receiver.get("/livez"))[0] == 200
+            assert not any(other.closed for other in others)
+        for other in others:
+            await other.receives(await other.send(values(2)))
+        await others[0].receives(await others[0].send_faulty(bad))
+        await served(receiver)
+        await until(receiver.ready, "/readyz is green again", CLOCK_TIME + 5)
+    assert await quarantined(topics, frame[0]["mark"]) == []
+    assert await events(topics, frame[0]["mark"]) == []
+    assert len(await quarantined(topics, bad[0]["mark"])) == 1
+    assert receiver.exit_status() is None
+
+
+async def test_a_batch_is_not_stored_within_its_time(broker, topics: KafkaSettings, start) -> None:
+    receiver = await start(kafka={"ack_deadline": 2})
+    frame = values(50)
+    async with connected(receiver, 2) as (client, idle):
+        data = client.conversation.frame(frame)
+        with stopped(broker.pid):
+            await client.write(data)
+            await client.sees_end()
+            assert client.acknowledged == [0]
+            assert not idle.closed
+            assert (await receiver.get("/livez"))[0] == 200
+            assert await receiver.metric("frames_abandoned_total") == 1
+        await idle.receives(await idle.send(values(3)), 40)
+    await served(receiver)
+    assert await receiver.metric("producers_replaced_total") >= 1
+    assert receiver.exit_status() is None
+    conversation = client.conversation
+    async with await ContractClient.connect(FORWARD, receiver.address, conversation=conversation) as again:
+        await again.write(data)
+        await again.receives(1)
+    records = await events(topics, frame[0]["mark"])
+    assert {record.json["n"] for record in records} == set(range(len(frame)))
+    assert len({record.id for record in records}) == len(frame)  # whether Kafka has stored it once or twice
+
+
+async def test_a_hundred_events_that_are_too_large_cost_no_producer(broker, start) -> None:
+    topics = own_topics(broker.bootstrap, TopicSettings(events_partitions=PARTITIONS, max_message_bytes=64 * KIB))
+    receiver = await start(topics)
+    large = values(100, noise="")
+    for value in large:
+        value["noise"] = noise(128 * KIB)
+    async with connected(receiver, PARTITIONS) as (client, *others):
+        numbers = [await client.send(large[start : start + 20]) for start in range(0, 100, 20)]
+        for other in others:
+            await other.receives(await other.send(values(5)))
+        for number in numbers:
+            await client.receives(number, 60)
+    rejects = await quarantined(topics)
+    assert {record["reason"] for record in rejects} == {"refused"}
+    assert min(int(record["part"].split("/")[1]) for record in rejects) > 1
+    assert sorted(reassembled(rejects).values()) == sorted(map(orjson.dumps, large))
+    assert await events(topics, large[0]["mark"]) == []
+    assert await receiver.metric("producers_replaced_total") == 0
+    assert await receiver.metric("events_quarantined_total", reason="refused") == 100
+
+
+async def test_a_hundred_events_above_the_event_limit_cost_no_producer(topics: KafkaSettings, start) -> None:
+    """They never become records of the events topic; their bytes are kept as they came, in numbered parts."""
+    receiver = await start(limits={"event_bytes": 64 * KIB}, kafka={"batch_bytes": 64 * KIB})
+    entries = [msgpack.packb([1_795_253_837, {"n": n, "noise": noise(100 * KIB)}]) for n in range(100)]
+    async with connected(receiver, 2) as (client, other):
+        number = await client.send_frame(client.conversation.packed(b"".join(entries)))
+        await other.receives(await other.send(values(5)))
+        await client.receives(number, 60)
+    rejects = await quarantined(topics)
+    assert {record["reason"] for record in rejects} == {"oversized"}
+    assert min(int(record["part"].split("/")[1]) for record in rejects) > 1
+    assert sorted(reassembled(rejects).values()) == sorted(entries)
+    assert await receiver.metric("producers_replaced_total") == 0

@@ -1,0 +1,119 @@
+"""Kafka stands still: nothing is acknowledged, memory is bounded, and nothing has to be done when it comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from base64 import b64encode
+
+import pytest
+from contract.dialect import ContractClient, values
+from contract.forward import ForwardDialect
+from contract.receiver import Receiver
+from contract.stopping import stopped
+from contract.topic import events
+from contract.waiting import until
+from headrace_common.publisher import STUCK_TIME
+from headrace_common.settings import KIB, MIB, KafkaSettings
+
+from system.memory import INTERVAL, Memory
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+CLIENTS = 16
+PROCESS_BUDGET = 16 * MIB
+LIMITS = {
+    "frame_bytes": 1 * MIB,
+    "event_bytes": 512 * KIB,
+    "inflated_bytes": 2 * MIB,
+    "connection_budget": 4 * MIB,
+    "process_budget": PROCESS_BUDGET,
+}
+MOST_SENT = 8 * MIB
+"""What each client would send if it were read: together eight times the budget."""
+
+SLACK = 32 * MIB
+"""What a receiver may take beyond its budget: for each of the four partitions a round of 1 MiB as records, as a batch and
+compressed, its producer's copy of it; 256 KiB that a connection's socket may hand over at once; the allocator's own."""
+
+FLAT = 2 * MIB
+"""What a receiver that waits may grow by: nothing but ops pages and timers."""
+
+
+class Sender:
+    """Sends distinct frames that don't compress, until it is told to stop or has sent `MOST_SENT`."""
+
+    def __init__(self, client: ContractClient, mark: str, name: int) -> None:
+        self.client = client
+        self.sent = 1  # the first frame, by which the connection is known to work
+        self._mark = f"{mark}-{name}"
+        self._enough = asyncio.Event()
+
+    async def run(self) -> None:
+        size = 0
+        while not self._enough.is_set() and size < MOST_SENT:
+            noise = b64encode(os.urandom(6 * KIB)).decode()
+            await self.client.send(values(8, self._mark, frame=self.sent, noise=noise))
+            self.sent += 1
+            size += 8 * len(noise)
+
+    def enough(self) -> None:
+        self._enough.set()
+
+
+async def _paused(receiver: Receiver) -> bool:
+    return await receiver.metric("connections_paused") == CLIENTS
+
+
+async def test_a_stopped_broker(broker, topics: KafkaSettings, start) -> None:
+    receiver = await start(limits=LIMITS)
+    mark = uuid.uuid4().hex
+    clients = [await ContractClient.connect(ForwardDialect(), receiver.address) for _ in range(CLIENTS)]
+    senders = [Sender(client, mark, name) for name, client in enumerate(clients)]
+    for sender in senders:
+        sender.client.buffers(64 * KIB)
+        await sender.client.send(values(8, sender._mark, frame=0))
+        await sender.client.receives(0)
+    with Memory(receiver.pid) as memory:
+        with stopped(broker.pid):
+            running = [asyncio.create_task(sender.run()) for sender in senders]
+            await until(lambda: _paused(receiver), "no connection is read any more", 60)
+            full = len(memory.samples)
+            read = await receiver.metric("received_bytes_total")
+            assert await receiver.metric("budget_used_bytes") <= PROCESS_BUDGET
+            assert (await receiver.get("/livez"), await receiver.ready()) == ((200, "ok\n"), True)
+
+            async def red() -> bool:
+                assert (await receiver.get("/livez"))[0] == 200
+                return not await receiver.ready()
+
+            await until(red, "/readyz is red", STUCK_TIME + 15)
+            assert await receiver.metric("oldest_pending_seconds") >= STUCK_TIME
+            assert await receiver.metric("received_bytes_total") == read
+            assert not any(task.done() for task in running)  # every client waits to be read
+            assert [sender.client.acknowledged for sender in senders] == [[0]] * CLIENTS
+            assert not any(client.closed for client in clients)
+            waiting = memory.samples[full:]
+            assert len(waiting) > STUCK_TIME / INTERVAL / 2
+            assert max(waiting) - waiting[0] <= FLAT
+            for sender in senders:
+                sender.enough()
+        await asyncio.wait_for(asyncio.gather(*running), 60)
+        for sender in senders:
+            await sender.client.receives(sender.sent - 1, 60)
+            assert sender.client.acknowledged == list(range(sender.sent))
+        await until(receiver.ready, "/readyz is green again")
+    assert receiver.exit_status() is None
+    print(f"memory: {memory.before} at first, {memory.grown} more at most, {len(memory.samples)} samples")
+    assert memory.grown <= PROCESS_BUDGET + SLACK
+
+    records = await events(topics)
+    for sender in senders:
+        mine = [record for record in records if record.json["mark"] == sender._mark]
+        assert [(record.json["frame"], record.json["n"]) for record in mine] == [
+            (frame, n) for frame in range(sender.sent) for n in range(8)
+        ]
+    assert len({record.id for record in records}) == len(records)
+    for client in clients:
+        await client.__aexit__()
