@@ -134,7 +134,7 @@ class Child:
             return
         status = await ended
         self.refused = status == EXIT_CONFIG and not self.was_ready
-        self._end_session(hard=True)
+        self.kill()
         self._show(State.RESTARTING, f"{ending(status)}; {last_line(self.spec.log) or 'no word in its log'}")
 
     async def _poll(self) -> None:
@@ -155,7 +155,7 @@ class Child:
             dead_since = None if health.live else dead_since or now
             if dead_since is not None and now - dead_since >= DEAD_AFTER:
                 self._show(State.UNREADY, f"asks to be restarted: {health.why}")
-                self._end_session(hard=True)
+                self.kill()
                 return
             cut_log(self.spec.log)
             await asyncio.sleep(POLL)
@@ -177,7 +177,7 @@ class Child:
                 await asyncio.wait_for(self.process.wait(), self.spec.grace)
             if self.process.returncode is not None:
                 await self._others_ended(_GROUP_SECONDS)
-        self._end_session(hard=True)
+        self.kill()
         await self.process.wait()
 
     async def _others_ended(self, seconds: float) -> None:
@@ -197,10 +197,12 @@ class Child:
                     members.append(pid)
         return members
 
-    def _end_session(self, *, hard: bool) -> None:
-        for pid in self._session():
-            with suppress(OSError):
-                os.kill(pid, signal.SIGKILL if hard else signal.SIGTERM)
+    def kill(self) -> None:
+        """SIGKILL for the child and everything that it has started."""
+        if self.process is not None:
+            for pid in self._session():
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def ending(status: int) -> str:

@@ -12,6 +12,7 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from headrace_cli.child import cut_log
 from headrace_cli.toolchain import Progress as Fetching
 
 OUT: Final = Console(highlight=False, soft_wrap=True)
@@ -29,6 +30,7 @@ class Reporter:
         self._quiet = quiet
 
     def __call__(self, name: str, kind: str, text: str) -> None:
+        cut_log(self._log)
         stamp = datetime.now().astimezone().isoformat(timespec="seconds")
         with self._log.open("a") as log:
             log.write(f"{stamp} {_PLAIN[kind]}{name}: {text}\n")

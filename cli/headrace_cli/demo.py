@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace_common.errors import HeadraceError
-from headrace_common.settings import KafkaSettings, environment
+from headrace_common.settings import KafkaSettings, environment, own_environment
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
@@ -25,7 +25,7 @@ from headrace_cli.errors import EXIT_FAILED, CommandError
 from headrace_cli.stack import module
 from headrace_cli.state import StateFolder
 from headrace_cli.tether import tethered
-from headrace_cli.toolchain import jars
+from headrace_cli.toolchain import REPOSITORY_VARIABLE, jars
 from headrace_cli.traffic import CONNECTIONS, send_events
 
 READY_SECONDS: Final = 180.0
@@ -98,7 +98,9 @@ def demo(events: int) -> int:
 def _stack(state: StateFolder) -> Iterator[dict[str, Any]]:
     """A running stack on free ports; it ends with the block, and when this process is killed."""
     state.make()
-    variables = {**os.environ, **environment("lake", trigger=0.5)}
+    ours = own_environment()  # settings for some other stack, but for where jars come from
+    variables = {name: value for name, value in os.environ.items() if name not in ours or name == REPOSITORY_VARIABLE}
+    variables.update(environment("lake", trigger=0.5))
     log = state.log("up")
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -111,7 +113,7 @@ def _stack(state: StateFolder) -> Iterator[dict[str, Any]]:
         )
     try:
         yield _until_ready(state, process)
-    except BaseException:
+    except Exception:
         _show_logs(state)
         raise
     finally:
@@ -231,7 +233,8 @@ def _show(result: Result, rows: list[dict[str, Any]]) -> None:
     if rows:
         sample = Table(box=None, pad_edge=False, header_style="bold")
         for column in rows[0]:
-            sample.add_column(column, no_wrap=True, overflow="ellipsis")
+            width = 0 if column == "body" else max(len(str(row[column])) for row in rows)
+            sample.add_column(column, no_wrap=True, min_width=width)
         for row in rows:
             sample.add_row(*(str(value) for value in row.values()))
         console.OUT.print()

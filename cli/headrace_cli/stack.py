@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from headrace_common.settings import KafkaSettings, TopicSettings, environment, own_environment, variable
+from headrace_common.settings import TopicSettings, environment, own_environment, variable
 
 from headrace_cli.broker import HOST, SEGMENT_BYTES, EmbeddedKafka
 from headrace_cli.child import Spec
@@ -31,14 +30,6 @@ MIB: Final = 1024 * 1024
 RETENTION_BYTES: Final = 256 * MIB
 """`retention.bytes` of each partition on the embedded broker, unless TOPICS__RETENTION_BYTES says otherwise."""
 _KAFKA_OWN_BYTES: Final = 4 * SEGMENT_BYTES  # metadata and consumer offsets
-_CREDENTIALS: Final = (
-    "security_protocol",
-    "sasl_mechanism",
-    "sasl_username",
-    "sasl_password",
-    "sasl_password_file",
-    "ca",
-)
 
 
 @dataclass(frozen=True)
@@ -161,13 +152,11 @@ def _receiver(
 def _base_environment(state: StateFolder, bootstrap: str, *, embedded: bool) -> dict[str, str]:
     """For every process of the stack. Credentials for some other Kafka must not reach the embedded one."""
     variables = environment("kafka", bootstrap_servers=bootstrap)
+    if embedded:
+        variables.update(environment("kafka", security_protocol="PLAINTEXT"))
     name = state.name
     assert name is not None
     variables[STACK_VARIABLE] = name
-    if embedded:
-        variables.update(
-            {variable("kafka", item): "" for item in _CREDENTIALS if variable("kafka", item) in os.environ}
-        )
     return variables
 
 
@@ -199,8 +188,3 @@ class _Ports:
             raise CommandError(f"Port {port}, {what}, is taken by {holder(port)}: stop that, or use --any-port.")
         self._given.add(port)
         return port
-
-
-def kafka_settings(stack: Stack) -> KafkaSettings:
-    """How to reach the stack's Kafka from here."""
-    return KafkaSettings(bootstrap_servers=stack.bootstrap)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 from rich.table import Table
 
 from headrace_cli import console
 from headrace_cli.errors import EXIT_NOTHING_RUNS
 from headrace_cli.state import StateFolder
-from headrace_cli.supervisor import jvm_of
 
 
 def status(path: Path, *, as_json: bool) -> int:
@@ -54,6 +55,18 @@ def document(record: dict[str, Any]) -> dict[str, Any]:
         "lake_ops": record["lake_ops"],
         "checkpoint": record["checkpoint"],
     }
+
+
+def jvm_of(pid: int | None) -> int | None:
+    """The Java process that a landing job has started."""
+    if pid is None:
+        return None
+    with suppress(psutil.Error):
+        for process in psutil.Process(pid).children(recursive=True):
+            with suppress(psutil.Error):
+                if Path(process.exe()).name == "java":
+                    return process.pid
+    return None
 
 
 def _table(record: dict[str, Any]) -> None:

@@ -8,10 +8,8 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
-import psutil
 from headrace_common.errors import EXIT_CONFIG
 
 from headrace_cli.backoff import Backoff
@@ -49,7 +47,8 @@ class Supervisor:
         """Until SIGTERM, SIGINT or SIGHUP, or until a child refuses its settings. The exit status."""
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
-            loop.add_signal_handler(number, self._asked_to_stop)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                loop.add_signal_handler(number, self._asked_to_stop)
         self._record()
         kafka = asyncio.ensure_future(self._kafka.run(self._stop_kafka)) if self._kafka is not None else None
         work = asyncio.ensure_future(self._run_the_rest())
@@ -62,10 +61,13 @@ class Supervisor:
             self._stack.state.forget_stack()
 
     def _asked_to_stop(self) -> None:
-        if self._stop.is_set():
+        if not self._stop.is_set():
+            self._report("stack", "note", "stopping: receivers first, they acknowledge what they have")
+            self._stop.set()
             return
-        self._report("stack", "note", "stopping: receivers first, they acknowledge what they have")
-        self._stop.set()
+        self._report("stack", "bad", "asked again: ending everything at once")
+        for child in self._children:
+            child.kill()
 
     async def _run_the_rest(self) -> int:
         status = await self._make_topics()
@@ -144,8 +146,11 @@ class Supervisor:
     @property
     def ready(self) -> bool:
         """Whether the topics are made and every child is ready now."""
-        children = [*([self._kafka] if self._kafka else []), *self._receivers, self._lake]
-        return self._topics_made and all(child.state is State.READY for child in children)
+        return self._topics_made and all(child.state is State.READY for child in self._children)
+
+    @property
+    def _children(self) -> list[Child]:
+        return [*([self._kafka] if self._kafka else []), *self._receivers, self._lake]
 
     def _address(self, name: str) -> str:
         if name == "kafka":
@@ -183,15 +188,3 @@ class Supervisor:
 
 def _told(child: Child) -> dict[str, Any]:
     return {"state": child.state.value, "pid": child.pid, "created": child.created, "restarts": child.restarts}
-
-
-def jvm_of(pid: int | None) -> int | None:
-    """The Java process that a landing job has started."""
-    if pid is None:
-        return None
-    with suppress(psutil.Error):
-        for process in psutil.Process(pid).children(recursive=True):
-            with suppress(psutil.Error):
-                if Path(process.exe()).name == "java":
-                    return process.pid
-    return None

@@ -2,7 +2,7 @@
 
 `python standin.py service PORT` answers on /readyz and /livez; `python standin.py supervise FOLDER KIND…` runs the real
 supervisor over such services: `well` is well, `crash` exits at once, `family` has a grandchild, `stubborn` ignores
-SIGTERM, `config` refuses its settings, `sick` says on /livez that it must be restarted.
+SIGTERM, `patient` too but gets a minute, `config` refuses its settings, `sick` says on /livez that it must be restarted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def serve(port: int, kind: str) -> None:
     if kind == "crash":
         print("it went wrong", flush=True)
         sys.exit(7)
-    if kind == "stubborn":
+    if kind in ("stubborn", "patient"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if kind == "family":
         subprocess.Popen([sys.executable, "-c", "import signal,time; signal.signal(15, 1); time.sleep(600)"])
@@ -54,7 +54,14 @@ def spec(state: StateFolder, name: str, kind: str) -> tuple[Spec, int]:
     port = free_port()
     command = (sys.executable, __file__, "service", str(port), kind)
     environment = {STACK_VARIABLE: state.name or ""}
-    return Spec(name, command, environment, state.log(name), http_probe("127.0.0.1", port), grace=1.5), port
+    return Spec(
+        name,
+        command,
+        environment,
+        state.log(name),
+        http_probe("127.0.0.1", port),
+        grace=60 if kind == "patient" else 1.5,
+    ), port
 
 
 def stack(state: StateFolder, kinds: list[str]) -> Stack:

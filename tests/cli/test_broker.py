@@ -19,6 +19,7 @@ from headrace_common.topics import ensure
 
 from .standin import wait_for
 
+MIB = 1024 * 1024
 pytestmark = pytest.mark.kafka
 
 
@@ -52,6 +53,25 @@ async def test_no_topic_is_made_by_asking_for_it(kafka: EmbeddedKafka) -> None:
         assert "asked.for" not in await consumer.topics()
     finally:
         await consumer.stop()
+
+
+async def test_retention_by_size_keeps_its_folder_small(tmp_path: Path) -> None:
+    small = {"log.segment.bytes": str(MIB), "log.retention.check.interval.ms": "500"}
+    broker = EmbeddedKafka(tmp_path / "kafka", properties=small)
+    broker.start()
+    try:
+        settings = KafkaSettings(bootstrap_servers=broker.bootstrap)
+        await ensure(settings, TopicSettings(events_partitions=1, retention_bytes=MIB))
+        producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap, max_request_size=MIB)
+        await producer.start()
+        for _ in range(40):
+            await producer.send_and_wait(settings.events_topic, os.urandom(MIB // 2), partition=0)
+        await producer.stop()
+        (folder,) = broker.folder.glob("data/headrace.events-0")
+        # what retention keeps, the segment that is written to, and one that is about to go
+        wait_for(lambda: sum(file.stat().st_size for file in folder.glob("*.log")) <= 3 * MIB, 30, "retention")
+    finally:
+        broker.stop()
 
 
 def test_a_broker_that_cannot_start_is_noticed_at_once(tmp_path: Path) -> None:

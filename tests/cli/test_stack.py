@@ -14,10 +14,13 @@ from typing import Any
 
 import psutil
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from headrace_cli.broker import SEGMENT_BYTES
 from headrace_cli.errors import CommandError
 from headrace_cli.ports import holder, is_taken
 from headrace_cli.services import SERVICES
-from headrace_cli.stack import Options, _Ports, chosen
+from headrace_cli.stack import RETENTION_BYTES, Options, _Ports, chosen
 from headrace_cli.state import StateFolder
 from headrace_cli.traffic import send_events
 
@@ -79,11 +82,19 @@ class TestRunning:
         proof = ("query", "--named", "exactly-once", "--state", str(state.path))
         wait_for(lambda: headrace(*proof).returncode == 0, 20, "the batch's end")
 
-    def test_the_embedded_kafka_is_capped(self, state: StateFolder) -> None:
-        data = state.kafka / "data"
-        held = (state.path / "log" / "topics.log").read_text()
-        assert "headrace.events: created, 4 partitions" in held
-        assert {folder.name for folder in data.glob("headrace.events-*")} == {f"headrace.events-{n}" for n in range(4)}
+    async def test_the_embedded_kafka_is_capped(self, state: StateFolder) -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=state.read_stack()["kafka"])
+        await admin.start()
+        try:
+            for topic, partitions in (("headrace.events", 4), ("headrace.quarantine", 3)):
+                (described,) = await admin.describe_topics([topic])
+                assert len(described["partitions"]) == partitions
+                (response,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+                settings = {entry[0]: entry[1] for entry in response.resources[0][4]}
+                assert settings["retention.bytes"] == str(RETENTION_BYTES)
+                assert settings["segment.bytes"] == str(SEGMENT_BYTES)
+        finally:
+            await admin.close()
 
     @pytest.mark.parametrize("name", ["forward", "kafka"])
     def test_a_killed_process_comes_back(self, state: StateFolder, name: str) -> None:

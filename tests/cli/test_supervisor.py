@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 import pytest
+from headrace_cli import child
 from headrace_cli.state import StateFolder
 
 from . import standin
@@ -151,6 +152,33 @@ def test_down_stops_everything_and_frees_the_folder(run: Callable[..., Run]) -> 
     assert stack.process.wait(1) == 0
     assert gone(pids)
     assert stack.headrace("status").returncode == 3
+
+
+def test_asked_twice_it_does_not_wait(run: Callable[..., Run]) -> None:
+    stack = run("patient")
+    stack.until_ready()
+    pids = stack.pids()
+    stack.process.send_signal(signal.SIGINT)
+    wait_for(lambda: "stopping" in stack.said())
+    stack.process.send_signal(signal.SIGINT)
+    stack.process.wait(10)
+    assert "ending everything at once" in stack.said()
+    assert gone(pids)
+
+
+def test_a_log_stays_bounded_while_its_process_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "LOG_BYTES", 1000)
+    log = tmp_path / "x.log"
+    with log.open("ab", buffering=0) as writer:
+        writer.write(b"a" * 1000)
+        child.cut_log(log)
+        assert log.stat().st_size == 1000
+        writer.write(b"b")
+        child.cut_log(log)
+        assert log.stat().st_size == 0
+        assert (tmp_path / "x.log.1").read_bytes() == b"a" * 999 + b"b"
+        writer.write(b"c")
+        assert log.read_bytes() == b"c"
 
 
 def test_down_ends_one_that_does_not_want_to(run: Callable[..., Run]) -> None:
