@@ -23,6 +23,10 @@ from headrace_forward.wire import EventTime
 
 SECOND: Final = 1_000_000_000  # ns
 MILLISECOND: Final = 1_000_000  # ns
+RAW_FACTOR: Final = 2
+"""An entry that is so many times larger as it arrives than an event may be is not decoded: a byte of msgpack may become
+sixty of objects. Its JSON could only be within the limit if it were mostly floats of few digits."""
+
 METADATA: Final = "~metadata"
 """What the pointers into an entry's metadata begin with, in the notes on its event."""
 
@@ -57,7 +61,8 @@ class EntryBuilder:
 
     def build(self, data: bytes | bytearray, bounds: list[int], first: int) -> Iterator[Part]:
         """The entries between `bounds` (n + 1 offsets in `data`); the first has index `first` in its message."""
-        entries = _exactly(bytes(data[bounds[0] : bounds[-1]]), len(bounds) - 1)
+        large = bounds[-1] - bounds[0] > RAW_FACTOR * self.event_bytes
+        entries = None if large else _exactly(bytes(data[bounds[0] : bounds[-1]]), len(bounds) - 1)
         if entries is None:
             yield from self._one_by_one(data, bounds, first)
             return
@@ -83,6 +88,9 @@ class EntryBuilder:
         """A slice in which something is unusual: most of its entries may still be plain."""
         for index in range(len(bounds) - 1):
             raw = bytes(data[bounds[index] : bounds[index + 1]])
+            if len(raw) > RAW_FACTOR * self.event_bytes:
+                yield self._oversized(raw, first + index, len(raw))
+                continue
             entry = _exactly(raw, 1)
             yield self._carefully(raw, first + index) if entry is None else self._part(raw, entry[0], first + index)
 
@@ -153,11 +161,12 @@ class EntryBuilder:
         attributes = {**self.attributes, **notes}
         encoded = orjson.dumps(attributes) if attributes else None
         if len(value) + len(encoded or b"") > self.event_bytes:
-            return self.tail(
-                raw, index, Reason.OVERSIZED, f"{len(value)} bytes, LIMITS__EVENT_BYTES {self.event_bytes}"
-            )
+            return self._oversized(raw, index, len(value))
         ids = self.content_ids if whole_ms else self.ids
         return self.envelope.event(ids(index), text, value, encoded)
+
+    def _oversized(self, raw: bytes, index: int, size: int) -> Part:
+        return self.tail(raw, index, Reason.OVERSIZED, f"{size} bytes, LIMITS__EVENT_BYTES {self.event_bytes}")
 
 
 def _exactly(chunk: bytes, count: int) -> list[tuple[Any, dict[str, Any]]] | None:

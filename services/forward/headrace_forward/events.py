@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import binascii
 from base64 import b64decode, b64encode
+from bisect import bisect_right
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -32,6 +33,9 @@ from headrace_forward.wire import Message, content
 
 PROTOCOL: Final = Protocol.FORWARD
 SLICE_ENTRIES: Final = 256
+SLICE_ENTRY_BYTES: Final = 256 << 10
+"""Entries and bytes after which a slice of entries ends: it is decoded at once."""
+
 SLICE_BYTES: Final = 1 << 20
 OVERHEAD: Final = 512
 """Bytes that a message costs beyond its own."""
@@ -111,9 +115,13 @@ class ForwardFrame:
         assert entries is not None
         bounds = [at - entries[0] for at in entries]
         known = min(len(bounds) - 1, self._limits.frame_events)
-        for first in range(0, known, SLICE_ENTRIES):
+        first = 0
+        while first < known:
             last = min(first + SLICE_ENTRIES, known)
+            if bounds[last] - bounds[first] > SLICE_ENTRY_BYTES:
+                last = max(first + 1, bisect_right(bounds, bounds[first] + SLICE_ENTRY_BYTES, first, last) - 1)
             yield from builder.build(body, bounds[first : last + 1], first)
+            first = last
         if self._message.count > known:
             yield builder.tail(bytes(body[bounds[known] :]), known, Reason.TOO_MANY_EVENTS, self._too_many())
 
@@ -124,7 +132,8 @@ class ForwardFrame:
         problem = ""
         while start < len(body) and not problem:
             bounds = [start]
-            while len(bounds) <= SLICE_ENTRIES and first + len(bounds) <= self._limits.frame_events:
+            most = min(SLICE_ENTRIES, self._limits.frame_events - first)
+            while len(bounds) <= most and bounds[-1] - start < SLICE_ENTRY_BYTES:
                 try:
                     unpacker.skip()
                     bounds.append(unpacker.tell())

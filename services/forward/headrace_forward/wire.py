@@ -20,6 +20,13 @@ from headrace_common.errors import ProtocolError
 SAMPLE: Final = 32
 """Bytes of a faulty message that go into the log."""
 
+ELEMENTS: Final = 16
+"""More elements than any client sends: each costs a step and a place in a list."""
+
+UNPACKER_BUFFER: Final = 4 << 10
+RENEWAL: Final = 1 << 20
+"""Bytes after which the unpacker is made anew: its buffer, 1 MiB if not told otherwise, grows with a message and stays."""
+
 NIL: Final = 0xC0
 ACK_KEY: Final = b"\x81\xa3ack"  # map of one entry, str "ack"
 
@@ -135,7 +142,8 @@ class Decoder:
     frame_events: int
     _unpacker: Any = field(init=False)
     _buffer: bytearray = field(init=False, default_factory=bytearray)
-    _base: int = field(init=False, default=0)  # offset in the connection of the buffer's first byte
+    _origin: int = field(init=False, default=0)  # offset in the connection that the unpacker calls 0, as all below do
+    _base: int = field(init=False, default=0)  # offset of the buffer's first byte
     _stage: _Stage = field(init=False, default=_Stage.TOP)
     _first: int = field(init=False, default=0)  # offset of the current message's first byte
     _start: int = field(init=False, default=0)  # of its first element
@@ -147,7 +155,7 @@ class Decoder:
     _failed: ProtocolError | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self._unpacker = msgpack.Unpacker(max_buffer_size=0)
+        self._unpacker = _new_unpacker()
 
     def held(self) -> int:
         """Bytes kept for a message that is not complete: ours, and the unpacker's copy of what it has not scanned."""
@@ -200,6 +208,8 @@ class Decoder:
         self._first = self._unpacker.tell()
         del self._buffer[: self._first - self._base]
         self._base = self._first
+        if self._first >= RENEWAL:
+            self._renew()
         if not self._buffer:
             raise msgpack.OutOfData
         kind = KINDS[self._buffer[0]]
@@ -207,14 +217,22 @@ class Decoder:
             self._unpacker.skip()
         elif kind is Kind.ARRAY:
             self._left = self._array_header()
+            if self._left > ELEMENTS:
+                raise self._fault(f"a message of {self._left} elements")
             self._start = self._unpacker.tell()
             self._ends = []
             self._entries, self._count = None, 0
             self._stage = _Stage.ELEMENT
-        elif self._first == 0 and self._buffer[0] in b"[{":
+        elif self._origin + self._first == 0 and self._buffer[0] in b"[{":
             raise self._fault("a JSON connection: only msgpack is spoken here")
         else:
             raise self._fault("neither a message nor a heartbeat")
+
+    def _renew(self) -> None:
+        self._origin += self._first
+        self._first = self._base = 0
+        self._unpacker = _new_unpacker()
+        self._unpacker.feed(self._buffer)
 
     def _element(self) -> None:
         if len(self._ends) == 1:
@@ -253,14 +271,24 @@ class Decoder:
         self._stage = _Stage.TOP
         entries = None if self._entries is None else [at - self._first for at in self._entries]
         return Message(
-            bytes(self._buffer[:end]), self._first, self._start - self._first, self._ends, entries, self._count
+            bytes(self._buffer[:end]),
+            self._origin + self._first,
+            self._start - self._first,
+            self._ends,
+            entries,
+            self._count,
         )
 
     def _fault(self, problem: str, limit: str | None = None) -> ProtocolError:
         sample = bytes(self._buffer[:SAMPLE])
-        self._failed = ProtocolError(problem, limit=limit, offset=self._first, sample=sample)
+        self._failed = ProtocolError(problem, limit=limit, offset=self._origin + self._first, sample=sample)
         self._buffer.clear()
+        self._unpacker = None  # with all that it holds: the connection may have to wait for Kafka yet
         return self._failed
+
+
+def _new_unpacker() -> Any:
+    return msgpack.Unpacker(max_buffer_size=0, read_size=UNPACKER_BUFFER)
 
 
 def acknowledgement(chunk: bytes) -> bytes:

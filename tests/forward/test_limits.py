@@ -1,0 +1,465 @@
+"""Every limit on both sides, and what hostile input may cost."""
+
+from __future__ import annotations
+
+import gzip
+import time
+import tracemalloc
+from typing import Any
+
+import msgpack
+import pytest
+
+from forward.driving import NOW_MS, TIME, Outcome, Seen, ack, drive, every_way, message, pack, parts_of, session
+
+KIB = 1024
+MIB = 1024 * KIB
+ENTRY = b"\x92" + pack(TIME) + pack({"m": 1})
+
+
+def packed(body: bytes, **option: Any) -> bytes:
+    return pack(["t", body, {"chunk": "c", **option}])
+
+
+def listed(entries: list[bytes], option: Any = None) -> bytes:
+    header = b"\xdd" + len(entries).to_bytes(4, "big")
+    return b"\x93" + pack("t") + header + b"".join(entries) + pack(option or {"chunk": "c"})
+
+
+def zipped(body: bytes) -> bytes:
+    return packed(gzip.compress(body), compressed="gzip")
+
+
+def reasons(outcome: Outcome) -> list[str]:
+    return [reject.reason.value for reject in outcome.rejects]
+
+
+class TestFrameBytes:
+    """LIMITS__FRAME_BYTES: the stream cannot be followed beyond it, so it is closed."""
+
+    LIMIT = 4 * KIB
+
+    def sized(self, size: int) -> bytes:
+        rest = size - len(message(pack({"m": "x" * 300}))) + 300
+        data = message(pack({"m": "x" * rest}))
+        assert len(data) == size
+        return data
+
+    def drive(self, data: bytes) -> Outcome:
+        return every_way(data, frame_bytes=self.LIMIT, event_bytes=self.LIMIT)
+
+    def test_as_large_as_allowed(self) -> None:
+        outcome = self.drive(self.sized(self.LIMIT) * 2)
+        assert outcome.error is None
+        assert len(outcome.replies) == 2
+
+    def test_one_byte_more(self) -> None:
+        outcome = self.drive(self.sized(self.LIMIT) + self.sized(self.LIMIT + 1))
+        assert outcome.error is not None
+        assert (outcome.error.limit, outcome.error.offset) == ("LIMITS__FRAME_BYTES", self.LIMIT)
+        assert len(outcome.replies) == 1
+
+    @pytest.mark.parametrize(
+        "start",
+        [
+            b"\xdd\xff\xff\xff\xff",
+            b"\x93\xa1t\xdd\xff\xff\xff\xff",
+            b"\x93\xa1t\xc6\xff\xff\xff\xff",
+            b"\x93\xa1t\xdb\xff\xff\xff\xff",
+            b"\x93\xa1t\xc6\x01\0\0\1",
+        ],
+        ids=bytes.hex,
+    )
+    def test_an_announced_length_is_refused_at_once(self, start: bytes) -> None:
+        outcome = every_way(start)
+        assert outcome.error is not None
+        assert outcome.error.limit == "LIMITS__FRAME_BYTES"
+
+    def test_the_largest_announced_payload_is_waited_for(self) -> None:
+        driven = session(frame_bytes=self.LIMIT, event_bytes=self.LIMIT)
+        driven.receive(b"\x93\xa1t\xc5" + self.LIMIT.to_bytes(2, "big"), NOW_MS)
+        assert driven.held()
+
+    @pytest.mark.parametrize("length", [b"\xdd\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff"])
+    def test_a_length_that_lies_deeper_only_waits(self, length: bytes) -> None:
+        """It costs what arrived, until that is too much."""
+        driven = session(frame_bytes=self.LIMIT, event_bytes=self.LIMIT)
+        driven.receive(b"\x94\xa1t\x01\x81\xa1a" + length, NOW_MS)
+        assert driven.held() < 100
+        with pytest.raises(Exception, match="a message is too large"):
+            driven.receive(b"\x90" * self.LIMIT, NOW_MS)
+
+    def test_an_ext_of_which_msgpack_overflows_the_length(self) -> None:
+        """Ext 32 of 2**32 - 1 bytes and a type: msgpack takes it for empty. The entry goes to quarantine with its bytes."""
+        outcome = every_way(message(b"\x81\xa1a\xc9\xff\xff\xff\xff"))
+        assert reasons(outcome) == ["bad_record"]
+        assert outcome.replies == [ack("c")]
+
+
+class TestFrameEvents:
+    """LIMITS__FRAME_EVENTS: the rest goes to quarantine as one piece, and the message is acknowledged."""
+
+    @pytest.mark.parametrize("limit", [1, 15, 16, 255, 256, 257, 600])
+    @pytest.mark.parametrize("mode", ["packed", "listed", "zipped"])
+    def test_both_sides(self, limit: int, mode: str) -> None:
+        form: Any = {
+            "packed": lambda n: packed(ENTRY * n),
+            "listed": lambda n: listed([ENTRY] * n),
+            "zipped": lambda n: zipped(ENTRY * n),
+        }[mode]
+        outcome = drive([form(limit)], frame_events=limit)
+        assert (len(outcome.events), outcome.rejects) == (limit, [])
+        outcome = drive([form(limit + 3)], frame_events=limit)
+        assert len(outcome.events) == limit
+        assert reasons(outcome) == ["too_many_events"]
+        assert outcome.rejects[0].raw == ENTRY * 3
+        assert outcome.replies == [ack("c")]
+        names = [event.id for event in outcome.events]
+        assert [int(name[26:], 16) for name in names] == list(range(limit))
+
+    def test_split_anywhere(self) -> None:
+        for form in (packed(ENTRY * 5), listed([ENTRY] * 5)):
+            assert reasons(every_way(form, frame_events=4)) == ["too_many_events"]
+
+    def test_a_bad_entry_counts(self) -> None:
+        outcome = drive([listed([b"\x90"] * 4)], frame_events=3)
+        assert reasons(outcome) == ["bad_record"] * 3 + ["too_many_events"]
+
+
+class TestEventBytes:
+    """LIMITS__EVENT_BYTES: the value and the attributes."""
+
+    LIMIT = 2 * KIB
+
+    @pytest.mark.parametrize("slow", [False, True])
+    def test_both_sides(self, slow: bool) -> None:
+        key = b"\xc4\x01m" if slow else b"\xa1m"
+        attributes = b'{"chunk":"c","keys":{"/m":"binary"}}' if slow else b'{"chunk":"c"}'
+        room = self.LIMIT - len(attributes) - len('{"m":""}')
+        for size, fits in ((room, True), (room + 1, False)):
+            record = b"\x81" + key + pack("x" * size)
+            (part,) = drive([message(record)], event_bytes=self.LIMIT).flat
+            if fits:
+                assert isinstance(part, Seen)
+                assert len(part.value) + len(part.headers["ce_attributes"]) == self.LIMIT
+            else:
+                assert not isinstance(part, Seen)
+                assert (part.reason.value, part.raw) == ("oversized", b"\x92" + pack(TIME) + record)
+
+    def test_the_neighbours_are_stored(self) -> None:
+        large = b"\x92" + pack(TIME) + pack({"m": "x" * 3 * KIB})
+        outcome = every_way(packed(ENTRY + large + ENTRY), event_bytes=self.LIMIT)
+        assert len(outcome.events) == 2
+        assert reasons(outcome) == ["oversized"]
+        assert outcome.replies == [ack("c")]
+
+    def test_an_entry_that_is_larger_as_it_arrives_is_not_even_decoded(self) -> None:
+        """A megabyte of msgpack can be sixty of Python's objects."""
+        body = b"\x92" + pack(TIME) + b"\x81\xa1a\xdd" + (4 * MIB).to_bytes(4, "big") + b"\x90" * (4 * MIB)
+        for form in (packed(ENTRY + body + ENTRY), listed([ENTRY, body, ENTRY]), zipped(ENTRY + body + ENTRY)):
+            (outcome, peak) = measured(form, ratio=10_000)
+            assert [len(frame) for frame in outcome.parts] == [3]
+            assert reasons(outcome) == ["oversized"]
+            assert peak < 12 * len(form) + 40 * MIB
+
+
+class TestInflatedBytes:
+    """LIMITS__INFLATED_BYTES and LIMITS__RATIO: the message goes to quarantine as it came, and is acknowledged."""
+
+    def test_both_sides(self) -> None:
+        body = ENTRY * 400
+        for limit, fits in ((len(body), True), (len(body) - 1, False)):
+            outcome = every_way(zipped(body), inflated_bytes=limit)
+            assert reasons(outcome) == ([] if fits else ["inflated_limit"])
+            assert len(outcome.events) == (400 if fits else 0)
+            assert outcome.replies == [ack("c")]
+        assert outcome.rejects[0].raw == zipped(body)
+
+    def test_the_limit_is_for_all_members_together(self) -> None:
+        body = gzip.compress(ENTRY * 100) * 4
+        assert reasons(drive([packed(body)], inflated_bytes=400 * len(ENTRY))) == []
+        assert reasons(drive([packed(body)], inflated_bytes=400 * len(ENTRY) - 1)) == ["inflated_limit"]
+
+    def test_honest_repetitive_logs_pass(self) -> None:
+        entry = b"\x92" + pack(TIME) + pack({"message": "GET /health 200 " * 40})
+        body = entry * 4000
+        data = zipped(body)
+        assert 150 < len(body) / len(data) < 1000
+        outcome = drive([data])
+        assert len(outcome.events) == 4000
+        assert outcome.rejects == []
+
+    def test_the_ratio_on_both_sides(self) -> None:
+        body = ENTRY * 100_000
+        payload = gzip.compress(body)
+        ratio = len(body) / len(payload)
+        assert ratio > 100
+        assert reasons(drive([packed(payload)], ratio=ratio * 1.001)) == []
+        assert reasons(drive([packed(payload)], ratio=ratio * 0.999)) == ["inflated_limit"]
+
+    def test_below_a_mebibyte_of_output_the_ratio_does_not_count(self) -> None:
+        body = ENTRY * (MIB // len(ENTRY))
+        assert reasons(drive([zipped(body)], ratio=2)) == []
+        assert reasons(drive([zipped(body + ENTRY)], ratio=2)) == ["inflated_limit"]
+
+    def test_a_bomb_costs_no_more_than_the_limit(self) -> None:
+        bomb = zipped(b"\0" * (200 * MIB))
+        outcome, peak = measured(bomb, ratio=10_000)
+        assert reasons(outcome) == ["inflated_limit"]
+        assert peak < 140 * MIB  # twice 64 MiB: what was inflated, and while it grows
+        outcome, peak = measured(bomb, ratio=100)
+        assert reasons(outcome) == ["inflated_limit"]
+        assert peak < 50 * MIB  # a hundred times the two hundred KiB of input, and the same again while it grows
+
+    def test_what_does_not_inflate_is_quarantined_whole(self) -> None:
+        payload = gzip.compress(ENTRY * 50)
+        bad = [
+            payload[:-1],
+            payload[:-9],
+            payload + b"x",
+            payload[:20] + b"\xff\xff" + payload[22:],
+            b"\x1f\x8b",
+            payload + b"\0\0x",
+        ]
+        for body in bad:
+            data = packed(body, compressed="gzip")
+            outcome = every_way(data)
+            assert [(reject.reason.value, reject.raw) for reject in outcome.rejects] == [("compression", data)]
+            assert outcome.events == []
+            assert outcome.replies == [ack("c")]
+        assert reasons(every_way(packed(b"", compressed="gzip"))) == []
+        assert len(every_way(packed(payload + b"\0" * 9, compressed="gzip")).events) == 50
+
+
+class TestOwnLimits:
+    def test_tag_bytes(self) -> None:
+        for form in (
+            message(pack({"m": 1}), tag="x" * 100),
+            packed(ENTRY).replace(b"\xa1t", b"\xd9\x64" + b"x" * 100, 1),
+        ):
+            assert len(every_way(form, tag_bytes=100).events) == 1
+            outcome = every_way(form, tag_bytes=99)
+            assert [(reject.reason.value, reject.raw) for reject in outcome.rejects] == [("bad_message", form)]
+            assert outcome.rejects[0].subject == "-"
+            assert outcome.replies == [ack("c")]
+
+    def test_chunk_bytes(self) -> None:
+        data = message(pack({}), option={"chunk": "x" * 100})
+        assert every_way(data, chunk_bytes=100).replies == [ack("x" * 100)]
+        outcome = every_way(data, chunk_bytes=99)
+        assert (outcome.parts, outcome.replies) == ([], [])
+        assert outcome.error is not None
+        assert outcome.error.limit == "FORWARD__CHUNK_BYTES"
+
+    def test_option_bytes(self) -> None:
+        option = {"chunk": "c", "x": "y" * 2000}
+        size = len(pack(option))
+        data = message(pack({}), option=option)
+        assert len(every_way(data, option_bytes=size).events) == 1
+        outcome = every_way(data, option_bytes=size - 1)
+        assert [(reject.reason.value, reject.raw) for reject in outcome.rejects] == [("bad_message", data)]
+        assert outcome.replies == [ack("c")]
+
+
+class TestNesting:
+    def test_ten_thousand_levels_close(self) -> None:
+        for data in (b"\x91" * 10_000, b"\x94\xa1t\x01" + b"\x81\xa1a" * 10_000, b"\x92\xa1t" + b"\x91" * 10_000):
+            outcome, peak = measured(data)
+            assert outcome.error is not None
+            assert outcome.parts == []
+            assert peak < MIB
+
+    def test_ten_thousand_levels_in_a_payload_are_quarantined(self) -> None:
+        bomb = b"\x92\x01" + b"\x91" * 10_000
+        for form in (packed(ENTRY + bomb), zipped(ENTRY + bomb)):
+            outcome = every_way(form)
+            assert reasons(outcome) == ["bad_encoding"]
+            assert outcome.rejects[0].raw == bomb
+            assert len(outcome.events) == 1
+            assert outcome.replies == [ack("c")]
+
+    def test_levels_that_msgpack_takes_and_we_do_not(self) -> None:
+        entry = b"\x92\x01" + b"\x81\xa1a" * 400 + b"\x01"
+        outcome = every_way(packed(ENTRY + entry + ENTRY))
+        assert reasons(outcome) == ["too_deep"]
+        assert len(outcome.events) == 2
+
+
+class TestMessageElements:
+    def test_a_few_more_than_known_are_ignored(self) -> None:
+        for extra in range(13):
+            data = bytes((0x94 + extra if extra < 12 else 0xDC,)) + (b"\0\x10" if extra == 12 else b"")
+            data += pack("t") + pack(TIME) + pack({"m": 1}) + pack({"chunk": "c"}) + b"\xc0" * extra
+            outcome = every_way(data)
+            assert outcome.replies == [ack("c")]
+            assert [event.record for event in outcome.events] == [{"m": 1}]
+
+    def test_more_than_any_client_sends_close(self) -> None:
+        """Each would cost a place in a list: megabytes of nil would be a gigabyte of them."""
+        outcome = every_way(b"\xdc\0\x11" + b"\xc0" * 17)
+        assert outcome.error is not None
+        assert "17 elements" in str(outcome.error)
+
+
+def measured(data: bytes, **limits: Any) -> tuple[Outcome, int]:
+    """The outcome, and the most memory that was used beyond the input (bytes)."""
+    tracemalloc.start()
+    try:
+        outcome = drive([data], **limits)
+        return outcome, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+class TestMemory:
+    """What it costs follows the bytes that arrived."""
+
+    def test_of_announced_lengths(self) -> None:
+        for data in (
+            b"\x93\xa1t\xdd\x00\xff\xff\xff" + b"\x92\x01\x80" * 10,
+            b"\x93\xa1t\xc6\x00\xff\xff\xff" + b"x" * 30,
+            b"\x94\xa1t\x01\x81\xa1a\xdd\xff\xff\xff\xff" + b"\x90" * 30,
+        ):
+            _, peak = measured(data)
+            assert peak < 256 * KIB
+
+    def test_of_entries_in_an_unfinished_message(self) -> None:
+        """Their places are kept: some forty bytes for each, for the first `frame_events` only."""
+        data = b"\x93\xa1t\xdd\x00\x20\x00\x00" + b"\x90" * 200_000
+        driven = session(frame_events=1000)
+        tracemalloc.start()
+        try:
+            driven.receive(data, NOW_MS)
+            assert tracemalloc.get_traced_memory()[1] < 4 * len(data)
+        finally:
+            tracemalloc.stop()
+
+    def test_of_a_finished_message_goes_with_its_frame(self) -> None:
+        driven = session()
+        tracemalloc.start()
+        try:
+            for _ in range(8):
+                driven.receive(packed(ENTRY * 2000), NOW_MS)
+                (frame,) = driven.frames()
+                assert len(parts_of(frame)) == 2000
+                driven.settle(frame.ticket, 2000, True)
+                assert driven.outgoing()
+                del frame
+            assert tracemalloc.get_traced_memory()[0] < 256 * KIB
+        finally:
+            tracemalloc.stop()
+
+    def test_of_a_fault_is_given_back(self) -> None:
+        """The connection may live on while earlier messages wait for Kafka."""
+        driven = session(frame_bytes=2 * MIB, event_bytes=MIB)
+        data = b"\x94\xa1t\x01\x81\xa1a\xc6\x00\xff\xff\xff" + b"x" * 3 * MIB
+        tracemalloc.start()
+        try:
+            with pytest.raises(Exception, match="too large"):
+                driven.receive(data, NOW_MS)
+            assert driven.held() == 0
+            assert tracemalloc.get_traced_memory()[0] < 256 * KIB
+        finally:
+            tracemalloc.stop()
+
+    def test_of_a_connection_that_once_sent_a_large_message_is_small_again(self) -> None:
+        """An unpacker's buffer grows with a message and never shrinks; ten thousand connections have one each."""
+        driven = session()
+        large = packed(b"\x92\x01\x80" * MIB)
+        tracemalloc.start()
+        try:
+            for data in (large, message(pack({"m": 1}))):
+                driven.receive(data, NOW_MS)
+                (frame,) = driven.frames()
+                driven.settle(frame.ticket, 1, True)
+                assert driven.outgoing()
+                del frame
+            assert tracemalloc.get_traced_memory()[0] < 128 * KIB
+        finally:
+            tracemalloc.stop()
+
+    def test_of_a_new_connection(self) -> None:
+        tracemalloc.start()
+        try:
+            kept = [session() for _ in range(10)]
+            assert tracemalloc.get_traced_memory()[0] < len(kept) * 64 * KIB
+        finally:
+            tracemalloc.stop()
+
+    def test_is_charged(self) -> None:
+        driven = session()
+        data = packed(ENTRY * 5000)
+        driven.receive(data, NOW_MS)
+        (frame,) = driven.frames()
+        assert len(data) <= frame.size <= len(data) + 4 * KIB
+
+
+class TestPauses:
+    """Long work is cut: a pause at least every MiB before the first part."""
+
+    def test_inflating_and_hashing(self) -> None:
+        entry = b"\x92" + pack(TIME) + pack({"m": "x" * 900_000})
+        driven = session(ratio=100_000)
+        driven.receive(zipped(entry * 8), NOW_MS)
+        (frame,) = driven.frames()
+        pauses: list[int] = []
+        for part in frame.parts():
+            if not isinstance(part, int):
+                break
+            pauses.append(part)
+        assert sum(pauses) == 8 * len(entry)
+        assert max(pauses) <= MIB
+        assert len(pauses) >= 2 * (8 * len(entry) // MIB)
+
+    def test_a_slice_of_entries_is_bounded_in_bytes(self) -> None:
+        """Some hundred entries of a megabyte each are not decoded at once."""
+        entry = b"\x92" + pack(TIME) + pack({"m": "x" * 500_000})
+        for form in (packed(entry * 20), listed([entry] * 20)):
+            driven = session()
+            driven.receive(form, NOW_MS)
+            (frame,) = driven.frames()
+            tracemalloc.start()
+            try:
+                parts = iter(frame.parts())
+                while isinstance(next(parts), int):
+                    pass
+                first = tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+            assert first < 2 * len(form) + 4 * MIB  # the payload, twice while it is cut out, and little more
+
+    def test_work_is_linear(self) -> None:
+        """Byte by byte costs no more than a few times as much for each byte of a large message as of a small one."""
+
+        def cost(size: int) -> float:
+            driven = session()
+            data = packed(b"x" * size)
+            start = time.process_time()
+            for at in range(0, len(data), 16):
+                driven.receive(data[at : at + 16], NOW_MS)
+            return (time.process_time() - start) / size
+
+        small = min(cost(20_000) for _ in range(3))
+        assert min(cost(400_000) for _ in range(2)) < 8 * small
+
+
+def test_a_stream_of_tiny_messages_is_taken() -> None:
+    data = message(pack({"m": 1})) * 3000
+    outcome = drive([data])
+    assert len(outcome.replies) == 3000
+    assert msgpack.unpackb(outcome.replies[-1]) == {"ack": "c"}
+
+
+def test_positions_are_right_for_ever() -> None:
+    """The decoder starts its counting anew now and then: after more than that, offsets and cuts still are right."""
+    data = message(pack({"m": "x" * 50_000}))
+    driven = session()
+    for number in range(60):
+        driven.receive(data if number else data[:-7], NOW_MS)
+        if number == 0:
+            driven.receive(data[-7:], NOW_MS)
+        (frame,) = driven.frames()
+        assert [part.record for part in parts_of(frame)] == [{"m": "x" * 50_000}]
+    with pytest.raises(Exception, match="heartbeat") as caught:
+        driven.receive(data + data + b"\x01", NOW_MS)
+    assert caught.value.offset == 62 * len(data)  # type: ignore[attr-defined]
