@@ -194,6 +194,9 @@ def test_an_interrupted_set_up_is_taken_up_again(make: Callable[[str], Repositor
         assert "the next start goes on" in errors
     assert not (repository.venv / "headrace.stamp").exists()
     again = repository.start("again")
+    if how is signal.SIGKILL:
+        assert again.stderr is not None
+        assert again.stderr.readline().startswith("Another headrace is setting up")
     repository.index.gate.set()
     output, errors = again.communicate(timeout=60)
     assert (again.returncode, output) == (0, "ran 1.0 again\n"), errors

@@ -53,7 +53,8 @@ class Run:
         return log.read_text() if log.exists() else ""
 
     def pids(self) -> list[int]:
-        return [process.pid for process in self.state.processes()]
+        """Everything that the supervisor has started, seen from outside."""
+        return [process.pid for process in psutil.Process(self.process.pid).children(recursive=True)]
 
     def headrace(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return headrace(*arguments, "--state", str(self.state.path))
@@ -146,7 +147,7 @@ def test_down_stops_everything_and_frees_the_folder(run: Callable[..., Run]) -> 
     stack = run("well", "family")
     stack.until_ready()
     pids = stack.pids()
-    assert len(pids) == 4  # two services, a grandchild that ignores SIGTERM's cousin SIGHUP, the landing job
+    assert len(pids) == 4  # two services, a grandchild that ignores SIGTERM, the landing job
     done = stack.headrace("down")
     assert done.returncode == 0, done.stderr
     assert stack.process.wait(1) == 0
@@ -200,7 +201,7 @@ def test_down_after_the_supervisor_was_killed_leaves_nothing(run: Callable[..., 
     done = stack.headrace("down")
     assert done.returncode == 0, done.stderr
     assert gone(pids)
-    assert stack.pids() == []
+    assert stack.state.processes() == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent has died")
@@ -237,7 +238,7 @@ def test_refused_settings_stop_the_stack_with_78(run: Callable[..., Run]) -> Non
     stack = run("config", "well")
     assert stack.process.wait(20) == 78
     assert "config0: exited with status 78; HEADRACE_X__Y: there is no such setting" in stack.said()
-    assert stack.pids() == []
+    assert stack.state.processes() == []
 
 
 def test_one_that_asks_to_be_restarted_is(run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
