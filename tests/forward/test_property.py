@@ -122,7 +122,7 @@ def check(data: bytes, seed: int, **limits: Any) -> None:
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
-@settings(relaxed, max_examples=1200)
+@settings(relaxed, max_examples=2500)
 @given(mutated(), st.integers(0, 2**32))
 @example(b"", 0)
 @example(b"\xc0", 0)
@@ -131,7 +131,7 @@ def test_mutated_frames(data: bytes, seed: int) -> None:
     check(data, seed)
 
 
-@settings(relaxed, max_examples=400)
+@settings(relaxed, max_examples=800)
 @given(mutated(), st.integers(0, 2**32))
 def test_mutated_frames_at_small_limits(data: bytes, seed: int) -> None:
     check(data, seed, **SMALL)

@@ -93,18 +93,21 @@ def _member(view: memoryview, position: int, wbits: int, gauge: _Gauge) -> Gener
     decompressor = isal_zlib.decompressobj(wbits=wbits)
     window = FIRST_WINDOW
     rest: bytes | memoryview = b""
+    full = False  # the last slice: there may be more in the decompressor than is left of the input
     while not decompressor.eof:
-        if not rest:
+        if not rest and not full:
             rest = view[position : position + window]
             if not rest:
                 raise ProtocolError("the compressed data ends inside a stream")
             position += len(rest)
             window = min(2 * window, LAST_WINDOW)
+        room = gauge.room()
         try:
-            out = decompressor.decompress(rest, gauge.room())
+            out = decompressor.decompress(rest, room)
         except (IsalError, ValueError) as error:
             raise ProtocolError(f"does not inflate: {error}") from error
         rest = decompressor.unconsumed_tail
+        full = len(out) == room
         gauge.count(len(out))
         if out:
             yield out

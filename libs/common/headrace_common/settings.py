@@ -219,7 +219,12 @@ class _Environment(EnvSettingsSource):
     """The environment, with the secrets that ``…_FILE`` variables name read in."""
 
     def _load_env_vars(self) -> Mapping[str, str | None]:
-        return _read_secrets(self.settings_cls, dict(super()._load_env_vars()))
+        values = dict(super()._load_env_vars())
+        for section in self.settings_cls.model_fields:
+            name = f"{PREFIX}{section}"
+            if name.lower() in values:
+                raise ConfigError(f"{name.upper()} is a section: its settings are {name.upper()}__<NAME>")
+        return _read_secrets(self.settings_cls, values)
 
 
 def _read_secrets(cls: type[BaseSettings], values: dict[str, str | None]) -> dict[str, str | None]:
@@ -232,7 +237,7 @@ def _read_secrets(cls: type[BaseSettings], values: dict[str, str | None]) -> dic
             raise ConfigError(f"{direct.upper()} and {direct.upper()}_FILE are both set")
         try:
             values[direct] = Path(path).read_text().rstrip("\n")
-        except OSError as error:
+        except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{direct.upper()}_FILE: {error}") from error
     return values
 
@@ -304,6 +309,8 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         document = yaml.safe_load(path.read_text()) or {}
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from error
+    if isinstance(document, dict):  # a section whose settings are all commented out
+        document = {name: {} if value is None else value for name, value in document.items()}
     if not isinstance(document, dict) or not all(isinstance(value, dict) for value in document.values()):
         raise ConfigError(f"{path}: expected a mapping of sections, each a mapping of settings")
     document = {str(name).lower(): {str(k).lower(): v for k, v in value.items()} for name, value in document.items()}

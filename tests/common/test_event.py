@@ -1,0 +1,340 @@
+"""The record: its headers in order, ids, sources, times, and its bytes as Kafka's own code reads them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import struct
+from datetime import UTC, datetime, timedelta
+from urllib.parse import unquote
+
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatch
+from headrace_common.batch import Lot, republished
+from headrace_common.event import (
+    FIRST_SECOND,
+    HEADERS,
+    LAST_SECOND,
+    QUARANTINE_HEADERS,
+    REQUIRED_HEADERS,
+    Attribute,
+    Envelope,
+    FieldHash,
+    FrameIds,
+    Protocol,
+    Reason,
+    deterministic_id,
+    event_id,
+    rfc3339,
+    rfc3339_ms,
+    source,
+    unique_frame_ids,
+    unique_id,
+)
+from headrace_common.record import Batch, batch_of, decode, encode, read_varint, varint
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+NAME = b"d." + b"0" * 32
+TIME = b"2023-11-14T22:13:20Z"
+
+
+class TestEnvelope:
+    def test_headers_in_their_order(self) -> None:
+        envelope = Envelope(Protocol.FORWARD, "/forward/host", "app.log")
+        value, headers = decode(envelope.event(NAME, TIME, b'{"a":1}', b'{"chunk":"c"}'))
+        assert value == b'{"a":1}'
+        assert headers == [
+            ("ce_specversion", b"1.0"),
+            ("ce_id", NAME),
+            ("ce_source", b"/forward/host"),
+            ("ce_type", b"headrace.forward.event"),
+            ("ce_subject", b"app.log"),
+            ("ce_time", TIME),
+            ("content-type", b"application/json"),
+            ("ce_attributes", b'{"chunk":"c"}'),
+        ]
+        assert tuple(name for name, _ in headers) == HEADERS
+
+    def test_no_attributes_no_header(self) -> None:
+        envelope = Envelope(Protocol.FORWARD, "/forward/host", "app.log")
+        _, headers = decode(envelope.event(NAME, TIME, b"{}"))
+        assert tuple(name for name, _ in headers) == REQUIRED_HEADERS
+
+    def test_attributes_that_change_from_event_to_event(self) -> None:
+        envelope = Envelope(Protocol.FORWARD, "/forward/host", "t")
+        for attributes in (b'{"a":1}', None, b'{"a":1}', b'{"b":2}', b'{"a":1}'):
+            _, headers = decode(envelope.event(NAME, TIME, b"{}", attributes))
+            assert dict(headers).get("ce_attributes") == attributes
+
+    def test_no_subject_is_a_dash(self) -> None:
+        envelope = Envelope(Protocol.FORWARD, "/forward/host", "")
+        assert dict(decode(envelope.event(NAME, TIME, b"{}"))[1])["ce_subject"] == b"-"
+        assert envelope.reject(Reason.BAD_JSON, "d", b"raw", NAME).subject == "-"
+
+    @pytest.mark.parametrize("size", [0, 1, 63, 64, 127, 2047, 2048, 8191, 8192, 1 << 20])
+    def test_the_id_is_found_behind_a_value_of_any_length(self, size: int) -> None:
+        envelope = Envelope(Protocol.FORWARD, "/forward/" + "h" * 300, "s" * 1000)
+        for attributes in (None, b'{"a":1}'):
+            assert event_id(envelope.event(NAME, TIME, b"x" * size, attributes)) == NAME
+
+    def test_a_subject_of_any_text(self) -> None:
+        for subject in ("žluťoučký 🐎", "\0\n", "x" * 5000, "\udcff"):
+            envelope = Envelope(Protocol.FORWARD, "/forward/host", subject)
+            assert dict(decode(envelope.event(NAME, TIME, b"{}"))[1])["ce_subject"] == subject.encode(
+                "utf-8", "replace"
+            )
+
+
+class TestReject:
+    def test_headers_in_their_order(self) -> None:
+        reject = Envelope(Protocol.FORWARD, "/forward/host", "t").reject(
+            Reason.OVERSIZED, "too much", b"raw", NAME, b'{"i":1}'
+        )
+        value, headers = decode(reject.record(b"ra", 1, 2, b"ab" * 32))
+        assert value == b"ra"
+        assert headers == [
+            ("reason", b"oversized"),
+            ("detail", b"too much"),
+            ("protocol", b"forward"),
+            ("ce_source", b"/forward/host"),
+            ("ce_subject", b"t"),
+            ("id", NAME),
+            ("part", b"1/2"),
+            ("sha256", b"ab" * 32),
+            ("attributes", b'{"i":1}'),
+        ]
+        assert tuple(name for name, _ in headers) == QUARANTINE_HEADERS
+
+    def test_all_headers_are_there_without_attributes(self) -> None:
+        reject = Envelope(Protocol.LOGJAM, "/logjam/x", "").reject(Reason.INTERNAL, "", b"", NAME)
+        assert tuple(name for name, _ in decode(reject.record(b"", 1, 1, b""))[1]) == QUARANTINE_HEADERS
+
+
+class TestRecord:
+    """What we write by hand is what aiokafka reads."""
+
+    records = st.tuples(
+        st.binary(max_size=300),
+        st.lists(st.tuples(st.text(max_size=10), st.binary(max_size=50)), max_size=9),
+    )
+
+    @settings(max_examples=200, deadline=None)
+    @given(records)
+    def test_decode_gives_back_what_was_encoded(self, record: tuple[bytes, list[tuple[str, bytes]]]) -> None:
+        assert decode(encode(*record)) == record
+
+    @settings(max_examples=100, deadline=None)
+    @given(st.lists(st.tuples(records, st.integers(1_600_000_000_000, 1_800_000_000_000)), min_size=1, max_size=20))
+    def test_kafkas_reader_agrees(self, sent: list[tuple[tuple[bytes, list[tuple[str, bytes]]], int]]) -> None:
+        batch = batch_of((encode(*record), at) for record, at in sent)
+        batch._set_producer_state(7, 3, 11)
+        data = bytes(batch._build())
+        read = DefaultRecordBatch(data)
+        assert read.validate_crc()
+        assert (read.producer_id, read.producer_epoch, read.base_sequence) == (7, 3, 11)
+        found = list(read)
+        assert [(item.value, item.headers, item.timestamp) for item in found] == [
+            (value, tuple(headers) if isinstance(found[0].headers, tuple) else headers, at)
+            for (value, headers), at in sent
+        ]
+        assert [item.offset for item in found] == list(range(len(sent)))
+        assert all(item.key is None for item in found)
+        assert batch.size() == len(data)
+        assert batch.record_count() == len(sent)
+
+    def test_many_and_large(self) -> None:
+        """Past the tables of short lengths and offsets, with a clock that was set back."""
+        sent = [(encode(b"x" * (index % 5000), [("k", b"v")]), 1_700_000_000_000 - index) for index in range(9000)]
+        found = list(DefaultRecordBatch(bytes(batch_of(sent)._build())))
+        assert [item.offset for item in found] == list(range(9000))
+        assert [len(item.value) for item in found] == [index % 5000 for index in range(9000)]
+        assert [item.timestamp for item in found] == [at for _, at in sent]
+
+    def test_what_does_not_shrink_is_sent_as_it_is(self) -> None:
+        noise = hashlib.shake_256(b"x").digest(50_000)
+        batch = batch_of([(encode(noise, []), 1)])
+        data = bytes(batch._build())
+        assert len(data) < len(noise) + 100
+        assert next(iter(DefaultRecordBatch(data))).value == noise
+
+    def test_one_record_always_fits_and_the_limit_holds(self) -> None:
+        large = encode(b"x" * 1000, [])
+        batch = Batch()
+        assert [batch.add(large, 1, 10) for _ in range(2)] == [True, False]
+        batch = Batch()
+        assert [batch.add(large, 1, 5000) for _ in range(6)] == [True] * 4 + [False] * 2
+        assert batch.record_count() == 4
+        assert batch.size() <= 5000 + 61
+        assert [item.value for item in DefaultRecordBatch(bytes(batch._build()))] == [b"x" * 1000] * 4
+
+    @given(st.integers(-(2**63), 2**63 - 1))
+    def test_varints(self, number: int) -> None:
+        data = varint(number) + b"rest"
+        assert read_varint(data, 0) == (number, len(data) - 4)
+
+
+class TestRepublished:
+    def test_is_marked_once(self) -> None:
+        envelope = Envelope(Protocol.FORWARD, "/forward/h", "t")
+        for attributes, expected in (
+            (None, b'{"republished":true}'),
+            (b"{}", b'{"republished":true}'),
+            (b'{"chunk":"c"}', b'{"chunk":"c","republished":true}'),
+            (b'{"metadata":{"republished":true}}', b'{"metadata":{"republished":true},"republished":true}'),
+        ):
+            record = envelope.event(NAME, TIME, b'{"v":1}', attributes)
+            once = republished(record)
+            value, headers = decode(once)
+            assert value == b'{"v":1}'
+            assert headers[-1] == ("ce_attributes", expected)
+            assert headers[:7] == decode(record)[1][:7]
+            assert event_id(once) == NAME
+            assert republished(once) == once
+
+    def test_a_quarantine_record_too(self) -> None:
+        reject = Envelope(Protocol.FORWARD, "/forward/h", "t").reject(Reason.BAD_TIME, "d", b"raw", NAME)
+        _, headers = decode(republished(reject.record(b"raw", 1, 1, b"")))
+        assert headers[-1] == ("attributes", b'{"republished":true}')
+
+
+class _Owner:
+    """As much of a consignment as a lot looks at."""
+
+    def __init__(self, received_ms: int = 1_700_000_000_000) -> None:
+        self.frame = self
+        self.received_ms = received_ms
+        self.dead = False
+
+
+def lot_of(count: int, limit: int = 1 << 20) -> tuple[Lot, list[_Owner]]:
+    lot, owners = Lot("t", 0, limit), [_Owner() for _ in range(count)]
+    for number, owner in enumerate(owners):
+        assert lot.add(encode(b"%d" % number, [("content-type", b"x")]), owner)  # type: ignore[arg-type]
+    return lot, owners
+
+
+def values(lot: Lot) -> list[bytes]:
+    stored = [item.value for item in DefaultRecordBatch(bytes(lot.batch()._build()))] if len(lot) else []
+    assert stored == [decode(record)[0] for record in lot.records]
+    return stored
+
+
+class TestLot:
+    def test_is_full_at_its_limit(self) -> None:
+        lot, owner = Lot("t", 0, 3000), _Owner()
+        record = encode(b"x" * 900, [])
+        assert [lot.add(record, owner) for _ in range(5)] == [True, True, True, False, False]  # type: ignore[arg-type]
+        assert len(lot) == 3
+
+    def test_doubt_marks_once(self) -> None:
+        lot, _ = lot_of(3)
+        assert lot.doubt() == 3
+        assert lot.doubt() == 0
+        assert all(decode(record)[1][-1] == ("ce_attributes", b'{"republished":true}') for record in lot.records)
+        assert values(lot) == [b"0", b"1", b"2"]
+
+    def test_halves_are_all_of_it(self) -> None:
+        lot, owners = lot_of(7)
+        left, right = lot.halves()
+        assert values(left) + values(right) == [b"%d" % number for number in range(7)]
+        assert left.owners + right.owners == owners
+        assert left.doubt() == 3
+        lot.doubt()
+        left, right = lot.halves()
+        assert (left.doubt(), right.doubt()) == (0, 0)
+
+    def test_the_dead_are_dropped(self) -> None:
+        lot, owners = lot_of(4)
+        lot.batch()
+        owners[1].dead = owners[3].dead = True
+        lot.drop_dead()
+        assert values(lot) == [b"0", b"2"]
+        assert lot.owners == [owners[0], owners[2]]
+
+    def test_a_sealed_batch_is_kept_until_something_changes(self) -> None:
+        lot, _ = lot_of(2)
+        assert lot.batch() is lot.batch()
+        before = lot.batch()
+        lot.doubt()
+        assert lot.batch() is not before
+
+
+class TestIds:
+    def test_a_deterministic_id_is_the_rule(self) -> None:
+        fields = (b"a", b"", b"\xff" * 300)
+        data = b"".join(struct.pack(">I", len(item)) + item for item in (b"courier", *fields))
+        expected = b"d." + hashlib.blake2b(data, digest_size=16).hexdigest().encode()
+        assert deterministic_id(Protocol.COURIER, *fields) == expected
+        pieces = FieldHash(Protocol.COURIER, *fields[:2])
+        pieces.begin(300)
+        for _ in range(3):
+            pieces.update(b"\xff" * 100)
+        assert pieces.id() == expected
+        assert pieces.frame_ids()(0xABC) == expected[:26] + b"00000abc"
+
+    def test_fields_do_not_run_together(self) -> None:
+        assert deterministic_id(Protocol.FORWARD, b"ab", b"c") != deterministic_id(Protocol.FORWARD, b"a", b"bc")
+        assert deterministic_id(Protocol.FORWARD, b"a") != deterministic_id(Protocol.COURIER, b"a")
+
+    def test_unique_ids_are(self) -> None:
+        names = {unique_id() for _ in range(1000)} | {unique_frame_ids()(0) for _ in range(1000)}
+        assert len(names) == 2000
+        assert all(len(name) == 34 and name.startswith(b"u.") for name in names)
+        assert all(int(name[2:], 16) >= 0 for name in names)
+
+    def test_the_index_is_eight_digits(self) -> None:
+        assert FrameIds(b"d." + b"0" * 24)(2**32 - 1) == b"d." + b"0" * 24 + b"f" * 8
+
+
+class TestSource:
+    @pytest.mark.parametrize(
+        "identity", ["host", "10.0.0.1", "2001:db8::1", "a/b", "CN=x,O=y z", "50%", "žluť", "?#&", ""]
+    )
+    def test_is_one_path_segment(self, identity: str) -> None:
+        text = source(Protocol.FORWARD, identity)
+        assert text.isascii()
+        _, protocol, segment = text.split("/")
+        assert protocol == "forward"
+        assert unquote(segment) == identity
+
+    def test_takes_any_text(self) -> None:
+        assert source(Protocol.FORWARD, "\udcff").startswith("/forward/")
+
+
+class TestTimes:
+    @settings(max_examples=200)
+    @given(st.integers(FIRST_SECOND, LAST_SECOND), st.integers(0, 999_999_999))
+    def test_any_second(self, seconds: int, nanoseconds: int) -> None:
+        expected = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)).isoformat().removesuffix("+00:00")
+        assert rfc3339(seconds).decode() == expected + "Z"
+        assert rfc3339(seconds, nanoseconds).decode() == f"{expected}.{nanoseconds:09d}Z"
+
+    @pytest.mark.parametrize(
+        ("arguments", "text"),
+        [
+            ((0,), b"1970-01-01T00:00:00Z"),
+            ((-1,), b"1969-12-31T23:59:59Z"),
+            ((0, 5, 1), b"1970-01-01T00:00:00.5Z"),
+            ((0, 5, 3), b"1970-01-01T00:00:00.005Z"),
+            ((951782400,), b"2000-02-29T00:00:00Z"),
+            ((FIRST_SECOND,), b"0001-01-01T00:00:00Z"),
+            ((LAST_SECOND, 999_999_999), b"9999-12-31T23:59:59.999999999Z"),
+        ],
+    )
+    def test_edges(self, arguments: tuple[int, ...], text: bytes) -> None:
+        assert rfc3339(*arguments) == text
+
+    @pytest.mark.parametrize("seconds", [FIRST_SECOND - 1, LAST_SECOND + 1, 2**63, -(2**63)])
+    def test_outside_the_years_1_to_9999(self, seconds: int) -> None:
+        with pytest.raises(ValueError, match="outside the years"):
+            rfc3339(seconds)
+
+    def test_milliseconds(self) -> None:
+        assert rfc3339_ms(1_700_000_123_006) == b"2023-11-14T22:15:23.006Z"
+        assert rfc3339_ms(0) == b"1970-01-01T00:00:00.000Z"
+
+
+def test_the_closed_lists_are_labels() -> None:
+    for name in (*Reason, *Attribute, *Protocol):
+        assert re.fullmatch("[a-z][a-z_0-9]*", name.value)

@@ -1,0 +1,177 @@
+"""Bounded inflating."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import random
+import time
+import zlib
+from collections.abc import Callable, Iterator
+
+import pytest
+from headrace_common.errors import ProtocolError
+from headrace_common.inflate import BREATH, SLICE, InflateLimits, inflate_gzip, inflate_zlib
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+MIB = 1 << 20
+WIDE = InflateLimits(64 * MIB, 1_000_000)
+Inflate = Callable[[bytes, InflateLimits], Iterator[bytes]]
+BOTH: list[tuple[Inflate, Callable[[bytes], bytes]]] = [(inflate_gzip, gzip.compress), (inflate_zlib, zlib.compress)]
+
+
+def whole(data: bytes, limits: InflateLimits = WIDE) -> bytes:
+    return b"".join(inflate_gzip(data, limits))
+
+
+def fault(data: bytes, limits: InflateLimits = WIDE, inflate: Inflate = inflate_gzip) -> str | None:
+    with pytest.raises(ProtocolError) as caught:
+        for _ in inflate(data, limits):
+            pass
+    return caught.value.limit
+
+
+class TestGzip:
+    @pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 300_000, SLICE - 1, SLICE, SLICE + 1, 3 * SLICE])
+    @pytest.mark.parametrize("make", [os.urandom, lambda size: b"a" * size], ids=["noise", "one letter"])
+    def test_one_member(self, size: int, make: Callable[[int], bytes]) -> None:
+        data = make(size)
+        assert whole(gzip.compress(data)) == data
+
+    @settings(max_examples=100, deadline=None)
+    @given(st.lists(st.binary(max_size=300), max_size=30))
+    def test_any_number_of_members(self, members: list[bytes]) -> None:
+        assert whole(b"".join(map(gzip.compress, members))) == b"".join(members)
+
+    def test_members_of_very_different_sizes(self) -> None:
+        members = [b"", os.urandom(500_000), b"x", b"y" * 2_000_000, b"", os.urandom(10)]
+        assert whole(b"".join(map(gzip.compress, members))) == b"".join(members)
+
+    def test_every_optional_header_field(self) -> None:
+        """RFC 1952: extra field, name, comment, header CRC."""
+        body = gzip.compress(b"hello", mtime=0)
+        head, rest = body[:10], body[10:]
+        full = head[:3] + bytes((0x1E,)) + head[4:] + b"\x03\0abc" + b"name\0" + b"comment\0"
+        full += (zlib.crc32(full) & 0xFFFF).to_bytes(2, "little")
+        assert whole(full + rest) == b"hello"
+
+    def test_nothing_is_nothing(self) -> None:
+        assert whole(b"") == b""
+
+    def test_padding_behind_the_last_member(self) -> None:
+        assert whole(gzip.compress(b"a") + b"\0" * 1000) == b"a"
+
+    @pytest.mark.parametrize("rest", [b"x", b"\0x", b"\0\0\x1f\x8b", gzip.compress(b"b")[:5], gzip.compress(b"b")[:-1]])
+    def test_anything_else_behind_it(self, rest: bytes) -> None:
+        assert fault(gzip.compress(b"a") + rest) is None
+
+    def test_padding_alone_is_no_gzip(self) -> None:
+        assert fault(b"\0\0\0") is None
+
+    def test_cut_anywhere(self) -> None:
+        data = gzip.compress(random.Random(1).randbytes(300) * 3)
+        for cut in range(1, len(data)):
+            assert fault(data[:cut]) is None
+
+    def test_a_flipped_bit_anywhere_is_found_or_harmless(self) -> None:
+        """Harmless: in a header field that says nothing of the content."""
+        content = b"the quick brown fox " * 20
+        data = gzip.compress(content, mtime=0)
+        harmless = 0
+        for at in range(len(data)):
+            for bit in range(8):
+                bad = bytearray(data)
+                bad[at] ^= 1 << bit
+                try:
+                    found = whole(bytes(bad))
+                except ProtocolError:
+                    continue
+                assert found == content
+                assert at < 10 or at == len(data) - 9  # the header, or the bits behind the last block
+                harmless += 1
+        assert harmless > 0
+
+    @settings(max_examples=300, deadline=None)
+    @given(st.binary(max_size=100) | st.binary(max_size=60).map(lambda rest: b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + rest))
+    def test_any_bytes(self, data: bytes) -> None:
+        with contextlib.suppress(ProtocolError):
+            whole(data)
+
+
+class TestZlib:
+    def test_one_stream_that_is_all(self) -> None:
+        for data in (b"", b"x", os.urandom(100_000), b"y" * 5_000_000):
+            assert b"".join(inflate_zlib(zlib.compress(data), WIDE)) == data
+
+    @pytest.mark.parametrize(
+        "data", [b"", zlib.compress(b"x") + b"y", zlib.compress(b"x")[:-1], b"no", zlib.compress(b"x") * 2]
+    )
+    def test_anything_else(self, data: bytes) -> None:
+        assert fault(data, WIDE, inflate_zlib) is None
+
+
+@pytest.mark.parametrize(("inflate", "compress"), BOTH, ids=["gzip", "zlib"])
+class TestLimits:
+    def test_total_on_both_sides(self, inflate: Inflate, compress: Callable[[bytes], bytes]) -> None:
+        for size in (100, SLICE, SLICE + 100):
+            data = compress(os.urandom(size))
+            assert len(b"".join(inflate(data, InflateLimits(size, 1000)))) == size
+            assert fault(data, InflateLimits(size - 1, 1000), inflate) == "LIMITS__INFLATED_BYTES"
+
+    def test_ratio_on_both_sides(self, inflate: Inflate, compress: Callable[[bytes], bytes]) -> None:
+        size = 5 * MIB
+        data = compress(b"z" * size)
+        ratio = size / len(data)
+        assert len(b"".join(inflate(data, InflateLimits(size, ratio * 1.0001)))) == size
+        assert fault(data, InflateLimits(size, ratio * 0.9999), inflate) == "LIMITS__RATIO"
+
+    @pytest.mark.parametrize("size", [SLICE - 1, SLICE, SLICE + 1, 2 * SLICE, 2 * SLICE + 1, 3 * SLICE + 77])
+    @pytest.mark.parametrize("level", [0, 1, 9])
+    def test_what_the_decompressor_holds_back_comes_out(
+        self, size: int, level: int, inflate: Inflate, compress: Callable[..., bytes]
+    ) -> None:
+        """A slice may be full while all input is consumed: of a zlib stream the rest was taken for missing."""
+        for content in (b"z" * size, b"z" * (size - 1) + b"y", os.urandom(1000) * (size // 1000)):
+            assert b"".join(inflate(compress(content, level), WIDE)) == content
+
+    def test_ratio_counts_only_above_a_mebibyte(self, inflate: Inflate, compress: Callable[[bytes], bytes]) -> None:
+        assert len(b"".join(inflate(compress(b"z" * MIB), InflateLimits(MIB * 2, 2)))) == MIB
+        assert fault(compress(b"z" * (MIB + 1)), InflateLimits(MIB * 2, 2), inflate) == "LIMITS__RATIO"
+
+    def test_no_slice_is_above_a_mebibyte(self, inflate: Inflate, compress: Callable[[bytes], bytes]) -> None:
+        sizes = [len(piece) for piece in inflate(compress(b"z" * 9_000_000), WIDE)]
+        assert max(sizes) <= SLICE
+        assert sum(sizes) == 9_000_000
+
+    def test_a_bomb_is_stopped_at_the_limit(self, inflate: Inflate, compress: Callable[[bytes], bytes]) -> None:
+        made: list[int] = []
+        pieces = inflate(compress(b"\0" * (50 * MIB)), InflateLimits(4 * MIB, 1_000_000))
+        with pytest.raises(ProtocolError):
+            made.extend(len(piece) for piece in pieces)
+        assert sum(made) <= 4 * MIB
+
+
+def test_the_limits_are_for_all_members_together() -> None:
+    data = gzip.compress(b"z" * 1000) * 100
+    assert len(whole(data, InflateLimits(100_000, 1000))) == 100_000
+    assert fault(data, InflateLimits(99_999, 1000)) == "LIMITS__INFLATED_BYTES"
+    small = gzip.compress(b"z" * 100_000)
+    ratio = 100_000 / len(small)
+    assert fault(small * 30, InflateLimits(64 * MIB, ratio * 0.99)) == "LIMITS__RATIO"
+    assert len(whole(small * 30, InflateLimits(64 * MIB, ratio * 1.01))) == 3_000_000
+
+
+def test_a_flood_of_tiny_members_is_linear_and_breathes() -> None:
+    """What a decompressor leaves behind a member's end is copied: with a large window this would be quadratic."""
+
+    def cost(members: int) -> float:
+        data = gzip.compress(b"") * members
+        start = time.process_time()
+        breaths = sum(1 for piece in inflate_gzip(data, WIDE) if not piece)
+        assert breaths >= members // BREATH
+        return (time.process_time() - start) / members
+
+    few = min(cost(2_000) for _ in range(3))
+    assert min(cost(60_000) for _ in range(2)) < 5 * few

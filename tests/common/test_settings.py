@@ -1,0 +1,298 @@
+"""Settings from the environment, YAML and secret files, and what refuses to start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from headrace_common.errors import EXIT_CONFIG, ConfigError
+from headrace_common.settings import (
+    SECTIONS,
+    KafkaSettings,
+    LimitSettings,
+    ServiceSettings,
+    TopicsProcessSettings,
+    describe,
+    each_setting,
+    environment,
+    load,
+    own_environment,
+    parse_arguments,
+    variable,
+)
+from headrace_forward.settings import ForwardSettings
+
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No variables of ours but those that a test sets."""
+    for name in own_environment():
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def yaml(tmp_path: Path) -> Path:
+    return tmp_path / "headrace.yaml"
+
+
+class TestDefaults:
+    def test_load_without_anything(self) -> None:
+        settings = load(ForwardSettings)
+        assert settings.kafka.bootstrap_servers == "localhost:9092"
+        assert (settings.kafka.events_topic, settings.kafka.quarantine_topic) == (
+            "headrace.events",
+            "headrace.quarantine",
+        )
+        assert settings.limits.frame_bytes == 16 * MIB
+        assert settings.limits.inflated_bytes == 64 * MIB
+        assert settings.limits.ratio == 1000
+        assert settings.limits.idle_time == 0
+        assert settings.ops.port == 8080
+        assert settings.listen.port == 0
+        assert settings.tls.cert is None
+
+    def test_every_setting_has_a_description_and_a_section_that_yaml_knows(self) -> None:
+        for cls in (ForwardSettings, TopicsProcessSettings):
+            for section, name, info in each_setting(cls):
+                assert info.description, (section, name)
+                assert section in SECTIONS
+
+    def test_they_cannot_be_changed(self) -> None:
+        with pytest.raises(Exception, match="frozen"):
+            load(ForwardSettings).limits.depth = 3  # type: ignore[misc]
+
+
+class TestEnvironment:
+    def test_sets(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, value in environment("limits", frame_time=7.5, depth=9).items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("HEADRACE_FORWARD__TAG_BYTES", "77")
+        settings = load(ForwardSettings)
+        assert (settings.limits.frame_time, settings.limits.depth, settings.forward.tag_bytes) == (7.5, 9, 77)
+        assert settings.limits.frame_bytes == 16 * MIB
+
+    def test_in_any_case(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("headrace_limits__depth", "9")
+        assert load(ForwardSettings).limits.depth == 9
+
+    def test_the_name_of_a_variable(self) -> None:
+        assert variable("kafka", "ack_deadline") == "HEADRACE_KAFKA__ACK_DEADLINE"
+
+    def test_an_unknown_name_in_a_section_of_ours(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADRACE_KAFKA__BOOTSTRAP_SERVER", "typo:9092")
+        with pytest.raises(ConfigError, match=r"HEADRACE_KAFKA__BOOTSTRAP_SERVER: there is no such setting"):
+            load(ForwardSettings)
+
+    def test_a_section_that_the_service_lacks_is_ignored(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADRACE_LAKE__PATH", "/x")
+        monkeypatch.setenv("HEADRACE_LUMBERJACK__WHATEVER", "1")
+        load(ForwardSettings)
+
+    def test_every_problem_is_said_in_a_line_of_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADRACE_LIMITS__DEPTH", "0")
+        monkeypatch.setenv("HEADRACE_LIMITS__FRAME_TIME", "soon")
+        monkeypatch.setenv("HEADRACE_OPS__PORT", "70000")
+        monkeypatch.setenv("HEADRACE_LOG__LEVEL", "loud")
+        with pytest.raises(ConfigError) as caught:
+            load(ForwardSettings)
+        lines = str(caught.value).splitlines()
+        assert len(lines) == 4
+        for name in ("LIMITS__DEPTH", "LIMITS__FRAME_TIME", "OPS__PORT", "LOG__LEVEL"):
+            assert any(line.startswith(f"HEADRACE_{name}: ") for line in lines)
+
+    @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "-1"])
+    def test_a_duration_is_a_finite_number(self, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADRACE_LIMITS__FRAME_TIME", value)
+        with pytest.raises(ConfigError, match="FRAME_TIME"):
+            load(ForwardSettings)
+
+    @pytest.mark.parametrize("value", ["{", "7", "[]", "plain"])
+    def test_a_variable_that_names_only_a_section(self, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADRACE_KAFKA", value)
+        with pytest.raises(ConfigError, match="HEADRACE_KAFKA is a section"):
+            load(ForwardSettings)
+
+
+class TestYaml:
+    def test_sets_and_the_environment_wins(self, yaml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        yaml.write_text("kafka:\n  bootstrap_servers: a:1\n  events_topic: e\nlimits: {depth: 5}\n")
+        monkeypatch.setenv("HEADRACE_KAFKA__EVENTS_TOPIC", "mine")
+        settings = load(ForwardSettings, yaml)
+        assert (settings.kafka.bootstrap_servers, settings.kafka.events_topic) == ("a:1", "mine")
+        assert settings.limits.depth == 5
+
+    def test_names_in_any_case(self, yaml: Path) -> None:
+        yaml.write_text("KAFKA: {EVENTS_TOPIC: e}\n")
+        assert load(ForwardSettings, yaml).kafka.events_topic == "e"
+
+    def test_one_file_may_configure_every_part(self, yaml: Path) -> None:
+        yaml.write_text("lake: {path: /x, anything: 1}\ntopics: {events_partitions: 3}\nforward: {tag_bytes: 9}\n")
+        assert load(ForwardSettings, yaml).forward.tag_bytes == 9
+        assert load(TopicsProcessSettings, yaml).topics.events_partitions == 3
+
+    def test_an_empty_file_and_an_empty_section_set_nothing(self, yaml: Path) -> None:
+        for text in ("", "# nothing\n", "kafka:\n", "kafka: {}\nlimits:\n  # depth: 5\n"):
+            yaml.write_text(text)
+            assert load(ForwardSettings, yaml) == load(ForwardSettings)
+
+    @pytest.mark.parametrize(
+        ("text", "problem"),
+        [
+            ("kafak: {}", "no section is called kafak"),
+            ("limits: {dept: 1}", "HEADRACE_LIMITS__DEPT: there is no such setting"),
+            ("limits: 7", "expected a mapping"),
+            ("[1, 2]", "expected a mapping"),
+            ("just text", "expected a mapping"),
+            ("limits: {depth: many}", "HEADRACE_LIMITS__DEPTH: "),
+            ("a: b: c", "headrace.yaml"),
+            ("a: [", "headrace.yaml"),
+        ],
+    )
+    def test_what_is_wrong_is_said(self, text: str, problem: str, yaml: Path) -> None:
+        yaml.write_text(text)
+        with pytest.raises(ConfigError, match=problem):
+            load(ForwardSettings, yaml)
+
+    def test_a_file_that_cannot_be_read(self, yaml: Path) -> None:
+        with pytest.raises(ConfigError, match=r"headrace\.yaml"):
+            load(ForwardSettings, yaml)
+        yaml.write_bytes(b"\xff\xfe\xfd")
+        with pytest.raises(ConfigError, match=r"headrace\.yaml"):
+            load(ForwardSettings, yaml)
+
+
+class TestSecrets:
+    FILE = "HEADRACE_KAFKA__SASL_PASSWORD_FILE"
+
+    @pytest.fixture(autouse=True)
+    def sasl(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADRACE_KAFKA__SECURITY_PROTOCOL", "SASL_PLAINTEXT")
+        monkeypatch.setenv("HEADRACE_KAFKA__SASL_USERNAME", "u")
+
+    def test_from_a_file_without_its_last_newline(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        secret = tmp_path / "secret"
+        secret.write_text(" p w \n")
+        monkeypatch.setenv(self.FILE, str(secret))
+        assert load(ForwardSettings).kafka.sasl_password.get_secret_value() == " p w "
+
+    def test_directly(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADRACE_KAFKA__SASL_PASSWORD", "pw")
+        settings = load(ForwardSettings)
+        assert settings.kafka.sasl_password.get_secret_value() == "pw"
+        assert "pw" not in repr(settings)
+
+    def test_not_both(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        secret = tmp_path / "secret"
+        secret.write_text("pw")
+        monkeypatch.setenv(self.FILE, str(secret))
+        monkeypatch.setenv("HEADRACE_KAFKA__SASL_PASSWORD", "pw")
+        with pytest.raises(ConfigError, match="are both set"):
+            load(ForwardSettings)
+
+    def test_a_file_that_cannot_be_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        secret = tmp_path / "secret"
+        monkeypatch.setenv(self.FILE, str(secret))
+        with pytest.raises(ConfigError, match=self.FILE):
+            load(ForwardSettings)
+        secret.write_bytes(b"\xff\xfe")
+        with pytest.raises(ConfigError, match=self.FILE):
+            load(ForwardSettings)
+
+    def test_only_secrets_come_from_files(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADRACE_KAFKA__EVENTS_TOPIC_FILE", "/x")
+        with pytest.raises(ConfigError, match="EVENTS_TOPIC_FILE: there is no such setting"):
+            load(ForwardSettings)
+
+    def test_missing(self) -> None:
+        with pytest.raises(ConfigError, match="SASL_USERNAME and SASL_PASSWORD"):
+            load(ForwardSettings)
+
+    def test_are_not_in_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADRACE_KAFKA__SASL_PASSWORD", "hush-hush")
+        monkeypatch.setenv("HEADRACE_KAFKA__ACK_DEADLINE", "-1")
+        with pytest.raises(ConfigError) as caught:
+            load(ForwardSettings)
+        assert "hush-hush" not in str(caught.value)
+
+
+class TestContradictions:
+    def test_tls_needs_both_files(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADRACE_TLS__CERT", "/c")
+        with pytest.raises(ConfigError, match="TLS__CERT and TLS__KEY go together"):
+            load(ForwardSettings)
+        monkeypatch.setenv("HEADRACE_TLS__KEY", "/k")
+        load(ForwardSettings)
+        monkeypatch.delenv("HEADRACE_TLS__CERT")
+        monkeypatch.delenv("HEADRACE_TLS__KEY")
+        monkeypatch.setenv("HEADRACE_TLS__CLIENT_CA", "/ca")
+        with pytest.raises(ConfigError, match="CLIENT_CA needs"):
+            load(ForwardSettings)
+
+    def test_a_connection_budget_below_one_frame(self) -> None:
+        frame = {"frame_bytes": MIB, "inflated_bytes": 2 * MIB, "event_bytes": MIB}
+        LimitSettings(**frame, connection_budget=3 * MIB, process_budget=6 * MIB)
+        with pytest.raises(ValueError, match="must hold one frame"):
+            LimitSettings(**frame, connection_budget=3 * MIB - 1, process_budget=6 * MIB)
+
+    def test_a_process_budget_below_two_connections(self) -> None:
+        frame = {"frame_bytes": MIB, "inflated_bytes": 2 * MIB, "event_bytes": MIB, "connection_budget": 3 * MIB}
+        LimitSettings(**frame, process_budget=6 * MIB)
+        with pytest.raises(ValueError, match="at least twice"):
+            LimitSettings(**frame, process_budget=6 * MIB - 1)
+
+    def test_an_event_above_a_frame(self) -> None:
+        LimitSettings(frame_bytes=MIB, event_bytes=MIB)
+        with pytest.raises(ValueError, match="EVENT_BYTES"):
+            LimitSettings(frame_bytes=MIB, event_bytes=MIB + 1)
+
+    def test_is_named_as_a_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADRACE_LIMITS__EVENT_BYTES", str(32 * MIB))
+        with pytest.raises(ConfigError, match="LIMITS__EVENT_BYTES is above LIMITS__FRAME_BYTES"):
+            load(ForwardSettings)
+
+
+class TestCommandLine:
+    def test_help_lists_every_setting(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit) as stopped:
+            parse_arguments(ForwardSettings, "program", "It receives.", ["--help"])
+        assert stopped.value.code == 0
+        text = capsys.readouterr().out
+        for section, name, _ in each_setting(ForwardSettings):
+            assert variable(section, name) in text
+
+    def test_config(self, yaml: Path) -> None:
+        yaml.write_text("limits: {depth: 5}")
+        assert parse_arguments(ForwardSettings, "p", "d", ["--config", str(yaml)]).limits.depth == 5
+
+    def test_a_password_is_not_described(self) -> None:
+        assert not any("**" in line for line in describe(ServiceSettings))
+
+    def test_a_process_says_what_is_wrong_and_exits_with_78(self) -> None:
+        """Unknown and contradictory settings refuse to start, in a line each, without a traceback."""
+        done = subprocess.run(
+            [sys.executable, "-m", "headrace_forward"],
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                **environment("limits", dpeth=1),
+                **environment("ops", port=-1),
+            },
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == EXIT_CONFIG == 78
+        lines = done.stderr.splitlines()
+        assert sorted(lines) == [
+            "python -m headrace_forward: HEADRACE_LIMITS__DPETH: there is no such setting",
+            "python -m headrace_forward: HEADRACE_OPS__PORT: Input should be greater than or equal to 0",
+        ]
+
+
+def test_a_kafka_setting_with_a_secret_never_shows_it() -> None:
+    assert "hush" not in repr(KafkaSettings(sasl_password="hush"))  # type: ignore[arg-type]
