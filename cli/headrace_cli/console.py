@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -32,10 +32,18 @@ class Reporter:
     def __call__(self, name: str, kind: str, text: str) -> None:
         cut_log(self._log)
         stamp = datetime.now().astimezone().isoformat(timespec="seconds")
-        with self._log.open("a") as log:
-            log.write(f"{stamp} {_PLAIN[kind]}{name}: {text}\n")
+        with suppress(OSError), self._log.open("a") as log:  # a full disk
+            log.write(f"{stamp} {_PLAIN[kind]}{name}: {text}\n")  # `parse` reads it
         if not self._quiet:
             line(name, kind, text)
+
+
+def parse(row: str) -> tuple[str, str, str] | None:
+    """Name, kind and text of a line that a `Reporter` has written; None for any other."""
+    stamp, _, rest = row.partition(" ")
+    kind = next((kind for kind, mark in _PLAIN.items() if rest.startswith(mark)), None)
+    name, colon, text = rest[3:].partition(": ")
+    return (name, kind, text) if kind is not None and colon and stamp[:4].isdigit() else None
 
 
 def line(name: str, kind: str, text: str) -> None:

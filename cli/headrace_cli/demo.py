@@ -28,7 +28,7 @@ from headrace_cli.tether import tethered
 from headrace_cli.toolchain import REPOSITORY_VARIABLE, jars
 from headrace_cli.traffic import CONNECTIONS, send_events
 
-READY_SECONDS: Final = 180.0
+READY_SECONDS: Final = 300.0
 LANDING_SECONDS: Final = 90.0
 """How long the landing job gets after the last acknowledgement."""
 

@@ -77,7 +77,9 @@ class Supervisor:
         running = {asyncio.ensure_future(child.run(self._stop)) for child in children}
         await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         self._stop.set()  # also when one gave up: the stack cannot be what was asked for
-        await asyncio.gather(*running)
+        await asyncio.wait(running)  # every one, before the first exception is passed on
+        for task in running:
+            task.result()
         return EXIT_CONFIG if any(child.refused for child in children) else 0
 
     async def _make_topics(self) -> int:
@@ -160,30 +162,32 @@ class Supervisor:
         return next(endpoint.listen for spec, endpoint in self._stack.receivers if spec.name == name)
 
     def _record(self) -> None:
+        with suppress(OSError):  # a full disk must not end what still runs; the record is stale for a while
+            self._stack.state.write_stack(self._described())
+
+    def _described(self) -> dict[str, Any]:
         stack, state = self._stack, self._stack.state
-        state.write_stack(
-            {
-                "state": str(state.path),
-                "supervisor_pid": os.getpid(),
-                "ready": self.ready,
-                "kafka": stack.bootstrap,
-                "kafka_child": _told(self._kafka) if self._kafka is not None else None,
-                "services": {
-                    child.spec.name: {
-                        **_told(child),
-                        "listen": endpoint.listen,
-                        "listeners": dict(endpoint.listeners),
-                        "ops": endpoint.ops,
-                        "hint": endpoint.hint,
-                    }
-                    for child, (_, endpoint) in zip(self._receivers, stack.receivers, strict=True)
-                },
-                "lake": str(state.lake),
-                "lake_child": _told(self._lake),
-                "lake_ops": stack.lake_ops,
-                "checkpoint": str(state.checkpoint),
-            }
-        )
+        return {
+            "state": str(state.path),
+            "supervisor_pid": os.getpid(),
+            "ready": self.ready,
+            "kafka": stack.bootstrap,
+            "kafka_child": _told(self._kafka) if self._kafka is not None else None,
+            "services": {
+                child.spec.name: {
+                    **_told(child),
+                    "listen": endpoint.listen,
+                    "listeners": dict(endpoint.listeners),
+                    "ops": endpoint.ops,
+                    "hint": endpoint.hint,
+                }
+                for child, (_, endpoint) in zip(self._receivers, stack.receivers, strict=True)
+            },
+            "lake": str(state.lake),
+            "lake_child": _told(self._lake),
+            "lake_ops": stack.lake_ops,
+            "checkpoint": str(state.checkpoint),
+        }
 
 
 def _told(child: Child) -> dict[str, Any]:

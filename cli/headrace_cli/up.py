@@ -20,7 +20,7 @@ from headrace_cli.stack import Options, Stack, module, plan
 from headrace_cli.state import StateFolder
 from headrace_cli.supervisor import Supervisor
 
-DETACH_SECONDS: Final = 180.0
+DETACH_SECONDS: Final = 300.0
 """How long ``--detach`` waits for everything to be ready before it leaves the stack to itself."""
 
 EXAMPLE: Final = "select event_time, stream, body from events order by landed_at desc limit 10"
@@ -46,6 +46,7 @@ def _prepare(state: StateFolder, options: Options) -> tuple[Stack, int]:
     ended = state.end_processes()
     if ended:
         console.line("stack", "note", f"stopped {ended} processes that an earlier run had left behind")
+    shutil.rmtree(state.path / "run" / "spark", ignore_errors=True)  # scratch of a job that was killed
     with console.fetching() as progress:
         return plan(state, options, progress), held
 
@@ -138,7 +139,9 @@ def _relay(log: Path, position: int) -> int:
         text = source.read()
     whole = text[: text.rfind(b"\n") + 1]
     for row in whole.decode(errors="replace").splitlines():
-        stamp, _, rest = row.partition(" ")
-        sys.stdout.write((rest if stamp[:4].isdigit() else row) + "\n")
-    sys.stdout.flush()
+        found = console.parse(row)
+        if found is not None:
+            console.line(*found)
+        else:
+            print(row, file=sys.stderr)
     return position + len(whole)
