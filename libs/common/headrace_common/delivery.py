@@ -59,19 +59,23 @@ class Delivery:
         Raises `DeliveryError`: retriable, `deadline` has passed and the records are in doubt; not retriable, Kafka refuses
         the lot for reasons that lie outside it (with `clock`: our clock is wrong).
         """
-        if lot.batch().size() > max_message_bytes():
-            return await self._split(lot, deadline, max_message_bytes)
-        try:
-            await self._send(lot, deadline)
-        except DeliveryError as error:
-            if not error.poison:
-                raise
+        if lot.batch().size() <= max_message_bytes():
+            try:
+                await self._send(lot, deadline)
+            except DeliveryError as error:
+                if not error.poison:
+                    raise
+            else:
+                return []
             with contextlib.suppress(DeliveryError):
                 await self._source.refresh()  # perhaps max.message.bytes is another now
+        try:
             if lot.batch().size() > max_message_bytes():
                 return await self._split(lot, deadline, max_message_bytes)
             return await self._separate(lot, deadline)
-        return []
+        except DeliveryError:  # part of it may be stored, and all of it may be sent again
+            self._metrics.events_republished.inc(lot.doubt())
+            raise
 
     async def _split(self, lot: Lot, deadline: float, max_message_bytes: Callable[[], int]) -> list[Refusal]:
         if len(lot) == 1:
@@ -132,7 +136,7 @@ class Delivery:
             await asyncio.wait(
                 {answer, producer.gone}, timeout=deadline - self._clock(), return_when=asyncio.FIRST_COMPLETED
             )
-            if answer.done():
+            if answer.done() and not answer.cancelled():
                 answer.result()
                 self._metrics.batches.inc()
                 return

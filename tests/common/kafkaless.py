@@ -1,0 +1,190 @@
+"""Stand-ins for what stands on both sides of a pump: frames and their receipts, producers and their answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiokafka.record.default_records import DefaultRecordBatch
+from headrace_common.consignment import Consignment
+from headrace_common.errors import DeliveryError
+from headrace_common.event import Envelope, Event, Part, Protocol, Reason, Reject, event_id
+from headrace_common.kafka import Topic
+from headrace_common.session import Ticket
+
+NOW_MS = 1_700_000_000_000
+MIB = 1 << 20
+ENVELOPE = Envelope(Protocol.FORWARD, "/forward/test", "t")
+
+
+def event(number: int, size: int = 10, *, attributes: bytes | None = None) -> Event:
+    """An event whose id and value tell its number."""
+    name = b"d.%032x" % number
+    return ENVELOPE.event(name, b"2023-11-14T22:13:20Z", b'"%0*d"' % (size, number), attributes)
+
+
+def reject(number: int, raw: bytes = b"raw") -> Reject:
+    return ENVELOPE.reject(Reason.BAD_RECORD, "bad", raw, b"d.%032x" % number)
+
+
+@dataclass
+class FakeFrame:
+    """A frame of given parts; an exception among them is raised in its place."""
+
+    made: list[Part | int | Exception]
+    ticket: Ticket = 0
+    size: int = 100
+    acknowledged: bool = True
+    received_ms: int = NOW_MS
+    given: int = 0
+
+    def parts(self) -> Iterator[Part | int]:
+        for part in self.made:
+            if isinstance(part, Exception):
+                raise part
+            self.given += 1
+            yield part
+
+    def spoiled(self, detail: str) -> Reject:
+        return ENVELOPE.reject(Reason.INTERNAL, detail, b"all of it", b"u." + b"f" * 32)
+
+
+@dataclass
+class FakeReceipt:
+    """Writes down what it hears."""
+
+    heard: list[tuple[Any, ...]] = field(default_factory=list)
+    errors: dict[Ticket, DeliveryError] = field(default_factory=dict)
+    first: dict[Ticket, bytes] = field(default_factory=dict)
+
+    def settled(self, ticket: Ticket, stored: int, whole: bool) -> None:
+        self.heard.append(("settled", ticket, stored, whole))
+
+    def abandoned(self, ticket: Ticket, error: DeliveryError) -> None:
+        self.heard.append(("abandoned", ticket))
+        self.errors[ticket] = error
+
+    def began(self, ticket: Ticket, event: Event) -> None:
+        assert ticket not in self.first
+        self.first[ticket] = event_id(event)
+
+    def of(self, ticket: Ticket) -> list[tuple[Any, ...]]:
+        return [line for line in self.heard if line[1] == ticket]
+
+
+def consignment(frame: FakeFrame, receipt: FakeReceipt | None = None, deadline: float = 1e12) -> Consignment:
+    return Consignment(frame, receipt or FakeReceipt(), 0.0, deadline)
+
+
+Answer = BaseException | None
+"""What a fake broker says to a batch: None is stored; an exception, or silence (`SILENCE`)."""
+
+SILENCE = BaseException("no answer")
+
+
+class FakeClient:
+    """As much of aiokafka's producer as `Delivery` uses; `script` decides on each batch, by its values."""
+
+    def __init__(self, broker: FakeBroker) -> None:
+        self.broker = broker
+        self.client = self
+        self.cluster = self
+        self.answers: list[asyncio.Future[Any]] = []
+
+    def leader_for_partition(self, partition: Any) -> int | None:
+        return self.broker.leader
+
+    def force_metadata_update(self) -> asyncio.Future[bool]:
+        self.broker.metadata_updates += 1
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        done.set_result(True)
+        return done
+
+    async def send_batch(self, batch: Any, topic: str, *, partition: int) -> asyncio.Future[Any]:
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        records = list(DefaultRecordBatch(bytes(batch._build())))
+        values = [record.value for record in records]
+        said = self.broker.script(values)
+        self.broker.sent.append((self, topic, partition, values))
+        if said is None:
+            self.broker.stored += [(record.value, dict(record.headers)) for record in records]
+            answer.set_result(object())
+        elif said is not SILENCE:
+            answer.set_exception(said)
+        self.answers.append(answer)
+        return answer
+
+
+class FakeBroker:
+    """What Kafka says, and what it was sent."""
+
+    def __init__(self, script: Callable[[list[bytes]], Answer] = lambda values: None) -> None:
+        self.script = script
+        self.sent: list[tuple[FakeClient, str, int, list[bytes]]] = []
+        self.stored: list[tuple[bytes, dict[str, bytes]]] = []
+        self.leader: int | None = 1
+        self.metadata_updates = 0
+
+    @property
+    def values(self) -> list[bytes]:
+        return [value for value, _ in self.stored]
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Lets others run until something is seen; five seconds at most."""
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110  (the fakes set no events)
+            await asyncio.sleep(0)
+
+
+class FakeProducer:
+    def __init__(self, broker: FakeBroker) -> None:
+        self.client = FakeClient(broker)
+        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.discarded = False
+
+
+class FakeSource:
+    """Hands out producers; `max_message_bytes` is what `refresh` finds."""
+
+    def __init__(self, broker: FakeBroker, *, batch_bytes: int = MIB, partitions: int = 3) -> None:
+        self.broker = broker
+        self.batch_bytes = batch_bytes
+        self.events: Topic | None = Topic("events", 4, 4 * MIB)
+        self.quarantine: Topic | None = Topic("quarantine", partitions, 4 * MIB)
+        self.producers: list[FakeProducer] = []
+        self.alone: list[FakeProducer] = []
+        self.why: list[str] = []
+        self.available = asyncio.Event()
+        self.available.set()
+        self.refreshed: Callable[[], None] = lambda: None
+        self._current: FakeProducer | None = None
+
+    async def current(self) -> FakeProducer:
+        await self.available.wait()
+        if self._current is None:
+            self._current = FakeProducer(self.broker)
+            self.producers.append(self._current)
+        return self._current
+
+    def discard(self, producer: FakeProducer, why: str) -> None:
+        if not producer.discarded:
+            producer.discarded = True
+            self.why.append(why)
+            self._current = None
+            producer.gone.set_result(None)
+
+    @asynccontextmanager
+    async def isolated(self) -> AsyncIterator[FakeProducer]:
+        producer = FakeProducer(self.broker)
+        self.alone.append(producer)
+        try:
+            yield producer
+        finally:
+            producer.discarded = True
+
+    async def refresh(self) -> None:
+        self.refreshed()

@@ -1,0 +1,305 @@
+"""Bytes in flight: what each limit does, and that no order of events can leave everybody waiting for nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from typing import Any
+
+import pytest
+from headrace_common.budget import Budget, GrowthPool
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+class Reader:
+    """As a connection: reads while it may, and looks again when it is told to."""
+
+    def __init__(self, budget: Budget, name: str = "") -> None:
+        self.budget = budget
+        self.name = name
+        self.held = 0
+        self.pending = 0
+        self.frames: deque[int] = deque()
+        self.reading = True
+        self.gone = False
+
+    def __repr__(self) -> str:
+        return f"{self.name}: held {self.held}, pending {self.pending}, {'reads' if self.reading else 'waits'}"
+
+    def pace(self) -> None:
+        self.reading = not self.gone and self.budget.may_read(self)
+
+    def receive(self, size: int) -> None:
+        """More of an unfinished frame."""
+        self.budget.hold(self, self.held + size)
+        self.pace()
+
+    def complete(self, rest: int = 0) -> None:
+        """The frame is whole; with `rest` bytes of the next one behind it."""
+        size = max(1, self.held)
+        self.frames.append(size)
+        self.budget.charge(self, size)
+        if rest:
+            self.budget.restart(self)
+        self.budget.hold(self, rest)
+        self.pace()
+
+    def stored(self) -> None:
+        self.budget.release(self, self.frames.popleft())
+
+    def close(self) -> None:
+        self.gone = True
+        self.reading = False
+        self.budget.forget(self)
+
+
+async def settle() -> None:
+    """Lets what was called soon run."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+class TestConnectionBudget:
+    async def test_pending_bytes_stop_reading_until_they_are_stored(self) -> None:
+        budget = Budget(1000, 100)
+        reader = Reader(budget)
+        reader.receive(60)
+        reader.complete()
+        assert reader.reading
+        reader.receive(39)
+        assert reader.reading
+        reader.receive(1)
+        assert not reader.reading
+        assert budget.paused == 1
+        reader.stored()
+        await settle()
+        assert reader.reading
+        assert budget.paused == 0
+
+    async def test_one_frame_always_fits(self) -> None:
+        reader = Reader(Budget(1000, 100))
+        reader.receive(500)
+        assert reader.reading
+
+    async def test_another_connection_is_not_stopped(self) -> None:
+        budget = Budget(1000, 100)
+        first, second = Reader(budget), Reader(budget)
+        first.receive(120)
+        first.complete()
+        assert not first.reading
+        second.receive(10)
+        assert second.reading
+
+
+class TestProcessBudget:
+    async def test_pending_of_all_stops_everybody(self) -> None:
+        budget = Budget(1000, 10_000)
+        readers = [Reader(budget, str(number)) for number in range(5)]
+        for reader in readers:
+            reader.receive(100)
+            reader.complete()
+        for reader in readers:
+            reader.pace()
+        assert not any(reader.reading for reader in readers)
+        assert budget.used == 500
+        readers[0].stored()
+        await settle()
+        assert all(reader.reading for reader in readers)
+
+    async def test_unfinished_frames_leave_only_the_oldest_reading(self) -> None:
+        budget = Budget(1000, 10_000)
+        first, second, third = (Reader(budget, name) for name in "abc")
+        first.receive(50)
+        second.receive(150)
+        third.receive(60)
+        for reader in (first, second, third):
+            reader.pace()
+        assert [reader.reading for reader in (first, second, third)] == [True, False, False]
+        first.complete()
+        await settle()
+        assert [reader.reading for reader in (first, second, third)] == [True, True, True]
+
+    async def test_who_begins_another_frame_goes_to_the_end_of_the_line(self) -> None:
+        budget = Budget(1000, 10_000)
+        first, second = Reader(budget, "a"), Reader(budget, "b")
+        first.receive(100)
+        second.receive(150)
+        assert not second.reading
+        first.complete(rest=100)
+        first.stored()
+        await settle()
+        for reader in (first, second):
+            reader.pace()
+        assert (first.reading, second.reading) == (False, True)
+
+    async def test_a_connection_that_is_gone_makes_way(self) -> None:
+        budget = Budget(1000, 10_000)
+        first, second = Reader(budget, "a"), Reader(budget, "b")
+        first.receive(240)
+        second.receive(20)
+        assert not second.reading
+        first.close()
+        await settle()
+        assert second.reading
+        assert budget.used == 20
+
+    async def test_what_a_gone_connection_has_pending_still_counts(self) -> None:
+        budget = Budget(1000, 10_000)
+        reader = Reader(budget)
+        reader.receive(100)
+        reader.complete()
+        reader.close()
+        assert budget.used == 100
+        reader.stored()
+        assert budget.used == 0
+
+
+READERS = 4
+FRAME = 90
+actions = st.lists(
+    st.tuples(
+        st.sampled_from(["receive", "receive", "complete", "rest", "store", "turn", "close", "nudge"]),
+        st.integers(0, READERS - 1),
+        st.integers(1, FRAME),
+    ),
+    max_size=80,
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(actions, st.sampled_from([(400, 200), (400, 90), (720, 90), (2000, 180)]))
+def test_somebody_reads_or_something_is_pending(steps: list[tuple[str, int, int]], sizes: tuple[int, int]) -> None:
+    """Whatever arrives, is stored and goes away in any order: when all wait, then for Kafka; and in the end all is done."""
+    asyncio.run(_model(steps, *sizes))
+
+
+async def _model(steps: list[tuple[str, int, int]], process: int, connection: int) -> None:
+    budget = Budget(process, connection)
+    readers = [Reader(budget, str(number)) for number in range(READERS)]
+    for action, number, size in steps:
+        reader = readers[number]
+        if action == "turn":
+            await settle()
+        elif action == "nudge":
+            reader.pace()
+        elif action == "store" and reader.frames:
+            reader.stored()
+        elif action == "close" and number == 0:
+            reader.close()
+        elif reader.reading and not reader.gone:
+            _arrive(reader, action, size)
+        _check(budget, readers)
+    await settle()
+    _check(budget, readers, settled=True)
+    for _ in range(1000):
+        await settle()
+        _check(budget, readers, settled=True)
+        if all(reader.gone or not reader.held for reader in readers) and not any(reader.frames for reader in readers):
+            break
+        busy = next((reader for reader in readers if reader.reading and reader.held), None)
+        if busy is not None:
+            busy.complete()
+        else:
+            next(reader for reader in readers if reader.frames).stored()
+    else:
+        raise AssertionError(f"not done: {readers}")
+    await settle()
+    for reader in readers:
+        if not reader.gone:
+            assert reader.reading, readers
+    assert (budget.used, budget.paused) == (0, 0)
+
+
+def _arrive(reader: Reader, action: str, size: int) -> None:
+    if action == "receive" and reader.held + size <= FRAME:
+        reader.receive(size)
+    elif action == "complete":
+        reader.complete()
+    elif action == "rest":
+        reader.complete(rest=size)
+
+
+def _check(budget: Budget, readers: list[Reader], *, settled: bool = False) -> None:
+    assert budget.held == sum(reader.held for reader in readers)
+    assert budget.pending == sum(sum(reader.frames) for reader in readers)
+    living = [reader for reader in readers if not reader.gone]
+    if settled and living:
+        assert any(reader.reading for reader in living) or any(reader.frames for reader in readers), readers
+
+
+class TestGrowthPool:
+    async def test_reserves_and_gives_back(self) -> None:
+        pool = GrowthPool(100)
+        give_back = await pool.reserve(60)
+        assert pool.used == 60
+        give_back(20)
+        assert pool.used == 40
+        give_back(40)
+        assert pool.used == 0
+
+    async def test_who_must_wait_waits_in_line(self) -> None:
+        pool = GrowthPool(100)
+        first = await pool.reserve(80)
+        large, small = asyncio.create_task(pool.reserve(90)), asyncio.create_task(pool.reserve(10))
+        await settle()
+        assert not large.done()
+        assert not small.done()  # there is room, but not its turn: else the large one might wait for ever
+        first(80)
+        await settle()
+        assert large.done()
+        assert small.done()
+        assert pool.used == 100
+
+    async def test_more_than_the_pool_has_is_all_of_it(self) -> None:
+        pool = GrowthPool(100)
+        give_back = await pool.reserve(1000)
+        assert pool.used == 100
+        give_back(100)
+        assert pool.used == 0
+
+    async def test_who_gives_up_waiting_blocks_nobody(self) -> None:
+        pool = GrowthPool(100)
+        first = await pool.reserve(80)
+        large, small = asyncio.create_task(pool.reserve(90)), asyncio.create_task(pool.reserve(10))
+        await settle()
+        large.cancel()
+        await settle()
+        first(30)
+        await settle()
+        assert small.done()
+        assert pool.used == 60
+
+    async def test_who_gives_up_just_as_his_turn_comes_gives_back(self) -> None:
+        pool = GrowthPool(100)
+        first = await pool.reserve(100)
+        waiting: asyncio.Task[Any] = asyncio.create_task(pool.reserve(50))
+        await settle()
+        first(100)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert pool.used == 0
+
+    @pytest.mark.parametrize("seed", range(10))
+    async def test_nothing_is_lost_in_any_order(self, seed: int) -> None:
+        chance = random.Random(seed)
+        pool = GrowthPool(100)
+        served = 0
+
+        async def use() -> None:
+            nonlocal served
+            size = chance.randint(1, 100)
+            give_back = await pool.reserve(size)
+            assert pool.used <= 100
+            while size:
+                await asyncio.sleep(0)
+                part = chance.randint(1, size)
+                give_back(part)
+                size -= part
+            served += 1
+
+        await asyncio.wait_for(asyncio.gather(*(use() for _ in range(60))), 5)
+        assert served == 60
+        assert pool.used == 0

@@ -1,0 +1,270 @@
+"""Storing a lot, whatever goes wrong: each class of error has its policy."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+
+import pytest
+from aiokafka import errors
+from headrace_common import delivery as module
+from headrace_common.batch import Lot
+from headrace_common.delivery import POISON, REFUSALS_PER_LOT, REFUSED, Delivery
+from headrace_common.errors import DeliveryError
+from headrace_common.metrics import ReceiverMetrics
+from headrace_common.record import decode, encode
+
+from common.kafkaless import MIB, SILENCE, Answer, FakeBroker, FakeFrame, FakeSource, consignment, event, until
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RETRY_PAUSE", 0.0)
+    monkeypatch.setattr(module, "LEADER_PAUSE", 0.001)
+
+
+def number(value: bytes) -> int:
+    return int(value.strip(b'"'))
+
+
+class Bench:
+    def __init__(self, script: Callable[[list[bytes]], Answer] = lambda values: None) -> None:
+        self.broker = FakeBroker(script)
+        self.source = FakeSource(self.broker)
+        self.metrics = ReceiverMetrics()
+        self.delivery = Delivery(self.source, self.metrics)  # type: ignore[arg-type]
+        self.most = 4 * MIB
+
+    def lot(self, count: int, size: int = 10) -> Lot:
+        lot = Lot("events", 2, 1 << 30)
+        for index in range(count):
+            assert lot.add(event(index, size), consignment(FakeFrame([], ticket=index)))
+        return lot
+
+    async def store(self, lot: Lot, seconds: float = 5.0) -> list[int]:
+        """The numbers of the records that were refused."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        refused = await self.delivery.store(lot, deadline, lambda: self.most)
+        for record, owner in refused:
+            assert number(decode(record)[0]) == owner.frame.ticket
+        return [owner.frame.ticket for _, owner in refused]
+
+    def counted(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(f"headrace_{name}_total", labels) or 0.0
+
+
+def marked(bench: Bench) -> list[bool]:
+    return [b"republished" in headers.get("ce_attributes", b"") for _, headers in bench.broker.stored]
+
+
+class TestStored:
+    async def test_in_one_batch_by_the_current_producer(self) -> None:
+        bench = Bench()
+        assert await bench.store(bench.lot(5)) == []
+        ((_, topic, partition, values),) = bench.broker.sent
+        assert (topic, partition) == ("events", 2)
+        assert [number(value) for value in values] == [0, 1, 2, 3, 4]
+        assert marked(bench) == [False] * 5
+        assert bench.counted("batches") == 1
+        assert bench.source.why == []
+
+
+RETRIABLE = [
+    errors.RequestTimedOutError(),
+    errors.NotLeaderForPartitionError(),
+    errors.OutOfOrderSequenceNumber(),
+    errors.ProducerFenced(),
+    errors.KafkaConnectionError(),
+    errors.ProducerClosed(),
+    errors.KafkaTimeoutError(),
+    ConnectionResetError(),
+]
+
+
+class TestRetried:
+    @pytest.mark.parametrize("error", RETRIABLE, ids=lambda error: type(error).__name__)
+    async def test_by_a_fresh_producer_and_marked(self, error: Exception) -> None:
+        answers: list[Answer] = [error, error, None]
+        bench = Bench(lambda values: answers.pop(0))
+        assert await bench.store(bench.lot(3)) == []
+        assert len(bench.source.producers) == 3
+        assert [client for client, *_ in bench.broker.sent] == [producer.client for producer in bench.source.producers]
+        assert bench.source.why == ["failed", "failed"]
+        assert marked(bench) == [True] * 3
+        assert bench.counted("events_republished") == 3
+
+    async def test_when_somebody_else_had_the_producer_replaced(self) -> None:
+        answers: list[Answer] = [SILENCE, None]
+        bench = Bench(lambda values: answers.pop(0))
+        storing = asyncio.create_task(bench.store(bench.lot(2)))
+        await until(lambda: bench.broker.sent)
+        bench.source.discard(bench.source.producers[0], "another")
+        assert await asyncio.wait_for(storing, 5) == []
+        assert marked(bench) == [True, True]
+        assert bench.source.why == ["another"]
+
+    async def test_an_answer_that_was_cancelled_is_no_end_of_the_pump(self) -> None:
+        answers: list[Answer] = [SILENCE, None]
+        bench = Bench(lambda values: answers.pop(0))
+        storing = asyncio.create_task(bench.store(bench.lot(2)))
+        await until(lambda: bench.broker.sent)
+        await asyncio.sleep(0)
+        bench.source.producers[0].client.answers[0].cancel()
+        assert await asyncio.wait_for(storing, 5) == []
+        assert marked(bench) == [True, True]
+
+    async def test_until_the_deadline(self) -> None:
+        bench = Bench(lambda values: errors.RequestTimedOutError())
+        with pytest.raises(DeliveryError) as caught:
+            await bench.store(bench.lot(2), seconds=0.05)
+        assert caught.value.retriable
+        assert len(bench.source.producers) > 1
+
+
+class TestDeadline:
+    async def test_without_an_answer(self) -> None:
+        bench = Bench(lambda values: SILENCE)
+        lot = bench.lot(2)
+        with pytest.raises(DeliveryError, match="KAFKA__ACK_DEADLINE has passed") as caught:
+            await bench.store(lot, seconds=0.05)
+        assert caught.value.retriable
+        assert len(bench.source.why) == 1  # what is in doubt must not be answered by a producer that goes on
+        assert lot.doubt() == 0  # marked already
+        bench.source.producers[0].client.answers[0].set_exception(errors.ProducerClosed())  # nobody is asked about it
+
+    async def test_without_a_producer(self) -> None:
+        bench = Bench()
+        bench.source.available.clear()
+        with pytest.raises(DeliveryError, match="KAFKA__ACK_DEADLINE has passed"):
+            await bench.store(bench.lot(1), seconds=0.05)
+        assert bench.broker.sent == []
+
+    async def test_without_a_leader_the_producer_is_spared(self) -> None:
+        bench = Bench()
+        bench.broker.leader = -1
+        with pytest.raises(DeliveryError, match="no leader") as caught:
+            await bench.store(bench.lot(1), seconds=0.05)
+        assert caught.value.retriable
+        assert (bench.broker.sent, bench.source.why) == ([], [])
+        assert bench.broker.metadata_updates > 1
+
+    async def test_a_leader_that_comes_back(self) -> None:
+        bench = Bench()
+        bench.broker.leader = None
+        storing = asyncio.create_task(bench.store(bench.lot(1)))
+        await until(lambda: bench.broker.metadata_updates >= 3)
+        bench.broker.leader = 1
+        assert await storing == []
+        assert marked(bench) == [False]
+
+    async def test_that_has_passed_already(self) -> None:
+        bench = Bench(lambda values: SILENCE)
+        with pytest.raises(DeliveryError):
+            await bench.store(bench.lot(1), seconds=-1)
+
+
+class TestRefusedForReasonsOutside:
+    @pytest.mark.parametrize("kind", REFUSED, ids=lambda kind: kind.__name__)
+    async def test_is_for_good(self, kind: type[Exception]) -> None:
+        bench = Bench(lambda values: kind("no"))
+        with pytest.raises(DeliveryError) as caught:
+            await bench.store(bench.lot(3))
+        assert (caught.value.retriable, caught.value.poison, caught.value.clock) == (False, False, False)
+        assert bench.source.why == ["refused"]
+        assert len(bench.broker.sent) == 1
+
+    async def test_our_clock(self) -> None:
+        bench = Bench(lambda values: errors.InvalidTimestampError("late"))
+        with pytest.raises(DeliveryError) as caught:
+            await bench.store(bench.lot(3))
+        assert (caught.value.retriable, caught.value.poison, caught.value.clock) == (False, False, True)
+        assert bench.source.why == ["clock"]
+
+
+def refuses(*bad: int, error: type[Exception] = errors.MessageSizeTooLargeError) -> Callable[[list[bytes]], Answer]:
+    return lambda values: error("bad") if any(number(value) in bad for value in values) else None
+
+
+class TestPoison:
+    @pytest.mark.parametrize("kind", POISON, ids=lambda kind: kind.__name__)
+    async def test_exactly_the_bad_record_comes_back(self, kind: type[Exception]) -> None:
+        bench = Bench(refuses(5, error=kind))
+        assert await bench.store(bench.lot(9)) == [5]
+        assert sorted(number(value) for value in bench.broker.values) == [0, 1, 2, 3, 4, 6, 7, 8]
+        assert bench.source.why == ["record_refused"]  # one producer for all of it; the search has its own
+
+    @pytest.mark.parametrize("bad", [(0,), (8,), (0, 8), (3, 4), (0, 1, 2, 3, 4, 5, 6, 7, 8)])
+    async def test_wherever_they_stand(self, bad: tuple[int, ...]) -> None:
+        bench = Bench(refuses(*bad))
+        assert sorted(await bench.store(bench.lot(9))) == list(bad)
+        assert sorted(number(value) for value in bench.broker.values) == [n for n in range(9) if n not in bad]
+
+    async def test_alone(self) -> None:
+        bench = Bench(refuses(0))
+        assert await bench.store(bench.lot(1)) == [0]
+
+    async def test_the_search_asks_nobody_elses_producer(self) -> None:
+        bench = Bench(refuses(5))
+        await bench.store(bench.lot(9))
+        assert len(bench.source.producers) == 1
+        assert len(bench.source.alone) == len(bench.broker.sent) - 1
+        assert all(producer.discarded for producer in bench.source.alone)
+
+    async def test_a_topic_that_refuses_everything_is_not_taken_for_bad_records(self) -> None:
+        count = 4 * REFUSALS_PER_LOT
+        bench = Bench(refuses(*range(count)))
+        with pytest.raises(DeliveryError, match="record after record") as caught:
+            await bench.store(bench.lot(count))
+        assert (caught.value.retriable, caught.value.poison) == (False, False)
+
+    async def test_as_many_refusals_as_are_taken_for_records(self) -> None:
+        bench = Bench(refuses(*range(REFUSALS_PER_LOT)))
+        assert sorted(await bench.store(bench.lot(100))) == list(range(REFUSALS_PER_LOT))
+
+    async def test_a_failure_during_the_search_leaves_what_was_found_in_doubt(self) -> None:
+        """Half of the lot is stored already: sent again, it must be marked, or its doubles cannot be told."""
+        calls = 0
+
+        def script(values: list[bytes]) -> Answer:
+            nonlocal calls
+            calls += 1
+            return refuses(7)(values) if calls < 4 else errors.TopicAuthorizationFailedError("no")
+
+        bench = Bench(script)
+        lot = bench.lot(8)
+        with pytest.raises(DeliveryError):
+            await bench.store(lot)
+        assert bench.broker.stored
+        assert lot.doubt() == 0
+
+
+class TestTooLarge:
+    async def test_is_split_before_it_is_sent(self) -> None:
+        bench = Bench()
+        lot = bench.lot(0)
+        for index in range(8):
+            noise = hashlib.shake_256(b"%d" % index).digest(5000)
+            lot.add(encode(b'"%010d"' % index, [("n", noise)]), consignment(FakeFrame([], ticket=index)))
+        bench.most = 12_000
+        assert await bench.store(lot) == []
+        assert [len(values) for *_, values in bench.broker.sent] == [2, 2, 2, 2]
+        assert bench.source.why == []
+
+    async def test_a_record_that_is_too_large_alone_comes_back_unsent(self) -> None:
+        bench = Bench()
+        bench.most = 50
+        assert await bench.store(bench.lot(3)) == [0, 1, 2]
+        assert (bench.broker.sent, bench.source.why) == ([], [])
+
+    async def test_a_limit_that_was_lowered_is_looked_up(self) -> None:
+        """Kafka says too large, we thought not: the topic's limit is another now."""
+        bench = Bench(lambda values: errors.MessageSizeTooLargeError("x") if len(values) > 2 else None)
+        lot = bench.lot(8, size=3000)
+
+        def refreshed() -> None:
+            bench.most = lot.batch().size() - 1 if len(lot) > 2 else 4 * MIB
+
+        bench.source.refreshed = refreshed
+        assert await bench.store(lot) == []
+        assert sorted(number(value) for value in bench.broker.values) == list(range(8))
