@@ -44,7 +44,7 @@ class Round:
         if self._room <= 0:
             return False
         self.rejects.append((owner, part))
-        self._room -= len(part.raw) + 1
+        self._room -= len(part.raw) + len(part.attributes) + 1
         return True
 
     def deadline(self) -> float:
@@ -243,7 +243,10 @@ class Pump:
 
 async def _records(reject: Reject, limit: int) -> AsyncIterator[bytes]:
     """The reject's numbered parts. Hashing is sliced, like all long work."""
-    size = max(1, limit - 4096 - len(reject.attributes) - len(reject.subject) - len(reject.detail))
+    rest = limit - 4096 - len(reject.attributes) - len(reject.subject) - len(reject.detail)
+    size = max(
+        limit // 4, rest
+    )  # with large attributes a record may be above `limit`, but there are not a thousand of them
     state = hashlib.sha256()
     for start in range(0, len(reject.raw), SLICE):
         state.update(reject.raw[start : start + SLICE])

@@ -1,0 +1,587 @@
+"""The pump: what is reported when, and what becomes of frames that are empty, large, late, bad or broken."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import structlog
+from headrace_common.batch import Lot
+from headrace_common.budget import GrowthPool
+from headrace_common.consignment import Consignment
+from headrace_common.delivery import Refusal
+from headrace_common.errors import DeliveryError
+from headrace_common.event import QUARANTINE_HEADERS, Part, event_id
+from headrace_common.inflate import SLICE
+from headrace_common.metrics import ReceiverMetrics
+from headrace_common.pump import Pump
+from headrace_common.record import decode
+
+from common.kafkaless import MIB, FakeBroker, FakeFrame, FakeReceipt, FakeSource, event, reject, until
+
+Script = Callable[[Lot], Awaitable[list[Refusal]]]
+
+
+class FakeDelivery:
+    """Stores lots; `script` may wait, refuse records or raise first."""
+
+    def __init__(self) -> None:
+        self.stored: list[tuple[str, int, list[bytes]]] = []
+        self.asked = 0
+        self.script: Script | None = None
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def store(self, lot: Lot, deadline: float, max_message_bytes: Callable[[], int]) -> list[Refusal]:
+        assert max_message_bytes() == 4 * MIB
+        self.asked += 1
+        self.deadline = deadline
+        await self.open.wait()
+        refused = await self.script(lot) if self.script else []
+        bad = [record for record, _ in refused]
+        self.stored.append((lot.topic, lot.partition, [record for record in lot.records if record not in bad]))
+        return refused
+
+    def on(self, topic: str) -> list[bytes]:
+        return [record for name, _, records in self.stored for record in records if name == topic]
+
+
+class Bench:
+    """A pump that runs, with all that it touches."""
+
+    def __init__(self, *, batch_bytes: int = MIB, pool: int = 100 * MIB, partition: int = 1) -> None:
+        self.delivery = FakeDelivery()
+        self.source = FakeSource(FakeBroker(), batch_bytes=batch_bytes)
+        self.pool = GrowthPool(pool)
+        self.metrics = ReceiverMetrics()
+        self.receipt = FakeReceipt()
+        self.pump = Pump(
+            partition,
+            ("events", "quarantine"),
+            self.source,  # type: ignore[arg-type]
+            self.delivery,  # type: ignore[arg-type]
+            self.pool,
+            10 * MIB,
+            self.metrics,
+            structlog.get_logger(),
+        )
+        self.ticket = 0
+        self.frames: list[FakeFrame] = []
+        self.clock = asyncio.get_running_loop().time
+
+    def submit(self, *parts: Part | int | Exception, seconds: float = 100.0) -> Consignment:
+        frame = FakeFrame(list(parts), ticket=self.ticket)
+        self.ticket += 1
+        self.frames.append(frame)
+        now = self.clock()
+        made = Consignment(frame, self.receipt, now, now + seconds)
+        self.pump.submit(made)
+        return made
+
+    async def idle(self) -> None:
+        await asyncio.wait_for(self.pump.idle.wait(), 5)
+
+    def numbers(self) -> list[int]:
+        """The events stored, in order."""
+        return [int(decode(record)[0].strip(b'"')) for record in self.delivery.on("events")]
+
+    def quarantined(self) -> list[tuple[bytes, dict[str, bytes]]]:
+        found = [decode(record) for record in self.delivery.on("quarantine")]
+        assert all(tuple(name for name, _ in headers) == QUARANTINE_HEADERS for _, headers in found)
+        return [(value, dict(headers)) for value, headers in found]
+
+
+@asynccontextmanager
+async def pumping(**arguments: Any) -> Any:
+    """A bench whose pump runs, and must still run in the end."""
+    bench = Bench(**arguments)
+    task = asyncio.create_task(bench.pump.run())
+    try:
+        yield bench
+        assert not task.done(), task
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+class TestReports:
+    async def test_a_frame_is_settled_when_all_of_it_is_stored(self) -> None:
+        async with pumping() as bench:
+            bench.delivery.open.clear()
+            bench.submit(event(1), event(2))
+            await until(lambda: bench.delivery.asked)
+            assert bench.receipt.heard == []
+            bench.delivery.open.set()
+            await bench.idle()
+            assert bench.receipt.heard == [("settled", 0, 2, True)]
+            assert bench.numbers() == [1, 2]
+            assert bench.receipt.first == {0: event_id(event(1))}
+
+    async def test_never_from_within_submit(self) -> None:
+        async with pumping() as bench:
+            bench.submit()
+            assert bench.receipt.heard == []
+
+    async def test_what_arrives_meanwhile_makes_the_next_batch(self) -> None:
+        async with pumping() as bench:
+            bench.delivery.open.clear()
+            bench.submit(event(0))
+            await until(lambda: bench.delivery.asked)
+            for number in range(1, 6):
+                bench.submit(event(number))
+            bench.delivery.open.set()
+            await bench.idle()
+            assert [len(records) for _, _, records in bench.delivery.stored] == [1, 5]
+            assert bench.receipt.heard == [("settled", ticket, 1, True) for ticket in range(6)]
+
+    async def test_the_prefix_of_a_frame_that_needs_several_batches(self) -> None:
+        async with pumping(batch_bytes=4000) as bench:
+            bench.submit(*(event(number, 1000) for number in range(7)))
+            bench.submit(event(7))
+            await bench.idle()
+            told = bench.receipt.of(0)
+            assert [stored for _, _, stored, _ in told] == sorted({stored for _, _, stored, _ in told})
+            assert [whole for *_, whole in told] == [False] * (len(told) - 1) + [True]
+            assert len(told) > 2
+            assert told[-1][2] == 7
+            assert bench.numbers() == list(range(8))
+            assert bench.receipt.of(1) == [("settled", 1, 1, True)]
+
+    async def test_a_prefix_is_never_ahead_of_what_is_stored(self) -> None:
+        async with pumping(batch_bytes=3000) as bench:
+            bench.submit(*(event(number, 900) for number in range(10)))
+            stored: list[tuple[int, int]] = []
+            heard = bench.receipt.settled
+
+            def settled(ticket: int, count: int, whole: bool) -> None:
+                stored.append((count, len(bench.numbers())))
+                heard(ticket, count, whole)
+
+            bench.receipt.settled = settled
+            await bench.idle()
+            assert stored
+            assert all(count <= there for count, there in stored)
+
+    async def test_an_empty_frame_is_whole_at_once(self) -> None:
+        async with pumping() as bench:
+            bench.submit()
+            bench.submit(0, 0)
+            await bench.idle()
+            assert bench.receipt.heard == [("settled", 0, 0, True), ("settled", 1, 0, True)]
+            assert bench.delivery.stored == []
+
+    async def test_an_empty_frame_behind_another_waits_for_nothing_but_its_round(self) -> None:
+        async with pumping() as bench:
+            bench.submit(event(1))
+            bench.submit()
+            bench.submit(event(2))
+            await bench.idle()
+            assert [line[1] for line in bench.receipt.heard] == [0, 1, 2]
+
+    async def test_a_frame_that_ends_exactly_with_a_full_batch(self) -> None:
+        """Its end is only known when it is asked for more."""
+        size = len(event(0, 500)) + 20
+        async with pumping(batch_bytes=3 * size) as bench:
+            bench.submit(*(event(number, 500) for number in range(3)))
+            await bench.idle()
+            assert bench.receipt.heard[-1] == ("settled", 0, 3, True)
+            assert bench.numbers() == [0, 1, 2]
+
+
+class TestRejects:
+    async def test_between_events(self) -> None:
+        async with pumping() as bench:
+            bench.submit(event(0), reject(1, b"one"), event(2), reject(3, b"three"), event(4))
+            await bench.idle()
+            assert bench.receipt.heard == [("settled", 0, 5, True)]
+            assert bench.numbers() == [0, 2, 4]
+            assert [value for value, _ in bench.quarantined()] == [b"one", b"three"]
+            assert (
+                bench.metrics.registry.get_sample_value("headrace_events_quarantined_total", {"reason": "bad_record"})
+                == 2
+            )
+
+    async def test_nothing_is_told_before_both_topics_have_it(self) -> None:
+        async with pumping() as bench:
+            seen: list[str] = []
+
+            async def script(lot: Lot) -> list[Refusal]:
+                assert bench.receipt.heard == []
+                seen.append(lot.topic)
+                return []
+
+            bench.delivery.script = script
+            bench.submit(event(0), reject(1))
+            await bench.idle()
+            assert seen == ["events", "quarantine"]
+            assert bench.receipt.heard == [("settled", 0, 2, True)]
+
+    async def test_go_to_a_partition_that_is_there(self) -> None:
+        async with pumping(partition=7) as bench:
+            bench.submit(event(0), reject(1))
+            await bench.idle()
+            assert {(topic, partition) for topic, partition, _ in bench.delivery.stored} == {
+                ("events", 7),
+                ("quarantine", 1),
+            }
+
+    @pytest.mark.parametrize("size", [0, 1, 10_000, 15_000, 50_000])
+    async def test_a_large_one_is_cut_into_numbered_parts(self, size: int) -> None:
+        raw = hashlib.shake_256(b"raw").digest(size)
+        async with pumping(batch_bytes=16 * 1024) as bench:
+            bench.submit(reject(1, raw))
+            await bench.idle()
+            found = bench.quarantined()
+            assert b"".join(value for value, _ in found) == raw
+            count = len(found)
+            assert (count > 1) is (size > 12_000)
+            assert [headers["part"] for _, headers in found] == [
+                b"%d/%d" % (part, count) for part in range(1, count + 1)
+            ]
+            assert {headers["sha256"] for _, headers in found} == {hashlib.sha256(raw).hexdigest().encode()}
+            assert len({headers["id"] for _, headers in found}) == 1
+            assert bench.receipt.heard == [("settled", 0, 1, True)]
+
+    async def test_one_with_attributes_as_large_as_a_batch_is_not_cut_to_bytes(self) -> None:
+        async with pumping(batch_bytes=16 * 1024) as bench:
+            part = reject(1, b"x" * 100_000)
+            part.attributes = b'{"option":"' + b"y" * 16_000 + b'"}'
+            bench.submit(part)
+            await bench.idle()
+            assert b"".join(value for value, _ in bench.quarantined()) == part.raw
+            assert len(bench.quarantined()) < 50
+
+    async def test_many_with_large_attributes_are_not_held_at_once(self) -> None:
+        """A hundred thousand bad entries of a byte each, with a message's option of 16 KiB each, are a gigabyte."""
+        count = 2000
+
+        def parts() -> Any:
+            for number in range(count):
+                bench.most = max(bench.most, len(alive))
+                made = reject(number, b"x")
+                made.attributes = b'{"option":"' + b"y" * 16_000 + b'"}'
+                alive.add(number)
+                yield made
+
+        async with pumping(batch_bytes=MIB) as bench:
+            bench.most, alive = 0, set()
+            frame = FakeFrame([])
+            frame.parts = parts  # type: ignore[method-assign]
+
+            async def script(lot: Lot) -> list[Refusal]:
+                alive.clear()
+                return []
+
+            bench.delivery.script = script
+            now = bench.clock()
+            bench.pump.submit(Consignment(frame, bench.receipt, now, now + 100))
+            await bench.idle()
+            assert bench.receipt.heard[-1] == ("settled", 0, count, True)
+            assert bench.most < 200
+
+    async def test_one_that_kafka_refuses_is_not_acknowledged(self) -> None:
+        async with pumping() as bench:
+
+            async def script(lot: Lot) -> list[Refusal]:
+                return list(zip(lot.records, lot.owners, strict=True)) if lot.topic == "quarantine" else []
+
+            bench.delivery.script = script
+            bench.submit(reject(1))
+            await bench.idle()
+            assert bench.receipt.heard == [("abandoned", 0)]
+            assert not bench.receipt.errors[0].retriable
+
+
+class TestRefusedRecords:
+    async def test_go_to_quarantine_with_all_they_were(self) -> None:
+        async with pumping() as bench:
+
+            async def script(lot: Lot) -> list[Refusal]:
+                if lot.topic == "quarantine":
+                    return []
+                return [
+                    (record, owner)
+                    for record, owner in zip(lot.records, lot.owners, strict=True)
+                    if b'"0000000002"' in record
+                ]
+
+            bench.delivery.script = script
+            bench.submit(event(1), event(2, attributes=b'{"chunk":"c"}'))
+            bench.submit(event(3))
+            await bench.idle()
+            assert bench.numbers() == [1, 3]
+            ((value, headers),) = bench.quarantined()
+            assert value == b'"0000000002"'
+            assert headers["reason"] == b"refused"
+            assert headers["id"] == event_id(event(2))
+            assert (headers["protocol"], headers["ce_source"], headers["ce_subject"]) == (
+                b"forward",
+                b"/forward/test",
+                b"t",
+            )
+            assert headers["attributes"] == b'{"chunk":"c"}'
+            assert bench.receipt.heard == [("settled", 0, 2, True), ("settled", 1, 1, True)]
+
+
+class TestGivenUp:
+    async def test_refused_for_good_is_the_whole_round(self) -> None:
+        async with pumping() as bench:
+
+            async def script(lot: Lot) -> list[Refusal]:
+                raise DeliveryError("no", retriable=False)
+
+            bench.delivery.script = script
+            bench.delivery.open.clear()
+            bench.submit(event(0))
+            await until(lambda: bench.delivery.asked)
+            bench.submit(event(1))
+            bench.submit(event(2), reject(3))
+            bench.delivery.open.set()
+            await bench.idle()
+            assert bench.receipt.heard == [("abandoned", 0), ("abandoned", 1), ("abandoned", 2)]
+            bench.delivery.script = None
+            bench.submit(event(9))
+            await bench.idle()
+            assert bench.numbers() == [9]
+
+    async def test_our_clock_is_noted_until_something_is_stored(self) -> None:
+        async with pumping() as bench:
+
+            async def script(lot: Lot) -> list[Refusal]:
+                raise DeliveryError("clock", retriable=False, clock=True)
+
+            bench.delivery.script = script
+            assert bench.pump.clock_refused is None
+            bench.submit(event(0))
+            await bench.idle()
+            assert bench.pump.clock_refused is not None
+            bench.delivery.script = None
+            bench.submit(event(1))
+            await bench.idle()
+            assert bench.pump.clock_refused is None
+
+    async def test_the_overdue_are_given_up_while_the_others_go_on(self) -> None:
+        async with pumping() as bench:
+            attempts: list[list[int]] = []
+
+            async def script(lot: Lot) -> list[Refusal]:
+                attempts.append([owner.frame.ticket for owner in lot.owners])
+                if len(attempts) == 1:
+                    await asyncio.sleep(max(0.0, bench.delivery.deadline - bench.clock()))
+                    raise DeliveryError("late", retriable=True)
+                return []
+
+            bench.delivery.script = script
+            bench.submit(event(0), seconds=0.05)
+            bench.submit(event(1), event(2))
+            await bench.idle()
+            assert attempts == [[0, 1, 1], [1, 1]]
+            assert bench.receipt.heard == [("abandoned", 0), ("settled", 1, 2, True)]
+            assert bench.numbers() == [1, 2]
+
+    async def test_who_waits_too_long_in_line_is_never_sent(self) -> None:
+        async with pumping() as bench:
+            bench.delivery.open.clear()
+            bench.submit(event(0))
+            await until(lambda: bench.delivery.asked)
+            bench.submit(event(1), seconds=0.01)
+            bench.submit(event(2))
+            await asyncio.sleep(0.02)
+            bench.delivery.open.set()
+            await bench.idle()
+            assert bench.receipt.of(1) == [("abandoned", 1)]
+            assert bench.frames[1].given == 0
+            assert bench.numbers() == [0, 2]
+
+    async def test_a_frame_that_is_partly_stored(self) -> None:
+        """What is stored stays; nothing more of it is sent; those behind it go on."""
+        async with pumping(batch_bytes=2500) as bench:
+
+            async def script(lot: Lot) -> list[Refusal]:
+                if len(bench.delivery.stored) == 1:
+                    raise DeliveryError("no", retriable=False)
+                return []
+
+            bench.delivery.script = script
+            bench.submit(*(event(number, 1000) for number in range(5)))
+            await until(lambda: ("abandoned", 0) in bench.receipt.heard)
+            bench.delivery.script = None
+            bench.submit(event(9))
+            await bench.idle()
+            assert [line for line in bench.receipt.of(0) if line[-1] is True] == []
+            assert bench.receipt.heard[-1] == ("settled", 1, 1, True)
+            assert bench.numbers()[-1] == 9
+            assert 4 not in bench.numbers()
+
+    async def test_a_failing_quarantine_does_not_send_the_events_again(self) -> None:
+        async with pumping() as bench:
+            failures = 2
+
+            async def script(lot: Lot) -> list[Refusal]:
+                nonlocal failures
+                if lot.topic == "quarantine" and failures:
+                    failures -= 1
+                    raise DeliveryError("wait", retriable=True)
+                return []
+
+            bench.delivery.script = script
+            bench.submit(event(0), reject(1))
+            await bench.idle()
+            assert bench.numbers() == [0]
+            assert len(bench.quarantined()) == 1
+            assert bench.receipt.heard == [("settled", 0, 2, True)]
+
+
+class TestBroken:
+    async def test_a_frame_whose_parts_raise_goes_to_quarantine_whole(self) -> None:
+        async with pumping() as bench:
+            bench.submit(event(0))
+            bench.submit(event(1), RuntimeError("bug"), event(2))
+            bench.submit(event(3))
+            await bench.idle()
+            assert bench.numbers() == [0, 1, 3]
+            ((value, headers),) = bench.quarantined()
+            assert (value, headers["reason"]) == (b"all of it", b"internal")
+            assert b"RuntimeError: bug" in headers["detail"]
+            assert [line[1:] for line in bench.receipt.heard] == [(0, 1, True), (1, 2, True), (2, 1, True)]
+
+    @pytest.mark.parametrize("error", [RecursionError(), MemoryError(), KeyError("x"), AssertionError()])
+    async def test_whatever_it_is(self, error: Exception) -> None:
+        async with pumping() as bench:
+            bench.submit(error)
+            await bench.idle()
+            assert bench.receipt.heard == [("settled", 0, 1, True)]
+
+    async def test_in_the_second_round(self) -> None:
+        async with pumping(batch_bytes=16 * 1024) as bench:
+            bench.submit(event(0, 7000), event(1, 7000), event(2, 7000), RuntimeError("bug"))
+            await bench.idle()
+            assert bench.numbers() == [0, 1, 2]
+            assert len(bench.quarantined()) == 1
+            assert bench.receipt.heard[-1] == ("settled", 0, 4, True)
+
+    async def test_a_bug_behind_the_pump_ends_it_and_says_nothing_to_anybody(self) -> None:
+        bench = Bench()
+
+        async def script(lot: Lot) -> list[Refusal]:
+            raise ZeroDivisionError
+
+        bench.delivery.script = script
+        task = asyncio.create_task(bench.pump.run())
+        bench.submit(event(0))
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.wait_for(task, 5)
+        assert bench.receipt.heard == []
+
+
+class TestGrowth:
+    async def test_up_to_a_slice_nothing_is_reserved(self) -> None:
+        async with pumping() as bench:
+            bench.submit(SLICE, event(0))
+            await bench.idle()
+            assert bench.numbers() == [0]
+            assert bench.pool.used == 0
+
+    async def test_beyond_a_slice_all_is_reserved_then_shrunk_then_given_back(self) -> None:
+        async with pumping() as bench:
+            used: list[int] = []
+
+            async def script(lot: Lot) -> list[Refusal]:
+                used.append(bench.pool.used)
+                return []
+
+            bench.delivery.script = script
+            bench.submit(SLICE, SLICE, 0, SLICE, event(0))
+            await bench.idle()
+            assert used == [3 * SLICE]
+            assert bench.pool.used == 0
+
+    async def test_is_given_back_when_the_frame_is_given_up(self) -> None:
+        async with pumping() as bench:
+
+            async def script(lot: Lot) -> list[Refusal]:
+                raise DeliveryError("no", retriable=False)
+
+            bench.delivery.script = script
+            bench.submit(SLICE, SLICE, event(0))
+            await bench.idle()
+            assert bench.receipt.heard == [("abandoned", 0)]
+            assert bench.pool.used == 0
+
+    async def test_is_given_back_when_the_frame_breaks(self) -> None:
+        async with pumping() as bench:
+            bench.submit(SLICE, SLICE, RuntimeError("bug"))
+            await bench.idle()
+            assert bench.receipt.heard == [("settled", 0, 1, True)]
+            assert bench.pool.used == 0
+
+    async def test_is_given_back_by_a_frame_without_parts(self) -> None:
+        async with pumping() as bench:
+            bench.submit(SLICE, SLICE)
+            await bench.idle()
+            assert bench.pool.used == 0
+
+    async def test_who_must_reserve_waits_for_no_one_of_his_own_round(self) -> None:
+        """Two large frames in one round, room for one: the second goes to the next round."""
+        async with pumping(pool=10 * MIB) as bench:
+            bench.submit(SLICE, SLICE, event(0))
+            bench.submit(SLICE, SLICE, event(1))
+            bench.submit(event(2))
+            await bench.idle()
+            assert bench.numbers() == [0, 1, 2]
+            assert bench.pool.used == 0
+
+    async def test_pumps_share_the_pool_and_all_get_done(self) -> None:
+        pool = GrowthPool(10 * MIB)
+        benches = [Bench() for _ in range(4)]
+        for bench in benches:
+            bench.pool = bench.pump._pool = pool
+        tasks = [asyncio.create_task(bench.pump.run()) for bench in benches]
+        for number in range(5):
+            for bench in benches:
+                bench.submit(SLICE, SLICE, event(number), event(number + 100))
+        for bench in benches:
+            await bench.idle()
+            assert len(bench.numbers()) == 10
+        assert pool.used == 0
+        for task in tasks:
+            assert not task.done()
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+class TestWhatItTells:
+    async def test_waiting_and_oldest(self) -> None:
+        async with pumping() as bench:
+            assert (bench.pump.waiting, bench.pump.oldest()) == (0, None)
+            bench.delivery.open.clear()
+            first = bench.submit(event(0))
+            await until(lambda: bench.delivery.asked)
+            bench.submit(event(1))
+            assert bench.pump.waiting == 2
+            assert bench.pump.oldest() == first.submitted
+            assert not bench.pump.idle.is_set()
+            bench.delivery.open.set()
+            await bench.idle()
+            assert (bench.pump.waiting, bench.pump.oldest()) == (0, None)
+
+    async def test_the_loop_turns_while_a_large_frame_is_built(self) -> None:
+        async with pumping(batch_bytes=64 * MIB) as bench:
+            turns = 0
+
+            async def tick() -> None:
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            ticking = asyncio.create_task(tick())
+            bench.submit(*(event(number) for number in range(60_000)))
+            await bench.idle()
+            ticking.cancel()
+            assert len(bench.numbers()) == 60_000
+            assert turns > 8
