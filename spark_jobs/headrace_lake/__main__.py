@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -43,7 +44,10 @@ def main() -> int:
         log.info("starting", ops_port=ops.port)
         spark = session(settings.lake, settings.log)
         try:
-            Job(spark, settings, once=arguments.once, log=log, health=health).run()
+            job = Job(spark, settings, once=arguments.once, log=log, health=health)
+            signal.signal(signal.SIGTERM, job.stop)
+            signal.signal(signal.SIGINT, job.stop)
+            job.run()
         finally:
             spark.stop()
     except ConfigError as error:

@@ -27,8 +27,9 @@ class Marker:
     """Whose checkpoint this is."""
 
     epoch: int
-    table: str  # Delta's id of the `batches` table
+    lake: str  # which tables, see `fence.Fence.lake_id`
     topics: Mapping[str, str]  # topic -> Kafka's id of it
+    strays: Mapping[str, Mapping[str, int]]  # topic -> partition -> see `start.Position`; as found when it was claimed
 
 
 class Checkpoint:

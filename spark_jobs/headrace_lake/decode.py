@@ -15,6 +15,7 @@ from typing import Final
 from headrace_common.event import (
     DETERMINISTIC,
     HEADERS,
+    ID_LENGTH,
     JSON,
     QUARANTINE_HEADERS,
     REQUIRED_HEADERS,
@@ -38,7 +39,6 @@ _RECORD: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "
 _RFC3339: Final = r"^\\d{4}-\\d\\d-\\d\\d[Tt]\\d\\d:\\d\\d:\\d\\d(\\.\\d+)?([Zz]|[+-]\\d\\d:\\d\\d)$"
 _CALENDAR_BEGINS: Final = "timestamp'0001-01-01 00:00:00Z'"  # before it Spark counts on, other readers do not
 _TYPE_PREFIX: Final = "headrace."
-_ID_LENGTH: Final = 34  # `d.` or `u.` and 32 hex digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ def _any_prefix(text: str, *prefixes: bytes) -> str:
 
 _EVENT_RULES: Final = {
     "ce_specversion": f"ce_specversion = '{SPECVERSION.decode()}'",
-    "ce_id": f"octet_length(ce_id) = {_ID_LENGTH} and ({_any_prefix('ce_id', DETERMINISTIC, UNIQUE)})",
+    "ce_id": f"octet_length(ce_id) = {ID_LENGTH} and ({_any_prefix('ce_id', DETERMINISTIC, UNIQUE)})",
     "ce_source": "startswith(ce_source, '/')",
     "ce_type": f"startswith(ce_type, '{_TYPE_PREFIX}') and octet_length(ce_type) > {len(_TYPE_PREFIX)}",
     "ce_subject": "octet_length(ce_subject) > 0",

@@ -25,6 +25,7 @@ from headrace_lake.storage import Storage
 from headrace_lake.tables import BATCHES, EVENTS, QUARANTINE, SCHEMAS
 
 APP_ID: Final = "headrace"
+FIRST_EPOCH: Final = 1
 _EPOCH_BITS: Final = 32
 _CLAIM_ATTEMPTS: Final = 10
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(\.\d+\.\d+)?\.parquet")
@@ -55,6 +56,8 @@ class Log:
         self._latest = -1
         self.tokens: set[str] = set()
         """The `userMetadata` of the commits seen."""
+        self.table_id = ""
+        """Delta's id of the table: the same as long as it lives, wherever it is moved."""
 
     def latest(self) -> int:
         """The highest transaction version committed so far; -1 when there is none. Blocks on storage."""
@@ -70,6 +73,9 @@ class Log:
         txn = action.get("txn")
         if txn is not None and txn["appId"] == APP_ID:
             self._latest = max(self._latest, int(str(txn["version"])))
+        metadata = action.get("metaData")
+        if metadata is not None:
+            self.table_id = str(metadata["id"])
         token = action.get("commitInfo", {}).get("userMetadata")
         if token is not None:
             self.tokens.add(str(token))
@@ -82,8 +88,14 @@ class Log:
             return
         newest = matches[-1][1]
         paths = [f"{self._folder}/{match[0]}" for match in matches if match[1] == newest]
-        rows = self._storage.spark.read.parquet(*paths).where(f"txn.appId = '{APP_ID}'").select("txn.version").collect()
-        self._latest = max([self._latest, *(row[0] for row in rows)])
+        rows = (
+            self._storage.spark.read.parquet(*paths)
+            .where(f"txn.appId = '{APP_ID}' or metaData.id is not null")
+            .select("txn.version", "metaData.id")
+            .collect()
+        )
+        self._latest = max([self._latest, *(row[0] for row in rows if row[0] is not None)])
+        self.table_id = next((row[1] for row in rows if row[1] is not None), "")
         self._next = int(newest) + 1
 
 
@@ -99,6 +111,11 @@ class Fence:
     def epoch(self) -> int:
         """The latest epoch of any table; 0 when nobody has claimed one."""
         return max(epoch_of(log.latest()) for log in self._logs.values())
+
+    def lake_id(self) -> str:
+        """Which tables these are, wherever they are moved: Delta's id of `batches`."""
+        self._logs[BATCHES].latest()
+        return self._logs[BATCHES].table_id
 
     def claim(self) -> int:
         """Claims the next epoch in every table, `batches` first, and returns it.
@@ -135,6 +152,10 @@ class Fence:
         """Raises `SupersededError` when a table is past `version`: another job lands on the tables. Blocks on storage."""
         for name, log in self._logs.items():
             _not_past(name, log.latest(), version)
+
+    def check_epoch(self, epoch: int) -> None:
+        """Raises `SupersededError` when a newer epoch than `epoch` has been claimed."""
+        self.check(claim_of(epoch + 1) - 1)
 
     def check_batch(self, epoch: int, batch: int) -> None:
         """Raises `SupersededError` when a table is past `batch` of `epoch`: where a checkpoint that ends there is too old."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import threading
 import time
 from collections.abc import Mapping
@@ -21,16 +20,17 @@ from headrace_lake import tables
 from headrace_lake.causes import chain, kafka_is_away, root_cause
 from headrace_lake.checkpoint import Checkpoint, Marker
 from headrace_lake.decode import Topics
-from headrace_lake.fence import Fence
+from headrace_lake.fence import FIRST_EPOCH, Fence
 from headrace_lake.halt import HaltError, KafkaAwayError, StoppingError
 from headrace_lake.landing import Landed, Landing, check_same
 from headrace_lake.operations import LakeHealth
 from headrace_lake.settings import LakeProcessSettings, location
 from headrace_lake.source import Brokers, Topic, TopicPartition, source_options
-from headrace_lake.start import check_offsets, position
+from headrace_lake.start import Ends, Position, check_offsets, landed, strays
 from headrace_lake.storage import Storage
 
 _POLL: Final = 0.2  # seconds between two looks at the query
+_FENCE_LOOK: Final = 10.0  # seconds between two looks for a newer epoch, beside those of each batch
 _RETRY: Final = 2.0  # seconds between two questions for the topics
 _ONCE_WAIT: Final = 60.0  # seconds that --once waits for Kafka and the topics
 
@@ -60,8 +60,6 @@ class Job:
 
         Raises `ConfigError` and `HaltError` (the message says why and what to do). While Kafka is away it waits.
         """
-        signal.signal(signal.SIGTERM, self.stop)
-        signal.signal(signal.SIGINT, self.stop)
         try:
             while not self._stop.is_set():
                 topics = self._await_topics()
@@ -104,10 +102,9 @@ class Job:
         return None
 
     def _land(self, topics: Mapping[str, Topic]) -> None:
-        tables.create(self._spark, self._lake)
+        tables.create(Storage(self._spark), self._lake)
         fence = Fence(self._spark, self._lake)
-        epoch = self._epoch(fence, topics)
-        found = position(self._spark, self._lake, topics)
+        epoch, found = self._begin(fence, topics)
         check_offsets(self._brokers, found, topics)
         kafka = self._settings.kafka
         landing = Landing(
@@ -141,24 +138,35 @@ class Job:
         try:
             query = writer.start()
             self._health.waits("")
-            self._watch(query)
+            self._watch(query, Fence(self._spark, self._lake), epoch)
         except (PySparkException, Py4JJavaError) as error:
             self._explain(error, landing.failure)
 
-    def _epoch(self, fence: Fence, topics: Mapping[str, Topic]) -> int:
-        """The epoch of the checkpoint, or a new one, claimed before anything is read."""
-        table = tables.identity(self._spark, self._lake)
-        ids = {name: topic.id for name, topic in topics.items()}
+    def _begin(self, fence: Fence, topics: Mapping[str, Topic]) -> tuple[int, Position]:
+        """The epoch of the checkpoint, or a new one that is claimed before anything is read; and how far the tables are."""
         marker = self._checkpoint.marker()
-        if marker is None:
-            epoch = fence.claim()
-            self._checkpoint.mark(Marker(epoch, table, ids))
-            self._log.info("claimed the tables", epoch=epoch)
-            return epoch
+        if marker is not None:
+            self._still_ours(marker, fence, topics)
+            left = {(topic, int(n)): end for topic, ends in marker.strays.items() for n, end in ends.items()}
+            return marker.epoch, Position(landed(self._spark, self._lake, topics), left)
+        epoch = fence.claim()
+        ends: Ends = {}
+        left = {}
+        if epoch > FIRST_EPOCH:  # else the tables were empty when they were claimed
+            ends = landed(self._spark, self._lake, topics)
+            left = strays(self._spark, self._lake, ends, topics)
+        ids = {name: topic.id for name, topic in topics.items()}
+        by_topic = {name: {str(n): end for (topic, n), end in left.items() if topic == name} for name in topics}
+        self._checkpoint.mark(Marker(epoch, fence.lake_id(), ids, by_topic))
+        self._log.info("claimed the tables", epoch=epoch)
+        return epoch, Position(ends, left)
+
+    def _still_ours(self, marker: Marker, fence: Fence, topics: Mapping[str, Topic]) -> None:
+        """Raises `HaltError` when the checkpoint that `marker` is in must not be used on."""
         over = f"delete the checkpoint {self._checkpoint.path} to take over from where the tables end"
-        if marker.table != table:
+        if marker.lake != fence.lake_id():
             raise HaltError(f"the checkpoint belongs to other tables than those in {self._lake}: {over}")
-        if set(marker.topics) != set(ids):
+        if set(marker.topics) != set(topics):
             raise HaltError(f"the checkpoint is for the topics {' and '.join(sorted(marker.topics))}: {over}")
         latest = fence.epoch()
         if marker.epoch != latest:
@@ -168,20 +176,25 @@ class Job:
             )
         check_same(marker.topics, topics, self._checkpoint.path)
         fence.check_batch(marker.epoch, self._checkpoint.last_batch())
-        return marker.epoch
 
-    def _watch(self, query: StreamingQuery) -> None:
-        """Returns when the query has ended; raises what ended it."""
-        stopped = False
-        while not query.awaitTermination(cast("Any", _POLL)):
-            self._health.turn()
+    def _watch(self, query: StreamingQuery, fence: Fence, epoch: int) -> None:
+        """Returns when the query has ended; raises what ended it. An idle job notices here that it was superseded."""
+        look = 0.0
+        try:
+            while not query.awaitTermination(cast("Any", _POLL)):
+                self._health.turn()
+                self._note_lag(query)
+                # Between two batches it may be ended at once; inside one, the next batch will see that it must not begin.
+                if self._stop.is_set() and not query.status["isTriggerActive"]:
+                    return
+                if time.monotonic() > look:
+                    fence.check_epoch(epoch)
+                    look = time.monotonic() + _FENCE_LOOK
             self._note_lag(query)
-            # Between two batches it may be ended at once; inside one, the next batch will see that it must not begin.
-            if self._stop.is_set() and not stopped and not query.status["isTriggerActive"]:
-                stopped = True
+        finally:
+            if query.isActive:
                 self._health.waits("stopping")
                 query.stop()
-        self._note_lag(query)
 
     def _note_lag(self, query: StreamingQuery) -> None:
         progress = cast("Any", query.lastProgress)
@@ -215,13 +228,16 @@ class Job:
 
 
 def behind(source: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    """Offsets that each partition is behind, of a progress report's source."""
-    latest, end = (
-        json.loads(value) if isinstance(value := source.get(name), str) else (value or {})
-        for name in ("latestOffset", "endOffset")
-    )
+    """Offsets that each partition is behind, of a progress report's source; empty when it says nothing of them."""
+    latest, end = (_offsets(source.get(name)) for name in ("latestOffset", "endOffset"))
     return {
         (topic, int(number)): max(0, offset - end.get(topic, {}).get(number, offset))
         for topic, partitions in latest.items()
         for number, offset in partitions.items()
     }
+
+
+def _offsets(report: Any) -> dict[str, dict[str, int]]:
+    """A report has offsets as a mapping, as JSON text, or as the text ``null``."""
+    value = json.loads(report) if isinstance(report, str) else report
+    return value if isinstance(value, dict) else {}

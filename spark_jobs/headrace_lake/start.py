@@ -6,7 +6,7 @@ Never "earliest" or "latest" for a partition that was landed before: the one wou
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -25,10 +25,10 @@ Ends = dict[TopicPartition, int]
 class Position:
     """How far the tables are, per partition of the topics that exist now."""
 
-    landed: Ends = field(default_factory=dict)
+    landed: Ends
     """One past the last offset that `batches` covers; a partition it never saw is absent."""
-    strays: Ends = field(default_factory=dict)
-    """One past the last offset of rows that an interrupted job left beyond that; absent when there are none."""
+    strays: Ends
+    """One past the last offset of rows that another job left beyond that when it was shut out; absent where none are."""
 
     def starting(self, topics: Mapping[str, Topic]) -> dict[str, dict[str, int]]:
         """Spark's `startingOffsets` for all partitions of `topics`."""
@@ -38,24 +38,24 @@ class Position:
         }
 
 
-def position(spark: SparkSession, lake: str, topics: Mapping[str, Topic]) -> Position:
-    """Reads the tables. Blocks; skips all files but those of the end."""
+def landed(spark: SparkSession, lake: str, topics: Mapping[str, Topic]) -> Ends:
+    """One past the last offset that `batches` covers, per partition of `topics` that it has seen. Blocks."""
     names = {topic.id: name for name, topic in topics.items()}
-    current = sf.col("topic_id").isin(list(names))
-    found = Position()
-    batches = _read(spark, lake, BATCHES).where(current).groupBy("topic_id", "partition").agg(sf.max("to"))
-    for topic_id, number, end in batches.collect():
-        found.landed[names[topic_id], number] = end
+    rows = _read(spark, lake, BATCHES).where(sf.col("topic_id").isin(list(names)))
+    ends = rows.groupBy("topic_id", "partition").agg(sf.max("to")).collect()
+    return {(names[topic_id], number): end for topic_id, number, end in ends}
+
+
+def strays(spark: SparkSession, lake: str, landed: Ends, topics: Mapping[str, Topic]) -> Ends:
+    """One past the last offset of rows that lie beyond `landed`, where there are any. Blocks; reads the newest files only."""
+    names = {topic.id: name for name, topic in topics.items()}
     ids = {name: topic.id for name, topic in topics.items()}
-    ends = {
-        (name, n): found.landed.get((name, n), 0) for name, topic in topics.items() for n in range(topic.partitions)
-    }
-    for table in (EVENTS, QUARANTINE):
-        beyond = _read(spark, lake, table).where(_from(ends, ids))
-        for topic_id, number, last in beyond.groupBy("topic_id", "partition").agg(sf.max("offset")).collect():
-            key = (names[topic_id], number)
-            found.strays[key] = max(found.strays.get(key, 0), last + 1)
-    return found
+    starts = {(name, n): landed.get((name, n), 0) for name, topic in topics.items() for n in range(topic.partitions)}
+    beyond = landed_already(spark, lake, EVENTS, starts, ids).unionAll(
+        landed_already(spark, lake, QUARANTINE, starts, ids)
+    )
+    lasts = beyond.groupBy("topic_id", "partition").agg(sf.max("offset")).collect()
+    return {(names[topic_id], number): last + 1 for topic_id, number, last in lasts}
 
 
 def landed_already(spark: SparkSession, lake: str, table: str, starts: Ends, ids: Mapping[str, str]) -> DataFrame:

@@ -6,7 +6,6 @@ from typing import Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -18,6 +17,8 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+
+from headrace_lake.storage import Storage
 
 EVENTS: Final = "events"
 QUARANTINE: Final = "quarantine"
@@ -100,10 +101,12 @@ _SKIPPED_BY: Final = ("event_time", "received_time", "topic_id", "partition", "o
 """Columns with statistics, by which readers and this job skip files; on a body they would cost CPU and serve nobody."""
 
 
-def create(spark: SparkSession, lake: str) -> None:
+def create(storage: Storage, lake: str) -> None:
     """Makes the tables that are not there yet; another job may do so at the same time. Blocks on storage."""
     for name, schema in SCHEMAS.items():
         path = f"{lake}/{name}"
+        if storage.exists(f"{path}/_delta_log"):
+            continue
         partitioned = f"PARTITIONED BY ({DAY})" if DAY in schema.names else ""
         columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema.fields)
         skipped_by = [column for column in _SKIPPED_BY if column in schema.names]
@@ -113,13 +116,6 @@ def create(spark: SparkSession, lake: str) -> None:
             f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({columns}) USING delta {partitioned} TBLPROPERTIES ({listed})"
         )
         try:
-            spark.sql(statement)
+            storage.spark.sql(statement)
         except (PySparkException, Py4JJavaError):
-            spark.read.format("delta").load(path)  # raises unless somebody else has just made it
-
-
-def identity(spark: SparkSession, lake: str) -> str:
-    """Delta's id of the `batches` table: the same as long as the tables live, wherever they are moved."""
-    row = spark.sql(f"DESCRIBE DETAIL delta.`{lake}/{BATCHES}`").select("id").first()
-    assert row is not None
-    return str(row[0])
+            storage.spark.read.format("delta").load(path)  # raises unless somebody else has just made it
