@@ -1,0 +1,136 @@
+"""The landing job as a process of its own, which a test watches line by line, freezes and kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from deltalake import DeltaTable
+from headrace_cli.toolchain import jars, java_home
+from headrace_common.settings import KafkaSettings, environment
+from headrace_lake.fence import APP_ID
+
+TIMEOUT = 120.0
+"""Seconds that a test waits for a line: a start takes about ten on a quiet machine."""
+
+
+class Lander:
+    """One run of ``python -m headrace_lake`` in a process group of its own (the JVM is in it)."""
+
+    def __init__(
+        self, kafka: KafkaSettings, lake: Path, checkpoint: Path, *, once: bool = False, batch_records: int = 1000
+    ) -> None:
+        variables = {
+            **environment(
+                "kafka",
+                bootstrap_servers=kafka.bootstrap_servers,
+                events_topic=kafka.events_topic,
+                quarantine_topic=kafka.quarantine_topic,
+            ),
+            **environment(
+                "lake", path=lake, checkpoint=checkpoint, jars=jars("spark"), master="local[2]", trigger=0,
+                batch_records=batch_records,
+            ),
+            **environment("ops", host="127.0.0.1", port=0),
+            **environment("log", level="debug", format="json"),
+            "JAVA_HOME": str(java_home()),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }  # fmt: skip
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "headrace_lake", *(["--once"] if once else [])],
+            env={**os.environ, **variables},
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.lines: list[dict] = []
+        self.other: list[str] = []
+        self._seen = 0
+        self._news = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            with self._news:
+                try:
+                    self.lines.append(json.loads(line))
+                except ValueError:
+                    self.other.append(line)
+                self._news.notify_all()
+        with self._news:
+            self._news.notify_all()
+
+    def next(self, event: str) -> dict:
+        """The next line that says `event`; fails when the process ends without saying it."""
+        deadline = time.monotonic() + TIMEOUT
+        with self._news:
+            while True:
+                for line in self.lines[self._seen :]:
+                    self._seen += 1
+                    if line["event"] == event:
+                        return line
+                ended = not self._reader.is_alive()
+                if ended or not self._news.wait(max(0.0, min(0.5, deadline - time.monotonic()))):
+                    assert not ended, f"it ended without {event!r}: {self.tail()}"
+                    assert time.monotonic() < deadline, f"no {event!r} within {TIMEOUT} s: {self.tail()}"
+
+    def freeze(self) -> None:
+        os.killpg(self._process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.killpg(self._process.pid, signal.SIGCONT)
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """SIGKILL to driver and JVM."""
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        self._process.wait()
+        self._reader.join()
+
+    def terminate(self) -> None:
+        """SIGTERM to the driver alone, as a supervisor does."""
+        self._process.terminate()
+
+    def wait(self) -> int:
+        """The exit status."""
+        status = self._process.wait(TIMEOUT)
+        self._reader.join(10)
+        return status
+
+    def reason(self) -> str:
+        """Why it stopped, in its own words."""
+        return next((line["reason"] for line in reversed(self.lines) if line["event"] == "stopped"), "")
+
+    def tail(self) -> str:
+        return "\n".join([*(json.dumps(line) for line in self.lines[-15:]), *self.other[-15:]])
+
+
+def version(lake: Path, table: str) -> int:
+    """The transaction version that the table's log holds, by another reader than the job's."""
+    found = DeltaTable(str(lake / table)).transaction_version(APP_ID)
+    return -1 if found is None else found
+
+
+def await_true(condition: Callable[[], bool], what: str, job: Lander, timeout: float = TIMEOUT) -> None:
+    """Waits while `job` lives."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout} s: {what}; {job.tail()}"
+        assert job.alive(), f"it ended before {what}: {job.tail()}"
+        time.sleep(0.01)
