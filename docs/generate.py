@@ -55,7 +55,36 @@ def metrics() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {DOCS / "settings.md": settings, DOCS / "metrics.md": metrics}
+RESULTS = ROOT / "benchmarks" / "results"
+
+PERFORMANCE = """\
+# Performance
+
+Machines differ by half and more, so a figure here is only good beside another of the same run: each results file also
+holds the cost of the work that cannot be avoided, measured in the same minutes. The tables below are those files, written
+by the command that each names; run it to have your own.
+
+## Why events are encoded by hand
+
+aiokafka's batch builder takes each record with a list of headers, and encodes all eight for every event. Most of them are
+the same for a whole frame. `headrace_common/record.py` encodes what a frame's events share once, and each event once, as
+bytes that no batch needs to look into again; the two rows "unavoidable" below are the same work with the one and with the
+other. An event is then one object that Python's cycle collector does not track, where it was a dozen that it walked.
+
+Decoding msgpack twice sounds like waste: entries are decoded by msgspec, encoded again, and only if the bytes are the same
+is the fast path believed (a repeated key, a float32, a length written wider than need be would show). What is not believed
+takes a slower path that loses nothing.
+"""
+
+
+def performance() -> str:
+    """The page of figures: what the benchmarks wrote."""
+    pages = sorted(RESULTS.glob("*.md"))
+    tables = [f"## {path.stem.replace('-', ', ').capitalize()}\n\n{path.read_text()}" for path in pages]
+    return "\n".join((PERFORMANCE, *tables))
+
+
+PAGES = {DOCS / "settings.md": settings, DOCS / "metrics.md": metrics, DOCS / "performance.md": performance}
 
 if __name__ == "__main__":
     for path, page in PAGES.items():
