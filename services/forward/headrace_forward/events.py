@@ -72,7 +72,7 @@ class ForwardFrame:
         self.ticket = ticket
         self.received_ms = received_ms
         self.acknowledged = option.chunk is not None
-        self.size = len(message.raw) + OVERHEAD
+        self.size = message.size + OVERHEAD
 
     def spoiled(self, detail: str) -> Reject:
         """The whole message, reason `internal`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -98,7 +99,7 @@ class Message:
     offset: int
     start: int
     ends: list[int]
-    entries: list[int] | None = None
+    entries: array[int] | None = None
     count: int = 0
 
     def element(self, index: int) -> bytes:
@@ -117,6 +118,11 @@ class Message:
         """Whether the content of element `index`, a str or bin, begins with `prefix`."""
         start = self.ends[index - 1] if index else self.start
         return self.raw.startswith(prefix, start + 1 + _HEADER.get(self.raw[start], 0))
+
+    @property
+    def size(self) -> int:
+        """Bytes it holds: its own, and where its entries are."""
+        return len(self.raw) + _size(self.entries)
 
     @property
     def option_index(self) -> int:
@@ -150,7 +156,7 @@ class Decoder:
     _left: int = field(init=False, default=0)  # elements still to come
     _entries_left: int = field(init=False, default=0)
     _ends: list[int] = field(init=False, default_factory=list)
-    _entries: list[int] | None = field(init=False, default=None)
+    _entries: array[int] | None = field(init=False, default=None)
     _count: int = field(init=False, default=0)
     _failed: ProtocolError | None = field(init=False, default=None)
 
@@ -158,8 +164,10 @@ class Decoder:
         self._unpacker = _new_unpacker()
 
     def held(self) -> int:
-        """Bytes kept for a message that is not complete: ours, and the unpacker's copy of what it has not scanned."""
-        return 2 * len(self._buffer)
+        """Bytes kept for a message that is not complete: ours, the unpacker's copy of what it has not scanned, and where
+        the entries are, which is more than they are themselves when they are tiny.
+        """
+        return 2 * len(self._buffer) + _size(self._entries)
 
     def receive(self, data: bytes) -> Iterator[Message]:
         """The messages that `data` completes. Exhaust it before the next call.
@@ -242,7 +250,7 @@ class Decoder:
             first = self._buffer[position]
             if KINDS[first] is Kind.ARRAY:
                 self._entries_left = self._count = self._array_header()
-                self._entries = [self._unpacker.tell()]
+                self._entries = array("Q", (self._unpacker.tell(),))
                 self._stage = _Stage.ENTRY
                 return
             length = _HEADER.get(first)
@@ -269,7 +277,8 @@ class Decoder:
         if end > self.frame_bytes:
             raise self._fault("a message is too large", "LIMITS__FRAME_BYTES")
         self._stage = _Stage.TOP
-        entries = None if self._entries is None else [at - self._first for at in self._entries]
+        entries = None if self._entries is None else array("Q", (at - self._first for at in self._entries))
+        self._entries = None
         return Message(
             bytes(self._buffer[:end]),
             self._origin + self._first,
@@ -283,8 +292,13 @@ class Decoder:
         sample = bytes(self._buffer[:SAMPLE])
         self._failed = ProtocolError(problem, limit=limit, offset=self._origin + self._first, sample=sample)
         self._buffer.clear()
+        self._entries = None
         self._unpacker = None  # with all that it holds: the connection may have to wait for Kafka yet
         return self._failed
+
+
+def _size(noted: array[int] | None) -> int:
+    return 0 if noted is None else noted.itemsize * len(noted)
 
 
 def _new_unpacker() -> Any:
