@@ -30,6 +30,10 @@ LOOK: Final = 32
 """Parts between two looks at the clock."""
 
 
+REJECT_OVERHEAD: Final = 1024
+"""Bytes that a reject costs beyond its own while its round is under way: a frame may hold a hundred thousand tiny ones."""
+
+
 class Round:
     """What one turn of a pump sends: a batch of events, and the rejects that stand between them."""
 
@@ -44,7 +48,7 @@ class Round:
         if self._room <= 0:
             return False
         self.rejects.append((owner, part))
-        self._room -= len(part.raw) + len(part.attributes) + 1
+        self._room -= len(part.raw) + len(part.attributes) + REJECT_OVERHEAD
         return True
 
     def deadline(self) -> float:
