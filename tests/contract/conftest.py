@@ -37,7 +37,8 @@ def receiver(
 ) -> Iterator[Receiver]:
     """A receiver with the settings that users have by default, for the whole session: leave it as you found it."""
     running = Receiver(dialect.name, stored_in, tmp_path_factory.mktemp(dialect.name))
-    now(running.start())
+    running.spawn()
+    now(running.listens())
     yield running
     running.stop()
 

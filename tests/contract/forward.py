@@ -23,16 +23,17 @@ class ForwardConversation:
         self._chunks: list[str] = []
         self._replies = Replies()
 
-    def _chunk(self) -> str:
+    def chunk(self) -> str:
+        """The next frame's."""
         self._chunks.append(b64encode(os.urandom(16)).decode() + "\n")
         return self._chunks[-1]
 
     def frame(self, values: Values) -> bytes:
-        return encode(TAG, [(EventTime(SECONDS, 1 + n), value) for n, value in enumerate(values)], chunk=self._chunk())
+        return encode(TAG, [(EventTime(SECONDS, 1 + n), value) for n, value in enumerate(values)], chunk=self.chunk())
 
     def packed(self, payload: bytes, **option: str) -> bytes:
         """The next frame, with any payload. Forward alone."""
-        return msgpack.packb([TAG, payload, {"chunk": self._chunk(), **option}])
+        return msgpack.packb([TAG, payload, {"chunk": self.chunk(), **option}])
 
     def faulty(self, values: Values) -> bytes:
         entries = [msgpack.packb([SECONDS, value]) for value in values]
@@ -40,7 +41,7 @@ class ForwardConversation:
         return self.packed(b"".join(entries))
 
     def sized(self, values: Values, size: int) -> bytes:
-        chunk = self._chunk()
+        chunk = self.chunk()
         entries = [[SECONDS, {**value, "pad": ""}] for value in values]
         entries[0][1]["pad"] = "x" * (size - 300)
         for _ in range(2):

@@ -65,7 +65,7 @@ class Receiver:
         return self._process.pid
 
     def spawn(self) -> None:
-        """Starts the process and does not wait for anything."""
+        """Starts the process and does not wait for anything. It ends when the thread does that calls this."""
         self.port = self.port or free_port()
         sections = {**self._sections, "listen": {"port": self.port, **self._sections.get("listen", {})}}
         with self.log.open("ab") as output:
@@ -79,14 +79,17 @@ class Receiver:
 
     async def start(self) -> None:
         """Starts it and waits until it listens."""
-        begun = len(self.lines("ready"))
         self.spawn()
+        await self.listens()
 
-        def listening() -> bool:
+    async def listens(self) -> None:
+        """Waits until it does."""
+
+        def ready() -> bool:
             assert self.exit_status() is None, f"it ended at its start: {self.log.read_text()}"
-            return len(self.lines("ready")) > begun
+            return bool(self.lines("ready"))
 
-        await until(listening, f"{self.protocol} is ready", 60)
+        await until(ready, f"{self.protocol} is ready", 60)
         self.ops = self.lines("starting")[-1]["ops"]
 
     def exit_status(self) -> int | None:

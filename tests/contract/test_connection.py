@@ -33,7 +33,8 @@ def strict(dialect: Dialect, stored_in: KafkaSettings, tmp_path_factory: pytest.
         "connections": CONNECTIONS,
     }
     running = Receiver(dialect.name, stored_in, tmp_path_factory.mktemp("strict"), {"limits": limits})
-    now(running.start())
+    running.spawn()
+    now(running.listens())
     yield running
     running.stop()
 

@@ -1,0 +1,138 @@
+"""Real clients: what they send is on the topic as they meant it, and acknowledged as they asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import time
+import uuid
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from contract.receiver import HOST, Receiver
+from contract.topic import Stored, events, in_order, quarantined, stored
+from contract.waiting import until
+from fluent.sender import EventTime, FluentSender
+from headrace_common.event import DETERMINISTIC, UNIQUE
+from headrace_common.settings import KafkaSettings
+from headrace_forward.wire import Replies
+
+from system.proxy import Proxy
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+COUNT = 20_000 if os.environ.get("HEADRACE_FULL") == "1" else 2_000
+"""Events of each client; all of them only where there is time (HEADRACE_FULL=1)."""
+
+LOGGERS = 4
+SECONDS = 1_795_253_837
+GO = Path(__file__).parent / "clients" / "go"
+
+
+def kinds(records: list[Stored]) -> tuple[int, int]:
+    """How many ids are deterministic, how many unique."""
+    counts = Counter(record.id[:2].encode() for record in records)
+    assert counts.keys() <= {DETERMINISTIC, UNIQUE}
+    return counts[DETERMINISTIC], counts[UNIQUE]
+
+
+def sent_by_python(mark: str, n: int) -> dict:
+    return {
+        "mark": mark,
+        "n": n,
+        "text": f'line {n} – ü "quoted"\n',
+        "ratio": n / 8,
+        "huge": (1 << 63) + n,
+        "below": -n,
+        "on": n % 2 == 0,
+        "nothing": None,
+        "list": [n, "two", []],
+        "map": {"ключ": "x" * (n % 300)},
+    }
+
+
+def emit(receiver: Receiver, mark: str, precise: bool) -> None:
+    """As an application does, one event after the other; whole seconds, or nanoseconds."""
+    sender = FluentSender("python", host=HOST, port=receiver.port, nanosecond_precision=precise)
+    for n in range(COUNT // 2):
+        when = EventTime.from_unix_nano(SECONDS * 10**9 + 1 + n * 1000) if precise else SECONDS + n
+        assert sender.emit_with_time("app", when, sent_by_python(mark, n)), sender.last_error
+    sender.close()
+
+
+async def test_fluent_logger_python(topics: KafkaSettings, start) -> None:
+    receiver = await start()
+    marks = {precise: uuid.uuid4().hex for precise in (False, True)}
+    await asyncio.gather(*(asyncio.to_thread(emit, receiver, mark, precise) for precise, mark in marks.items()))
+
+    async def all_there() -> bool:
+        return await receiver.metric("events_stored_total") == COUNT
+
+    await until(all_there, "every event is stored", 60)
+    records = await events(topics)
+    in_order(records)
+    for precise, mark in marks.items():
+        mine = [record for record in records if record.json["mark"] == mark]
+        assert [record.json for record in mine] == [sent_by_python(mark, n) for n in range(COUNT // 2)]
+        assert {record["ce_subject"] for record in mine} == {"python.app"}
+        assert [record["ce_time"] for record in mine] == [when(n, precise) for n in range(COUNT // 2)]
+        assert not any(record.attributes for record in mine)
+    assert kinds(records) == (0, COUNT)
+    assert len({record.id for record in records}) == COUNT
+    assert await quarantined(topics) == []
+    assert await receiver.metric("events_unacknowledgeable_total") == COUNT
+    assert await receiver.metric("events_acknowledged_total") == 0
+
+
+def when(n: int, precise: bool) -> str:
+    """RFC 3339 as the topic has it."""
+    if precise:
+        return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(SECONDS))}.{1 + n * 1000:09d}Z"
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(SECONDS + n))
+
+
+@pytest.fixture(scope="session")
+def go_client(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    program = tmp_path_factory.mktemp("go") / "clients"
+    done = subprocess.run(
+        ["go", "build", "-o", program, "."], cwd=GO, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return program
+
+
+@pytest.mark.requires("go")
+async def test_fluent_logger_golang(topics: KafkaSettings, start, go_client: Path) -> None:
+    receiver = await start()
+    mark = uuid.uuid4().hex
+    async with Proxy(receiver.address) as proxy:
+        client = await asyncio.create_subprocess_exec(
+            go_client, HOST, str(proxy.port), "go.app", mark, str(COUNT), str(LOGGERS),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        out, problems = await asyncio.wait_for(client.communicate(), 250)
+    assert (client.returncode, problems) == (0, b"")
+    meant = {value["n"]: value for value in map(json.loads, out.splitlines())}
+    assert sorted(meant) == list(range(COUNT))
+
+    records = await events(topics)
+    in_order(records)
+    assert await stored(topics, topics.events_topic) == COUNT
+    assert {record.json["n"]: record.json for record in records} == meant
+    for first in range(LOGGERS):  # each logger's connection keeps its order
+        numbers = [record.json["n"] for record in records if record.json["n"] % LOGGERS == first]
+        assert numbers == list(range(first, COUNT, LOGGERS))
+    assert all(record["ce_time"] == when(record.json["n"], True) for record in records)
+    assert {record["ce_subject"] for record in records} == {"go.app"}
+
+    acknowledged = Counter(Replies().receive(bytes(proxy.heard)))
+    assert acknowledged == Counter(record.attributes["chunk"] for record in records)
+    assert set(acknowledged.values()) == {1}
+    assert kinds(records) == (COUNT, 0)
+    assert len({record.id for record in records}) == COUNT
+    assert await quarantined(topics) == []
+    assert await receiver.metric("events_acknowledged_total") == COUNT
+    assert await receiver.metric("events_unacknowledgeable_total") == 0
