@@ -457,8 +457,8 @@ class TestBroken:
             assert bench.receipt.heard == [("settled", 0, 1, True)]
 
     async def test_in_the_second_round(self) -> None:
-        async with pumping(batch_bytes=16 * 1024) as bench:
-            bench.submit(event(0, 7000), event(1, 7000), event(2, 7000), RuntimeError("bug"))
+        async with pumping(batch_bytes=8 * 1024) as bench:
+            bench.submit(event(0, 4000), event(1, 4000), event(2, 4000), RuntimeError("bug"))
             await bench.idle()
             assert bench.numbers() == [0, 1, 2]
             assert len(bench.quarantined()) == 1

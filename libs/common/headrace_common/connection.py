@@ -19,26 +19,26 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
 from enum import IntEnum
 from typing import Final, cast
 
 from headrace_common.errors import DeliveryError, ProtocolError
-from headrace_common.event import DETERMINISTIC, Event, event_id
+from headrace_common.event import Event
+from headrace_common.resends import Resends
 from headrace_common.session import Frame, Peer, Session, Ticket
 from headrace_common.shared import Shared
 
 LINGER_SILENCE: Final = 1.0
 LINGER_TIME: Final = 5.0
 DRAIN_TIME: Final = 5.0
+WRITE_TIME: Final = 60.0
+"""Seconds that a peer may leave unread what we write, once the buffers are full: then it is cut."""
+
 FRAME_TIME_BYTES: Final = 8192
 """Each so many bytes of an unfinished frame buy it another second."""
 
 RECHECK: Final = 0.5
 """Seconds until a connection that is due to close, but not idle, is looked at again."""
-
-REMEMBERED: Final = 256
-"""Frames of one connection whose first id is remembered, to count what a client sends again."""
 
 
 class State(IntEnum):
@@ -66,6 +66,7 @@ class Connection(asyncio.Protocol):
         self._peer_done = False
         self._frames: dict[Ticket, tuple[Frame, float]] = {}  # pending, and when each arrived
         self._writable = True
+        self._deaf_since: float | None = None  # since when the peer does not read
         self._reading = True
         self._flushing = False
         self._timer: asyncio.TimerHandle | None = None
@@ -78,8 +79,7 @@ class Connection(asyncio.Protocol):
         self._born = now
         self._age = shared.age()
         self._state_until: float | None = None
-        self._seen: OrderedDict[bytes, None] = OrderedDict()
-        self._first_ids: dict[Ticket, bytes] = {}
+        self._resends = Resends(shared.metrics.events_duplicate)
         self.held = 0  # for the budget
         self.pending = 0
 
@@ -130,13 +130,16 @@ class Connection(asyncio.Protocol):
         return self._state != State.CLOSED and self._transport.can_write_eof()
 
     def pause_writing(self) -> None:
-        """The peer does not read its acknowledgements: it is not read either."""
+        """The peer does not read: it is not read either, and cut in the end, as it may hold the budget's only turn."""
         self._writable = False
+        self._deaf_since = self._loop.time()
         self.pace()
+        self._schedule()
 
     def resume_writing(self) -> None:
         """It does again."""
         self._writable = True
+        self._deaf_since = None
         self._flush()
         self.pace()
 
@@ -165,7 +168,7 @@ class Connection(asyncio.Protocol):
         """The frame will not be stored: nothing of it is acknowledged, and the connection ends."""
         self._session.abandon(ticket)
         self._shared.metrics.frames_abandoned.inc()
-        self._first_ids.pop(ticket, None)
+        self._resends.abandoned(ticket)
         self._release(ticket)
         if self._state != State.CLOSED:
             self._shared.limited.warning("frame abandoned", peer=self._peer.address, problem=str(error))
@@ -173,10 +176,8 @@ class Connection(asyncio.Protocol):
             self._drain()
 
     def began(self, ticket: Ticket, event: Event) -> None:
-        """Remembers the id of a frame's first event, to count what is sent again."""
-        first = event_id(event)
-        if first.startswith(DETERMINISTIC):
-            self._first_ids[ticket] = first
+        """A frame's first event, to count what is sent again."""
+        self._resends.began(ticket, event)
 
     # What the budget and the server tell
 
@@ -211,8 +212,7 @@ class Connection(asyncio.Protocol):
 
     def cut(self) -> int:
         """Closes at once. How many frames were never acknowledged."""
-        if self._state != State.CLOSED:
-            self._transport.abort()
+        self._transport.abort()
         return len(self._frames)
 
     # Within
@@ -257,14 +257,7 @@ class Connection(asyncio.Protocol):
             metrics.events_unacknowledgeable.inc(events)
         elif self._state < State.DRAINING:
             metrics.events_acknowledged.inc(events)
-        first = self._first_ids.pop(ticket, None)
-        if first is None:
-            return
-        if first in self._seen:
-            metrics.events_duplicate.inc(events)
-        self._seen[first] = None
-        if len(self._seen) > REMEMBERED:
-            self._seen.popitem(last=False)
+        self._resends.stored(ticket, events)
 
     def _release(self, ticket: Ticket) -> tuple[Frame, float]:
         frame, arrived = self._frames.pop(ticket)
@@ -305,8 +298,12 @@ class Connection(asyncio.Protocol):
         self.pace()
 
     def _close(self) -> None:
+        """Ends it when what was written has been read; a peer that does not read is cut."""
         self._state = State.CLOSED
         self._transport.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(DRAIN_TIME, self._transport.abort)
 
     def _enter(self, state: State, seconds: float | None) -> None:
         self._state = max(self._state, state)
@@ -330,6 +327,8 @@ class Connection(asyncio.Protocol):
     def _next_deadline(self) -> float | None:
         limits = self._shared.limits
         times = [self._state_until, self._session.deadline()]
+        if self._deaf_since is not None:
+            times.append(self._deaf_since + WRITE_TIME)
         if self._state == State.LINGERING:
             times.append(self._last_bytes + LINGER_SILENCE)
         if self._state == State.OPEN and self._reading:
@@ -348,6 +347,11 @@ class Connection(asyncio.Protocol):
         self._timer = None
         now = self._loop.time()
         if self._state == State.CLOSED:
+            return
+        if self._deaf_since is not None and now >= self._deaf_since + WRITE_TIME:
+            self._shared.limited.warning("peer does not read", peer=self._peer.address, frames=len(self._frames))
+            self._why = "deaf"
+            self._transport.abort()
             return
         try:
             self._session.tick(now)

@@ -1,0 +1,728 @@
+"""A connection over a transport and a clock of the test's own: what it writes, when it reads, when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+import pytest
+import structlog
+from headrace_common.budget import Budget
+from headrace_common.connection import DRAIN_TIME, LINGER_SILENCE, LINGER_TIME, WRITE_TIME, Connection, State
+from headrace_common.errors import DeliveryError
+from headrace_common.event import event_id
+from headrace_common.log import RateLimited
+from headrace_common.metrics import ReceiverMetrics
+from headrace_common.session import Frame, Peer
+from headrace_common.settings import LimitSettings
+from headrace_common.shared import Shared
+from headrace_forward.session import ForwardSession
+from headrace_forward.settings import ForwardSection
+from headrace_forward.wire import encode
+
+
+class Handle:
+    def __init__(self, at: float, call: Callable[[], None]) -> None:
+        self.at, self.call, self.cancelled = at, call, False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Clock:
+    """An event loop's timers and its `call_soon`, in a time that moves when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self._order = itertools.count()
+        self._timers: list[tuple[float, int, Handle]] = []
+        self._soon: list[Callable[[], None]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_soon(self, call: Callable[..., None], *arguments: Any) -> None:
+        self._soon.append(lambda: call(*arguments))
+
+    def call_at(self, at: float, call: Callable[[], None]) -> Handle:
+        handle = Handle(at, call)
+        heapq.heappush(self._timers, (at, next(self._order), handle))
+        return handle
+
+    def call_later(self, delay: float, call: Callable[[], None]) -> Handle:
+        return self.call_at(self.now + delay, call)
+
+    def turn(self) -> None:
+        """One turn of the loop."""
+        soon, self._soon = self._soon, []
+        for call in soon:
+            call()
+
+    def turns(self) -> None:
+        """Until nothing is to be called soon."""
+        for _ in range(10_000):
+            if not self._soon:
+                return
+            self.turn()
+        raise AssertionError("it never rests")
+
+    def advance(self, seconds: float) -> None:
+        """Time passes; timers fire in their order."""
+        until = self.now + seconds
+        fired = 0
+        self.turns()
+        while self._timers and self._timers[0][0] <= until:
+            at, _, handle = heapq.heappop(self._timers)
+            self.now = max(self.now, at)
+            if not handle.cancelled:
+                fired += 1
+                assert fired < 10_000, "a timer that fires for ever"
+                handle.call()
+            self.turns()
+        self.now = until
+
+    @property
+    def timers(self) -> int:
+        return sum(not handle.cancelled for *_, handle in self._timers)
+
+
+class Transport:
+    """What a connection does to its socket. `deaf`: the peer reads nothing, so closing never ends by itself."""
+
+    def __init__(self, clock: Clock, *, half_close: bool = True) -> None:
+        self.clock = clock
+        self.half_close = half_close
+        self.protocol: Connection | None = None
+        self.writes: list[bytes] = []
+        self.reading = True
+        self.ended = self.closing = self.aborted = self.lost = False
+        self.deaf = False
+
+    def write(self, data: bytes) -> None:
+        assert not self.ended
+        assert not self.closing
+        self.writes.append(data)
+
+    def pause_reading(self) -> None:
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.reading
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def can_write_eof(self) -> bool:
+        return self.half_close
+
+    def write_eof(self) -> None:
+        assert not self.ended
+        self.ended = True
+
+    def close(self) -> None:
+        if not self.closing:
+            self.closing = True
+            if not self.deaf:
+                self._lose()
+
+    def abort(self) -> None:
+        self.closing = self.aborted = True
+        self._lose()
+
+    def _lose(self) -> None:
+        assert self.protocol is not None
+        if not self.lost:
+            self.lost = True
+            self.clock.call_soon(self.protocol.connection_lost, None)
+
+
+class FakePublisher:
+    def __init__(self) -> None:
+        self.submitted: list[tuple[Frame, Connection]] = []
+        self.inside = 0
+
+    def enter(self) -> int:
+        self.inside += 1
+        return 3
+
+    def leave(self, partition: int) -> None:
+        assert partition == 3
+        self.inside -= 1
+
+    def submit(self, frame: Frame, receipt: Connection, partition: int) -> None:
+        assert partition == 3
+        self.submitted.append((frame, receipt))
+
+
+class Bench:
+    """Connections of one service."""
+
+    def __init__(self, **limits: Any) -> None:
+        self.clock = Clock()
+        self.limits = LimitSettings(**limits)
+        self.budget = Budget(self.limits.process_budget, self.limits.connection_budget - self.limits.inflated_bytes)
+        self.publisher = FakePublisher()
+        self.metrics = ReceiverMetrics()
+        log = structlog.get_logger()
+        self.shared = Shared(self.publisher, self.budget, self.limits, self.metrics, log, RateLimited(log))  # type: ignore[arg-type]
+        self.shared.age = lambda: self.limits.connection_age  # type: ignore[method-assign]
+
+    def connect(self, *, half_close: bool = True) -> tuple[Connection, Transport]:
+        peer = Peer("192.0.2.1", 1, "192.0.2.1")
+        connection = Connection(self.shared, peer, ForwardSession(peer, self.limits, ForwardSection()))
+        transport = Transport(self.clock, half_close=half_close)
+        transport.protocol = connection
+        self.shared.admitted += 1
+        connection.connection_made(transport)  # type: ignore[arg-type]
+        self.clock.turns()
+        return connection, transport
+
+    def store(self, index: int = 0) -> None:
+        """The oldest frame but `index` is stored."""
+        frame, receipt = self.publisher.submitted.pop(index)
+        for part in frame.parts():
+            if isinstance(part, bytes):
+                receipt.began(frame.ticket, part)
+                assert event_id(part)
+                break
+        receipt.settled(frame.ticket, 1, True)
+
+    def abandon(self, index: int = 0) -> None:
+        frame, receipt = self.publisher.submitted.pop(index)
+        receipt.abandoned(frame.ticket, DeliveryError("late", retriable=True))
+
+    def count(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(f"headrace_{name}_total", labels) or 0.0
+
+    def closed(self, why: str) -> bool:
+        return self.count("connections_closed", why=why) == 1
+
+    def all_given_back(self) -> bool:
+        return (self.budget.used, self.budget.paused, self.publisher.inside, self.shared.admitted) == (0, 0, 0, 0)
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Bench]:
+    def make(**limits: Any) -> Bench:
+        made = Bench(**limits)
+        monkeypatch.setattr(asyncio, "get_running_loop", lambda: made.clock)
+        return made
+
+    return make
+
+
+def data(chunk: str | None = "c", text: str = "hello") -> bytes:
+    return encode("t", [(1, {"m": text})], chunk=chunk)
+
+
+def acks(transport: Transport) -> list[str]:
+    """The chunks acknowledged: each in a write of its own."""
+    return [msgpack.unpackb(write)["ack"] for write in transport.writes]
+
+
+Make = Callable[..., Bench]
+
+
+class TestAcknowledges:
+    def test_what_is_stored(self, bench: Make) -> None:
+        made = bench()
+        connection, transport = made.connect()
+        connection.data_received(data("a"))
+        made.clock.turns()
+        assert transport.writes == []
+        made.store()
+        made.clock.turns()
+        assert acks(transport) == ["a"]
+        assert made.count("events_acknowledged") == 1
+        assert made.budget.used == 0
+
+    def test_one_write_for_each_turn_of_the_loop(self, bench: Make) -> None:
+        made = bench()
+        connection, transport = made.connect()
+        connection.data_received(data("a") + data("b") + data("c"))
+        for _ in range(3):
+            made.store()
+        written = [len(transport.writes)]
+        for _ in range(4):
+            made.clock.turn()
+            written.append(len(transport.writes))
+        assert written == [1, 2, 3, 3, 3]
+        assert acks(transport) == ["a", "b", "c"]
+
+    def test_in_order_whatever_is_stored_first(self, bench: Make) -> None:
+        made = bench()
+        connection, transport = made.connect()
+        connection.data_received(data("a") + data("b"))
+        made.store(1)
+        made.clock.turns()
+        assert transport.writes == []
+        made.store()
+        made.clock.turns()
+        assert acks(transport) == ["a", "b"]
+
+    def test_not_what_is_partly_stored(self, bench: Make) -> None:
+        made = bench()
+        connection, transport = made.connect()
+        connection.data_received(data())
+        frame, receipt = made.publisher.submitted[0]
+        receipt.settled(frame.ticket, 1, False)
+        made.clock.turns()
+        assert transport.writes == []
+        assert made.budget.used == frame.size
+
+    def test_a_peer_that_does_not_read_is_not_written_to(self, bench: Make) -> None:
+        made = bench()
+        connection, transport = made.connect()
+        connection.data_received(data("a"))
+        connection.pause_writing()
+        assert not transport.reading
+        made.store()
+        made.clock.turns()
+        assert transport.writes == []
+        connection.resume_writing()
+        assert transport.reading
+        made.clock.turns()
+        assert acks(transport) == ["a"]
+
+    def test_what_was_sent_again_on_the_same_connection_is_counted(self, bench: Make) -> None:
+        made = bench()
+        connection, _ = made.connect()
+        for _ in range(3):
+            connection.data_received(data("same"))
+            made.store()
+        connection.data_received(data("other"))
+        made.store()
+        assert made.count("events_duplicate") == 2
+
+    def test_what_asked_for_nothing_is_counted_apart(self, bench: Make) -> None:
+        made = bench()
+        connection, transport = made.connect()
+        connection.data_received(data(None))
+        made.store()
+        made.clock.turns()
+        assert transport.writes == []
+        assert (made.count("events_unacknowledgeable"), made.count("events_acknowledged")) == (1, 0)
+
+
+class TestPeerEnds:
+    def test_with_nothing_pending(self, bench: Make) -> None:
+        made = bench()
+        connection, transport = made.connect()
+        assert connection.eof_received() is False
+        made.clock.turns()
+        assert transport.lost
+        assert made.closed("peer")
+        assert made.all_given_back()
+        assert made.clock.timers == 0
+
+    def test_with_something_pending_it_is_still_acknowledged(self, bench: Make) -> None:
+        made = bench()
+        connection, transport = made.connect()
+        connection.data_received(data("a") + data("b"))
+        assert connection.eof_received() is True
+        made.clock.advance(250)
+        assert not transport.closing
+        made.store()
+        made.store()
+        made.clock.turns()
+        assert acks(transport) == ["a", "b"]
+        assert transport.lost
+        assert made.all_given_back()
+
+    def test_within_a_frame(self, bench: Make) -> None:
+        made = bench()
+        connection, transport = made.connect()
+        connection.data_received(data("a") + data("b")[:-3])
+        connection.eof_received()
+        made.store()
+        made.clock.turns()
+        assert acks(transport) == ["a"]
+        assert transport.lost
+        assert made.closed("protocol_error")
+        assert made.all_given_back()
+
+    def test_without_a_word(self, bench: Make) -> None:
+        """The connection is cut: what is pending goes on to Kafka, and gives back its budget then."""
+        made = bench()
+        connection, transport = made.connect()
+        connection.data_received(data("a"))
+        connection.data_received(data("b")[:10])
+        transport.abort()
+        made.clock.turns()
+        assert made.budget.used == made.publisher.submitted[0][0].size
+        made.store()
+        made.clock.turns()
+        assert transport.writes == []
+        assert made.all_given_back()
+        assert made.count("events_acknowledged") == 0
+        assert made.clock.timers == 0
+
+
+class TestProtocolError:
+    def test_acknowledges_what_came_before_then_half_closes_and_drains(self, bench: Make) -> None:
+        made = bench()
+        connection, transport = made.connect()
+        connection.data_received(data("a") + b"\x01 junk")
+        assert not transport.reading
+        made.clock.advance(100)
+        assert not transport.ended
+        made.store()
+        made.clock.turns()
+        assert acks(transport) == ["a"]
+        assert transport.ended
+        assert transport.reading
+        connection.data_received(b"more junk")
+        assert not transport.closing
+        connection.eof_received()
+        made.clock.turns()
+        assert transport.lost
+        assert made.closed("protocol_error")
+        assert made.all_given_back()
+
+    def test_a_peer_that_never_ends_is_waited_for_five_seconds(self, bench: Make) -> None:
+        made = bench()
+        connection, transport = made.connect()
+        connection.data_received(b"\x01")
+        made.clock.advance(DRAIN_TIME - 0.1)
+        assert not transport.closing
+        connection.data_received(b"x" * 1000)
+        made.clock.advance(0.2)
+        assert transport.lost
+
+    def test_names_the_limit_that_was_hit(self, bench: Make) -> None:
+        made = bench()
+        connection, _ = made.connect()
+        connection.data_received(b"\xdd\xff\xff\xff\xff")
+        assert made.count("limit_hits", limit="LIMITS__FRAME_BYTES") == 1
+
+    def test_over_tls_there_is_no_half_close(self, bench: Make) -> None:
+        made = bench()
+        connection, transport = made.connect(half_close=False)
+        connection.data_received(data("a") + b"\x01")
+        made.store()
+        made.clock.turns()
+        assert acks(transport) == ["a"]
+        assert transport.lost
+
+
+class TestAbandoned:
+    def test_is_never_acknowledged_nor_anything_behind_it(self, bench: Make) -> None:
+        made = bench()
+        connection, transport = made.connect()
+        connection.data_received(data("a") + data("b") + data("c"))
+        made.store()
+        made.clock.turns()
+        made.abandon()
+        made.clock.turns()
+        assert transport.ended
+        made.store()
+        made.clock.turns()
+        assert acks(transport) == ["a"]
+        connection.eof_received()
+        made.clock.turns()
+        assert made.closed("abandoned")
+        assert made.count("frames_abandoned") == 1
+        assert made.all_given_back()
+
+    def test_of_a_connection_that_is_gone(self, bench: Make) -> None:
+        made = bench()
+        connection, transport = made.connect()
+        connection.data_received(data("a"))
+        transport.abort()
+        made.clock.turns()
+        made.abandon()
+        assert made.all_given_back()
+
+
+class TestFrameTime:
+    def closed_after(self, made: Bench, transport: Transport, seconds: float) -> None:
+        made.clock.advance(seconds - 0.01)
+        assert not transport.ended
+        made.clock.advance(0.6)
+        assert transport.ended
+        assert made.count("limit_hits", limit="LIMITS__FRAME_TIME") == 1
+
+    def test_from_the_first_byte(self, bench: Make) -> None:
+        made = bench(frame_time=10.0)
+        connection, transport = made.connect()
+        made.clock.advance(1000)
+        connection.data_received(data()[:5])
+        self.closed_after(made, transport, 10)
+
+    @pytest.mark.parametrize("other", [{"idle_time": 500.0}, {"connection_age": 3000.0}])
+    def test_while_a_later_timer_runs(self, bench: Make, other: dict[str, float]) -> None:
+        made = bench(frame_time=10.0, **other)
+        connection, transport = made.connect()
+        made.clock.advance(100)
+        connection.data_received(data()[:5])
+        self.closed_after(made, transport, 10)
+
+    def test_a_drip_does_not_help(self, bench: Make) -> None:
+        made = bench(frame_time=10.0)
+        connection, transport = made.connect()
+        body = data(text="x" * 100)
+        for at in range(9):
+            connection.data_received(body[at : at + 1])
+            made.clock.advance(1)
+        self.closed_after(made, transport, 1)
+
+    def test_bytes_buy_time(self, bench: Make) -> None:
+        made = bench(frame_time=10.0)
+        connection, transport = made.connect()
+        body = data(text="x" * 100_000)
+        connection.data_received(body[:5])
+        connection.data_received(body[5 : 5 + 8192 * 5])
+        self.closed_after(made, transport, 15)
+
+    def test_each_frame_has_its_own(self, bench: Make) -> None:
+        made = bench(frame_time=10.0)
+        connection, transport = made.connect()
+        body = data()
+        connection.data_received(body[:5])
+        for _ in range(20):
+            made.clock.advance(9)
+            connection.data_received(body[5:] + body[:5])
+            made.store()
+        assert not transport.ended
+        self.closed_after(made, transport, 10)
+
+    def test_stands_still_while_we_do_not_read(self, bench: Make) -> None:
+        made = bench(frame_time=10.0)
+        connection, transport = made.connect()
+        connection.data_received(data()[:5])
+        made.clock.advance(5)
+        connection.pause_writing()
+        made.clock.advance(40)
+        assert not transport.ended
+        connection.resume_writing()
+        self.closed_after(made, transport, 5)
+
+
+class TestIdleAndAge:
+    def test_silence(self, bench: Make) -> None:
+        made = bench(idle_time=60.0)
+        connection, transport = made.connect()
+        made.clock.advance(59)
+        connection.data_received(b"\xc0")
+        made.clock.advance(59)
+        assert not transport.ended
+        made.clock.advance(2)
+        assert transport.ended
+        connection.eof_received()
+        made.clock.turns()
+        assert made.closed("idle")
+
+    def test_never_while_something_is_pending(self, bench: Make) -> None:
+        made = bench(idle_time=60.0)
+        connection, transport = made.connect()
+        connection.data_received(data("a"))
+        made.clock.advance(200)
+        assert not transport.ended
+        made.store()
+        made.clock.advance(61)
+        assert acks(transport) == ["a"]
+        assert transport.ended
+
+    @pytest.mark.parametrize("limits", [{"idle_time": 60.0}, {"connection_age": 60.0}])
+    def test_never_for_who_asks_for_no_acknowledgement(self, bench: Make, limits: dict[str, float]) -> None:
+        made = bench(**limits)
+        connection, transport = made.connect()
+        connection.data_received(data(None))
+        made.store()
+        made.clock.advance(100_000)
+        assert not transport.ended
+        assert not transport.closing
+
+    def test_age_waits_for_the_end_of_a_frame(self, bench: Make) -> None:
+        made = bench(connection_age=100.0, frame_time=50.0)
+        connection, transport = made.connect()
+        made.clock.advance(99)
+        connection.data_received(data("a")[:5])
+        made.clock.advance(10)
+        assert not transport.ended
+        connection.data_received(data("a")[5:])
+        made.clock.turns()
+        made.store()
+        made.clock.advance(1)
+        assert acks(transport) == ["a"]
+        assert transport.ended
+        connection.eof_received()
+        made.clock.turns()
+        assert made.closed("age")
+        assert made.all_given_back()
+
+
+class TestStop:
+    def test_acknowledges_what_is_pending(self, bench: Make) -> None:
+        made = bench()
+        connection, transport = made.connect()
+        connection.data_received(data("a") + data("b")[:4])
+        connection.stop()
+        assert not transport.reading
+        made.store()
+        made.clock.turns()
+        assert acks(transport) == ["a"]
+        assert transport.ended
+        made.clock.advance(DRAIN_TIME + 0.1)
+        assert transport.lost
+        assert made.closed("drain")
+        assert made.all_given_back()
+
+    def test_who_asks_for_no_acknowledgement_is_read_until_a_second_of_silence(self, bench: Make) -> None:
+        made = bench()
+        connection, transport = made.connect()
+        connection.data_received(data(None))
+        connection.stop()
+        made.clock.advance(LINGER_SILENCE - 0.1)
+        connection.data_received(data(None))
+        assert len(made.publisher.submitted) == 2
+        made.clock.advance(LINGER_SILENCE - 0.1)
+        assert transport.reading
+        made.clock.advance(0.7)
+        made.store()
+        made.store()
+        made.clock.turns()
+        assert transport.ended
+
+    def test_but_not_for_ever(self, bench: Make) -> None:
+        made = bench()
+        connection, _ = made.connect()
+        connection.data_received(data(None))
+        connection.stop()
+        for _ in range(int(LINGER_TIME / 0.5) + 1):
+            connection.data_received(data(None))
+            made.clock.advance(0.5)
+        sent = len(made.publisher.submitted)
+        connection.data_received(data(None))
+        assert len(made.publisher.submitted) == sent
+
+    def test_cut_says_what_was_not_acknowledged(self, bench: Make) -> None:
+        made = bench()
+        connection, transport = made.connect()
+        connection.data_received(data("a") + data("b"))
+        connection.stop()
+        assert connection.cut() == 2
+        made.clock.turns()
+        assert transport.lost
+        made.store()
+        made.store()
+        assert transport.writes == []
+        assert made.all_given_back()
+
+
+class TestDeafPeer:
+    """One who does not read what we write must not hold us: not a slot, and not everybody's budget."""
+
+    def test_is_cut_after_a_while(self, bench: Make) -> None:
+        made = bench()
+        connection, transport = made.connect()
+        transport.deaf = True
+        connection.pause_writing()
+        made.clock.advance(WRITE_TIME - 1)
+        assert not transport.aborted
+        made.clock.advance(2)
+        assert transport.aborted
+        assert made.all_given_back()
+        assert made.clock.timers == 0
+
+    def test_that_reads_again_in_time_is_not(self, bench: Make) -> None:
+        made = bench()
+        connection, transport = made.connect()
+        for _ in range(5):
+            connection.pause_writing()
+            made.clock.advance(WRITE_TIME - 1)
+            connection.resume_writing()
+            made.clock.advance(2)
+        made.clock.advance(1000)
+        assert not transport.closing
+
+    def test_with_the_oldest_unfinished_frame_holds_nobody_for_ever(self, bench: Make) -> None:
+        """Above half of the arrivals' share only the oldest unfinished frame is read: its peer must not be able to stop it."""
+        made = bench(frame_bytes=1 << 20, inflated_bytes=1 << 20, connection_budget=2 << 20, process_budget=4 << 20)
+        hostile, theirs = made.connect()
+        theirs.deaf = True
+        hostile.data_received(data(text="x" * 600_000)[:-1])
+        hostile.pause_writing()
+        other, ours = made.connect()
+        other.data_received(data("a")[:4])
+        assert not ours.reading
+        made.clock.advance(WRITE_TIME + 1)
+        assert theirs.aborted
+        assert ours.reading
+
+    def test_while_its_last_acknowledgements_wait(self, bench: Make) -> None:
+        made = bench()
+        connection, transport = made.connect()
+        transport.deaf = True
+        connection.data_received(data("a"))
+        connection.pause_writing()
+        made.store()
+        connection.stop()
+        made.clock.advance(WRITE_TIME + 1)
+        assert transport.lost
+        assert made.all_given_back()
+
+    def test_that_leaves_a_closed_connection_open(self, bench: Make) -> None:
+        """`close` waits until what was written is read: that is bounded too."""
+        made = bench()
+        connection, transport = made.connect()
+        transport.deaf = True
+        connection.data_received(b"\x01")
+        made.clock.advance(DRAIN_TIME + 0.1)
+        assert transport.closing
+        assert not transport.lost
+        made.clock.advance(DRAIN_TIME + 0.1)
+        assert transport.aborted
+        assert made.all_given_back()
+
+    def test_that_is_closing_can_be_cut(self, bench: Make) -> None:
+        made = bench()
+        connection, transport = made.connect()
+        transport.deaf = True
+        connection.data_received(b"\x01")
+        made.clock.advance(DRAIN_TIME + 0.1)
+        connection.cut()
+        made.clock.turns()
+        assert made.all_given_back()
+
+
+class TestBudget:
+    def test_a_connection_over_its_budget_is_not_read_until_kafka_answers(self, bench: Make) -> None:
+        made = bench(
+            frame_bytes=1 << 16,
+            event_bytes=1 << 16,
+            inflated_bytes=1 << 16,
+            connection_budget=1 << 17,
+            process_budget=1 << 20,
+        )
+        connection, transport = made.connect()
+        while transport.reading:
+            connection.data_received(data(text="x" * 10_000))
+        assert made.budget.used >= 1 << 16
+        held = made.budget.used
+        made.clock.advance(10_000)
+        assert not transport.reading
+        assert made.budget.used == held
+        while made.publisher.submitted:
+            made.store()
+        made.clock.turns()
+        assert transport.reading
+
+    def test_state_is_only_walked_forwards(self, bench: Make) -> None:
+        made = bench()
+        connection, _ = made.connect()
+        connection.data_received(data("a") + b"\x01")
+        connection.stop()
+        assert connection._state is State.SETTLING
+        made.abandon()
+        assert connection._state is State.DRAINING
+        connection.stop()
+        connection.data_received(data("b"))
+        assert connection._state is State.DRAINING
+        assert made.publisher.submitted == []
