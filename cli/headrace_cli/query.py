@@ -64,8 +64,8 @@ def _rows_agree(table: str, column: str) -> str:
     """Rows of `table` against what `batches` says of each range; rows of a batch under way lie beyond every range."""
     return f"""
     with landed as (
-        select r.topic_id, r."partition", r."offset" from {table} r left join ({_ENDS}) e using (topic_id, "partition")
-        where e.landed_to is null or r."offset" < e.landed_to),
+        select r.topic_id, r."partition", r."offset" from {table} r join ({_ENDS}) e using (topic_id, "partition")
+        where r."offset" < e.landed_to),
     placed as (
         select l.topic_id, l."partition", b."from", count(*) as found, count(distinct l."offset") as different
         from landed l asof left join batches b
@@ -74,6 +74,11 @@ def _rows_agree(table: str, column: str) -> str:
     select topic_id, "partition", "from", b.{column} as said, coalesce(found, 0) as found, coalesce(different, 0) as different
     from batches b full join placed p using (topic_id, "partition", "from")
     where b.{column} is distinct from coalesce(found, 0) or coalesce(found, 0) <> coalesce(different, 0)"""
+
+
+def _rows_beyond(table: str) -> str:
+    return f"""select count(*) from {table} r left join ({_ENDS}) e using (topic_id, "partition")
+        where e.landed_to is null or r."offset" >= e.landed_to"""
 
 
 EXACTLY_ONCE: Final = (
@@ -133,7 +138,8 @@ def exactly_once(lake: Path | str) -> list[Row]:
             'select count(*) as ranges, count(distinct (topic_id, "partition")) as partitions, '
             "coalesce(sum(records), 0)::bigint as records, coalesce(sum(events), 0)::bigint as events, "
             "coalesce(sum(duplicates), 0)::bigint as duplicates, coalesce(sum(quarantined), 0)::bigint as quarantined, "
-            "coalesce(sum(skipped), 0)::bigint as skipped from batches",
+            "coalesce(sum(skipped), 0)::bigint as skipped, "
+            f"({_rows_beyond('events')}) + ({_rows_beyond('quarantine')}) as rows_of_a_batch_under_way from batches",
         )[0]
     proof.append({"check": "all of it", "ok": all(row["ok"] for row in proof), "detail": _compact(totals)})
     return proof

@@ -12,11 +12,14 @@ from headrace_lake.engine import session
 from headrace_lake.settings import LakeSettings
 from pyspark.sql import SparkSession
 
+from tests.lake.lander import QUICK_START
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_START)
     running = session(LakeSettings(jars=jars("spark"), master="local[2]"), LogSettings())
     yield running
     running.stop()
