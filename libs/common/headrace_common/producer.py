@@ -39,13 +39,17 @@ class Producer:
         self.discarded = False
 
     async def close(self) -> None:
-        """Closes it within `CLOSE_TIME`, or cuts it off. Never raises."""
+        """Closes it within `CLOSE_TIME`, or cuts it off. Never raises; whatever is wrong with it, those who wait for
+        `gone` go on.
+        """
         try:
             await asyncio.wait_for(self.client.stop(), CLOSE_TIME)
-        except (TimeoutError, KafkaError, OSError):
-            await self._cut()
-        if not self.gone.done():
-            self.gone.set_result(None)
+        except Exception:
+            with contextlib.suppress(Exception):
+                await self._cut()
+        finally:
+            if not self.gone.done():
+                self.gone.set_result(None)
 
     async def _cut(self) -> None:
         # aiokafka has no bounded stop: its accumulator waits for batches that will never be answered.

@@ -1,0 +1,249 @@
+"""Producers: one for all, thrown away after a failure within a bound, made again until Kafka answers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import structlog
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaConnectionError, ProducerClosed
+from aiokafka.structs import TopicPartition
+from headrace_common import producer as module
+from headrace_common.errors import DeliveryError
+from headrace_common.kafka import Topic
+from headrace_common.metrics import ReceiverMetrics
+from headrace_common.producer import Producer, ProducerSource
+from headrace_common.settings import KafkaSettings
+
+from common.kafkaless import until
+
+
+class Client:
+    """As much of an aiokafka producer as is touched when it is made and ended."""
+
+    def __init__(self, *, start: Any = None, stop: Any = None) -> None:
+        self._start, self._stop = start, stop
+        self.stopped = self.closed = 0
+        self.failed: list[BaseException] = []
+        self._sender = self
+        self.sender_task: asyncio.Task[None] | None = None
+        self._message_accumulator = self
+        self.client = self
+        self.cluster = self
+        self.leader: int | None = 1
+
+    async def start(self) -> None:
+        self.sender_task = asyncio.create_task(asyncio.Event().wait())  # type: ignore[arg-type]
+        await _do(self._start)
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        return {0}
+
+    async def stop(self) -> None:
+        self.stopped += 1
+        await _do(self._stop)
+
+    async def close(self) -> None:
+        self.closed += 1
+
+    def fail_all(self, error: BaseException) -> None:
+        self.failed.append(error)
+
+    def leader_for_partition(self, partition: Any) -> int | None:
+        return self.leader
+
+
+async def _do(what: Any) -> None:
+    if isinstance(what, BaseException):
+        raise what
+    if what == "never":
+        await asyncio.Event().wait()
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CLOSE_TIME", 0.02)
+    monkeypatch.setattr(module, "FIRST_PAUSE", 0.001)
+
+
+class TestClose:
+    async def test_that_ends_by_itself_cuts_nothing(self) -> None:
+        client = Client()
+        producer = Producer(client)  # type: ignore[arg-type]
+        await producer.close()
+        assert producer.gone.done()
+        assert (client.stopped, client.failed) == (1, [])
+
+    async def test_that_never_ends_is_bounded_and_cuts(self) -> None:
+        """aiokafka's `stop` waits for batches that nobody will ever answer."""
+        client = Client(stop="never")
+        await client.start()
+        producer = Producer(client)  # type: ignore[arg-type]
+        await asyncio.wait_for(producer.close(), 5)
+        assert producer.gone.done()
+        assert isinstance(client.failed[0], ProducerClosed)
+        assert client.closed == 1
+        assert client.sender_task is not None
+        assert client.sender_task.cancelled()
+
+    @pytest.mark.parametrize("error", [KafkaConnectionError(), OSError(), RuntimeError("a bug"), AttributeError("x")])
+    async def test_that_raises_never_raises_here_and_is_gone_all_the_same(self, error: Exception) -> None:
+        """Who waits for a batch of it waits for `gone`: without it until the deadline."""
+        client = Client(stop=error)
+        await client.start()
+        producer = Producer(client)  # type: ignore[arg-type]
+        await asyncio.wait_for(producer.close(), 5)
+        assert producer.gone.done()
+
+    async def test_of_a_client_whose_inside_has_changed(self) -> None:
+        client = Client(stop="never")
+        await client.start()
+        del client._message_accumulator
+        producer = Producer(client)  # type: ignore[arg-type]
+        await asyncio.wait_for(producer.close(), 5)
+        assert producer.gone.done()
+
+    async def test_twice(self) -> None:
+        producer = Producer(Client())  # type: ignore[arg-type]
+        await producer.close()
+        await producer.close()
+        assert producer.gone.done()
+
+
+class Bench:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.clients: list[Client] = []
+        self.starts: list[Any] = []
+        self.answers: list[Any] = []
+        self.metrics = ReceiverMetrics()
+        settings = KafkaSettings(request_timeout=1, batch_bytes=1 << 20)
+        monkeypatch.setattr(module, "make_producer", self._make)
+        monkeypatch.setattr(module, "describe", self._describe)
+        self.source = ProducerSource(settings, self.metrics, structlog.get_logger())
+
+    def _make(self, settings: KafkaSettings, batch_bytes: int) -> Client:
+        self.batch_bytes = batch_bytes
+        client = Client(start=self.starts.pop(0) if self.starts else None)
+        self.clients.append(client)
+        return client
+
+    async def _describe(self, settings: KafkaSettings) -> tuple[Topic, Topic]:
+        answer = self.answers.pop(0) if self.answers else None
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer or (Topic("e", 4, 4 << 20), Topic("q", 3, 4 << 20))
+
+    def replaced(self, why: str) -> float:
+        return self.metrics.registry.get_sample_value("headrace_producers_replaced_total", {"why": why}) or 0.0
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(monkeypatch)
+
+
+class TestSource:
+    async def test_all_share_one(self, bench: Bench) -> None:
+        producers = await asyncio.gather(*(bench.source.current() for _ in range(5)))
+        assert len({id(producer) for producer in producers}) == 1
+        assert len(bench.clients) == 1
+        assert bench.source.problem is None
+        await bench.source.close()
+
+    async def test_is_tried_until_kafka_answers(self, bench: Bench) -> None:
+        bench.answers += [DeliveryError("topic e is missing", retriable=True)] * 3
+        bench.starts += [KafkaConnectionError("away"), OSError("away")]
+        assert bench.source.problem == "Kafka has not answered yet"
+        await asyncio.wait_for(bench.source.current(), 5)
+        assert len(bench.clients) == 3
+        assert bench.source.problem is None
+        assert [client.stopped for client in bench.clients] == [1, 1, 0]
+        await bench.source.close()
+
+    async def test_says_what_the_matter_is_meanwhile(self, bench: Bench) -> None:
+        bench.answers += [DeliveryError("topic e is missing", retriable=True)] * 10_000
+        waiting = asyncio.create_task(bench.source.current())
+        await until(lambda: bench.source.problem == "topic e is missing")
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        await bench.source.close()
+
+    async def test_a_start_that_never_ends_is_bounded(self, bench: Bench) -> None:
+        bench.starts.append("never")
+        bench.source._settings = KafkaSettings(request_timeout=1).model_copy(update={"request_timeout": 0.02})
+        await asyncio.wait_for(bench.source.current(), 5)
+        assert len(bench.clients) == 2
+        await bench.source.close()
+
+    async def test_who_gives_up_waiting_does_not_stop_the_others(self, bench: Bench) -> None:
+        bench.answers += [DeliveryError("wait", retriable=True)] * 5
+        first, second = asyncio.create_task(bench.source.current()), asyncio.create_task(bench.source.current())
+        await asyncio.sleep(0)
+        first.cancel()
+        assert await asyncio.wait_for(second, 5)
+        await bench.source.close()
+
+    async def test_one_that_is_discarded_is_replaced_once(self, bench: Bench) -> None:
+        first = await bench.source.current()
+        for _ in range(3):
+            bench.source.discard(first, "failed")
+        assert first.discarded
+        second = await bench.source.current()
+        bench.source.discard(first, "failed")
+        assert await bench.source.current() is second
+        assert bench.replaced("failed") == 1
+        await asyncio.wait_for(first.gone, 5)
+        await bench.source.close()
+        assert second.gone.done()
+
+    async def test_a_batch_is_three_quarters_of_what_the_topic_takes(self, bench: Bench) -> None:
+        bench.answers.append((Topic("e", 4, 100_000), Topic("q", 3, 4 << 20)))
+        await bench.source.current()
+        assert bench.batch_bytes == bench.source.batch_bytes == 75_000
+        await bench.source.close()
+
+    async def test_one_of_its_own_is_closed_whatever_happens(self, bench: Bench) -> None:
+        shared = await bench.source.current()
+        made: list[Producer] = []
+
+        async def use() -> None:
+            async with bench.source.isolated() as producer:
+                made.append(producer)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await use()
+        assert made[0] is not shared
+        assert made[0].gone.done()
+        assert bench.clients[1].stopped == 1
+        assert await bench.source.current() is shared
+        await bench.source.close()
+
+    async def test_a_weak_topic_is_told(self, bench: Bench) -> None:
+        bench.answers.append((Topic("e", 4, 4 << 20, ("min.insync.replicas below 2",)), Topic("q", 3, 4 << 20)))
+        await bench.source.current()
+        assert bench.metrics.registry.get_sample_value("headrace_topic_settings_weak") == 1
+        await bench.source.close()
+
+    async def test_close_is_bounded_with_producers_that_never_stop(self, bench: Bench) -> None:
+        for _ in range(3):
+            producer = await bench.source.current()
+            producer.client._stop = "never"
+            bench.source.discard(producer, "failed")
+        last = await bench.source.current()
+        last.client._stop = "never"
+        await asyncio.wait_for(bench.source.close(), 5)
+        assert all(client.failed for client in bench.clients)
+
+
+async def test_aiokafka_still_has_what_is_cut() -> None:
+    """`_cut` reaches into a client that has no bounded way to stop: a release that changes it must be noticed here."""
+    client = AIOKafkaProducer(bootstrap_servers="127.0.0.1:1")
+    assert client._sender.sender_task is None
+    assert callable(client._message_accumulator.fail_all)
+    assert callable(client.client.close)
+    assert callable(client.client.force_metadata_update)
+    assert client.client.cluster.leader_for_partition(TopicPartition("t", 0)) in (None, -1)
+    await Producer(client).close()
