@@ -122,7 +122,7 @@ def check(data: bytes, seed: int, **limits: Any) -> None:
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
-@settings(relaxed, max_examples=2500)
+@settings(relaxed, max_examples=1500)
 @given(mutated(), st.integers(0, 2**32))
 @example(b"", 0)
 @example(b"\xc0", 0)
@@ -131,13 +131,13 @@ def test_mutated_frames(data: bytes, seed: int) -> None:
     check(data, seed)
 
 
-@settings(relaxed, max_examples=800)
+@settings(relaxed, max_examples=500)
 @given(mutated(), st.integers(0, 2**32))
 def test_mutated_frames_at_small_limits(data: bytes, seed: int) -> None:
     check(data, seed, **SMALL)
 
 
-@settings(relaxed, max_examples=300)
+@settings(relaxed, max_examples=150)
 @given(shaped(), st.integers(0, 2**32))
 def test_messages_with_any_parts(data: bytes, seed: int) -> None:
     check(data, seed)
@@ -162,7 +162,7 @@ def test_every_frame_can_be_spoiled_and_comes_back_whole(data: bytes) -> None:
         assert frame.spoiled("a test").raw in data
 
 
-@settings(relaxed, max_examples=200)
+@settings(relaxed, max_examples=80)
 @given(records)
 def test_an_event_is_within_its_limit_or_quarantined(record: bytes) -> None:
     driven = session(event_bytes=1024)

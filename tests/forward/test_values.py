@@ -327,7 +327,7 @@ def has_odd_keys(attributes: dict[str, Any]) -> bool:
     return inside or ("other" in attributes.get("keys", {}).values() and bool(attributes.get("invalid_utf8")))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(records)
 def test_nothing_is_lost_and_both_paths_agree(record: bytes) -> None:
     (event,) = drive([message(record)]).flat
@@ -343,7 +343,7 @@ def test_nothing_is_lost_and_both_paths_agree(record: bytes) -> None:
         assert canonical(restored) == canonical(original(record))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(records, records)
 def test_a_neighbour_changes_nothing(first: bytes, second: bytes) -> None:
     """Entries are decoded by the slice: one that is unusual must not touch the others."""

@@ -89,7 +89,10 @@ class ForwardFrame:
         if message.entries is not None:
             body: bytes | bytearray = message.raw[message.entries[0] : message.ends[1]]
         elif message.option_index == 3:
-            body = b"\x92" + message.element(1) + message.element(2)
+            time = message.element(1)
+            if option.metadata is not None:  # as an entry of the other modes has it
+                time = b"\x92" + time + option.metadata
+            body = b"\x92" + time + message.element(2)
         else:
             body = content(message.element(1))
             if option.compressed == "gzip" or body.startswith(GZIP):

@@ -11,7 +11,12 @@ from headrace_forward.values import to_json, unpack
 from headrace_forward.wire import KINDS, Kind, Message, content
 
 NOTHING: Final = b"\x80"
-KEYS: Final = {b"\xa5chunk": "chunk", b"\xaacompressed": "compressed", b"\xadfluent_signal": "fluent_signal"}
+KEYS: Final = {
+    b"\xa5chunk": "chunk",
+    b"\xaacompressed": "compressed",
+    b"\xadfluent_signal": "fluent_signal",
+    b"\xa8metadata": "metadata",
+}
 """The keys that matter, as every client measured encodes them; other encodings are decoded."""
 
 LONGEST_KEY: Final = 5 + max(map(len, KEYS.values()))
@@ -22,6 +27,7 @@ class Option:
     """What matters of an option map.
 
     `chunk` is the chunk's content, `reply` its msgpack encoding as received (both None: no acknowledgement is asked for);
+    `metadata` the event's in Message mode, as msgpack, if it is a map (Fluent Bit has no other place for it there);
     `raw` the whole map; `problem` says why the option makes no sense.
     """
 
@@ -30,6 +36,7 @@ class Option:
     compressed: str | None = None
     signal: int = 0
     raw: bytes = NOTHING
+    metadata: bytes | None = None
     problem: str | None = None
 
     def json(self) -> bytes:
@@ -69,7 +76,10 @@ def read(message: Message) -> Option:
             return Option(raw=raw, problem="the chunk is neither a str, a bin nor an integer")
     compressed = content(values["compressed"]).decode("utf-8", "replace") if "compressed" in values else None
     signal = _integer(values["fluent_signal"]) if "fluent_signal" in values else None
-    return Option(chunk, reply, compressed, signal or 0, raw)
+    metadata = values.get("metadata")
+    if metadata is not None and KINDS[metadata[0]] is not Kind.MAP:
+        metadata = None
+    return Option(chunk, reply, compressed, signal or 0, raw, metadata)
 
 
 def _integer(raw: bytes) -> int | None:
