@@ -149,7 +149,7 @@ class ContractClient:
     async def sees_end(self, seconds: float = 20) -> None:
         """Waits until the server has closed."""
         await self.waits_for(lambda: self.closed, seconds)
-        assert self.closed, "the server has not closed"
+        assert self.closed, f"the server has not closed, and acknowledged {self.acknowledged}"
 
     async def hears_nothing(self, seconds: float) -> None:
         """For so long neither acknowledgement nor end."""
