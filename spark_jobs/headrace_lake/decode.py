@@ -82,7 +82,7 @@ def faults(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame
 
 def rejects(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame:
     """Rows for the quarantine table of the quarantine topic: every record of it, whatever it is."""
-    frame = _headers(records.where(f"topic = {_text(topics.quarantine)}"), QUARANTINE_HEADERS, QUARANTINE_HEADERS)
+    frame = _headers(records.where(f"topic = {quoted(topics.quarantine)}"), QUARANTINE_HEADERS, QUARANTINE_HEADERS)
     frame = frame.selectExpr(
         *_RECORD, LOOKED_UP, "missing", "repeated", *_as_text(QUARANTINE_HEADERS), "false as json",
         "try_cast(substring_index(string(part), '/', 1) as int) as part_number",
@@ -100,7 +100,7 @@ def rejects(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFram
 
 
 def _event_texts(records: DataFrame, topics: Topics) -> DataFrame:
-    frame = _headers(records.where(f"topic = {_text(topics.events)}"), HEADERS, REQUIRED_HEADERS)
+    frame = _headers(records.where(f"topic = {quoted(topics.events)}"), HEADERS, REQUIRED_HEADERS)
     return frame.selectExpr(
         *_RECORD, LOOKED_UP, "missing", "repeated", *_as_text(HEADERS), "has_ce_attributes",
         "try_cast(string(ce_time) as timestamp) as time",
@@ -147,12 +147,12 @@ def _headers(records: DataFrame, names: Sequence[str], required: Sequence[str]) 
     """
     size = "size(headers)"
     ordered = [f"{size} between {len(required)} and {len(names)}"] + [
-        f"{'' if name in required else f'{size} <= {index} or '}get(headers, {index}).key = {_text(name)}"
+        f"{'' if name in required else f'{size} <= {index} or '}get(headers, {index}).key = {quoted(name)}"
         for index, name in enumerate(names)
     ]
     frame = records.selectExpr(*_RECORD, f"coalesce({_every(ordered)}, false) as in_order")
-    position = {name: f"int(coalesce(array_position(headers.key, {_text(name)}), 0)) - 1" for name in names}
-    repeats = {name: f"size(array_remove(headers.key, {_text(name)})) < {size} - 1" for name in names}
+    position = {name: f"int(coalesce(array_position(headers.key, {quoted(name)}), 0)) - 1" for name in names}
+    repeats = {name: f"size(array_remove(headers.key, {quoted(name)})) < {size} - 1" for name in names}
     frame = frame.selectExpr(
         *_RECORD,
         f"not in_order as {LOOKED_UP}",
@@ -224,7 +224,7 @@ def _as_text(names: Iterable[str]) -> list[str]:
 def _position(topic: str, topics: Topics, landed_at: datetime) -> list[str]:
     return [
         "topic",
-        f"{_text(topics.ids[topic])} as topic_id",
+        f"{quoted(topics.ids[topic])} as topic_id",
         "partition",
         "offset",
         f"timestamp'{landed_at:%Y-%m-%d %H:%M:%S.%f}Z' as landed_at",
@@ -237,7 +237,7 @@ def _every(conditions: Iterable[str]) -> str:
 
 
 def _listed(conditions: Iterable[tuple[str, str]]) -> str:
-    names = ", ".join(f"if({condition}, {_text(name)}, null)" for name, condition in conditions)
+    names = ", ".join(f"if({condition}, {quoted(name)}, null)" for name, condition in conditions)
     return f"nullif(concat_ws(', ', {names}), '')"
 
 
@@ -245,7 +245,8 @@ def _name(name: str) -> str:
     return f"`{name}`"
 
 
-def _text(value: str) -> str:
+def quoted(value: str) -> str:
+    """`value` as a literal of Spark's SQL."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

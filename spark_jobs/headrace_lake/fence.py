@@ -133,7 +133,7 @@ class Fence:
         """False: a running job's commit came in between and the claim must be tried again."""
         token = f"claim {epoch} {uuid.uuid4()}"
         log = self._logs[name]
-        empty = self._spark.createDataFrame([], SCHEMAS[name])
+        empty = self._spark.read.format("delta").load(self._paths[name]).where("false")
         try:
             self._append(name, empty, claim_of(epoch), token)
         except (Py4JJavaError, PySparkException) as error:

@@ -183,14 +183,17 @@ class Landing:
     def _summary(
         self, batch: int, ranges: list[Range], counts: dict[tuple[str, int], Count], landed_at: datetime
     ) -> DataFrame:
+        moment = f"timestamp'{landed_at:%Y-%m-%d %H:%M:%S.%f}Z'"
         rows = []
         for topic, partition, start, end in ranges:
-            count = counts[topic, partition]
+            records, sound = counts[topic, partition]
             rows.append(
-                (self._epoch, batch, topic, self._topics.ids[topic], partition, start, end, count.records, count.sound,
-                 0, count.records - count.sound, 0, landed_at)
-            )  # fmt: skip
-        return self._spark.createDataFrame(rows, SCHEMAS[BATCHES]).coalesce(1)
+                f"({self._epoch}L, {batch}L, {decode.quoted(topic)}, {decode.quoted(self._topics.ids[topic])}, {partition}, "
+                f"{start}L, {end}L, {records}L, {sound}L, 0L, {records - sound}L, 0L, {moment})"
+            )
+        # as SQL: a frame of Python rows would start Python workers in every batch
+        names = ", ".join(f"`{name}`" for name in SCHEMAS[BATCHES].names)
+        return self._spark.sql(f"select * from values {', '.join(rows)} as batch({names})").coalesce(1)  # noqa: S608
 
     def _landed_before(self, batch: int, version: int, ranges: list[Range]) -> bool:
         """Whether `batches` has this batch: the job died before Spark's own note of it. Raises `HaltError` if it was another."""

@@ -14,7 +14,7 @@ from headrace_lake.tables import BATCHES, EVENTS, QUARANTINE
 from tests.lake.lander import Lander, await_true, version
 from tests.lake.stream import Sent, check_landed, send_now
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 class Bench:

@@ -1,0 +1,269 @@
+"""What landing costs: CPU per event of the job as it ships, beside a sink that throws the same decoded rows away.
+
+Starts an embedded Kafka, fills a topic with records of eight headers over four partitions, and reads it, in one JVM and in
+turn, with the landing job and with Spark's no-op sink (same source, same decoding, same batches). CPU is that of the whole
+process tree but the broker, from the end of one batch to the end of the next; the first rounds warm the JVM and do not
+count. Afterwards the exactly-once proof must hold, else there is no figure. Writes ``benchmarks/results/landing.json`` and
+``.md``.
+
+    .venv/bin/python benchmarks/landing.py [--events 2000000] [--batch 190000] [--rounds 3] [--warm 2]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import random
+import statistics
+import string
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyspark
+from aiokafka import AIOKafkaProducer
+from headrace_cli import query
+from headrace_cli.broker import EmbeddedKafka
+from headrace_cli.toolchain import jars, java_home, listed
+from headrace_common import log as logs
+from headrace_common.event import HEADERS, rfc3339_ms
+from headrace_common.metrics import LakeMetrics
+from headrace_common.settings import KafkaSettings, LogSettings, TopicSettings
+from headrace_common.topics import ensure
+from headrace_lake import decode
+from headrace_lake.engine import session
+from headrace_lake.job import Job
+from headrace_lake.landing import Landed
+from headrace_lake.operations import LakeHealth
+from headrace_lake.settings import LakeProcessSettings, LakeSettings
+from headrace_lake.source import source_options
+from pyspark.sql import DataFrame, SparkSession
+
+RESULTS = Path(__file__).parent / "results"
+PARTITIONS = 4
+PER_FRAME = 500
+
+
+class Meter:
+    """CPU seconds of this process and all below it but the broker, from batch to batch."""
+
+    def __init__(self, broker: int) -> None:
+        self._broker = broker
+        self._last = 0.0
+        self.batches: list[tuple[int, float]] = []  # records, CPU seconds
+
+    def start(self) -> None:
+        self._last = self._read()
+        self.batches = []
+
+    def batch(self, records: int) -> None:
+        now = self._read()
+        self.batches.append((records, now - self._last))
+        self._last = now
+
+    def per_million(self, size: int) -> float:
+        """The median of the full batches; the first also pays for the query's start and is left out."""
+        full = [seconds / records * 1e6 for records, seconds in self.batches[1:] if records > size * 0.9]
+        return statistics.median(full)
+
+    def _read(self) -> float:
+        me = psutil.Process()
+        total = 0.0
+        for process in (me, *me.children(recursive=True)):
+            try:
+                if process.pid != self._broker and self._broker not in (p.pid for p in process.parents()):
+                    times = process.cpu_times()
+                    total += times.user + times.system
+            except psutil.NoSuchProcess:
+                continue
+        return total
+
+
+async def fill(kafka: KafkaSettings, events: int) -> int:
+    """`events` records of eight headers; the median size of their values."""
+    await ensure(kafka, TopicSettings(events_partitions=PARTITIONS))
+    rng = random.Random(7)
+    words = ["".join(rng.choices(string.ascii_lowercase, k=rng.randint(3, 9))) for _ in range(3000)]
+    values = [
+        json.dumps(
+            {
+                "log": " ".join(rng.choices(words, k=24)),
+                "stream": rng.choice(("stdout", "stderr")),
+                "pod": f"api-{rng.randrange(1 << 24):06x}",
+                "status": rng.choice((200, 200, 200, 404, 500)),
+                "duration": rng.random(),
+            }
+        ).encode()
+        for _ in range(20_000)
+    ]
+    producer = AIOKafkaProducer(
+        bootstrap_servers=kafka.bootstrap_servers, enable_idempotence=True, acks="all", compression_type="zstd",
+        max_batch_size=1 << 20,
+    )  # fmt: skip
+    await producer.start()
+    now = int(time.time() * 1000)
+    try:
+        for frame in range(-(-events // PER_FRAME)):
+            batch = producer.create_batch()
+            for index in range(min(PER_FRAME, events - frame * PER_FRAME)):
+                number = frame * PER_FRAME + index
+                head = (
+                    b"1.0", b"d.%024x%08x" % (frame * 7919, index), b"/forward/host-%d.example.org" % (frame % 97),
+                    b"headrace.forward.event", b"app.web.%d" % (frame % 31), rfc3339_ms(now + number)[:-1] + b"123456Z",
+                    b"application/json", b'{"chunk":"%016x","index":%d}' % (frame, index),
+                )  # fmt: skip
+                value = values[number % len(values)]
+                batch.append(key=None, value=value, timestamp=now, headers=list(zip(HEADERS, head, strict=True)))
+            batch.close()
+            await (await producer.send_batch(batch, kafka.events_topic, partition=frame % PARTITIONS))
+    finally:
+        await producer.stop()
+    return round(statistics.median(map(len, values)))
+
+
+def throw_away(spark: SparkSession, kafka: KafkaSettings, size: int, checkpoint: Path, meter: Meter) -> None:
+    """Reads all of it into Spark's no-op sink."""
+    topics = decode.Topics(kafka.events_topic, kafka.quarantine_topic, {kafka.events_topic: "x"})
+    names = (kafka.events_topic, kafka.quarantine_topic)
+    starting = {
+        name: dict.fromkeys(map(str, range(count)), -2) for name, count in zip(names, (PARTITIONS, 3), strict=True)
+    }
+
+    def each(records: DataFrame, _: int) -> None:
+        rows = decode.events(records, topics, datetime.now(UTC)).where("fault is null").drop("fault", "looked_up")
+        rows.write.format("noop").mode("append").save()
+        meter.batch(size)
+
+    records = spark.readStream.format("kafka").options(**source_options(kafka, starting, size)).load()
+    query = records.writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint))
+    running = query.trigger(availableNow=True).start()
+    running.awaitTermination()
+    meter.batches.pop()  # the rest, less than a batch
+
+
+class _Health(LakeHealth):
+    def __init__(self, meter: Meter) -> None:
+        super().__init__(LakeMetrics())
+        self._meter = meter
+
+    def landed(self, result: Landed) -> None:
+        super().landed(result)
+        self._meter.batch(result.records)
+
+
+def land(spark: SparkSession, kafka: KafkaSettings, size: int, folder: Path, meter: Meter) -> None:
+    """Lands all of it with the job."""
+    lake = LakeSettings(path=str(folder / "lake"), checkpoint=str(folder / "checkpoint"), batch_records=size)
+    log = logs.configure(LogSettings(level="warning"), "landing")
+    Job(spark, LakeProcessSettings(kafka=kafka, lake=lake), once=True, log=log, health=_Health(meter)).run()
+
+
+def prove(lake: Path, events: int) -> None:
+    """Raises SystemExit unless every record is in the tables once."""
+    proof = query.exactly_once(lake)
+    (row,) = query.run("select count(*) as n, count(distinct event_id) as ids from events", lake)
+    if not all(check["ok"] for check in proof) or row != {"n": events, "ids": events}:
+        sys.exit(f"not exactly once, so no figure: {row}, {proof}")
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on."""
+    info = Path("/proc/cpuinfo")
+    models = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line]
+    return {
+        "cpus": os.cpu_count(),
+        "cpu": models[0] if models else platform.processor(),
+        "memory_gb": psutil.virtual_memory().total / 1e9,
+        "python": platform.python_version(),
+        "pyspark": pyspark.__version__,
+        "delta": next(jar.version for jar in listed("spark") if jar.artifact.startswith("delta-spark")),
+        "load_average": os.getloadavg()[0],
+    }
+
+
+def main() -> None:
+    """Runs all rounds and writes the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=2_000_000)
+    parser.add_argument("--batch", type=int, default=190_000, help="records in a batch")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--warm", type=int, default=2, help="rounds that do not count")
+    arguments = parser.parse_args()
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    with tempfile.TemporaryDirectory(prefix="headrace-landing-") as name:
+        folder = Path(name)
+        broker = EmbeddedKafka(folder / "kafka")
+        broker.start()
+        try:
+            result = measure(broker, folder, arguments)
+        finally:
+            broker.stop()
+    write(result)
+
+
+def measure(broker: EmbeddedKafka, folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """The results of all rounds."""
+    kafka = KafkaSettings(bootstrap_servers=broker.bootstrap)
+    size = asyncio.run(fill(kafka, arguments.events))
+    spark = session(LakeSettings(jars=jars("spark"), driver_memory="2g"), LogSettings())
+    meter = Meter(broker.pid)
+    rounds = []
+    for number in range(arguments.warm + arguments.rounds):
+        here = folder / f"round-{number}"
+        meter.start()
+        throw_away(spark, kafka, arguments.batch, here / "noop", meter)
+        noop = meter.per_million(arguments.batch)
+        meter.start()
+        land(spark, kafka, arguments.batch, here, meter)
+        delta = meter.per_million(arguments.batch)
+        prove(here / "lake", arguments.events)
+        print(f"round {number}: no-op {noop:.2f}, landing {delta:.2f} CPU-s per million events", flush=True)
+        if number >= arguments.warm:
+            rounds.append({"noop": noop, "landing": delta, "ratio": delta / noop})
+    spark.stop()
+    return {
+        "machine": machine(),
+        "events": arguments.events,
+        "value_bytes": size,
+        "headers": len(HEADERS),
+        "partitions": PARTITIONS,
+        "batch_records": arguments.batch,
+        "cpu_seconds_per_million": {
+            name: statistics.median(entry[name] for entry in rounds) for name in ("noop", "landing")
+        },
+        "ratio": statistics.median(entry["ratio"] for entry in rounds),
+        "rounds": rounds,
+    }
+
+
+def write(result: dict[str, Any]) -> None:
+    """The results as JSON and as a table; the table is also printed."""
+    figures = result["cpu_seconds_per_million"]
+    rows = [
+        ("CPU-s per million events, landed in Delta", f"{figures['landing']:.1f}"),
+        ("… decoded and thrown away (no-op sink)", f"{figures['noop']:.1f}"),
+        ("ratio (median of the rounds)", f"{result['ratio']:.2f}"),
+    ]
+    table = "\n".join(["| what | figure |", "|---|---|", *(f"| {name} | {figure} |" for name, figure in rows)])
+    head = (
+        f"Landing, batches of {result['batch_records']:,} events on {result['partitions']} partitions, {result['headers']} "
+        f"headers, values of {result['value_bytes']} bytes, warm JVM, {len(result['rounds'])} rounds; PySpark "
+        f"{result['machine']['pyspark']}, Delta {result['machine']['delta']}, {result['machine']['cpus']} CPUs "
+        f"({result['machine']['cpu']}). Written by `benchmarks/landing.py`.\n\n"
+    )
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "landing.json").write_text(json.dumps(result, indent=1) + "\n")
+    (RESULTS / "landing.md").write_text(head + table + "\n")
+    print(head + table)
+
+
+if __name__ == "__main__":
+    main()
