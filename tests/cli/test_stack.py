@@ -133,15 +133,15 @@ class TestRunning:
 @pytest.mark.kafka
 @pytest.mark.spark
 @pytest.mark.slow
-def test_demo_counts_the_same_everywhere() -> None:
-    before = {process.pid for process in psutil.process_iter() if "headrace-demo-" in command_line(process)}
+def test_demo_counts_the_same_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     done = headrace("demo", "--events", "2000")
     assert done.returncode == 0, done.stdout + done.stderr
     names = ("sent", "acknowledged", "on the topic", "in the lake", "of them distinct ids")
     counted = [line.split()[-1] for line in done.stdout.splitlines() if line.startswith(names)]
     assert counted == ["2,000"] * len(names)
-    after = {process.pid for process in psutil.process_iter() if "headrace-demo-" in command_line(process)}
-    assert after <= before
+    assert [process for process in psutil.process_iter() if str(tmp_path) in command_line(process)] == []
+    assert list(tmp_path.glob("headrace-demo-*")) == []
 
 
 def command_line(process: psutil.Process) -> str:
