@@ -215,9 +215,9 @@ async def test_deep_nesting_in_the_stream(start) -> None:
 
 async def flood(client: ContractClient, size: int) -> None:
     """Small elements of one message, without end."""
-    piece = b"\x81\xa1k\x01" * (16 * KIB)
+    piece = (b"\x81\xa1k\xb0" + b"x" * 16) * (4 * KIB)
     with contextlib.suppress(ConnectionError):
-        await client.write(b"\x93\xa3tag\xdd\x00\x20\x00\x00")
+        await client.write(b"\x93\xa3tag\xdd" + FRAME_BYTES.to_bytes(4, "big"))
         for _ in range(size // len(piece)):
             if client.closed:
                 return
