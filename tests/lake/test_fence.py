@@ -98,7 +98,7 @@ def test_versions_are_found_behind_a_checkpoint_of_the_log(spark: SparkSession, 
     identity = fence.lake_id()
     table = DeltaTable(str(lake / BATCHES))
     table.create_checkpoint()
-    for old in (lake / BATCHES / "_delta_log").glob("*.json"):  # as the log's clean-up does after a month
+    for old in sorted((lake / BATCHES / "_delta_log").glob("0*.json"))[:-1]:  # as the log's clean-up does after a month
         old.unlink()
     after = Fence(spark, str(lake))
     assert after.written(BATCHES, transaction(1, 0))
