@@ -161,7 +161,7 @@ def query(
 @app.command()
 def demo(
     events: Annotated[int, typer.Option(min=1, max=10_000_000, help="How many events to send.")] = 10_000,
-    protocol: Annotated[str, typer.Option(help="What to speak: courier, forward.")] = "forward",
+    protocol: Annotated[str, typer.Option(help="What to speak: courier, forward, lumberjack.")] = "forward",
 ) -> None:
     """Send events through a stack of its own, and count them everywhere on their way."""
     from headrace_cli import demo as verb

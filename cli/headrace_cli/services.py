@@ -42,6 +42,13 @@ SERVICES: Final = (
         8083,
         'log-courier: network: {{ transport: tcp, servers: [ "{listen}" ] }}',
     ),
+    Service(
+        "lumberjack",
+        "headrace_lumberjack",
+        (Listener("tcp", 5044),),
+        8081,
+        "filebeat -E 'output.logstash.hosts=[\"{listen}\"]'",
+    ),
 )
 
 KAFKA_PORT: Final = 9092

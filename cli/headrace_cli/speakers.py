@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
@@ -13,6 +14,7 @@ from headrace_courier import wire as courier
 from headrace_courier.replies import Acknowledged
 from headrace_courier.replies import Replies as CourierReplies
 from headrace_forward import wire as forward
+from headrace_lumberjack import wire as lumberjack
 
 STREAM: Final = "demo.shop"
 _LEVELS: Final = ("info", "info", "info", "warn", "error")
@@ -99,7 +101,42 @@ def _rfc3339(nanoseconds: int) -> str:
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{fraction:09d}Z"
 
 
-SPEAKERS: Final[Mapping[str, Callable[[], Speaker]]] = {"courier": CourierSpeaker, "forward": ForwardSpeaker}
+class LumberjackSpeaker:
+    """As Filebeat: a window in one compressed frame, events with what their ids are made of."""
+
+    def __init__(self) -> None:
+        self._replies = lumberjack.Replies()
+        self._waiting: deque[int] = deque()
+        self._agent = {"id": os.urandom(8).hex(), "ephemeral_id": os.urandom(8).hex(), "type": "filebeat"}
+
+    def frame(self, first: int, count: int) -> bytes:
+        """See `Speaker`."""
+        self._waiting.append(count)
+        now = time.time_ns() // 1_000_000
+        at = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now // 1000))}.{now % 1000:03d}Z"
+        return lumberjack.encode(
+            [
+                {
+                    "@timestamp": at,
+                    "@metadata": {"beat": STREAM, "type": "_doc"},
+                    "agent": self._agent,
+                    "log": {"file": {"path": "/var/log/shop.log"}, "offset": number},
+                    **event(number),
+                }
+                for number in range(first, first + count)
+            ]
+        )
+
+    def receive(self, data: bytes) -> int:
+        """See `Speaker`. A number below the window's size is progress or a sign of life."""
+        return sum(self._waiting.popleft() for number in self._replies.receive(data) if number >= self._waiting[0])
+
+
+SPEAKERS: Final[Mapping[str, Callable[[], Speaker]]] = {
+    "courier": CourierSpeaker,
+    "forward": ForwardSpeaker,
+    "lumberjack": LumberjackSpeaker,
+}
 """By service: what `demo --protocol` can speak."""
 
 _FORWARD: Final = """\
@@ -126,5 +163,18 @@ _COURIER: Final = """\
                   servers: [ "127.0.0.1:5043" ]
 """
 
-HOW_TO: Final[Mapping[str, tuple[int, str]]] = {"courier": (5043, _COURIER), "forward": (24224, _FORWARD)}
+_LUMBERJACK: Final = """\
+  Filebeat      output.logstash:
+                  hosts: ["127.0.0.1:5044"]
+
+  Logstash      output {
+                  lumberjack { hosts => "..." port => 5044 ssl_certificate => "..." }    # TLS only
+                }
+"""
+
+HOW_TO: Final[Mapping[str, tuple[int, str]]] = {
+    "courier": (5043, _COURIER),
+    "forward": (24224, _FORWARD),
+    "lumberjack": (5044, _LUMBERJACK),
+}
 """By service: its port and its clients' settings."""

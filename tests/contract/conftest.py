@@ -12,10 +12,11 @@ from headrace_common.settings import KafkaSettings
 from contract.courier import CourierDialect
 from contract.dialect import Dialect
 from contract.forward import ForwardDialect
+from contract.lumberjack import LumberjackDialect
 from contract.receiver import Receiver, Sections
 from contract.topic import now, own_topics
 
-DIALECTS: tuple[Dialect, ...] = (ForwardDialect(), CourierDialect())
+DIALECTS: tuple[Dialect, ...] = (ForwardDialect(), CourierDialect(), LumberjackDialect())
 """Every receiver there is. A new one adds its adapter here, and passes."""
 
 Start = Callable[..., Awaitable[Receiver]]

@@ -1,0 +1,189 @@
+"""Real clients: what they send is on the topic once, in order.
+
+github.com/elastic/go-lumber's client is the library inside Beats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import uuid
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract.certificates import Authority
+from contract.receiver import Receiver
+from contract.topic import Stored, events, in_order, own_topics, quarantined
+from contract.waiting import until
+from headrace_cli.broker import EmbeddedKafka
+from headrace_common.settings import KafkaSettings
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+FULL = os.environ.get("HEADRACE_FULL") == "1"
+"""All events only where there is time for them."""
+
+COUNT = 5_000 if FULL else 2_000
+MANY = 200_000 if FULL else 20_000
+CLIENTS = Path(__file__).parent / "clients"
+COMBINATIONS = {
+    f"{mode}-{level}-{transport}-{window}"
+    for mode in ("sync", "async")
+    for level in (0, 3)
+    for transport in ("plain", "tls")
+    for window in (1, 7, 2048)
+}
+
+
+@pytest.fixture(scope="session")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    program = tmp_path_factory.mktemp("go") / "clients"
+    done = subprocess.run(
+        ["go", "build", "-o", program, "."],
+        cwd=CLIENTS / "go",
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return program
+
+
+@pytest.fixture
+def kafka_settings(kafka: EmbeddedKafka) -> KafkaSettings:
+    return own_topics(kafka.bootstrap)
+
+
+async def report(client: Path, *arguments: object) -> dict[str, dict[str, Any]]:
+    """What the clients say of themselves, by their names."""
+    process = await asyncio.create_subprocess_exec(
+        client, *map(str, arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    out, problems = await asyncio.wait_for(process.communicate(), 250)
+    assert (process.returncode, problems) == (0, b"")
+    return {told["name"]: told for told in map(json.loads, out.splitlines())}
+
+
+def once_and_in_order(records: list[Stored], names: set[str], count: int) -> None:
+    """Each client's events are there exactly once, in its order, on one partition, each with an id of its own."""
+    in_order(records)
+    by_name: dict[str, list[Stored]] = defaultdict(list)
+    for record in records:
+        by_name[record.json["name"]].append(record)
+    assert by_name.keys() == names
+    for mine in by_name.values():
+        assert [record.json["n"] for record in mine] == list(range(count))
+        assert len({record.partition for record in mine}) == 1
+    ids = {record.id for record in records}
+    assert len(ids) == len(records)
+    assert all(name.startswith("d.") for name in ids)
+
+
+@pytest.mark.requires("go")
+async def test_go_lumber(kafka_settings: KafkaSettings, client: Path, tmp_path: Path, record_property: Any) -> None:
+    """Sync and async, with and without compression and TLS, windows of 1, 7 and 2,048, all at the same time."""
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("server", "server")
+    plain = Receiver("lumberjack", kafka_settings, _folder(tmp_path, "plain"))
+    secure = Receiver("lumberjack", kafka_settings, _folder(tmp_path, "tls"), {"tls": {"cert": cert, "key": key}})
+    try:
+        for receiver in (plain, secure):
+            await receiver.start()
+        mark = uuid.uuid4().hex
+        where = ("-plain", f"127.0.0.1:{plain.port}", "-tls", f"127.0.0.1:{secure.port}", "-ca", authority.file)
+        told = await report(client, *where, "-count", COUNT, mark)
+        assert told.keys() == COMBINATIONS
+        for name, each in told.items():
+            assert (each["problem"], each["acknowledged"]) == ("", COUNT), name
+            record_property(name, each)
+        records = await events(kafka_settings)
+        once_and_in_order(records, COMBINATIONS, COUNT)
+        for record in records[::997]:
+            assert record.json["message"].endswith('"ünï <日本> &"')
+            assert (record["ce_subject"], record["ce_source"]) == ("filebeat", "/lumberjack/vm")
+
+        name = "async-3-tls-2048"
+        mark = uuid.uuid4().hex
+        told = await report(client, *where, "-count", MANY, "-only", name, mark)
+        assert (told[name]["problem"], told[name]["acknowledged"]) == ("", MANY)
+        print("large run:", json.dumps(told[name]))
+        once_and_in_order(await events(kafka_settings, mark), {name}, MANY)
+        assert await quarantined(kafka_settings) == []
+        for receiver in (plain, secure):
+            assert receiver.lines("protocol error") == []
+    finally:
+        for receiver in (plain, secure):
+            receiver.stop()
+
+
+def _folder(parent: Path, name: str) -> Path:
+    folder = parent / name
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("node") / "client"
+    shutil.copytree(CLIENTS / "node", folder, ignore=shutil.ignore_patterns("node_modules"))
+    command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder / "send.js"
+
+
+@pytest.mark.requires("npm")
+async def test_lumberjack_protocol(kafka_settings: KafkaSettings, node: Path, tmp_path: Path) -> None:
+    """A v1 client that announces its window once, and streams: an acknowledgement for each hundred, and nothing else."""
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("server", "server")
+    receiver = Receiver(
+        "lumberjack", kafka_settings, _folder(tmp_path, "receiver"), {"tls": {"cert": cert, "key": key}}
+    )
+    mark = uuid.uuid4().hex
+    try:
+        await receiver.start()
+        process = await asyncio.create_subprocess_exec(
+            "node", node, "v1", str(receiver.port), authority.file, mark, str(COUNT), stdout=subprocess.PIPE
+        )
+        out, _ = await asyncio.wait_for(process.communicate(), 60)
+    finally:
+        receiver.stop()
+    assert process.returncode == 0
+    assert json.loads(out) == list(range(100, COUNT + 1, 100))
+    records = await events(kafka_settings, mark)
+    meant = [{"line": f"line {n} – ü", "mark": mark, "n": str(n), "host": "node"} for n in range(COUNT)]
+    assert [record.json for record in records] == meant
+    assert {record["ce_source"] for record in records} == {"/lumberjack/node"}
+    assert len({record.id for record in records}) == COUNT
+
+
+@pytest.mark.requires("npm")
+async def test_lumberjack_client(kafka_settings: KafkaSettings, node: Path, tmp_path: Path) -> None:
+    """A v2 client that reads no acknowledgement."""
+    receiver = Receiver("lumberjack", kafka_settings, _folder(tmp_path, "receiver"))
+    mark = uuid.uuid4().hex
+    try:
+        await receiver.start()
+        process = await asyncio.create_subprocess_exec(
+            "node", node, "v2", str(receiver.port), "-", mark, str(COUNT), stdin=subprocess.PIPE
+        )
+
+        async def all_stored() -> bool:
+            return await receiver.metric("events_stored_total") == COUNT
+
+        await until(all_stored, "every event is stored", 60)
+        await asyncio.wait_for(process.communicate(b""), 20)
+    finally:
+        receiver.stop()
+    assert process.returncode == 0
+    records = await events(kafka_settings, mark)
+    assert [record.json for record in records] == [
+        {"mark": mark, "n": n, "message": f"line {n} – ü"} for n in range(COUNT)
+    ]
