@@ -99,7 +99,8 @@ class Attribute(StrEnum):
     TAG = "tag"  # Forward: the tag of a quarantined entry, or the original of an unusable one
     OPTION = "option"  # Forward: the message's option map
     NONCE = "nonce"  # Courier: the payload's nonce, 32 hex digits
-    METADATA = "metadata"  # Forward: an entry's metadata map
+    METADATA = "metadata"  # Forward: an entry's metadata map, else its message's
+    SIGNAL = "signal"  # Forward: fluent_signal of an event that is no log: 1 metrics, 2 traces
     TIME = "time"  # "received" when the client sent none and the receive time stands in
     KEYS = "keys"  # JSON pointer -> what was changed about the key: integer, binary, repeated, other
     INVALID_UTF8 = "invalid_utf8"  # JSON pointer -> base64 of the original bytes of a text that was no UTF-8
