@@ -36,6 +36,9 @@ SLICE_ENTRIES: Final = 256
 SLICE_ENTRY_BYTES: Final = 256 << 10
 """Entries and bytes after which a slice of entries ends: it is decoded at once."""
 
+OPTION_ALWAYS: Final = 256
+"""Bytes up to which an option goes with every reject of its message."""
+
 OVERHEAD: Final = 512
 """Bytes that a message costs beyond its own."""
 
@@ -114,10 +117,25 @@ class MessageFrame(ABC):
             content_ids,
             self.received_ms,
             attributes,
-            lambda: {Attribute.TAG.value: tag, **attributes, Attribute.OPTION.value: orjson.Fragment(option.json())},
+            self._about({Attribute.TAG.value: tag, **attributes}),
             self._limits.event_bytes,
             self._limits.depth,
         )
+
+    def _about(self, common: dict[str, Any]) -> Callable[[], dict[str, Any]]:
+        """What goes with the raw bytes of a reject: `common`, and the option. A long option goes with the first reject only:
+        a hundred thousand bad entries of one byte must not become a hundred thousand copies of it.
+        """
+        said = len(self._option.raw) <= OPTION_ALWAYS
+
+        def about() -> dict[str, Any]:
+            nonlocal said
+            if said and len(self._option.raw) > OPTION_ALWAYS:
+                return common
+            said = True
+            return {**common, Attribute.OPTION.value: orjson.Fragment(self._option.json())}
+
+        return about
 
     def _too_many(self) -> str:
         return f"more than LIMITS__FRAME_EVENTS ({self._limits.frame_events}) entries"
