@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import Self
 
@@ -27,6 +28,7 @@ class Memory:
     def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join()
+        self._look()
 
     @property
     def most(self) -> int:
@@ -39,7 +41,8 @@ class Memory:
 
     def _sample(self) -> None:
         while not self._done.wait(INTERVAL):
-            try:
-                self.samples.append(self._process.memory_info().rss)
-            except psutil.NoSuchProcess:
-                return
+            self._look()
+
+    def _look(self) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):  # killed
+            self.samples.append(self._process.memory_info().rss)
