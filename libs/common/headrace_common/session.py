@@ -63,7 +63,12 @@ class Session(Protocol):
 
         Raises `ProtocolError`: nothing more can be read from this peer. Frames that were complete before the fault are
         still handed out, and may still be settled and acknowledged.
+
+        It does a bounded part of long work (inflating) and may leave the rest: see `busy`.
         """
+
+    def busy(self) -> bool:
+        """Bytes wait that it has not looked at: `receive` nothing (``b""``) when the loop has turned and the budgets allow."""
 
     def frames(self) -> Iterator[Frame]:
         """Complete units to publish, each handed out once, in order."""

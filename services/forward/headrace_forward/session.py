@@ -107,6 +107,10 @@ class ForwardSession:
         while self._ready:
             yield self._ready.popleft()
 
+    def busy(self) -> bool:
+        """A message is inflated while its parts are made, not before."""
+        return False
+
     def eof(self) -> None:
         """See the seam."""
         if self._decoder.held():
