@@ -97,6 +97,7 @@ class Attribute(StrEnum):
     INDEX = "index"  # position of the event in its frame, from 0
     TAG = "tag"  # Forward: the tag of a quarantined entry, or the original of an unusable one
     OPTION = "option"  # Forward: the message's option map
+    NONCE = "nonce"  # Courier: the payload's nonce, 32 hex digits
     METADATA = "metadata"  # Forward: an entry's metadata map
     TIME = "time"  # "received" when the client sent none and the receive time stands in
     KEYS = "keys"  # JSON pointer -> what was changed about the key: integer, binary, repeated, other

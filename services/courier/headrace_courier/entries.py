@@ -1,0 +1,103 @@
+"""A payload's content, inflated piece by piece: entries of a length (u32, big-endian) and so many bytes, cut as they come."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from headrace_common.errors import ProtocolError
+
+STEP: Final = 2048
+"""Entries cut in one go; a payload of nothing but empty entries must not hold the loop."""
+
+OVERHEAD: Final = 64
+"""Bytes that an entry costs in memory beyond its own."""
+
+PREFIX: Final = 4
+_LENGTH: Final = struct.Struct(">I").unpack_from
+
+
+class Entries:
+    """The entries of one payload. The first `most` are kept one by one, those beyond as the bytes they came in."""
+
+    __slots__ = ("_bytes", "_have", "_most", "_need", "_pieces", "_tail", "count", "entries")
+
+    def __init__(self, most: int) -> None:
+        self.entries: list[bytes] = []
+        self.count = 0
+        self._most = most
+        self._tail: list[bytes] = []
+        self._pieces: list[bytes] = []  # not cut yet
+        self._have = 0  # bytes of them
+        self._need = PREFIX  # bytes without which nothing can be cut
+        self._bytes = 0  # of what was cut
+
+    def feed(self, piece: bytes) -> None:
+        """More content. Then `cut` until it has nothing more to do."""
+        if piece:
+            self._pieces.append(piece)
+            self._have += len(piece)
+
+    @property
+    def ready(self) -> bool:
+        """`cut` has something to do."""
+        return self._have >= self._need
+
+    @property
+    def held(self) -> int:
+        """Bytes in memory."""
+        return self._have + self._bytes + OVERHEAD * len(self.entries)
+
+    def tail(self) -> bytes:
+        """The entries beyond the first `most`, lengths included."""
+        return b"".join(self._tail)
+
+    def cut(self) -> int:
+        """Cuts some entries; how many."""
+        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        kept = min(STEP, self._most - self.count)
+        if kept > 0:
+            at, number = self._keep(data, kept)
+        else:
+            at, number = self._pass_by(data)
+        self.count += number
+        self._bytes += at
+        self._have -= at
+        self._pieces = [data[at:]] if self._have else []
+        return number
+
+    def finish(self) -> None:
+        """There is no more content. Raises `ProtocolError` when it ends inside an entry."""
+        if self._have:
+            raise ProtocolError("a payload ends inside an entry")
+
+    def _keep(self, data: bytes, most: int) -> tuple[int, int]:
+        at, end = 0, len(data)
+        found: list[bytes] = []
+        append = found.append
+        self._need = PREFIX
+        while end - at >= PREFIX:
+            start = at + PREFIX
+            stop = start + _LENGTH(data, at)[0]
+            if stop > end:
+                self._need = stop - at
+                break
+            append(data[start:stop])
+            at = stop
+            if len(found) == most:
+                break
+        self.entries += found
+        return at, len(found)
+
+    def _pass_by(self, data: bytes) -> tuple[int, int]:
+        at, end, number = 0, len(data), 0
+        self._need = PREFIX
+        while end - at >= PREFIX and number < STEP:
+            stop = at + PREFIX + int(_LENGTH(data, at)[0])
+            if stop > end:
+                self._need = stop - at
+                break
+            at = stop
+            number += 1
+        self._tail.append(data[:at])
+        return at, number

@@ -1,0 +1,356 @@
+"""Courier on the wire: bytes to messages and back. Pure: no sockets, no clock.
+
+A message is a type of four ASCII characters, a length (u32, big-endian) and so many bytes. An EVNT announces the length
+FFFFFFFF and ends where the zlib stream in it ends. Facts: docs/protocols/courier.md.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from headrace_common.errors import ProtocolError
+from headrace_common.inflate import SLICE, InflateLimits
+from headrace_common.zlib_stream import ZlibStream
+
+from headrace_courier.entries import Entries
+
+HEADER: Final = struct.Struct(">4sI")
+NONCE_BYTES: Final = 16
+HELLO_BYTES: Final = 32
+STREAMING: Final = 0xFFFFFFFF
+EVNT_SPOKEN: Final = 0x01
+"""The bit of the first byte of VERS that lets a client send EVNT."""
+
+SAMPLE: Final = 16
+FRAME_BYTES: Final = "LIMITS__FRAME_BYTES"
+
+WORK: Final = SLICE
+ENTRY_WORK: Final = 256
+MESSAGE_WORK: Final = 1024
+"""What one call may do, in bytes inflated; an entry and a message count as so many. Some milliseconds in all."""
+
+
+class Kind(Enum):
+    """What a message that carries no payload is to us."""
+
+    HELO = "the client's first word"
+    PING = "a question whether we live"
+    COMPLAINT = "????: the client did not know a message of ours"
+    UNKNOWN = "a message that we do not know, or not here"
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """A JDAT or an EVNT, complete and inflated.
+
+    `entries`: the first of its `count` events, as many as one payload may have; `tail`: the others, each with its length.
+    `size`: bytes it holds in memory.
+    """
+
+    nonce: bytes
+    entries: list[bytes]
+    count: int
+    tail: bytes
+    size: int
+
+
+class _Stage(Enum):
+    HEADER = "between messages"
+    HELLO = "in a HELO"
+    SKIP = "in a message that is skipped"
+    NONCE = "in front of a payload"
+    STREAM = "in a payload"
+
+
+_SERVERS: Final = (b"PONG", b"ACKN", b"VERS")
+_OWN: Final = frozenset(range(0x20, 0x7F))
+
+
+class Decoder:
+    """A client's bytes, split anywhere, to messages and payloads.
+
+    `frame_bytes`: largest body, and longest stream of an EVNT; `frame_events`: events of a payload that are cut out;
+    `inflate`: limits of a payload's content. Memory follows the bytes that arrived, never an announced length.
+    """
+
+    def __init__(self, frame_bytes: int, frame_events: int, inflate: InflateLimits) -> None:
+        self._frame_bytes = frame_bytes
+        self._frame_events = frame_events
+        self._inflate = inflate
+        self._data = b""
+        self._at = 0  # how far it was looked at
+        self._base = 0  # offset in the connection of its first byte
+        self._stage = _Stage.HEADER
+        self._first = True  # no message was complete yet
+        self._kind = Kind.UNKNOWN  # of the message that is skipped
+        self._offset = 0  # of the current message
+        self._sample = b""
+        self._left = 0  # bytes of its body still to come; of an EVNT, that may come
+        self._endless = False
+        self._stream: ZlibStream | None = None
+        self._entries = Entries(0)
+        self._work = 0
+        self._complete: Kind | Payload | None = None
+        self._failed: ProtocolError | None = None
+        self.busy = False
+        """It stopped because it had done enough: call `receive` again, if need be with nothing."""
+        self.arriving: bytes | None = None
+        """The nonce of the payload that is under way."""
+
+    def held(self) -> int:
+        """Bytes kept for what is not complete; more than nothing inside a message, whatever is kept of it."""
+        held = len(self._data) - self._at
+        if self._stage is _Stage.STREAM:
+            held += self._entries.held
+        return held if self._stage is _Stage.HEADER else max(held, 1)
+
+    def receive(self, data: bytes) -> Iterator[Kind | Payload]:
+        """What `data` completes. Exhaust it before the next call. It does a bounded part of the work: see `busy`.
+
+        Raises `ProtocolError` where the stream stops making sense; from then on every call raises it again.
+        """
+        if self._failed is not None:
+            raise self._failed
+        if data:
+            self._base += self._at
+            self._data = data if self._at == len(self._data) else self._data[self._at :] + data
+            self._at = 0
+        self._work = WORK
+        try:
+            while self._work > 0 and self._step():
+                if self._complete is not None:
+                    self._first = False
+                    self._work -= MESSAGE_WORK
+                    yield self._complete
+                    self._complete = None
+        except ProtocolError as error:
+            raise self._fault(str(error), error.limit) from error
+        self.busy = self._work <= 0
+
+    def cut_off(self) -> ProtocolError:
+        """The fault of a peer that ends inside a message."""
+        return self._fault("the stream ends inside a message")
+
+    def _step(self) -> bool:
+        """Goes on by one part of a message; what that completes is in `_complete`. False: more bytes are needed."""
+        stage = self._stage
+        if stage is _Stage.STREAM:
+            return self._inflate_some()
+        there = len(self._data) - self._at
+        if stage is _Stage.HEADER:
+            if there < HEADER.size:
+                self._sample = self._data[self._at : self._at + SAMPLE]
+                self._offset = self._base + self._at
+                return False
+            self._begin()
+        elif stage is _Stage.NONCE:
+            if there < NONCE_BYTES:
+                return False
+            self._begin_payload()
+        elif stage is _Stage.HELLO:
+            if there < self._left:
+                return False
+            self._at += self._left
+            self._done(Kind.HELO)
+        else:
+            skipped = min(there, self._left)
+            self._at += skipped
+            self._left -= skipped
+            if self._left:
+                return False
+            self._done(self._kind)
+        return True
+
+    def _done(self, message: Kind | Payload) -> None:
+        self._complete = message
+        self._stage = _Stage.HEADER
+
+    def _begin(self) -> None:
+        """A header: what the message is, and whether it may be."""
+        kind, length = HEADER.unpack_from(self._data, self._at)
+        self._offset = self._base + self._at
+        self._sample = self._data[self._at : self._at + SAMPLE]
+        self._at += HEADER.size
+        self._left = length
+        if kind in (b"JDAT", b"EVNT"):
+            self._payload_length(kind, length)
+            self._stage = _Stage.NONCE
+        elif kind == b"PING":
+            if length:
+                raise ProtocolError(f"a PING with a body of {length} bytes")
+            self._done(Kind.PING)
+        elif kind == b"HELO" and self._first:
+            if length > HELLO_BYTES:
+                raise ProtocolError(f"a HELO of {length} bytes; it has at most {HELLO_BYTES}")
+            self._stage = _Stage.HELLO
+        elif kind in _SERVERS:
+            raise ProtocolError(f"{kind.decode()} from a client; only a server says that")
+        elif not _OWN.issuperset(kind):
+            tls = self._first and kind[:2] == b"\x16\x03"
+            raise ProtocolError("a TLS client on a port without TLS" if tls else "not a message")
+        elif length > self._frame_bytes:
+            raise ProtocolError(f"a message of {length} bytes", limit=FRAME_BYTES)
+        else:
+            self._kind = Kind.COMPLAINT if kind == b"????" else Kind.UNKNOWN
+            self._stage = _Stage.SKIP
+
+    def _payload_length(self, kind: bytes, length: int) -> None:
+        self._endless = kind == b"EVNT"
+        if self._endless:
+            if length != STREAMING:
+                raise ProtocolError(f"an EVNT of {length} bytes; its length is always FFFFFFFF")
+            self._left = self._frame_bytes
+        elif length <= NONCE_BYTES:
+            raise ProtocolError(f"a JDAT of {length} bytes has no payload")
+        elif length > self._frame_bytes:
+            raise ProtocolError(f"a message of {length} bytes", limit=FRAME_BYTES)
+
+    def _begin_payload(self) -> None:
+        self.arriving = self._data[self._at : self._at + NONCE_BYTES]
+        self._at += NONCE_BYTES
+        self._left -= NONCE_BYTES
+        self._stream = ZlibStream(self._inflate, None if self._endless else self._left)
+        self._entries = Entries(self._frame_events)
+        self._stage = _Stage.STREAM
+
+    def _inflate_some(self) -> bool:
+        stream, entries = self._stream, self._entries
+        assert stream is not None
+        if entries.ready:
+            self._work -= ENTRY_WORK * entries.cut()
+            return True
+        if stream.ended:
+            self._end_payload()
+            return True
+        there = min(len(self._data) - self._at, self._left)
+        if not there and stream.hungry:
+            if self._left:
+                return False
+            if self._endless:
+                raise ProtocolError("an EVNT that does not end", limit=FRAME_BYTES)
+            raise ProtocolError("a JDAT ends inside its compressed content")
+        piece, at = stream.inflate(self._data, self._at, self._at + there)
+        self._left -= at - self._at
+        self._at = at
+        self._work -= len(piece)
+        entries.feed(piece)
+        return True
+
+    def _end_payload(self) -> None:
+        assert self.arriving is not None
+        entries = self._entries
+        entries.finish()
+        if self._left and not self._endless:
+            raise ProtocolError(f"{self._left} bytes follow the compressed content of a JDAT")
+        tail = entries.tail()
+        self._done(Payload(self.arriving, entries.entries, entries.count, tail, entries.held))
+        self._stream, self.arriving = None, None
+
+    def _fault(self, problem: str, limit: str | None = None) -> ProtocolError:
+        self._failed = ProtocolError(problem, limit=limit, offset=self._offset, sample=self._sample)
+        self._data, self._at = b"", 0
+        self._stage, self._entries, self._stream = _Stage.HEADER, Entries(0), None
+        self.busy, self.arriving = False, None
+        return self._failed
+
+
+# What both sides write
+
+PONG: Final = HEADER.pack(b"PONG", 0)
+PING: Final = HEADER.pack(b"PING", 0)
+COMPLAINT: Final = HEADER.pack(b"????", 0)
+_ACKN: Final = struct.Struct(">4sI16sI")
+_IDENTITY: Final = struct.Struct(">4sIII4s12x")
+
+
+def acknowledgement(nonce: bytes, count: int) -> bytes:
+    """So many events from the start of this payload are stored."""
+    return _ACKN.pack(b"ACKN", NONCE_BYTES + 4, nonce, count)
+
+
+def identity(kind: bytes, version: str, name: bytes, *, evnt: bool = False) -> bytes:
+    """A HELO or VERS: `version` as ``major.minor.patch``, `name` of four characters."""
+    major, minor, patch = (int(part) for part in version.split(".")[:3])
+    body = _IDENTITY.pack(bytes((EVNT_SPOKEN if evnt else 0, 0, 0, 0)), major, minor, patch, name)
+    return HEADER.pack(kind, len(body)) + body
+
+
+# The client's side, for the command line, the tests and the load generators
+
+
+def entry(event: bytes) -> bytes:
+    """One event as a payload carries it, before compression."""
+    return len(event).to_bytes(4, "big") + event
+
+
+def jdat(nonce: bytes, events: Iterable[bytes], *, level: int = 3) -> bytes:
+    """A payload as the original protocol sends it. `nonce`: 16 bytes."""
+    body = nonce + zlib.compress(b"".join(map(entry, events)), level)
+    return HEADER.pack(b"JDAT", len(body)) + body
+
+
+def evnt(nonce: bytes, events: Iterable[bytes], *, level: int = 3) -> bytes:
+    """A payload as today's clients send it, once a server's VERS allowed it."""
+    return HEADER.pack(b"EVNT", STREAMING) + nonce + zlib.compress(b"".join(map(entry, events)), level)
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """ACKN: so many events from the payload's start."""
+
+    nonce: bytes
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """VERS. `evnt`: EVNT may be sent."""
+
+    evnt: bool
+    version: tuple[int, int, int]
+    name: bytes
+
+
+class Answer(Enum):
+    """What else a server says."""
+
+    PONG = "PONG"
+    UNKNOWN = "????"
+
+
+class Replies:
+    """What a server says."""
+
+    def __init__(self) -> None:
+        self._data = b""
+
+    def receive(self, data: bytes) -> list[Acknowledged | Version | Answer]:
+        """The messages that `data`, split anywhere, completes. Raises `ProtocolError` for what no server says."""
+        self._data += data
+        found: list[Acknowledged | Version | Answer] = []
+        while len(self._data) >= HEADER.size:
+            kind, length = HEADER.unpack_from(self._data)
+            if length > HELLO_BYTES:
+                raise ProtocolError(f"a reply {kind!r} of {length} bytes")
+            end = HEADER.size + length
+            if len(self._data) < end:
+                break
+            found.append(_reply(kind, self._data[HEADER.size : end]))
+            self._data = self._data[end:]
+        return found
+
+
+def _reply(kind: bytes, body: bytes) -> Acknowledged | Version | Answer:
+    if kind == b"ACKN" and len(body) == NONCE_BYTES + 4:
+        return Acknowledged(body[:NONCE_BYTES], int.from_bytes(body[NONCE_BYTES:], "big"))
+    if kind == b"VERS":
+        flags, major, minor, patch, name = _IDENTITY.unpack(body.ljust(HELLO_BYTES, b"\0"))
+        return Version(bool(flags[0] & EVNT_SPOKEN), (major, minor, patch), name)
+    if kind in (b"PONG", b"????") and not body:
+        return Answer(kind.decode())
+    raise ProtocolError(f"a reply {kind!r} of {len(body)} bytes")
