@@ -9,12 +9,13 @@ import pytest
 from headrace_cli.broker import EmbeddedKafka
 from headrace_common.settings import KafkaSettings
 
+from contract.courier import CourierDialect
 from contract.dialect import Dialect
 from contract.forward import ForwardDialect
 from contract.receiver import Receiver, Sections
 from contract.topic import now, own_topics
 
-DIALECTS: tuple[Dialect, ...] = (ForwardDialect(),)
+DIALECTS: tuple[Dialect, ...] = (ForwardDialect(), CourierDialect())
 """Every receiver there is. A new one adds its adapter here, and passes."""
 
 Start = Callable[..., Awaitable[Receiver]]
