@@ -138,10 +138,24 @@ def numbered(count: int, first: int = 0, **more: Any) -> list[bytes]:
     ]
 
 
-def payload(content: bytes, nonce: bytes = NONCE, *, kind: bytes = b"JDAT", cut: int = 0) -> bytes:
-    """A payload whose content is any bytes; `cut`: bytes missing at the end of its stream."""
-    packed = zlib.compress(content, 6)
-    body = nonce + packed[: len(packed) - cut]
+def payload(
+    content: bytes,
+    nonce: bytes = NONCE,
+    *,
+    kind: bytes = b"JDAT",
+    cut: int = 0,
+    more: bytes = b"",
+    flip: int | None = None,
+    level: int = 6,
+) -> bytes:
+    """A payload whose content is any bytes.
+
+    `cut`: bytes missing at the end of its stream; `more`: bytes behind it; `flip`: where a byte of it is another.
+    """
+    packed = bytearray(zlib.compress(content, level))
+    if flip is not None:
+        packed[flip] ^= 0x55
+    body = nonce + bytes(packed[: len(packed) - cut]) + more
     return HEADER.pack(kind, 0xFFFFFFFF if kind == b"EVNT" else len(body)) + body
 
 

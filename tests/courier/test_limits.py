@@ -1,0 +1,239 @@
+"""Each limit from both sides, and what a hostile client can make of it."""
+
+from __future__ import annotations
+
+import random
+import resource
+import zlib
+
+import pytest
+from headrace_common.event import Reason
+from headrace_common.inflate import SLICE
+from headrace_common.settings import KIB, MIB
+from headrace_courier.entries import OVERHEAD
+from headrace_courier.wire import HEADER, WORK, entry, evnt, jdat
+
+from courier.driving import NONCE, NOW_MS, content, digest, drive, every_way, numbered, payload, session
+
+BOTH = pytest.mark.parametrize("kind", [b"JDAT", b"EVNT"])
+
+
+def incompressible(size: int, seed: int = 1) -> bytes:
+    return random.Random(seed).randbytes(size)
+
+
+# What ends a conversation, and stores nothing of its payload
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"flip": 0},
+        {"flip": 1},
+        {"flip": 10},
+        {"flip": -1},  # the checksum
+        {"flip": -4},
+    ],
+)
+def test_a_payload_that_does_not_inflate(kind: bytes, damage: dict[str, int]) -> None:
+    data = payload(content(numbered(40)), kind=kind, **damage)
+    outcome = every_way(data + jdat(NONCE, numbered(1)))
+    assert outcome.error is not None
+    assert outcome.error.offset == 0
+    assert outcome.parts == []
+    assert outcome.acknowledged == []
+
+
+@BOTH
+@pytest.mark.parametrize("missing", [1, 3, 4, 5, 100])
+def test_a_truncated_entry(kind: bytes, missing: int) -> None:
+    whole = content(numbered(3))
+    outcome = every_way(payload(whole[:-missing], kind=kind))
+    assert "inside an entry" in str(outcome.error)
+    assert outcome.parts == []
+
+
+@BOTH
+@pytest.mark.parametrize("rest", [b"\0", b"\0\0\0", b"\0\0\0\1", b"\xff\xff\xff\xff{}"])
+def test_what_is_no_entry_behind_the_last(kind: bytes, rest: bytes) -> None:
+    outcome = every_way(payload(content(numbered(3)) + rest, kind=kind))
+    assert "inside an entry" in str(outcome.error)
+    assert outcome.parts == []
+
+
+def test_a_jdat_that_ends_inside_its_stream_or_goes_on_behind_it() -> None:
+    whole = content(numbered(3))
+    for damage in ({"cut": 1}, {"cut": 4}, {"cut": 30}, {"more": b"\0"}, {"more": b"garbage"}):
+        outcome = every_way(payload(whole, **damage) + jdat(NONCE, numbered(1)))  # type: ignore[arg-type]
+        assert outcome.error is not None, damage
+        assert outcome.parts == []
+
+
+def test_an_evnt_ends_where_its_stream_ends() -> None:
+    data = b"".join(evnt(bytes([n]) * 16, numbered(n), level=n % 10) for n in range(30))
+    outcome = every_way(data)
+    assert outcome.error is None
+    assert outcome.acknowledged == [(bytes([n]) * 16, n) for n in range(30)]
+
+
+# Sizes
+
+
+def test_a_message_of_the_largest_size_and_one_byte_more() -> None:
+    """As the protocol has it: 10 MiB of body."""
+    most = 10 * MIB
+    noise = incompressible(most)
+    body = zlib.compress(entry(noise[: most - 16 - 1700]), 0)
+    exact = most - 16 - len(body)
+    body = zlib.compress(entry(noise[: most - 16 - 1700 + exact]), 0)
+    body = zlib.compress(entry(noise[: most - 16 - 1700 + exact - (len(body) + 16 - most)]), 0)
+    assert len(body) + 16 == most
+    outcome = drive([HEADER.pack(b"JDAT", most) + NONCE + body])
+    assert outcome.acknowledged == [(NONCE, 1)]
+    assert outcome.rejects[0].reason is Reason.OVERSIZED
+    outcome = drive([HEADER.pack(b"JDAT", most + 1) + NONCE])
+    assert outcome.error is not None
+    assert outcome.error.limit == "LIMITS__FRAME_BYTES"
+
+
+def stored(size: int, kind: bytes) -> bytes:
+    """A payload whose body is `size` bytes."""
+    room = size - 16 - 15
+    while True:
+        data = payload(content([b'{"m":"' + b"x" * (room - 12) + b'"}']), kind=kind, level=0)
+        if len(data) == size + 8:
+            return data
+        room += size + 8 - len(data)
+
+
+@BOTH
+def test_frame_bytes_from_both_sides(kind: bytes) -> None:
+    assert every_way(stored(3000, kind), frame_bytes=3000, event_bytes=2990).acknowledged == [(NONCE, 1)]
+    outcome = every_way(stored(3001, kind), frame_bytes=3000, event_bytes=2990)
+    assert outcome.error is not None
+    assert outcome.error.limit == "LIMITS__FRAME_BYTES"
+    assert outcome.parts == []
+
+
+def test_an_unknown_message_of_the_largest_size_and_one_byte_more() -> None:
+    assert every_way(HEADER.pack(b"NEWS", 3000) + bytes(3000), frame_bytes=3000, event_bytes=2000).error is None
+    outcome = every_way(HEADER.pack(b"NEWS", 3001) + bytes(3001), frame_bytes=3000, event_bytes=2000)
+    assert outcome.error is not None
+    assert outcome.error.limit == "LIMITS__FRAME_BYTES"
+
+
+@BOTH
+def test_events_of_a_payload_from_both_sides(kind: bytes) -> None:
+    events = numbered(12)
+    assert len(every_way(payload(content(events[:10]), kind=kind), frame_events=10).events) == 10
+    outcome = every_way(payload(content(events), kind=kind), frame_events=10)
+    assert outcome.error is None
+    assert len(outcome.events) == 10
+    (reject,) = outcome.rejects
+    assert reject.reason is Reason.TOO_MANY_EVENTS
+    assert reject.raw == content(events[10:])
+    assert outcome.acknowledged == [(NONCE, 12)]  # all of them are kept
+
+
+@BOTH
+def test_inflated_bytes_from_both_sides(kind: bytes) -> None:
+    most = 40_000
+    fits = content([b"x" * (most - 4)])
+    assert every_way(payload(fits, kind=kind), inflated_bytes=most).acknowledged == [(NONCE, 1)]
+    outcome = every_way(payload(fits + b"\0", kind=kind), inflated_bytes=most)
+    assert outcome.error is not None
+    assert outcome.error.limit == "LIMITS__INFLATED_BYTES"
+    assert outcome.parts == []
+
+
+@BOTH
+def test_the_ratio_from_both_sides(kind: bytes) -> None:
+    data = payload(content([b"x" * 1000] * 3000), kind=kind)
+    ratio = 3000 * 1004 / (len(data) - 24)
+    assert every_way(data, ratio=ratio + 0.1).acknowledged == [(NONCE, 3000)]
+    outcome = every_way(data, ratio=ratio - 0.1)
+    assert outcome.error is not None
+    assert outcome.error.limit == "LIMITS__RATIO"
+    assert outcome.parts == []
+
+
+@BOTH
+def test_the_ratio_of_little_is_nobodys_business(kind: bytes) -> None:
+    assert every_way(payload(content([b"x" * (MIB - 4)]), kind=kind), ratio=2, event_bytes=MIB).error is None
+    assert every_way(payload(content([b"x" * (MIB - 3)]), kind=kind), ratio=2).error is not None
+
+
+@pytest.mark.parametrize("size", [SLICE - 1, SLICE, SLICE + 1, 2 * SLICE, 2 * SLICE + 1, WORK])
+@BOTH
+def test_where_slices_meet(kind: bytes, size: int) -> None:
+    for noise in (bytes(size - 4), incompressible(size - 4)):
+        data = payload(content([noise]), kind=kind) + jdat(NONCE, [])
+        outcome = drive([data], ratio=10_000)
+        assert outcome.acknowledged == [(NONCE, 1), (NONCE, 0)]
+        assert outcome.flat[0].raw == noise  # type: ignore[union-attr]
+
+
+# Bombs
+
+
+def bomb(size: int, kind: bytes) -> bytes:
+    """`size` bytes of empty entries: the most work and memory for the fewest bytes."""
+    return payload(bytes(size), kind=kind, level=9)
+
+
+@BOTH
+def test_a_bomb_is_bounded_in_each_step(kind: bytes) -> None:
+    """What one call makes of 64 KiB is bounded, whatever they say, and memory stays below what the limits add up to."""
+    data = bomb(60 * MIB, kind)
+    driven = session(ratio=2000)
+    driven.receive(data, NOW_MS)
+    assert driven.busy()
+    before, steps = 0, 1
+    while driven.busy():
+        driven.receive(b"", NOW_MS)
+        steps += 1
+        assert driven.held() - before <= 2 * SLICE + len(data)
+        before = driven.held()
+    assert steps >= 60
+    (frame,) = driven.frames()
+    assert frame.size <= 60 * MIB + 100_000 * OVERHEAD + 2048
+    parts = list(frame.parts())
+    assert len(parts) == 100_001
+    driven.settle(frame.ticket, len(parts), True)
+    assert driven.outgoing()[-4:] == (15 * MIB).to_bytes(4, "big")
+
+
+def test_many_messages_in_one_read_are_done_in_several_turns() -> None:
+    driven = session()
+    driven.receive(HEADER.pack(b"PING", 0) * 32_768, NOW_MS)
+    assert driven.busy()
+    pongs = len(driven.outgoing())
+    assert 0 < pongs < 8 * 2048
+    while driven.busy():
+        driven.receive(b"", NOW_MS)
+        pongs += len(driven.outgoing())
+    assert pongs == 8 * 32_768
+
+
+def test_an_announced_length_costs_nothing() -> None:
+    driven = session()
+    driven.receive(HEADER.pack(b"JDAT", 10 * MIB) + NONCE, NOW_MS)
+    assert driven.held() < KIB
+    driven.receive(zlib.compress(b"\x7f\xff\xff\xff" + b"x" * 100)[:-8], NOW_MS)
+    assert driven.held() < KIB
+    driven = session()
+    driven.receive(HEADER.pack(b"NEWS", 10 * MIB), NOW_MS)
+    for _ in range(100):
+        digest(driven, bytes(100_000))
+        assert 0 < driven.held() < KIB
+
+
+def test_one_entry_that_comes_in_many_pieces_is_joined_once() -> None:
+    """Quadratic copying would take minutes of CPU for this."""
+    noise = incompressible(9 * MIB)
+    data = evnt(NONCE, [noise], level=1)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+    outcome = drive([data[at : at + 1000] for at in range(0, len(data), 1000)])
+    assert outcome.acknowledged == [(NONCE, 1)]
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - before < 20

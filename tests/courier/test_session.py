@@ -1,0 +1,337 @@
+"""The conversation: who may say what, and when what is acknowledged."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from headrace_common.errors import ProtocolError
+from headrace_courier.session import TICK
+from headrace_courier.wire import (
+    COMPLAINT,
+    HEADER,
+    PING,
+    PONG,
+    Acknowledged,
+    Answer,
+    Kind,
+    Replies,
+    Version,
+    acknowledgement,
+    evnt,
+    identity,
+    jdat,
+)
+
+from courier.driving import (
+    HELO,
+    NONCE,
+    NOW_MS,
+    content,
+    digest,
+    drive,
+    every_way,
+    numbered,
+    parts_of,
+    payload,
+    said,
+    session,
+)
+
+OTHER = bytes(reversed(NONCE))
+EVERY = 5.0
+"""Seconds between two signs of life, at most."""
+
+
+# Who may say what
+
+
+@pytest.mark.parametrize("length", [0, 1, 4, 19, 20, 31, 32])
+def test_a_hello_of_any_length_up_to_32_is_answered(length: int) -> None:
+    outcome = every_way(HEADER.pack(b"HELO", length) + b"\x7f" * length)
+    assert outcome.error is None
+    (reply,) = outcome.replies
+    assert isinstance(reply, Version)
+    assert reply.evnt
+    assert outcome.idle
+
+
+def test_a_longer_hello_is_none() -> None:
+    outcome = every_way(HEADER.pack(b"HELO", 33) + bytes(33))
+    assert outcome.error is not None
+    assert "33" in str(outcome.error)
+    assert outcome.replies == []
+
+
+def test_our_version_is_32_bytes_and_says_that_evnt_is_spoken() -> None:
+    driven = session()
+    digest(driven, HELO)
+    reply = driven.outgoing()
+    assert len(reply) == 40
+    assert reply[:12] == HEADER.pack(b"VERS", 32) + b"\x01\0\0\0"
+    assert reply[24:28] == b"HDRC"
+    assert reply[28:] == bytes(12)
+
+
+@pytest.mark.parametrize(
+    ("first", "answers"),
+    [
+        (jdat(NONCE, []), [Acknowledged(NONCE, 0)]),
+        (evnt(NONCE, []), [Acknowledged(NONCE, 0)]),
+        (PING, [Answer.PONG]),
+        (HEADER.pack(b"WHAT", 3) + b"abc", [Answer.UNKNOWN]),
+    ],
+)
+def test_the_first_word_need_not_be_hello(first: bytes, answers: list[object]) -> None:
+    """Older clients begin with a payload or a PING; their later HELO is not known any more."""
+    outcome = every_way(first)
+    assert outcome.error is None
+    assert outcome.replies == answers
+    assert drive([first + HELO]).others[-1] is Answer.UNKNOWN
+
+
+@pytest.mark.parametrize("length", [0, 32, 33, 5000])
+def test_a_second_hello_is_not_known(length: int) -> None:
+    outcome = every_way(HELO + HEADER.pack(b"HELO", length) + bytes(length) + PING)
+    assert outcome.error is None
+    assert outcome.others[1:] == [Answer.UNKNOWN, Answer.PONG]
+    assert outcome.ignored == {Kind.UNKNOWN: 1}
+
+
+def test_what_is_not_known_is_passed_over_and_said_to_be_unknown() -> None:
+    data = HEADER.pack(b"NEWS", 70_000) + bytes(70_000) + jdat(NONCE, numbered(2)) + HEADER.pack(b"X  Y", 0) + PING
+    outcome = every_way(data)
+    assert outcome.error is None
+    assert len(outcome.events) == 2
+    assert outcome.others == [Answer.UNKNOWN, Answer.UNKNOWN, Answer.PONG]
+    assert outcome.ignored == {Kind.UNKNOWN: 2}
+
+
+@pytest.mark.parametrize("length", [0, 9])
+def test_a_complaint_is_counted_and_ignored(length: int) -> None:
+    outcome = every_way(HEADER.pack(b"????", length) + bytes(length) + PING)
+    assert outcome.replies == [Answer.PONG]
+    assert outcome.ignored == {Kind.COMPLAINT: 1}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        PONG,
+        acknowledgement(NONCE, 1),
+        identity(b"VERS", "2.12.0", b"LCOR"),
+        HEADER.pack(b"PING", 1) + b"x",
+        HEADER.pack(b"PONG", 4) + b"xxxx",
+        HEADER.pack(b"NEWS", 0xFFFFFFFF),
+        HEADER.pack(b"????", 0xFFFFFFFF),
+        HEADER.pack(b"EVNT", 500) + bytes(500),
+        HEADER.pack(b"JDAT", 0xFFFFFFFF) + bytes(500),
+        HEADER.pack(b"JDAT", 16) + bytes(16),
+        HEADER.pack(b"JDAT", 0),
+        b"\x16\x03\x01\x02\x00\x01\x00\x01",
+        b"jd\n\0\0\0\0\1",
+        b"GET / HTTP/1.1\r\n\r\n",
+    ],
+)
+def test_what_ends_the_conversation(message: bytes) -> None:
+    """What stood before it is stored and acknowledged, what stands behind it is not."""
+    before = HELO + jdat(NONCE, numbered(3))
+    outcome = every_way(before + message + jdat(OTHER, numbered(3)))
+    assert outcome.error is not None
+    assert outcome.error.offset == len(before)
+    assert outcome.error.sample.startswith(message[:8])
+    assert len(outcome.events) == 3
+    assert outcome.acknowledged == [(NONCE, 3)]
+
+
+def test_a_tls_client_is_named() -> None:
+    outcome = drive([b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03"])
+    assert "TLS" in str(outcome.error)
+
+
+@pytest.mark.parametrize("make", [jdat, evnt])
+def test_an_end_inside_a_message_is_a_fault(make: object) -> None:
+    message = make(NONCE, numbered(1))  # type: ignore[operator]
+    for cut in range(1, len(message)):
+        outcome = every_way(HELO + message[:-cut])
+        assert outcome.error is not None
+        assert outcome.error.offset == len(HELO)
+        assert outcome.acknowledged == []
+
+
+# Acknowledgements
+
+
+def test_payloads_are_acknowledged_in_order_and_partly_as_they_are_stored() -> None:
+    driven = session()
+    digest(driven, jdat(NONCE, numbered(5)) + PING + evnt(OTHER, numbered(4)))
+    first, second = driven.frames()
+    assert driven.outgoing() == PONG
+    driven.settle(second.ticket, 4, True)
+    assert said(driven) == []
+    driven.settle(first.ticket, 2, False)
+    assert said(driven) == [(NONCE, 2)]
+    driven.settle(first.ticket, 2, False)
+    assert said(driven) == []
+    driven.settle(first.ticket, 5, True)
+    assert said(driven) == [(NONCE, 5), (OTHER, 4)]
+    assert driven.idle()
+
+
+@pytest.mark.parametrize("make", [jdat, evnt])
+def test_a_payload_of_no_events_is_acknowledged_with_0_in_its_turn(make: object) -> None:
+    driven = session()
+    digest(driven, jdat(NONCE, numbered(1)) + make(OTHER, []))  # type: ignore[operator]
+    first, empty = driven.frames()
+    assert parts_of(empty) == []
+    driven.settle(empty.ticket, 0, True)
+    assert said(driven) == []
+    driven.settle(first.ticket, 1, True)
+    assert said(driven) == [(NONCE, 1), (OTHER, 0)]
+
+
+def test_nothing_is_acknowledged_once_something_was_abandoned() -> None:
+    driven = session()
+    digest(driven, jdat(NONCE, numbered(5)) + jdat(OTHER, numbered(4)))
+    first, second = driven.frames()
+    driven.settle(first.ticket, 2, False)
+    driven.abandon(first.ticket)
+    driven.settle(second.ticket, 4, True)
+    driven.tick(100)
+    driven.tick(200)
+    assert said(driven) == []
+    assert driven.deadline() is None
+
+
+def test_the_same_nonce_again_while_the_first_copy_is_on_its_way() -> None:
+    driven = session()
+    events = numbered(5)
+    digest(driven, jdat(NONCE, events) + jdat(NONCE, events[2:]))
+    first, second = driven.frames()
+    assert [part.id for part in parts_of(first)][2:] == [part.id for part in parts_of(second)]
+    driven.settle(first.ticket, 5, True)
+    driven.settle(second.ticket, 3, True)
+    assert said(driven) == [(NONCE, 5), (NONCE, 3)]
+
+
+def test_pings_are_answered_while_payloads_wait() -> None:
+    driven = session()
+    digest(driven, jdat(NONCE, numbered(5)))
+    for _ in range(3):
+        digest(driven, PING)
+        assert driven.outgoing() == PONG
+    assert not driven.idle()
+
+
+# Time
+
+
+def run_clock(driven: object, since: float, seconds: float) -> list[tuple[float, bytes, int]]:
+    """Ticks when asked to, as a connection does; when which acknowledgement was said."""
+    heard, now = [], since
+    while (due := driven.deadline()) is not None and due <= since + seconds:  # type: ignore[attr-defined]
+        now = max(now, due)
+        driven.tick(now)  # type: ignore[attr-defined]
+        heard += [(now, nonce, count) for nonce, count in said(driven)]  # type: ignore[arg-type]
+        assert driven.deadline() is None or driven.deadline() > now  # type: ignore[attr-defined]
+    return heard
+
+
+def apart(since: float, heard: list[tuple[float, bytes, int]], until: float) -> float:
+    times = [since, *(at for at, _, _ in heard), until]
+    return max(after - before for before, after in itertools.pairwise(times))
+
+
+def test_nothing_falls_due_where_nothing_waits() -> None:
+    driven = session()
+    digest(driven, HELO)
+    driven.outgoing()
+    assert driven.deadline() is None
+
+
+def test_a_payload_that_is_stored_at_once_hears_nothing_else() -> None:
+    driven = session()
+    digest(driven, jdat(NONCE, numbered(2)))
+    (frame,) = driven.frames()
+    driven.tick(1000.0)
+    assert said(driven) == []
+    driven.settle(frame.ticket, 2, True)
+    assert said(driven) == [(NONCE, 2)]
+    assert driven.deadline() is None
+
+
+def test_while_kafka_is_slow_the_oldest_acknowledgement_is_said_again() -> None:
+    driven = session()
+    digest(driven, jdat(NONCE, numbered(5)) + jdat(OTHER, numbered(4)))
+    first, second = driven.frames()
+    began = 1000.0
+    heard = run_clock(driven, began, 60)
+    assert {(nonce, count) for _, nonce, count in heard} == {(NONCE, 0)}
+    assert apart(began, heard, began + 60) <= EVERY - 1
+    driven.settle(second.ticket, 4, True)
+    driven.settle(first.ticket, 3, False)
+    assert said(driven) == [(NONCE, 3)]
+    heard = run_clock(driven, began + 60, 60)
+    assert {(nonce, count) for _, nonce, count in heard} == {(NONCE, 3)}
+    assert apart(began + 60, heard, began + 120) <= EVERY - 1
+    driven.settle(first.ticket, 5, True)
+    assert said(driven) == [(NONCE, 5), (OTHER, 4)]
+    assert run_clock(driven, began + 120, 60) == []
+
+
+@pytest.mark.parametrize("make", [jdat, evnt])
+def test_while_a_payload_arrives_its_client_hears_0(make: object) -> None:
+    data = make(NONCE, numbered(50))  # type: ignore[operator]
+    driven = session()
+    driven.receive(data[:20], NOW_MS)
+    assert driven.deadline() is None  # its nonce is not complete
+    driven.receive(data[20:30], NOW_MS)
+    heard = run_clock(driven, 500.0, 30)
+    assert {(nonce, count) for _, nonce, count in heard} == {(NONCE, 0)}
+    assert apart(500.0, heard, 530.0) <= EVERY - 1
+    driven.receive(data[30:], NOW_MS)
+    assert len(list(driven.frames())) == 1
+
+
+def test_no_payload_that_arrives_is_kept_alive_before_an_older_one() -> None:
+    driven = session()
+    digest(driven, jdat(NONCE, numbered(5)) + jdat(OTHER, numbered(4))[:-3])
+    (frame,) = driven.frames()
+    assert {nonce for _, nonce, _ in run_clock(driven, 0.0, 20)} == {NONCE}
+    driven.settle(frame.ticket, 5, True)
+    assert said(driven) == [(NONCE, 5)]
+    assert {(nonce, count) for _, nonce, count in run_clock(driven, 20.0, 20)} == {(OTHER, 0)}
+
+
+def test_what_is_acknowledged_all_the_time_needs_no_sign_of_life() -> None:
+    driven = session()
+    digest(driven, jdat(NONCE, numbered(100)))
+    (frame,) = driven.frames()
+    now = 7.0
+    driven.tick(now)
+    for stored in range(1, 100):
+        driven.settle(frame.ticket, stored, False)
+        assert said(driven) == [(NONCE, stored)]
+        now += TICK
+        driven.tick(now)
+        assert said(driven) == []
+
+
+def test_after_a_fault_only_what_is_complete_is_kept_alive() -> None:
+    driven = session()
+    with pytest.raises(ProtocolError):
+        digest(driven, jdat(NONCE, numbered(5)) + payload(content(numbered(5)), OTHER, kind=b"EVNT", flip=-1))
+    (frame,) = driven.frames()
+    assert {nonce for _, nonce, _ in run_clock(driven, 0.0, 20)} == {NONCE}
+    driven.settle(frame.ticket, 5, True)
+    assert said(driven) == [(NONCE, 5)]
+    assert driven.deadline() is None
+    with pytest.raises(ProtocolError):
+        driven.receive(jdat(NONCE, numbered(5)), NOW_MS)
+
+
+def test_a_server_that_says_what_no_server_says_is_no_server() -> None:
+    for said_ in (jdat(NONCE, []), HEADER.pack(b"ACKN", 19) + bytes(19), HEADER.pack(b"PONG", 1) + b"x"):
+        with pytest.raises(ProtocolError):
+            Replies().receive(said_)
+    assert Replies().receive(COMPLAINT + PONG) == [Answer.UNKNOWN, Answer.PONG]
