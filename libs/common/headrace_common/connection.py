@@ -178,8 +178,9 @@ class Connection(asyncio.Protocol):
             allowed = self._state == State.DRAINING
             self._shared.budget.forget(self)
         else:
-            allowed = self._writable and self._shared.budget.may_read(self)
-            if allowed and self._session.busy():
+            busy, budget = self._session.busy(), self._shared.budget
+            allowed = self._writable and (budget.may_digest(self) if busy else budget.may_read(self))
+            if allowed and busy:
                 allowed = False
                 self._digest_soon()
         if allowed == self._reading or self._transport is None or self._transport.is_closing():
@@ -219,7 +220,9 @@ class Connection(asyncio.Protocol):
 
     def _digest(self) -> None:
         self._digesting = False
-        if self._state <= State.LINGERING and self._writable and self._shared.budget.may_read(self):
+        if self._state > State.LINGERING or not self._writable or not self._session.busy():
+            return
+        if self._shared.budget.may_digest(self):
             self._feed(b"")
 
     def _submit(self) -> None:
