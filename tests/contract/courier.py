@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import orjson
 from headrace_common.event import Reason
-from headrace_courier.wire import Acknowledged, Answer, Replies, Version, identity, jdat
+from headrace_courier.replies import Acknowledged, Answer, Replies, Version
+from headrace_courier.wire import identity, jdat
 
 from contract.dialect import Values
 

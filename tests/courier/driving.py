@@ -15,9 +15,10 @@ from headrace_common.errors import ProtocolError
 from headrace_common.event import Reject
 from headrace_common.session import Frame, Peer
 from headrace_courier.events import CourierFrame
+from headrace_courier.replies import Acknowledged, Replies
 from headrace_courier.session import CourierSession
 from headrace_courier.settings import CourierLimits, CourierSection
-from headrace_courier.wire import HEADER, Acknowledged, Kind, Replies, entry
+from headrace_courier.wire import HEADER, Kind, entry
 
 NONCE = bytes(range(16))
 HELO = HEADER.pack(b"HELO", 0)

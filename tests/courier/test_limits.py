@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import resource
 import zlib
 
 import pytest
+from headrace_common.errors import ProtocolError
 from headrace_common.event import Reason
 from headrace_common.inflate import SLICE
 from headrace_common.settings import KIB, MIB
-from headrace_courier.entries import OVERHEAD
+from headrace_courier.entries import OVERHEAD, Entries
 from headrace_courier.wire import HEADER, WORK, entry, evnt, jdat
 
 from courier.driving import NONCE, NOW_MS, content, digest, drive, every_way, numbered, payload, session
@@ -164,6 +166,17 @@ def test_the_ratio_of_little_is_nobodys_business(kind: bytes) -> None:
     assert every_way(payload(content([b"x" * (MIB - 3)]), kind=kind), ratio=2).error is not None
 
 
+@pytest.mark.parametrize("size", [SLICE, SLICE + 1, SLICE + 3])
+def test_a_stream_that_was_read_ahead_of_its_output(size: int) -> None:
+    """The decompressor stops for want of room with bytes in hand that belong to the next message."""
+    first = payload(content([bytes(size - 4)]), kind=b"EVNT")
+    data = first + jdat(NONCE, numbered(2))
+    for at in range(len(first) - 12, len(first) + 12):
+        outcome = drive([data[:at], data[at:]], ratio=10_000)
+        assert outcome.error is None, at
+        assert outcome.acknowledged == [(NONCE, 1), (NONCE, 2)]
+
+
 @pytest.mark.parametrize("size", [SLICE - 1, SLICE, SLICE + 1, 2 * SLICE, 2 * SLICE + 1, WORK])
 @BOTH
 def test_where_slices_meet(kind: bytes, size: int) -> None:
@@ -178,8 +191,8 @@ def test_where_slices_meet(kind: bytes, size: int) -> None:
 
 
 def bomb(size: int, kind: bytes) -> bytes:
-    """`size` bytes of empty entries: the most work and memory for the fewest bytes."""
-    return payload(bytes(size), kind=kind, level=9)
+    """One entry of `size` bytes, all zeros."""
+    return payload(entry(bytes(size - 4)), kind=kind, level=9)
 
 
 @BOTH
@@ -189,19 +202,53 @@ def test_a_bomb_is_bounded_in_each_step(kind: bytes) -> None:
     driven = session(ratio=2000)
     driven.receive(data, NOW_MS)
     assert driven.busy()
+    assert driven.held() <= 2 * SLICE
     before, steps = 0, 1
     while driven.busy():
         driven.receive(b"", NOW_MS)
         steps += 1
-        assert driven.held() - before <= 2 * SLICE + len(data)
+        assert driven.held() - before <= 2 * SLICE + 2 * len(data)
         before = driven.held()
     assert steps >= 60
     (frame,) = driven.frames()
-    assert frame.size <= 60 * MIB + 100_000 * OVERHEAD + 2048
-    parts = list(frame.parts())
-    assert len(parts) == 100_001
-    driven.settle(frame.ticket, len(parts), True)
-    assert driven.outgoing()[-4:] == (15 * MIB).to_bytes(4, "big")
+    assert frame.size <= 60 * MIB + OVERHEAD + 2048
+    (reject,) = frame.parts()
+    assert reject.reason is Reason.OVERSIZED  # type: ignore[union-attr]
+
+
+@BOTH
+def test_what_is_not_finished_is_not_kept_inflated(kind: bytes) -> None:
+    """Else some hundred bytes of each of some clients would take all others' share of memory, for as long as they like."""
+    data = bomb(60 * MIB, kind)[:-1]
+    driven = session(ratio=2000)
+    digest(driven, data)
+    assert len(data) - 1024 < driven.held() < len(data) + 1024
+
+
+@BOTH
+def test_empty_entries_are_the_cheapest_work_to_ask_for(kind: bytes) -> None:
+    """Ten times what is allowed are counted, and kept; not one step of work more."""
+    most = 10 * 3000
+    outcome = drive([payload(bytes(4 * most), kind=kind)], frame_events=3000)
+    assert outcome.acknowledged == [(NONCE, most)]
+    assert len(outcome.rejects) == 3001
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+    outcome = drive([payload(bytes(60 * MIB), kind=kind)], frame_events=3000, ratio=2000)
+    assert outcome.error is not None
+    assert outcome.error.limit == "LIMITS__FRAME_EVENTS"
+    assert outcome.parts == []
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - before < 2
+
+
+def test_a_fault_lets_go_of_what_was_kept() -> None:
+    """An error holds its traceback, and that the frames that led to it; the collector looks seldom."""
+    driven = session()
+    data = payload(content([incompressible(900_000)] * 3), kind=b"EVNT", flip=-1)
+    with pytest.raises(ProtocolError) as caught:
+        digest(driven, data)
+    assert driven.held() == 0
+    assert caught.value.__context__ is None
+    assert not [each for each in gc.get_objects() if type(each) is Entries and each.held]
 
 
 def test_many_messages_in_one_read_are_done_in_several_turns() -> None:

@@ -6,22 +6,9 @@ import itertools
 
 import pytest
 from headrace_common.errors import ProtocolError
+from headrace_courier.replies import Acknowledged, Answer, Replies, Version
 from headrace_courier.session import TICK
-from headrace_courier.wire import (
-    COMPLAINT,
-    HEADER,
-    PING,
-    PONG,
-    Acknowledged,
-    Answer,
-    Kind,
-    Replies,
-    Version,
-    acknowledgement,
-    evnt,
-    identity,
-    jdat,
-)
+from headrace_courier.wire import COMPLAINT, HEADER, PING, PONG, Kind, acknowledgement, evnt, identity, jdat
 
 from courier.driving import (
     HELO,

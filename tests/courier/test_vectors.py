@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from headrace_courier.wire import HEADER, Acknowledged, Answer, Replies, Version
+from headrace_courier.replies import Acknowledged, Answer, Replies, Version
+from headrace_courier.wire import HEADER
 
 from courier.driving import Outcome, every_way
 

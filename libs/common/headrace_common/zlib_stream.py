@@ -52,8 +52,10 @@ class ZlibStream:
         """It can give nothing more until it is given more."""
         return not self._full and not self._stream.eof
 
-    def inflate(self, data: bytes, at: int, end: int) -> tuple[bytes, int]:
+    def inflate(self, data: bytes | bytearray, at: int, end: int) -> tuple[bytes, int]:
         """At most 1 MiB of output from `data[at:end]`; and where in `data` it stopped.
+
+        Some bytes in front of `at`, even of `data` given before, when its end shows that it had read ahead.
 
         Call it again from there until the stream has `ended`, or is `hungry` and all up to `end` was used. Raises
         `ProtocolError`: with `limit` set when a limit was exceeded, without when the stream is corrupt.

@@ -7,11 +7,17 @@ from typing import Final
 
 from headrace_common.errors import ProtocolError
 
+FRAME_EVENTS: Final = "LIMITS__FRAME_EVENTS"
+
 STEP: Final = 2048
 """Entries cut in one go; a payload of nothing but empty entries must not hold the loop."""
 
 OVERHEAD: Final = 64
 """Bytes that an entry costs in memory beyond its own."""
+
+BEYOND: Final = 10
+"""A payload of more than so many times the events that one may have is no mistake. Its client is cut off: counting the
+empty entries that 64 KiB can be inflated to would take seconds."""
 
 PREFIX: Final = 4
 _LENGTH: Final = struct.Struct(">I").unpack_from
@@ -53,8 +59,9 @@ class Entries:
         return b"".join(self._tail)
 
     def cut(self) -> int:
-        """Cuts some entries; how many."""
+        """Cuts some entries; how many. Raises `ProtocolError` when there are far too many."""
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces = []  # before anything is copied out of `data`: an entry can be large
         kept = min(STEP, self._most - self.count)
         if kept > 0:
             at, number = self._keep(data, kept)
@@ -63,8 +70,16 @@ class Entries:
         self.count += number
         self._bytes += at
         self._have -= at
-        self._pieces = [data[at:]] if self._have else []
+        if self._have:
+            self._pieces = [data[at:]]
+        if self.count > BEYOND * self._most:
+            raise ProtocolError(f"a payload of more than {BEYOND} times {self._most} events", limit=FRAME_EVENTS)
         return number
+
+    def clear(self) -> None:
+        """Lets go of everything, whoever still holds this."""
+        self.entries, self._tail, self._pieces = [], [], []
+        self._have = self._bytes = 0
 
     def finish(self) -> None:
         """There is no more content. Raises `ProtocolError` when it ends inside an entry."""

@@ -64,7 +64,9 @@ class _Stage(Enum):
     HELLO = "in a HELO"
     SKIP = "in a message that is skipped"
     NONCE = "in front of a payload"
-    STREAM = "in a payload"
+    BODY = "in a JDAT"
+    SCAN = "in an EVNT"
+    CONTENT = "in a payload that has arrived"
 
 
 _SERVERS: Final = (b"PONG", b"ACKN", b"VERS")
@@ -92,7 +94,9 @@ class Decoder:
         self._sample = b""
         self._left = 0  # bytes of its body still to come; of an EVNT, that may come
         self._endless = False
-        self._stream: ZlibStream | None = None
+        self._body: bytes | bytearray = b""  # of the payload that is under way, compressed
+        self._stream = ZlibStream(inflate)
+        self._inflated_to = 0  # how far in it
         self._entries = Entries(0)
         self._work = 0
         self._complete: Kind | Payload | None = None
@@ -104,9 +108,7 @@ class Decoder:
 
     def held(self) -> int:
         """Bytes kept for what is not complete; more than nothing inside a message, whatever is kept of it."""
-        held = len(self._data) - self._at
-        if self._stage is _Stage.STREAM:
-            held += self._entries.held
+        held = len(self._data) - self._at + len(self._body) + self._entries.held
         return held if self._stage is _Stage.HEADER else max(held, 1)
 
     def receive(self, data: bytes) -> Iterator[Kind | Payload]:
@@ -121,6 +123,7 @@ class Decoder:
             self._data = data if self._at == len(self._data) else self._data[self._at :] + data
             self._at = 0
         self._work = WORK
+        problem: tuple[str, str | None] | None = None
         try:
             while self._work > 0 and self._step():
                 if self._complete is not None:
@@ -129,7 +132,9 @@ class Decoder:
                     yield self._complete
                     self._complete = None
         except ProtocolError as error:
-            raise self._fault(str(error), error.limit) from error
+            problem = str(error), error.limit
+        if problem is not None:  # outside of the handler: the fault must not hold on to what led to it
+            raise self._fault(*problem)
         self.busy = self._work <= 0
 
     def cut_off(self) -> ProtocolError:
@@ -139,8 +144,12 @@ class Decoder:
     def _step(self) -> bool:
         """Goes on by one part of a message; what that completes is in `_complete`. False: more bytes are needed."""
         stage = self._stage
-        if stage is _Stage.STREAM:
-            return self._inflate_some()
+        if stage is _Stage.CONTENT:
+            return self._content()
+        if stage is _Stage.BODY:
+            return self._collect()
+        if stage is _Stage.SCAN:
+            return self._scan()
         there = len(self._data) - self._at
         if stage is _Stage.HEADER:
             if there < HEADER.size:
@@ -214,47 +223,92 @@ class Decoder:
         self.arriving = self._data[self._at : self._at + NONCE_BYTES]
         self._at += NONCE_BYTES
         self._left -= NONCE_BYTES
-        self._stream = ZlibStream(self._inflate, None if self._endless else self._left)
-        self._entries = Entries(self._frame_events)
-        self._stage = _Stage.STREAM
+        self._body = bytearray()
+        self._stream = ZlibStream(self._inflate)
+        self._stage = _Stage.SCAN if self._endless else _Stage.BODY
 
-    def _inflate_some(self) -> bool:
-        stream, entries = self._stream, self._entries
-        assert stream is not None
+    def _collect(self) -> bool:
+        """More of a JDAT, compressed as it comes: what its client has not finished must not grow."""
+        there = min(len(self._data) - self._at, self._left)
+        self._take(there)
+        if self._left:
+            return False
+        self._begin_content()
+        return True
+
+    def _scan(self) -> bool:
+        """More of an EVNT, inflated only to find its end. Inflating it again costs little; keeping what a client that never
+        finishes can make of a few bytes would cost all others their share of memory.
+        """
+        there = min(len(self._data) - self._at, self._left)
+        if not there and self._stream.hungry:
+            if not self._left:
+                raise ProtocolError("an EVNT that does not end", limit=FRAME_BYTES)
+            return False
+        piece, stop = self._stream.inflate(self._data, self._at, self._at + there)
+        if stop < self._at:
+            self._take_back(self._at - stop)
+        else:
+            self._take(stop - self._at)
+        self._work -= len(piece)
+        if self._stream.ended:
+            self._begin_content()
+        return True
+
+    def _take(self, size: int) -> None:
+        piece = self._data[self._at : self._at + size]
+        if self._body:
+            self._body += piece
+        else:
+            self._body = piece if size == self._left else bytearray(piece)
+        self._at += size
+        self._left -= size
+
+    def _take_back(self, size: int) -> None:
+        """The last bytes taken are not the stream's: it had read ahead of its output, some of it in an earlier `receive`."""
+        self._data = bytes(self._body[-size:]) + self._data[self._at :]
+        self._body = self._body[:-size]
+        self._base += self._at - size
+        self._at = 0
+        self._left += size
+
+    def _begin_content(self) -> None:
+        self._stream = ZlibStream(self._inflate, len(self._body))
+        self._entries = Entries(self._frame_events)
+        self._inflated_to = 0
+        self._stage = _Stage.CONTENT
+
+    def _content(self) -> bool:
+        """A payload has arrived: some more of its content."""
+        stream, entries, body = self._stream, self._entries, self._body
         if entries.ready:
             self._work -= ENTRY_WORK * entries.cut()
-            return True
-        if stream.ended:
+        elif stream.ended:
             self._end_payload()
-            return True
-        there = min(len(self._data) - self._at, self._left)
-        if not there and stream.hungry:
-            if self._left:
-                return False
-            if self._endless:
-                raise ProtocolError("an EVNT that does not end", limit=FRAME_BYTES)
+        elif self._inflated_to == len(body) and stream.hungry:
             raise ProtocolError("a JDAT ends inside its compressed content")
-        piece, at = stream.inflate(self._data, self._at, self._at + there)
-        self._left -= at - self._at
-        self._at = at
-        self._work -= len(piece)
-        entries.feed(piece)
+        else:
+            piece, self._inflated_to = stream.inflate(body, self._inflated_to, len(body))
+            self._work -= len(piece)
+            entries.feed(piece)
         return True
 
     def _end_payload(self) -> None:
         assert self.arriving is not None
         entries = self._entries
         entries.finish()
-        if self._left and not self._endless:
-            raise ProtocolError(f"{self._left} bytes follow the compressed content of a JDAT")
-        tail = entries.tail()
-        self._done(Payload(self.arriving, entries.entries, entries.count, tail, entries.held))
-        self._stream, self.arriving = None, None
+        more = len(self._body) - self._inflated_to
+        if more:
+            raise ProtocolError(f"{more} bytes follow the compressed content of a JDAT")
+        held = entries.held
+        self._done(Payload(self.arriving, entries.entries, entries.count, entries.tail(), held))
+        self._body, self._entries, self.arriving = b"", Entries(0), None
 
     def _fault(self, problem: str, limit: str | None = None) -> ProtocolError:
         self._failed = ProtocolError(problem, limit=limit, offset=self._offset, sample=self._sample)
         self._data, self._at = b"", 0
-        self._stage, self._entries, self._stream = _Stage.HEADER, Entries(0), None
+        self._entries.clear()
+        self._body, self._stage = b"", _Stage.HEADER
         self.busy, self.arriving = False, None
         return self._failed
 
@@ -265,7 +319,7 @@ PONG: Final = HEADER.pack(b"PONG", 0)
 PING: Final = HEADER.pack(b"PING", 0)
 COMPLAINT: Final = HEADER.pack(b"????", 0)
 _ACKN: Final = struct.Struct(">4sI16sI")
-_IDENTITY: Final = struct.Struct(">4sIII4s12x")
+IDENTITY: Final = struct.Struct(">4sIII4s12x")
 
 
 def acknowledgement(nonce: bytes, count: int) -> bytes:
@@ -276,7 +330,7 @@ def acknowledgement(nonce: bytes, count: int) -> bytes:
 def identity(kind: bytes, version: str, name: bytes, *, evnt: bool = False) -> bytes:
     """A HELO or VERS: `version` as ``major.minor.patch``, `name` of four characters."""
     major, minor, patch = (int(part) for part in version.split(".")[:3])
-    body = _IDENTITY.pack(bytes((EVNT_SPOKEN if evnt else 0, 0, 0, 0)), major, minor, patch, name)
+    body = IDENTITY.pack(bytes((EVNT_SPOKEN if evnt else 0, 0, 0, 0)), major, minor, patch, name)
     return HEADER.pack(kind, len(body)) + body
 
 
@@ -297,60 +351,3 @@ def jdat(nonce: bytes, events: Iterable[bytes], *, level: int = 3) -> bytes:
 def evnt(nonce: bytes, events: Iterable[bytes], *, level: int = 3) -> bytes:
     """A payload as today's clients send it, once a server's VERS allowed it."""
     return HEADER.pack(b"EVNT", STREAMING) + nonce + zlib.compress(b"".join(map(entry, events)), level)
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
-    """ACKN: so many events from the payload's start."""
-
-    nonce: bytes
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    """VERS. `evnt`: EVNT may be sent."""
-
-    evnt: bool
-    version: tuple[int, int, int]
-    name: bytes
-
-
-class Answer(Enum):
-    """What else a server says."""
-
-    PONG = "PONG"
-    UNKNOWN = "????"
-
-
-class Replies:
-    """What a server says."""
-
-    def __init__(self) -> None:
-        self._data = b""
-
-    def receive(self, data: bytes) -> list[Acknowledged | Version | Answer]:
-        """The messages that `data`, split anywhere, completes. Raises `ProtocolError` for what no server says."""
-        self._data += data
-        found: list[Acknowledged | Version | Answer] = []
-        while len(self._data) >= HEADER.size:
-            kind, length = HEADER.unpack_from(self._data)
-            if length > HELLO_BYTES:
-                raise ProtocolError(f"a reply {kind!r} of {length} bytes")
-            end = HEADER.size + length
-            if len(self._data) < end:
-                break
-            found.append(_reply(kind, self._data[HEADER.size : end]))
-            self._data = self._data[end:]
-        return found
-
-
-def _reply(kind: bytes, body: bytes) -> Acknowledged | Version | Answer:
-    if kind == b"ACKN" and len(body) == NONCE_BYTES + 4:
-        return Acknowledged(body[:NONCE_BYTES], int.from_bytes(body[NONCE_BYTES:], "big"))
-    if kind == b"VERS":
-        flags, major, minor, patch, name = _IDENTITY.unpack(body.ljust(HELLO_BYTES, b"\0"))
-        return Version(bool(flags[0] & EVNT_SPOKEN), (major, minor, patch), name)
-    if kind in (b"PONG", b"????") and not body:
-        return Answer(kind.decode())
-    raise ProtocolError(f"a reply {kind!r} of {len(body)} bytes")
