@@ -35,6 +35,13 @@ SERVICES: Final = (
         8082,
         "fluent-bit -i cpu -o forward://{listen} -p Require_ack_response=true",
     ),
+    Service(
+        "courier",
+        "headrace_courier",
+        (Listener("tcp", 5043),),
+        8083,
+        'log-courier: network: {{ transport: tcp, servers: [ "{listen}" ] }}',
+    ),
 )
 
 KAFKA_PORT: Final = 9092

@@ -57,8 +57,8 @@ class Connection(asyncio.Protocol):
         self._born = now
         self._age = shared.age()
         self._state_until: float | None = None
-        self._digesting = False
         self._resends = Resends(shared.metrics.events_duplicate)
+        self._digesting = False
         self.held = 0  # for the budget
         self.pending = 0
 
@@ -182,7 +182,9 @@ class Connection(asyncio.Protocol):
             allowed = self._writable and (budget.may_digest(self) if busy else budget.may_read(self))
             if allowed and busy:
                 allowed = False
-                self._digest_soon()
+                if not self._digesting:
+                    self._digesting = True
+                    self._loop.call_soon(self._digest)
         if allowed == self._reading or self._transport is None or self._transport.is_closing():
             return
         self._reading = allowed
@@ -212,17 +214,11 @@ class Connection(asyncio.Protocol):
 
     # Within
 
-    def _digest_soon(self) -> None:
-        """Lets the session go on with what it has, once the loop has turned."""
-        if not self._digesting:
-            self._digesting = True
-            self._loop.call_soon(self._digest)
-
     def _digest(self) -> None:
+        """Lets the session go on with what it has; the loop has turned."""
         self._digesting = False
-        if self._state > State.LINGERING or not self._writable or not self._session.busy():
-            return
-        if self._shared.budget.may_digest(self):
+        wanted = self._state <= State.LINGERING and self._writable and self._session.busy()
+        if wanted and self._shared.budget.may_digest(self):
             self._feed(b"")
 
     def _submit(self) -> None:
@@ -367,10 +363,11 @@ class Connection(asyncio.Protocol):
             self._fail(error)
             return
         self._flush()
-        if self._state_until is not None and now >= self._state_until:
-            self._expire()
-        elif self._state == State.LINGERING and now >= self._last_bytes + LINGER_SILENCE:
+        until = self._state_until
+        if self._state == State.LINGERING and now >= min(until or now, self._last_bytes + LINGER_SILENCE):
             self._settle("drain")
+        elif self._state == State.DRAINING and now >= (until or now):
+            self._close()
         elif self._state == State.OPEN and self._reading:
             self._judge(now)
         self._reschedule(now)
@@ -380,12 +377,6 @@ class Connection(asyncio.Protocol):
         if at is not None and self._state != State.CLOSED and self._timer is None:
             self._timer_at = at if at > now else now + RECHECK
             self._timer = self._loop.call_at(self._timer_at, self._tick)
-
-    def _expire(self) -> None:
-        if self._state == State.LINGERING:
-            self._settle("drain")
-        elif self._state == State.DRAINING:
-            self._close()
 
     def _judge(self, now: float) -> None:
         """Time limits of an open connection that is being read."""
