@@ -113,6 +113,10 @@ def main() -> None:
             forward_phase()  # warm-up
             phase(shapes[0])
             rounds = [(forward_phase(), phase(shapes[0])) for _ in range(ROUNDS)]
+            singles = frames(1)
+            alone = load.Load(arguments.connections, 1, arguments.seconds)
+            work = load.run(alone, lambda n: ForwardTalker(n, singles), forward_port, forward_process, bootstrap)
+            forward_single = asyncio.run(work)
             forward, first = (_median([each[side] for each in rounds]) for side in (0, 1))
             phases = {shapes[0][0]: first, **{row[0]: phase(row) for row in shapes[1:]}}
             paced = phase(shapes[0], arguments.rate)
@@ -120,6 +124,7 @@ def main() -> None:
         "machine": load.machine(),
         "connections": arguments.connections,
         "forward": forward,
+        "forward_single": forward_single,
         "shapes": phases,
         "rounds": [[side["cpu_seconds_per_million"] for side in each] for each in rounds],
         "paced": {"rate": arguments.rate, **paced},
@@ -142,7 +147,8 @@ def _median(phases: list[dict[str, float]]) -> dict[str, float]:
 def write(result: dict[str, Any]) -> None:
     """The results as JSON and as a table; the table is also printed."""
     rows = ["| shape | CPU-s per million events | events/s | ack p50 / p99 | resident |", "|---|---|---|---|---|"]
-    for name, row in {"Forward, 500": result["forward"], **result["shapes"]}.items():
+    forward = {"Forward, 500": result["forward"], "Forward, 1": result["forward_single"]}
+    for name, row in {**forward, **result["shapes"]}.items():
         rows.append(
             f"| {name} | {row['cpu_seconds_per_million']:.2f} | {row['events_per_second']:,.0f} "
             f"| {row['ack_p50_ms']:.1f} / {row['ack_p99_ms']:.1f} ms | {row['resident_max_mb']:.0f} MB |"

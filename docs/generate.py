@@ -10,23 +10,27 @@ from pydantic_settings import BaseSettings
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
-sys.path[:0] = [str(ROOT / part) for part in ("libs/common", "services/forward", "spark_jobs", "cli")]
+sys.path[:0] = [
+    str(ROOT / part) for part in ("libs/common", "services/courier", "services/forward", "spark_jobs", "cli")
+]
 
 from headrace_common.metrics import ReceiverMetrics  # noqa: E402
 from headrace_common.settings import ServiceSettings, TopicsProcessSettings, each_setting, variable  # noqa: E402
+from headrace_courier.settings import CourierSettings  # noqa: E402
 from headrace_forward.settings import ForwardSettings  # noqa: E402
 from headrace_lake.settings import LakeProcessSettings  # noqa: E402
 
 PARTS: list[tuple[str, type[BaseSettings]]] = [
     ("Every receiver", ServiceSettings),
     ("Forward only", ForwardSettings),
+    ("Courier only, or other there", CourierSettings),
     ("Topics (`python -m headrace_common.topics`)", TopicsProcessSettings),
     ("Landing job", LakeProcessSettings),
 ]
 
 
 def settings() -> str:
-    """The page of settings: each section once, where it first appears."""
+    """The page of settings: each where it first appears, and again where a part has another default."""
     lines = [
         "# Settings",
         "",
@@ -34,10 +38,10 @@ def settings() -> str:
         "seconds, sizes bytes. A secret may come from a file: `…_FILE`. An unknown name in a part's own sections, a value out of",
         "range or a contradiction ends the process with status 78 and one line for each problem.",
     ]
-    seen: set[str] = set()
+    seen: dict[str, object] = {}
     for title, cls in PARTS:
-        rows = [row for row in each_setting(cls) if row[0] not in seen]
-        seen |= set(cls.model_fields)
+        rows = [row for row in each_setting(cls) if seen.get(variable(*row[:2]), ...) != row[2].default]
+        seen |= {variable(*row[:2]): row[2].default for row in rows}
         if rows:
             lines += ["", f"## {title}", "", "| variable | default | meaning |", "|---|---|---|"]
         for section, name, info in rows:

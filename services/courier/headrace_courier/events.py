@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -24,7 +25,6 @@ from headrace_common.event import (
 from headrace_common.json_object import Fault, JsonObject, utc
 from headrace_common.session import Peer, Ticket
 
-from headrace_courier.settings import CourierLimits, CourierSection
 from headrace_courier.wire import Payload, entry
 
 PROTOCOL: Final = Protocol.COURIER
@@ -48,14 +48,22 @@ class Fields(msgspec.Struct):
     host: Any = None
 
 
-class Maker:
-    """Makes one connection's events. `limits.event_bytes` and `.depth` bound each."""
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an event may be, and how many a payload may hold: sizes in bytes."""
 
-    def __init__(self, peer: Peer, limits: CourierLimits, courier: CourierSection) -> None:
+    frame_events: int
+    event_bytes: int
+    depth: int
+    subject_bytes: int
+
+
+class Maker:
+    """Makes one connection's events."""
+
+    def __init__(self, peer: Peer, limits: Limits) -> None:
         self.read = JsonObject(Fields, limits.depth).read
-        self.event_bytes = limits.event_bytes
-        self.frame_events = limits.frame_events
-        self._subject_bytes = courier.subject_bytes
+        self.limits = limits
         self._certified = peer.identity != peer.address
         self._identity = peer.identity
         self._envelopes: dict[tuple[Any, Any, Any], Envelope] = {}
@@ -72,7 +80,9 @@ class Maker:
         identity = self._identity
         if not self._certified and self._names(fields.host, _SOURCE_BYTES):
             identity = fields.host
-        subject = next((each for each in (fields.type, fields.path) if self._names(each, self._subject_bytes)), "")
+        subject = next(
+            (each for each in (fields.type, fields.path) if self._names(each, self.limits.subject_bytes)), ""
+        )
         made = Envelope(PROTOCOL, source(PROTOCOL, identity), subject)
         if all(type(each) in (str, type(None)) for each in (fields.type, fields.path, fields.host)):
             if len(self._envelopes) >= ENVELOPES:
@@ -107,7 +117,7 @@ class CourierFrame:
     def parts(self) -> Iterator[Part | int]:
         """See `headrace_common.session.Frame.parts`. Part i is event i; what lies beyond the limit is one part more."""
         payload, maker = self._payload, self._maker
-        read, envelope, most = maker.read, maker.envelope, maker.event_bytes
+        read, envelope, most = maker.read, maker.envelope, maker.limits.event_bytes
         # The id's fields, each as u32 length and bytes; those that all events of a payload share come first.
         before = b"".join(map(entry, (PROTOCOL.value.encode(), payload.nonce)))
         about = self._about()
@@ -136,7 +146,7 @@ class CourierFrame:
                 yield envelope(found).event(name, time, raw, about)
         if payload.tail:
             index = len(payload.entries)
-            detail = f"more than LIMITS__FRAME_EVENTS ({maker.frame_events}) events"
+            detail = f"more than LIMITS__FRAME_EVENTS ({maker.limits.frame_events}) events"
             name = self._id(payload.count - index, payload.tail)
             yield maker.unnamed.reject(Reason.TOO_MANY_EVENTS, detail, payload.tail, name, self._about(index))
 

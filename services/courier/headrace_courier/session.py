@@ -28,7 +28,7 @@ from headrace_common import __version__
 from headrace_common.inflate import InflateLimits
 from headrace_common.session import Frame, Peer, Ticket
 
-from headrace_courier.events import CourierFrame, Maker
+from headrace_courier.events import CourierFrame, Limits, Maker
 from headrace_courier.settings import CourierLimits, CourierSection
 from headrace_courier.wire import COMPLAINT, PONG, Decoder, Kind, Payload, acknowledgement, identity
 
@@ -63,7 +63,7 @@ class CourierSession:
     ) -> None:
         inflate = InflateLimits(limits.inflated_bytes, limits.ratio)
         self._decoder = Decoder(limits.frame_bytes, limits.frame_events, inflate)
-        self._maker = Maker(peer, limits, courier)
+        self._maker = Maker(peer, Limits(limits.frame_events, limits.event_bytes, limits.depth, courier.subject_bytes))
         self._ignored = ignored
         self._replies: list[bytes] = []
         self._ready: deque[CourierFrame] = deque()
