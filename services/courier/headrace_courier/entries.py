@@ -8,6 +8,7 @@ from typing import Final
 from headrace_common.errors import ProtocolError
 
 FRAME_EVENTS: Final = "LIMITS__FRAME_EVENTS"
+FRAME_BYTES: Final = "LIMITS__FRAME_BYTES"
 
 STEP: Final = 2048
 """Entries cut in one go; a payload of nothing but empty entries must not hold the loop."""
@@ -24,14 +25,18 @@ _LENGTH: Final = struct.Struct(">I").unpack_from
 
 
 class Entries:
-    """The entries of one payload. The first `most` are kept one by one, those beyond as the bytes they came in."""
+    """The entries of one payload, none above `largest` bytes.
 
-    __slots__ = ("_bytes", "_have", "_most", "_need", "_pieces", "_tail", "count", "entries")
+    The first `most` are kept one by one, those beyond as the bytes they came in.
+    """
 
-    def __init__(self, most: int) -> None:
+    __slots__ = ("_bytes", "_have", "_largest", "_most", "_need", "_pieces", "_tail", "count", "entries")
+
+    def __init__(self, most: int, largest: int) -> None:
         self.entries: list[bytes] = []
         self.count = 0
         self._most = most
+        self._largest = largest
         self._tail: list[bytes] = []
         self._pieces: list[bytes] = []  # not cut yet
         self._have = 0  # bytes of them
@@ -59,7 +64,7 @@ class Entries:
         return b"".join(self._tail)
 
     def cut(self) -> int:
-        """Cuts some entries; how many. Raises `ProtocolError` when there are far too many."""
+        """Cuts some entries; how many. Raises `ProtocolError` when there are far too many, or one is too large."""
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces = []  # before anything is copied out of `data`: an entry can be large
         kept = min(STEP, self._most - self.count)
@@ -86,16 +91,22 @@ class Entries:
         if self._have:
             raise ProtocolError("a payload ends inside an entry")
 
+    def _allowed(self, size: int) -> int:
+        """What an entry of so many bytes needs. Refused by its announcement, so that it is never put together."""
+        if size > self._largest:
+            raise ProtocolError(f"an event of {size} bytes", limit=FRAME_BYTES)
+        return PREFIX + size
+
     def _keep(self, data: bytes, most: int) -> tuple[int, int]:
         at, end = 0, len(data)
         found: list[bytes] = []
-        append = found.append
+        append, largest = found.append, self._largest
         self._need = PREFIX
         while end - at >= PREFIX:
             start = at + PREFIX
             stop = start + _LENGTH(data, at)[0]
-            if stop > end:
-                self._need = stop - at
+            if stop > end or stop - start > largest:
+                self._need = self._allowed(stop - start)
                 break
             append(data[start:stop])
             at = stop
@@ -109,8 +120,8 @@ class Entries:
         self._need = PREFIX
         while end - at >= PREFIX and number < STEP:
             stop = at + PREFIX + int(_LENGTH(data, at)[0])
-            if stop > end:
-                self._need = stop - at
+            if stop > end or stop - at - PREFIX > self._largest:
+                self._need = self._allowed(stop - at - PREFIX)
                 break
             at = stop
             number += 1

@@ -17,7 +17,7 @@ from headrace_common.errors import ProtocolError
 from headrace_common.inflate import SLICE, InflateLimits
 from headrace_common.zlib_stream import ZlibStream
 
-from headrace_courier.entries import Entries
+from headrace_courier.entries import FRAME_BYTES, Entries
 
 HEADER: Final = struct.Struct(">4sI")
 NONCE_BYTES: Final = 16
@@ -27,11 +27,10 @@ EVNT_SPOKEN: Final = 0x01
 """The bit of the first byte of VERS that lets a client send EVNT."""
 
 SAMPLE: Final = 16
-FRAME_BYTES: Final = "LIMITS__FRAME_BYTES"
 
 WORK: Final = SLICE
 ENTRY_WORK: Final = 256
-MESSAGE_WORK: Final = 1024
+MESSAGE_WORK: Final = 2048
 """What one call may do, in bytes inflated; an entry and a message count as so many. Some milliseconds in all."""
 
 
@@ -76,8 +75,8 @@ _OWN: Final = frozenset(range(0x20, 0x7F))
 class Decoder:
     """A client's bytes, split anywhere, to messages and payloads.
 
-    `frame_bytes`: largest body, and longest stream of an EVNT; `frame_events`: events of a payload that are cut out;
-    `inflate`: limits of a payload's content. Memory follows the bytes that arrived, never an announced length.
+    `frame_bytes`: largest body, longest stream of an EVNT, and largest event; `frame_events`: events of a payload that are
+    cut out; `inflate`: limits of a payload's content. Memory follows the bytes that arrived, never an announced length.
     """
 
     def __init__(self, frame_bytes: int, frame_events: int, inflate: InflateLimits) -> None:
@@ -97,7 +96,7 @@ class Decoder:
         self._body: bytes | bytearray = b""  # of the payload that is under way, compressed
         self._stream = ZlibStream(inflate)
         self._inflated_to = 0  # how far in it
-        self._entries = Entries(0)
+        self._entries = Entries(0, 0)
         self._work = 0
         self._complete: Kind | Payload | None = None
         self._failed: ProtocolError | None = None
@@ -274,7 +273,7 @@ class Decoder:
 
     def _begin_content(self) -> None:
         self._stream = ZlibStream(self._inflate, len(self._body))
-        self._entries = Entries(self._frame_events)
+        self._entries = Entries(self._frame_events, self._frame_bytes)
         self._inflated_to = 0
         self._stage = _Stage.CONTENT
 
@@ -302,7 +301,7 @@ class Decoder:
             raise ProtocolError(f"{more} bytes follow the compressed content of a JDAT")
         held = entries.held
         self._done(Payload(self.arriving, entries.entries, entries.count, entries.tail(), held))
-        self._body, self._entries, self.arriving = b"", Entries(0), None
+        self._body, self._entries, self.arriving = b"", Entries(0, 0), None
 
     def _fault(self, problem: str, limit: str | None = None) -> ProtocolError:
         self._failed = ProtocolError(problem, limit=limit, offset=self._offset, sample=self._sample)
