@@ -54,7 +54,8 @@ def receiver(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> 
     topics = own_topics(kafka.bootstrap)
     sections = {"kafka": {"batch_bytes": SMALL_BATCH}}
     running = Receiver("courier", topics, tmp_path_factory.mktemp("courier"), sections)
-    now(running.start())
+    running.spawn()
+    now(running.listens())
     yield running
     running.stop()
 
@@ -141,7 +142,10 @@ async def _history(
 
 async def test_the_receiver_is_killed_after_a_partial_acknowledgement(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     topics = own_topics(kafka.bootstrap)
-    receiver = Receiver("courier", topics, tmp_path, {"kafka": {"batch_bytes": SMALL_BATCH}})
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    sections = {"kafka": {"batch_bytes": SMALL_BATCH}}
+    receiver, other = (Receiver("courier", topics, tmp_path / name, sections) for name in ("first", "second"))
     await receiver.start()
     try:
         client = CourierClient(receiver.address)
@@ -156,13 +160,15 @@ async def test_the_receiver_is_killed_after_a_partial_acknowledgement(kafka: Emb
         await client.until(lambda: client.ended, 20)
         client.kill()
         assert client.pending
-        await receiver.start()
+        await other.start()
+        client.address = other.address
         await client.connect()
         await client.send_again()
         await client.all_acknowledged()
         await client.close()
     finally:
         receiver.stop()
+        other.stop()
     records = await on_topic(topics, mark)
     assert {record.id for record in records} == expected_ids(sent)
 
