@@ -11,8 +11,9 @@ import pytest
 from headrace_common.errors import ProtocolError
 from headrace_common.event import Reason
 from headrace_common.inflate import SLICE
-from headrace_common.settings import KIB, MIB
+from headrace_common.settings import KIB, MIB, environment, load
 from headrace_courier.entries import OVERHEAD, Entries
+from headrace_courier.settings import CourierSettings
 from headrace_courier.wire import HEADER, WORK, entry, evnt, jdat
 
 from courier.driving import NONCE, NOW_MS, content, digest, drive, every_way, numbered, payload, session
@@ -298,3 +299,21 @@ def test_one_entry_that_comes_in_many_pieces_is_joined_once() -> None:
     outcome = drive([data[at : at + 1000] for at in range(0, len(data), 1000)])
     assert outcome.acknowledged == [(NONCE, 1)]
     assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - before < 20
+
+
+# Defaults
+
+
+def test_the_protocols_own_defaults() -> None:
+    limits = CourierSettings().limits
+    assert limits.frame_bytes == 10 * MIB
+    assert limits.idle_time >= 1900  # the slowest client pings every 1,800 s
+    assert limits.frame_time == 60
+    assert limits.ratio == 1000
+
+
+def test_they_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment("limits", idle_time=0, frame_bytes=MIB).items():
+        monkeypatch.setenv(name, value)
+    limits = load(CourierSettings).limits
+    assert (limits.idle_time, limits.frame_bytes) == (0, MIB)
