@@ -10,16 +10,18 @@ from pydantic_settings import BaseSettings
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
-sys.path[:0] = [str(ROOT / part) for part in ("libs/common", "services/forward", "spark_jobs", "cli")]
+sys.path[:0] = [str(ROOT / part) for part in ("libs/common", "services/forward", "services/lumberjack", "spark_jobs", "cli")]
 
 from headrace_common.metrics import ReceiverMetrics  # noqa: E402
 from headrace_common.settings import ServiceSettings, TopicsProcessSettings, each_setting, variable  # noqa: E402
 from headrace_forward.settings import ForwardSettings  # noqa: E402
 from headrace_lake.settings import LakeProcessSettings  # noqa: E402
+from headrace_lumberjack.settings import LumberjackSettings  # noqa: E402
 
 PARTS: list[tuple[str, type[BaseSettings]]] = [
     ("Every receiver", ServiceSettings),
     ("Forward only", ForwardSettings),
+    ("Lumberjack only", LumberjackSettings),
     ("Topics (`python -m headrace_common.topics`)", TopicsProcessSettings),
     ("Landing job", LakeProcessSettings),
 ]

@@ -11,10 +11,11 @@ from headrace_common.settings import KafkaSettings
 
 from contract.dialect import Dialect
 from contract.forward import ForwardDialect
+from contract.lumberjack import LumberjackDialect
 from contract.receiver import Receiver, Sections
 from contract.topic import now, own_topics
 
-DIALECTS: tuple[Dialect, ...] = (ForwardDialect(),)
+DIALECTS: tuple[Dialect, ...] = (ForwardDialect(), LumberjackDialect())
 """Every receiver there is. A new one adds its adapter here, and passes."""
 
 Start = Callable[..., Awaitable[Receiver]]

@@ -95,6 +95,7 @@ class Attribute(StrEnum):
 
     CHUNK = "chunk"  # Forward: the chunk as text, or {"$bin": base64} when it is no text
     INDEX = "index"  # position of the event in its frame, from 0
+    SEQUENCE = "sequence"  # Lumberjack: the sequence number of a quarantined event, as the client wrote it
     TAG = "tag"  # Forward: the tag of a quarantined entry, or the original of an unusable one
     OPTION = "option"  # Forward: the message's option map
     METADATA = "metadata"  # Forward: an entry's metadata map

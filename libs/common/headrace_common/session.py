@@ -65,6 +65,13 @@ class Session(Protocol):
         still handed out, and may still be settled and acknowledged.
         """
 
+    def busy(self) -> bool:
+        """There is work left from what was received: let others run, then call `receive` with no bytes.
+
+        Until then it should get no more, and `eof` must wait. So a long piece of work (inflating what must be checked as a
+        whole before any of it is handed out) does not hold the loop, and stops while the budgets are used up.
+        """
+
     def frames(self) -> Iterator[Frame]:
         """Complete units to publish, each handed out once, in order."""
 

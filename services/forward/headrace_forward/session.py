@@ -102,6 +102,10 @@ class ForwardSession:
     def _fault(self, message: Message, problem: str, limit: str | None = None) -> ProtocolError:
         return ProtocolError(problem, limit=limit, offset=message.offset, sample=message.raw[:SAMPLE])
 
+    def busy(self) -> bool:
+        """Cutting messages is short; long work is the publisher's, in `ForwardFrame.parts`."""
+        return False
+
     def frames(self) -> Iterator[Frame]:
         """See the seam."""
         while self._ready:

@@ -1,0 +1,63 @@
+"""What a C frame holds, bounded: inflated and cut a step at a time, and handed out only when all of it is sound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from headrace_common.errors import ProtocolError
+from headrace_common.inflate import InflateLimits, inflate_zlib
+
+from headrace_lumberjack.wire import SAMPLE, Compressed, Cutter, Run, Window, WireLimits
+
+FRAME_COST: Final = 64
+"""Bytes inflated that take as long as cutting one frame."""
+
+
+class Content:
+    """One C frame's content. Call `step` until `done`; then `items` is all that it holds."""
+
+    def __init__(self, frame: Compressed, limits: WireLimits, inflate: InflateLimits) -> None:
+        self._frame = frame
+        self._slices: Iterator[bytes] | None = inflate_zlib(frame.stream, inflate)
+        self._cutter = Cutter(limits, nested=True, offset=frame.offset)
+        self.items: list[Window | Run] = []
+        self.done = False
+
+    def held(self) -> int:
+        """Bytes it holds: the stream while it is inflated, and what came out."""
+        return len(self._frame.stream) * (self._slices is not None) + len(self._cutter.buffer)
+
+    def step(self) -> int:
+        """Inflates or cuts one slice (1 MiB, some thousand frames); what that cost, in bytes. Sets `done` at the end.
+
+        Raises `ProtocolError`: it does not inflate, exceeds a limit, or is not a sequence of whole frames.
+        """
+        if self._slices is not None:
+            return self._inflate(self._slices)
+        item = self._cutter.cut()
+        if item is None:
+            if self._cutter.left:
+                raise self._cutter.fault("a C frame ends inside a frame")
+            self.done = True
+            return 0
+        assert not isinstance(item, Compressed)
+        self.items.append(item)
+        return FRAME_COST * (len(item) if isinstance(item, Run) else 1)
+
+    def _inflate(self, slices: Iterator[bytes]) -> int:
+        try:
+            piece = next(slices, None)
+        except ProtocolError as error:
+            sample = self._frame.stream[:SAMPLE]
+            raise ProtocolError(str(error), limit=error.limit, offset=self._frame.offset, sample=sample) from error
+        if piece is None:
+            self._slices = None
+            return 0
+        if not self._cutter.buffer:
+            self._cutter.buffer = piece  # mostly there is only one: it is not copied
+        elif isinstance(self._cutter.buffer, bytes):
+            self._cutter.buffer = bytearray(self._cutter.buffer) + piece
+        else:
+            self._cutter.buffer += piece
+        return len(piece)

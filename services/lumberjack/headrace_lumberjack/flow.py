@@ -1,0 +1,71 @@
+"""Which frame may follow which, and to which window it belongs: the protocol's state as a table.
+
+===================  ===============================  =============================================================
+frame                a window is not complete         no window, or the last one is complete
+===================  ===============================  =============================================================
+W                    v2: protocol error;              opens a window; W(0) is complete at once
+                     v1: ends it where it stands
+data of its version  belongs to it                    v2: protocol error;
+                                                      v1: opens another of the last one's size (the original's
+                                                      sliding reading), if that was not 0
+data of the other    protocol error                   protocol error
+version
+===================  ===============================  =============================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headrace_common.errors import ProtocolError
+
+from headrace_lumberjack.wire import SAMPLE, V2, Run, Window
+
+
+@dataclass(slots=True)
+class Flow:
+    """The window that is filled now: its version, its size, how many of its events are still to come, where it began."""
+
+    version: int = 0
+    size: int = 0
+    left: int = 0
+    began: int = 0
+
+    def accept(self, item: Window | Run) -> Iterator[Window | Run]:
+        """The same, cut at the windows' ends, with the windows put in that v1 opens without a word.
+
+        Raises `ProtocolError` where the table says so; what was yielded before counts.
+        """
+        if isinstance(item, Window):
+            if self.left and V2 in (self.version, item.version):
+                raise ProtocolError(
+                    f"a W frame while {self.left} events of the last window are missing", offset=item.offset
+                )
+            self._open(item)
+            yield item
+            return
+        rest = item
+        while True:
+            if rest.version != self.version:
+                what = f"in a window of version {chr(self.version)}" if self.version else "before any window"
+                raise self._fault(rest, f"data of version {chr(rest.version)} {what}")
+            if not self.left:
+                if rest.version == V2 or not self.size:
+                    raise self._fault(rest, "data beyond the window")
+                window = Window(self.version, self.size, rest.offset)
+                self._open(window)
+                yield window
+            if len(rest) <= self.left:
+                self.left -= len(rest)
+                yield rest
+                return
+            part, rest = rest.split(self.left)
+            self.left = 0
+            yield part
+
+    def _open(self, window: Window) -> None:
+        self.version, self.size, self.left, self.began = window.version, window.count, window.count, window.offset
+
+    def _fault(self, run: Run, problem: str) -> ProtocolError:
+        return ProtocolError(problem, offset=run.offset, sample=run.frame(0)[:SAMPLE])

@@ -1,0 +1,366 @@
+"""Lumberjack on the wire: bytes to frames and back. No sockets, no clock; limits are constructor arguments.
+
+Every frame begins with its version, ASCII ``1`` or ``2``, and its type. Numbers are big-endian u32.
+
+====  ===========================================================  ======================
+type  layout behind version and type                               who
+====  ===========================================================  ======================
+W     events in the window that follows                            client
+D     sequence, pairs, for each: length, key, length, value        client, v1
+J     sequence, length, JSON                                       client, v2
+C     length, a zlib stream (RFC 1950) of whole frames             client
+A     sequence                                                     server
+====  ===========================================================  ======================
+
+Sources: go-lumber (client/v2, server/v2, lj), logstash-input-beats (BeatsParser.java), logstash-forwarder (publisher1.go).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+from headrace_common.errors import ProtocolError
+
+SAMPLE: Final = 32
+"""Bytes of a faulty frame that go into the log."""
+
+V1: Final = 0x31
+V2: Final = 0x32
+W, D, J, C, A = b"WDJCA"
+
+HEADER: Final = 6
+"""Bytes of W, A and of C in front of its stream."""
+
+DATA_HEADER: Final = 10
+"""Bytes of J in front of its JSON, of D in front of its first pair."""
+
+RUN: Final = 8_192
+"""Most frames that are cut in one go."""
+
+_number = struct.Struct(">I").unpack_from
+_data_header = struct.Struct(">2sII").unpack_from
+_J2: Final = b"2J"
+_D1: Final = b"1D"
+
+
+@dataclass(frozen=True, slots=True)
+class WireLimits:
+    """What one frame may hold: sizes in bytes, a frame with its header. `window`: events that a W may announce."""
+
+    frame: int
+    window: int
+    pairs: int
+    key: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A W frame. `offset`: where it began in the connection, or the C that it came in."""
+
+    version: int
+    count: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Data frames of one version that follow each other, each complete.
+
+    The first begins at `start` in `data`, frame i ends at ``ends[i]``. `steady`: each sequence number is one above the
+    former, without wrapping.
+    """
+
+    version: int
+    data: bytes | bytearray
+    start: int
+    ends: list[int]
+    steady: bool
+    offset: int
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its frames."""
+        return self.ends[-1] - self.start
+
+    def begin(self, index: int) -> int:
+        """Where frame `index` begins in `data`."""
+        return self.ends[index - 1] if index else self.start
+
+    def frame(self, index: int) -> bytes:
+        """Frame `index`, with its header."""
+        return bytes(self.data[self.begin(index) : self.ends[index]])
+
+    def sequence(self, index: int) -> int:
+        """The sequence number of frame `index`."""
+        number: int = _number(self.data, self.begin(index) + 2)[0]
+        return number
+
+    def has_zero(self) -> bool:
+        """Whether a frame of it is numbered 0, which is what a keep-alive says."""
+        if self.steady:
+            return self.sequence(0) == 0
+        return any(self.sequence(index) == 0 for index in range(len(self)))
+
+    def split(self, count: int) -> tuple[Run, Run]:
+        """The first `count` frames, and the rest."""
+        middle = self.ends[count - 1]
+        return (
+            Run(self.version, self.data, self.start, self.ends[:count], self.steady, self.offset),
+            Run(
+                self.version, self.data, middle, self.ends[count:], self.steady, self.offset + middle - self.start
+            ),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Compressed:
+    """A C frame: its zlib stream as received."""
+
+    version: int
+    stream: bytes
+    offset: int
+
+
+class Cutter:
+    """Cuts a buffer into frames. `nested`: it is the content of a C, at `offset`; otherwise a connection's bytes."""
+
+    def __init__(self, limits: WireLimits, *, nested: bool = False, offset: int = 0) -> None:
+        self._limits = limits
+        self._nested = nested
+        self._base = offset
+        self._at = 0
+        self._pair_at = 0  # in a v1 frame that is not complete: behind its last complete pair, from the frame's start
+        self._pairs_left = 0
+        self.buffer: bytes | bytearray = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        """More bytes."""
+        assert isinstance(self.buffer, bytearray)
+        self.buffer += data
+
+    @property
+    def left(self) -> int:
+        """Bytes that are not cut yet."""
+        return len(self.buffer) - self._at
+
+    @property
+    def offset(self) -> int:
+        """Where in the connection the next frame begins; of a nested one, its C."""
+        return self._base if self._nested else self._base + self._at
+
+    def trim(self) -> None:
+        """Forgets the bytes that were cut."""
+        if self._at and isinstance(self.buffer, bytearray):
+            del self.buffer[: self._at]
+            self._base += self._at
+            self._at = 0
+
+    def cut(self) -> Window | Run | Compressed | None:
+        """The next frame or run of data frames; None when the bytes do not suffice. Raises `ProtocolError`."""
+        buffer, at = self.buffer, self._at
+        left = len(buffer) - at
+        if not left:
+            return None
+        version = buffer[at]
+        if version not in (V1, V2):
+            raise self.fault("neither version 1 nor version 2 of Lumberjack")
+        if left == 1:
+            return None
+        kind = buffer[at + 1]
+        if kind == J and version == V2:
+            return self._json_run()
+        if kind == D and version == V1:
+            return self._pairs_run()
+        if kind in (J, D):
+            raise self.fault(f"a {chr(kind)} frame is not of version {chr(version)}")
+        if kind not in (W, C) or (kind == C and self._nested):
+            where = " inside a C frame" if self._nested else ""
+            raise self.fault(f"no frame that a client sends{where}")
+        if left < HEADER:
+            return None
+        number = _number(buffer, at + 2)[0]
+        if kind == W:
+            if number > self._limits.window:
+                raise self.fault(f"a window of {number} events", "LUMBERJACK__WINDOW_EVENTS")
+            window = Window(version, number, self.offset)
+            self._at = at + HEADER
+            return window
+        if HEADER + number > self._limits.frame:
+            raise self.fault(f"a compressed frame of {number} bytes", "LIMITS__FRAME_BYTES")
+        end = at + HEADER + number
+        if end > len(buffer):
+            return None
+        compressed = Compressed(version, bytes(buffer[at + HEADER : end]), self.offset)
+        self._at = end
+        return compressed
+
+    def _json_run(self) -> Run | None:
+        """As many J frames as are there, at most `RUN`. A fault behind the first waits for the next call."""
+        buffer, first, size, most = self.buffer, self._at, len(self.buffer), self._limits.frame - DATA_HEADER
+        shift = 0 if self._nested else first
+        ends: list[int] = []
+        steady, expected, at = True, -1, first
+        while at + DATA_HEADER <= size and len(ends) < RUN:
+            kind, sequence, length = _data_header(buffer, at)
+            if kind != _J2:
+                break
+            if length > most:
+                if ends:
+                    break
+                raise self.fault(f"a J frame of {length} bytes", "LIMITS__FRAME_BYTES")
+            end = at + DATA_HEADER + length
+            if end > size:
+                break
+            if sequence != expected:
+                steady = steady and not ends
+            expected = sequence + 1
+            ends.append(end - shift)
+            at = end
+        return self._end_run(V2, first, at, ends, steady)
+
+    def _pairs_run(self) -> Run | None:
+        """The same for D frames."""
+        first, size = self._at, len(self.buffer)
+        shift = 0 if self._nested else first
+        ends: list[int] = []
+        steady, expected, at = True, -1, first
+        while at + DATA_HEADER <= size and len(ends) < RUN:
+            kind, sequence, number = _data_header(self.buffer, at)
+            if kind != _D1:
+                break
+            self._at = at
+            try:
+                end = self._pairs_end(at, number)
+            except ProtocolError:
+                if not ends:
+                    raise
+                break
+            if end > size:
+                break
+            if sequence != expected:
+                steady = steady and not ends
+            expected = sequence + 1
+            ends.append(end - shift)
+            at = end
+        return self._end_run(V1, first, at, ends, steady)
+
+    def _end_run(self, version: int, first: int, at: int, ends: list[int], steady: bool) -> Run | None:
+        """The run from `first` to `at`. A connection's bytes are copied out, a C's content stays as it is."""
+        self._at = at
+        if not ends:
+            return None
+        if self._nested:
+            return Run(version, self.buffer, first, ends, steady, self._base)
+        return Run(version, bytes(self.buffer[first:at]), 0, ends, steady, self._base + first)
+
+    def _pairs_end(self, at: int, pairs: int) -> int:
+        """Where the D frame at `at` ends; beyond the buffer when it does so later. Goes on where the last call stopped."""
+        limits, buffer, size = self._limits, self.buffer, len(self.buffer)
+        if not self._pair_at:
+            if pairs > limits.pairs:
+                raise self.fault(f"an event of {pairs} pairs", "LUMBERJACK__PAIRS")
+            self._pair_at, self._pairs_left = DATA_HEADER, pairs
+        position = at + self._pair_at
+        while self._pairs_left:
+            self._pair_at = position - at
+            for longest, name in ((limits.key, "KEY"), (limits.value, "VALUE")):
+                if position + 4 > size:
+                    return size + 1
+                length = _number(buffer, position)[0]
+                position += 4 + length
+                if length > longest:
+                    raise self.fault(f"a {name.lower()} of {length} bytes", f"LUMBERJACK__{name}_BYTES")
+                if position - at > limits.frame:
+                    raise self.fault("a D frame is too large", "LIMITS__FRAME_BYTES")
+            if position > size:
+                return position
+            self._pairs_left -= 1
+        self._pair_at = 0
+        return position
+
+    def fault(self, problem: str, limit: str | None = None) -> ProtocolError:
+        """A `ProtocolError` about the frame that comes next."""
+        sample = bytes(self.buffer[self._at : self._at + SAMPLE])
+        return ProtocolError(problem, limit=limit, offset=self.offset, sample=sample)
+
+
+def pair_count(frame: bytes) -> int:
+    """How many pairs a D frame has."""
+    count: int = _number(frame, 6)[0]
+    return count
+
+
+def pairs(frame: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The pairs of a complete D frame."""
+    position = DATA_HEADER
+    for _ in range(pair_count(frame)):
+        items = []
+        for _ in range(2):
+            end = position + 4 + _number(frame, position)[0]
+            items.append(frame[position + 4 : end])
+            position = end
+        yield items[0], items[1]
+
+
+def acknowledgement(version: int, sequence: int) -> bytes:
+    """An A frame."""
+    return struct.pack(">BBI", version, A, sequence)
+
+
+# The client's side, for the command line, the tests and the load generators
+
+
+def window(count: int, version: int = V2) -> bytes:
+    """A W frame."""
+    return struct.pack(">BBI", version, W, count)
+
+
+def json_frame(sequence: int, document: bytes) -> bytes:
+    """A J frame, whatever `document` holds."""
+    return struct.pack(">BBII", V2, J, sequence, len(document)) + document
+
+
+def pairs_frame(sequence: int, items: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """A D frame."""
+    body = b"".join(struct.pack(">I", len(part)) + part for item in items for part in item)
+    return struct.pack(">BBII", V1, D, sequence, len(items)) + body
+
+
+def compressed(frames: bytes, level: int = 3, version: int = V2) -> bytes:
+    """A C frame around whole frames; level 3 is what Beats use."""
+    stream = zlib.compress(frames, level)
+    return struct.pack(">BBI", version, C, len(stream)) + stream
+
+
+def encode(documents: Sequence[Mapping[str, object]], *, first: int = 1, level: int = 3) -> bytes:
+    """One v2 window as Beats write it: numbers from `first` on, in one C frame, plain J frames with level 0."""
+    frames = b"".join(json_frame(first + index, orjson.dumps(item)) for index, item in enumerate(documents))
+    return window(len(documents)) + (compressed(frames, level) if level else frames)
+
+
+class Replies:
+    """What a server says: acknowledgements."""
+
+    def __init__(self, version: int = V2) -> None:
+        self._version = version
+        self._buffer = b""
+
+    def receive(self, data: bytes) -> list[int]:
+        """The numbers acknowledged by `data`, which may be split anywhere, in order. Raises `ProtocolError` for all else."""
+        data = self._buffer + data
+        found = []
+        for at in range(0, len(data) - HEADER + 1, HEADER):
+            if data[at] != self._version or data[at + 1] != A:
+                raise ProtocolError(f"not an acknowledgement: {data[at : at + HEADER].hex()}")
+            found.append(_number(data, at + 2)[0])
+        self._buffer = data[HEADER * len(found) :]
+        return found
