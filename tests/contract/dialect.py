@@ -54,6 +54,9 @@ class Dialect(Protocol):
     def conversation(self) -> Conversation:
         """A new one."""
 
+    def value(self, stored: dict[str, Any]) -> dict[str, Any]:
+        """What the suite meant, of an event as it is stored: without what the protocol's own clients add."""
+
     def stream(self, record_headers: Mapping[str, bytes]) -> None:
         """Asserts what is the protocol's own about a record of `Conversation.frame`."""
 

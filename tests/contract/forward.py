@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from base64 import b64encode
 from collections.abc import Mapping
+from typing import Any
 
 import msgpack
 from headrace_common.event import Reason
@@ -64,6 +65,9 @@ class ForwardDialect:
 
     def conversation(self) -> ForwardConversation:
         return ForwardConversation()
+
+    def value(self, stored: dict[str, Any]) -> dict[str, Any]:
+        return stored
 
     def stream(self, record_headers: Mapping[str, bytes]) -> None:
         assert record_headers["ce_subject"] == TAG.encode()

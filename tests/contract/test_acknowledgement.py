@@ -14,8 +14,8 @@ from contract.topic import events, in_order, quarantined, reassembled
 pytestmark = pytest.mark.kafka
 
 
-def carried(records: list) -> list[dict]:
-    return [record.json for record in records]
+def carried(dialect: Dialect, records: list) -> list[dict]:
+    return [dialect.value(record.json) for record in records]
 
 
 async def test_what_is_acknowledged_is_stored(dialect: Dialect, receiver: Receiver) -> None:
@@ -23,7 +23,7 @@ async def test_what_is_acknowledged_is_stored(dialect: Dialect, receiver: Receiv
     async with await ContractClient.connect(dialect, receiver.address) as client:
         await client.receives(await client.send(frame))
         records = await events(receiver.kafka, frame[0]["mark"])
-    assert carried(records) == frame
+    assert carried(dialect, records) == frame
     in_order(records)
     assert len({record.partition for record in records}) == 1
     assert len({record.id for record in records}) == len(frame)
@@ -64,7 +64,7 @@ async def test_pipelined_frames_are_acknowledged_and_stored_in_order(dialect: Di
         await client.receives(len(frames) - 1)
         assert client.acknowledged == list(range(len(frames)))
     records = await events(receiver.kafka, mark)
-    assert carried(records) == [value for frame in frames for value in frame]
+    assert carried(dialect, records) == [value for frame in frames for value in frame]
     assert len({record.partition for record in records}) == 1
 
 
@@ -83,7 +83,7 @@ async def test_every_record_is_a_cloud_event(dialect: Dialect, receiver: Receive
         assert event.get_datacontenttype() == "application/json"
         assert event.get_time() is not None
         if isinstance(event.get_data(), dict) and event.get_data().get("mark") == frame[0]["mark"]:
-            found.append(event.get_data())
+            found.append(dialect.value(event.get_data()))
     assert found == frame
 
 
@@ -96,7 +96,7 @@ async def test_an_event_that_cannot_be_understood_is_quarantined_and_acknowledge
     async with await ContractClient.connect(dialect, receiver.address) as client:
         await client.receives(await client.send_faulty(frame))
         rejects = await quarantined(receiver.kafka, mark)
-        assert carried(await events(receiver.kafka, mark)) == frame
+        assert carried(dialect, await events(receiver.kafka, mark)) == frame
         await client.receives(await client.send(values(1)))  # the connection goes on
     (raw,) = reassembled(rejects).values()
     assert mark.encode() in raw

@@ -138,7 +138,7 @@ async def test_a_frame_split_anywhere_is_the_same_frame(dialect: Dialect, receiv
             await client.write(data[at : at + 1])
             await asyncio.sleep(0)
         await client.receives(0)
-    assert [record.json for record in await events(receiver.kafka, frame[0]["mark"])] == frame
+    assert [dialect.value(record.json) for record in await events(receiver.kafka, frame[0]["mark"])] == frame
 
 
 async def test_a_frame_that_dribbles_in_is_cut(dialect: Dialect, strict: Receiver) -> None:

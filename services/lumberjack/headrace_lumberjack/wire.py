@@ -20,7 +20,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import orjson
@@ -73,7 +73,7 @@ class Run:
     """Data frames of one version that follow each other, each complete.
 
     The first begins at `start` in `data`, frame i ends at ``ends[i]``. `steady`: each sequence number is one above the
-    former, without wrapping.
+    former, without wrapping. `offset`: where the first began in the connection; if `nested`, the C that they came in.
     """
 
     version: int
@@ -82,6 +82,7 @@ class Run:
     ends: list[int]
     steady: bool
     offset: int
+    nested: bool = False
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -113,12 +114,11 @@ class Run:
     def split(self, count: int) -> tuple[Run, Run]:
         """The first `count` frames, and the rest."""
         middle = self.ends[count - 1]
+        offset = self.offset if self.nested else self.offset + middle - self.start
         return (
-            Run(self.version, self.data, self.start, self.ends[:count], self.steady, self.offset),
-            Run(
-                self.version, self.data, middle, self.ends[count:], self.steady, self.offset + middle - self.start
-            ),
-        )  # fmt: skip
+            replace(self, ends=self.ends[:count]),
+            replace(self, start=middle, ends=self.ends[count:], offset=offset),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ class Cutter:
         if not ends:
             return None
         if self._nested:
-            return Run(version, self.buffer, first, ends, steady, self._base)
+            return Run(version, self.buffer, first, ends, steady, self._base, nested=True)
         return Run(version, bytes(self.buffer[first:at]), 0, ends, steady, self._base + first)
 
     def _pairs_end(self, at: int, pairs: int) -> int:

@@ -1,0 +1,292 @@
+"""From frames to records."""
+
+from __future__ import annotations
+
+import json
+import random
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from headrace_common.event import Protocol, Reason, Reject, deterministic_id
+from headrace_common.session import Peer
+from headrace_lumberjack.wire import V1, json_frame, pairs_frame, window
+
+from lumberjack.driving import RECEIVED, Seen, document, drive
+
+IDS = Path(__file__).parent / "ids.json"
+
+
+def of(*documents: bytes, **more: Any) -> list[Seen | Reject]:
+    frames = b"".join(json_frame(1 + index, item) for index, item in enumerate(documents))
+    return drive([window(len(documents)) + frames], **more).parts
+
+
+def one(raw: bytes, **more: Any) -> Seen:
+    (part,) = of(raw, **more)
+    assert isinstance(part, Seen)
+    return part
+
+
+def shuffled(value: Any, chance: random.Random) -> Any:
+    """The same JSON with its keys in another order at every level."""
+    if isinstance(value, dict):
+        items = list(value.items())
+        chance.shuffle(items)
+        return {key: shuffled(item, chance) for key, item in items}
+    if isinstance(value, list):
+        return [shuffled(item, chance) for item in value]
+    return value
+
+
+def test_json_is_passed_through_byte_for_byte() -> None:
+    raw = b' { "b" : 1.50, "a":\t12345678901234567890123, "c":1e999, "a":2, "d":"\\u00e9\xc3\xa9" } '
+    assert one(raw).value == raw
+
+
+@pytest.mark.parametrize(
+    ("more", "source"),
+    [
+        ({}, "web-1"),
+        ({"host": {"name": "h"}}, "h"),
+        ({"host": {}}, "web-1"),
+        ({"host": None, "agent": None}, "192.0.2.7"),
+        ({"host": "plain", "agent": None}, "plain"),
+        ({"host": "plain"}, "web-1"),
+        ({"host": ["h"], "agent": {"hostname": "of/agent"}}, "of%2Fagent"),
+        ({"host": {"name": 5}, "agent": 5}, "192.0.2.7"),
+    ],
+)
+def test_the_source(more: dict[str, Any], source: str) -> None:
+    assert one(document(**more)).source == f"/lumberjack/{source}"
+
+
+def test_a_certificate_says_who_it_is() -> None:
+    assert one(document(), peer=Peer("192.0.2.7", 1, "edge-3")).source == "/lumberjack/edge-3"
+
+
+@pytest.mark.parametrize(
+    ("more", "subject"),
+    [
+        ({}, "filebeat"),
+        ({"@metadata": {"beat": "filebeat", "raw_index": "logs-nginx-default"}}, "logs-nginx-default"),
+        ({"@metadata": {"beat": "filebeat", "index": "other"}}, "other"),
+        ({"@metadata": None, "type": "syslog"}, "syslog"),
+        ({"@metadata": {"type": "_doc"}, "type": 5}, "-"),
+        ({"@metadata": {"beat": "ünï\n"}}, "ünï\n"),
+    ],
+)
+def test_the_subject(more: dict[str, Any], subject: str) -> None:
+    assert one(document(**more)).subject == subject
+
+
+@pytest.mark.parametrize(
+    ("sent", "time"),
+    [
+        ("2026-11-21T09:30:00.000Z", "2026-11-21T09:30:00.000Z"),
+        ("2026-11-21T09:30:00Z", "2026-11-21T09:30:00Z"),
+        ("2026-11-21T09:30:00.123456789Z", "2026-11-21T09:30:00.123456789Z"),
+        ("2026-11-21T09:30:00.5+02:00", "2026-11-21T07:30:00.5Z"),
+        ("2026-11-21 09:30:00,5-0130", "2026-11-21T11:00:00.5Z"),
+        ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z"),
+    ],
+)
+def test_the_time(sent: str, time: str) -> None:
+    event = one(document(**{"@timestamp": sent}))
+    assert (event.time, event.attributes) == (time, {})
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [None, 5, "", "Z", "yesterday", "2026-02-30T00:00:00Z", "2026-11-21T24:00:00Z", "2026-11-21T09:30:00", "2026-11-21",
+     "0001-01-01T00:00:00+01:00", "2026-11-21T09:30:00.Z", "2026-11-21T09:30:00.x1Z", "٢026-11-21T09:30:00Z",
+     "2026-11-21T09:30:00.١Z", "2026-11-21T23:59:60Z", ["2026-11-21T09:30:00Z"]],
+)  # fmt: skip
+def test_without_a_time_it_is_that_of_receipt(sent: Any) -> None:
+    event = one(document(**{"@timestamp": sent}))
+    assert (event.time, event.attributes) == (RECEIVED, {"time": "received"})
+
+
+# Ids
+
+
+def test_permuted_keys_give_one_id() -> None:
+    for value in (json.loads(document()), json.loads(document(message=None, nested={"b": [{"d": 1, "c": 2}], "a": 0}))):
+        chance = random.Random(3)
+        raws = {orjson.dumps(shuffled(value, chance)) for _ in range(50)}
+        assert len(raws) > 30
+        ids = {one(raw).id for raw in raws}
+        assert len(ids) == 1
+        assert ids.pop().startswith("d.")
+
+
+def test_the_id_is_over_the_fields_of_the_design() -> None:
+    file = b'{"inode":"42","path":"/var/log/app.log"}'
+    fields = (b"a-1", b"e-1", file, b"700", b"2026-11-21T09:30:00.000Z", b"line 7")
+    assert one(document(7)).id.encode() == deterministic_id(Protocol.LUMBERJACK, *fields)
+    named = document(7, **{"@metadata": {"_id": "x"}})
+    assert one(named).id.encode() == deterministic_id(Protocol.LUMBERJACK, b"x", fields[4], b"line 7")
+    escaped = document(7, message='a "quoted"\tü')
+    assert one(escaped).id.encode() == deterministic_id(Protocol.LUMBERJACK, *fields[:5], 'a "quoted"\tü'.encode())
+    whole = b'{"@timestamp":"t","@metadata":{"_id":"x"},"z":1,"a":{"d":1,"c":2}}'
+    by_key = b'{"@metadata":{"_id":"x"},"@timestamp":"t","a":{"c":2,"d":1},"z":1}'
+    assert one(whole).id.encode() == deterministic_id(Protocol.LUMBERJACK, b"x", b"t", by_key, b"")
+
+
+def test_twenty_ids_are_what_they_were() -> None:
+    """Ids are kept for years: a change here doubles what is sent again across an upgrade."""
+    known = json.loads(IDS.read_text())
+    assert len(known) == 20
+    for case in known:
+        assert one(case["event"].encode()).id == case["id"]
+
+
+def changes() -> list[dict[str, Any]]:
+    log = {"file": {"path": "/var/log/app.log", "inode": "42"}, "offset": 0}
+    agent = {"id": "a-1", "ephemeral_id": "e-1"}
+    return [
+        {"message": "other"},
+        {"@timestamp": "2026-11-21T09:30:00.001Z"},
+        {"agent": {**agent, "id": "a-2"}},
+        {"agent": {**agent, "ephemeral_id": "e-2"}},
+        {"log": {**log, "offset": 1}},
+        {"log": {**log, "file": {"path": "/var/log/app.log", "inode": "43"}}},
+        {"log": {**log, "file": {"path": "/var/log/app.log"}}},
+        {"message": None},
+        {"message": 5},
+        {"message": ["line 0"]},
+        {"message": None, "more": 1},
+        {"message": None, "more": 1.0},
+        {"@metadata": {"_id": "1"}},
+        {"@metadata": {"_id": "2"}},
+    ]
+
+
+def test_other_content_is_another_id() -> None:
+    raws = [document(), *(document(**change) for change in changes())]
+    raws.append(raws[-1][:-1] + b',"message":"m"}')
+    without = document(message=None)[:-1]
+    numbers = (b"1e2", b"100", b"100.0", b'"100"', b"1e400", b"1e401", b"12345678901234567890123")
+    raws += [without + b',"n":%b}' % number for number in (*numbers, b'1,"n":2', b'2,"n":2', b"2 ")]
+    ids = [one(raw).id for raw in raws]
+    assert len(set(ids)) == len(ids)
+    assert all(name.startswith("d.") for name in ids)
+    assert [one(raw).id for raw in raws] == ids
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"agent": None},
+        {"agent": {"id": "a-1"}},
+        {"agent": {"ephemeral_id": "e-1"}},
+        {"agent": {"id": 5, "ephemeral_id": "e-1"}},
+        {"log": None},
+        {"log": {"offset": 1}},
+        {"log": {"file": {"path": "/x"}}},
+        {"log": {"file": {"path": "/x"}, "offset": "1"}},
+        {"log": {"file": None, "offset": 1}},
+        {"@timestamp": None},
+        {"@timestamp": 1_700_000_000},
+        {"@timestamp": None, "@metadata": {"_id": "x"}},
+        {"agent": None, "@metadata": {"_id": ""}},
+        {"agent": None, "@metadata": {"_id": 5}},
+    ],
+)
+def test_where_a_field_is_absent_the_id_is_unique(more: dict[str, Any]) -> None:
+    """Never a hash with a hole."""
+    names = {one(document(**more)).id for _ in range(3)}
+    assert len(names) == 3
+    assert all(name.startswith("u.") for name in names)
+
+
+def test_a_thousand_metrics_at_one_time_are_a_thousand_events() -> None:
+    raw = document(log=None, message=None, **{"@metadata": {"beat": "metricbeat"}, "system": {"cpu": 1}})
+    assert len({part.id for part in of(*[raw] * 1000)}) == 1000
+
+
+def test_two_rotated_files_of_v1_are_two_events() -> None:
+    pairs = [(b"file", b"/var/log/a"), (b"host", b"h"), (b"offset", b"0"), (b"line", b"first")]
+    frames = pairs_frame(1, pairs) + pairs_frame(2, pairs)
+    first, second = drive([window(2, V1) + frames]).events
+    assert first.id != second.id
+    assert first.id.startswith("u.")
+    assert second.id.startswith("u.")
+
+
+# v1
+
+
+def v1(*pairs: tuple[bytes, bytes], **limits: Any) -> Seen | Reject:
+    (part,) = drive([window(1, V1) + pairs_frame(9, pairs)], **limits).parts
+    return part
+
+
+def test_pairs_become_an_object() -> None:
+    event = v1((b"line", b'say "hi" \xc3\xbc'), (b"host", b"h"), (b"type", b"t"), (b"", b""))
+    assert isinstance(event, Seen)
+    assert event.json == {"line": 'say "hi" ü', "host": "h", "type": "t", "": ""}
+    assert (event.source, event.subject, event.time) == ("/lumberjack/h", "t", RECEIVED)
+    assert event.attributes == {"time": "received"}
+
+
+def test_an_event_of_no_pairs_is_an_empty_object() -> None:
+    event = v1()
+    assert isinstance(event, Seen)
+    assert event.value == b"{}"
+
+
+def test_repeated_keys_are_kept_in_order() -> None:
+    event = v1((b"tag", b"a"), (b"x/~", b"1"), (b"tag", b"b"), (b"x/~", b"2"), (b"tag", b"a"))
+    assert isinstance(event, Seen)
+    assert event.json == {"tag": ["a", "b", "a"], "x/~": ["1", "2"]}
+    assert event.attributes["keys"] == {"/tag": "repeated", "/x~1~0": "repeated"}
+
+
+def test_what_is_no_utf8_is_kept_beside() -> None:
+    event = v1((b"line", b"a\xffb"), (b"k\xfe", b"v"), (b"line", b"c\xfd"), (b"@timestamp", b"2026-11-21T09:30:00Z"))
+    assert isinstance(event, Seen)
+    assert event.json == {"line": ["a\ufffdb", "c\ufffd"], "k\ufffd": "v", "@timestamp": "2026-11-21T09:30:00Z"}
+    assert event.time == "2026-11-21T09:30:00Z"
+    assert event.attributes["invalid_utf8"] == {
+        "/line/0": b64encode(b"a\xffb").decode(),
+        "/line/1": b64encode(b"c\xfd").decode(),
+        "/(key 1)": b64encode(b"k\xfe").decode(),
+    }
+
+
+# Limits of one event: beyond them it is kept, and acknowledged
+
+
+def test_an_event_as_large_as_allowed_and_one_byte_larger() -> None:
+    raw = document(message="x" * 3000)
+    good, bad = of(raw, raw[:-1] + b" }", event_bytes=len(raw))
+    assert isinstance(good, Seen)
+    assert isinstance(bad, Reject)
+    assert (bad.reason, bad.raw) == (Reason.OVERSIZED, raw[:-1] + b" }")
+    exact = 2000 - len(b'{"line":""}') - len(b'{"time":"received"}')
+    assert isinstance(v1((b"line", b"x" * exact), event_bytes=2000), Seen)
+    for size in (exact + 1, 5000):
+        large = v1((b"line", b"x" * size), event_bytes=2000)
+        assert isinstance(large, Reject)
+        assert large.reason == Reason.OVERSIZED
+        assert large.raw == pairs_frame(9, [(b"line", b"x" * size)])
+
+
+@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
+def test_an_event_as_deep_as_allowed_and_one_level_deeper(opening: bytes, closing: bytes) -> None:
+    def nested(levels: int) -> bytes:
+        return b'{"text":"}{[]\\"{{","x":' + opening * levels + b"1" + closing * levels + b"}"
+
+    good, bad, *far = of(*(nested(levels) for levels in (63, 64, 900, 5000, 100_000)))
+    assert isinstance(good, Seen)
+    for part in (bad, *far):
+        assert isinstance(part, Reject)
+        assert part.reason == Reason.TOO_DEEP
+
+
+def test_brackets_in_texts_and_beside_each_other_are_no_depth() -> None:
+    raw = b'{"a":"' + b"[{" * 100 + b'","b":[' + b"[],{}," * 100 + b"[]]}"
+    assert one(raw).value == raw

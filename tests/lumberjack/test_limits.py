@@ -1,0 +1,192 @@
+"""Limits, both sides of each; and that memory follows what arrived, never what was announced."""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+import tracemalloc
+import zlib
+from typing import Any
+
+import pytest
+from headrace_common.errors import ProtocolError
+from headrace_common.settings import KIB, MIB
+from headrace_lumberjack.wire import V1, compressed, json_frame, pairs_frame, window
+
+from lumberjack.driving import Outcome, document, drive, every_way, feed, session
+
+
+def refused(outcome: Outcome, limit: str) -> bool:
+    return outcome.error is not None and outcome.error.limit == limit and not outcome.parts
+
+
+@pytest.mark.parametrize("version", [V1, 0x32])
+def test_window(version: int) -> None:
+    assert every_way(window(0, version), window_events=5).error is None
+    driven = session(window_events=5)
+    feed(driven, window(5, version))
+    assert driven.held()
+    for size in (6, 2**31, 2**32 - 1):
+        assert refused(every_way(window(size, version), window_events=5), "LUMBERJACK__WINDOW_EVENTS")
+        inside = window(5, version) if version == V1 else b""
+        data = inside + compressed(window(size, version), 3, version)
+        assert refused(every_way(data, window_events=5), "LUMBERJACK__WINDOW_EVENTS")
+
+
+def test_frame() -> None:
+    limits = {"frame_bytes": 2 * KIB, "event_bytes": 2 * KIB}
+    text = b"x" * (2 * KIB)
+    json = json_frame(1, b'{"m":"%b"}' % text[: 2 * KIB - 10 - 8])
+    pairs = pairs_frame(1, [(b"line", text[: 2 * KIB - 10 - 4 - 4 - 4])])
+    assert len(json) == len(pairs) == 2 * KIB
+    assert len(every_way(window(1) + json, **limits).events) == 1
+    assert len(every_way(window(1, V1) + pairs, **limits).parts) == 1
+    more = json_frame(1, b'{"m":"%b"}' % text[: 2 * KIB - 10 - 7])
+    assert refused(every_way(window(1) + more, **limits), "LIMITS__FRAME_BYTES")
+    assert refused(every_way(window(1) + more[:10], **limits), "LIMITS__FRAME_BYTES")  # announced is enough
+    more = pairs_frame(1, [(b"line", text[: 2 * KIB - 10 - 4 - 4 - 3])])
+    assert refused(every_way(window(1, V1) + more, **limits), "LIMITS__FRAME_BYTES")
+    assert refused(every_way(window(1) + compressed(json_frame(1, b'"%b"' % text)), **limits), "LIMITS__FRAME_BYTES")
+
+
+def test_compressed_frame() -> None:
+    frames = json_frame(1, b'{"m":"%b"}' % os.urandom(600).hex().encode())
+    data = compressed(frames)
+    limits = {"event_bytes": KIB + 512, "inflated_bytes": 2 * KIB}
+    assert 600 < len(data) < KIB
+    frames += json_frame(2, b'{"m":"%b"}' % os.urandom(250).hex().encode())
+    stream = zlib.compress(frames, 0)
+    exact = struct.pack(">2sI", b"2C", len(stream)) + stream
+    assert len(every_way(window(2) + exact, frame_bytes=len(exact), **limits).events) == 2
+    assert refused(every_way(window(2) + exact, frame_bytes=len(exact) - 1, **limits), "LIMITS__FRAME_BYTES")
+    assert refused(every_way(window(2) + b"2C\xff\xff\xff\xff"), "LIMITS__FRAME_BYTES")
+
+
+def test_inflated_size() -> None:
+    frames = json_frame(1, b'{"m":"%b"}' % (b"x" * 5000))
+    assert len(every_way(window(1) + compressed(frames), inflated_bytes=len(frames)).events) == 1
+    assert refused(every_way(window(1) + compressed(frames), inflated_bytes=len(frames) - 1), "LIMITS__INFLATED_BYTES")
+
+
+def test_ratio() -> None:
+    """Judged above a MiB of output."""
+
+    def of(size: int) -> bytes:
+        return json_frame(1, b'{"m":"%b"}' % (b"x" * (size - 18)))
+
+    small, large = of(MIB), of(MIB + 1)
+    assert len(small) == MIB
+    stream = compressed(large)
+    ratio = len(large) / (len(stream) - 6)
+    assert len(drive([window(1) + compressed(small)], ratio=2).parts) == 1
+    assert len(drive([window(1) + stream], ratio=ratio + 1e-6).parts) == 1
+    assert refused(drive([window(1) + stream], ratio=ratio - 0.01), "LIMITS__RATIO")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "setting", "size"),
+    [
+        (lambda n: [(b"k%d" % i, b"v") for i in range(n)], "pairs", 3),
+        (lambda n: [(b"a", b"b"), (b"k" * n, b"v")], "key_bytes", 20),
+        (lambda n: [(b"a", b"b"), (b"k", b"v" * n)], "value_bytes", 20),
+    ],
+)
+def test_pairs_keys_and_values(pairs: Any, setting: str, size: int) -> None:
+    def frame(n: int) -> bytes:
+        return window(1, V1) + pairs_frame(1, pairs(n))
+
+    assert len(every_way(frame(size), **{setting: size}).events) == 1
+    assert refused(every_way(frame(size + 1), **{setting: size}), f"LUMBERJACK__{setting.upper()}")
+
+
+def test_a_fault_behind_good_events_costs_them_nothing() -> None:
+    outcome = every_way(window(2, V1) + pairs_frame(1, [(b"a", b"b")]) + pairs_frame(2, [(b"k" * 9, b"")]), key_bytes=8)
+    assert outcome.error is not None
+    assert outcome.error.limit == "LUMBERJACK__KEY_BYTES"
+    assert len(outcome.events) == 1
+    outcome = every_way(window(2) + json_frame(1, b"{}") + b"2J\0\0\0\2\x7f\xff\xff\xff")
+    assert outcome.error is not None
+    assert outcome.error.limit == "LIMITS__FRAME_BYTES"
+    assert outcome.error.offset == 18
+    assert len(outcome.events) == 1
+
+
+@pytest.mark.parametrize(
+    "announced",
+    [
+        window(65_536),
+        window(1) + b"2J\0\0\0\1\0\xff\0\0",
+        window(1) + b"2C\0\xff\0\0",
+        window(1, V1) + b"1D\0\0\0\1\0\0\4\0\0\0\0\1k\0\xff\0\0",
+    ],
+)
+def test_what_is_announced_costs_nothing(announced: bytes) -> None:
+    driven = session()
+    tracemalloc.start()
+    try:
+        feed(driven, announced)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+    assert driven.held() < 100
+
+
+def test_a_bomb_is_inflated_no_further_than_the_limit_and_in_slices() -> None:
+    cases = (40, {"ratio": 900}, "LIMITS__RATIO"), (200, {"ratio": 2000}, "LIMITS__INFLATED_BYTES")
+    for size, limits, limit in cases:
+        bomb = compressed(bytes(size * MIB), 9)
+        driven = session(**limits)
+        driven.receive(window(1), 1)
+        turns, highest = 0, 0
+        data: bytes = bomb
+        tracemalloc.start()
+        try:
+            with pytest.raises(ProtocolError) as caught:
+                while True:
+                    driven.receive(data, 1)
+                    turns += 1
+                    highest = max(highest, driven.held())
+                    data = b""
+                    assert driven.busy()
+            assert caught.value.limit == limit
+            assert tracemalloc.get_traced_memory()[1] < 160 * MIB
+        finally:
+            tracemalloc.stop()
+        assert turns > 30
+        assert highest <= 66 * MIB
+        assert list(driven.frames()) == []
+
+
+def test_many_small_windows_are_worked_on_in_pieces() -> None:
+    """So that one client's 40,000 windows do not hold all others."""
+    driven = session()
+    driven.receive((window(1) + json_frame(1, b"{}")) * 40_000, 1)
+    turns, frames = 1, len(list(driven.frames()))
+    assert driven.busy()
+    while driven.busy():
+        driven.receive(b"", 1)
+        turns += 1
+        frames += len(list(driven.frames()))
+    assert frames == 40_000
+    assert turns > 20
+    assert driven.held() == 0
+
+
+def test_a_large_window_goes_through_in_pieces() -> None:
+    documents = [document(n, pad="x" * 900) for n in range(20_000)]
+    frames = b"".join(json_frame(n + 1, item) for n, item in enumerate(documents))
+    outcome = drive([window(20_000) + compressed(frames)])
+    assert outcome.acks == [("2", 20_000)]
+    assert [event.value for event in outcome.events] == documents
+
+
+def test_a_v1_event_that_dribbles_in_is_not_scanned_again_and_again() -> None:
+    pairs = [(b"k%d" % n, b"v" * 20) for n in range(1000)]
+    data = window(1, V1) + pairs_frame(1, pairs)
+    driven = session()
+    began = time.thread_time()
+    for at in range(len(data)):
+        driven.receive(data[at : at + 1], 1)
+    assert len(list(driven.frames())) == 1
+    assert time.thread_time() - began < 2  # 30,000 scans of up to 1,000 pairs would take a minute
