@@ -142,7 +142,7 @@ def test_a_bomb_is_inflated_no_further_than_the_limit_and_in_slices() -> None:
         data: bytes = bomb
         tracemalloc.start()
         try:
-            with pytest.raises(ProtocolError) as caught:
+            with pytest.raises(ProtocolError) as caught:  # noqa: PT012
                 while True:
                     driven.receive(data, 1)
                     turns += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from headrace_lumberjack.session import LumberjackSession
 from headrace_lumberjack.wire import V1, compressed, json_frame, pairs_frame, window
@@ -55,7 +57,7 @@ class Watch:
 
     def longest_silence(self, since: float) -> float:
         times = [since, *(at for at, _ in self.heard if at >= since), self.now]
-        return max(after - before for before, after in zip(times, times[1:], strict=False))
+        return max(after - before for before, after in itertools.pairwise(times))
 
 
 def test_a_waiting_client_hears_something_every_five_seconds() -> None:
@@ -101,7 +103,7 @@ def test_progress_is_told_at_most_once_a_second_and_repeated_as_keep_alive() -> 
         watch.stored(0, stored)
         watch.wait(0.1)
     times = [at for at, _ in watch.heard]
-    assert all(after - before >= 1 for before, after in zip(times, times[1:], strict=False))
+    assert all(after - before >= 1 for before, after in itertools.pairwise(times))
     assert 5 < len(times) < 10
     assert watch.numbers == sorted(set(watch.numbers))
     watch.wait(20)
