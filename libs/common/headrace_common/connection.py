@@ -266,10 +266,9 @@ class Connection(asyncio.Protocol):
 
     def _fail(self, error: ProtocolError) -> None:
         """The peer's fault: no more is read; what was complete before is still stored and acknowledged."""
-        shared = self._shared
         if error.limit is not None:
-            shared.metrics.limit_hits.labels(error.limit).inc()
-        shared.limited.warning(
+            self._shared.metrics.limit_hits.labels(error.limit).inc()
+        self._shared.limited.warning(
             "protocol error",
             peer=f"{self._peer.address}:{self._peer.port}",
             problem=str(error),
@@ -359,10 +358,11 @@ class Connection(asyncio.Protocol):
             self._fail(error)
             return
         self._flush()
-        if self._state_until is not None and now >= self._state_until:
-            self._expire()
-        elif self._state == State.LINGERING and now >= self._last_bytes + LINGER_SILENCE:
+        until = self._state_until
+        if self._state == State.LINGERING and now >= min(until or now, self._last_bytes + LINGER_SILENCE):
             self._settle("drain")
+        elif self._state == State.DRAINING and now >= (until or now):
+            self._close()
         elif self._state == State.OPEN and self._reading:
             self._judge(now)
         self._reschedule(now)
@@ -372,12 +372,6 @@ class Connection(asyncio.Protocol):
         if at is not None and self._state != State.CLOSED and self._timer is None:
             self._timer_at = at if at > now else now + RECHECK
             self._timer = self._loop.call_at(self._timer_at, self._tick)
-
-    def _expire(self) -> None:
-        if self._state == State.LINGERING:
-            self._settle("drain")
-        elif self._state == State.DRAINING:
-            self._close()
 
     def _judge(self, now: float) -> None:
         """Time limits of an open connection that is being read."""
@@ -395,5 +389,5 @@ class Connection(asyncio.Protocol):
         """Whether its age ends it here, between two frames. What is pending is still acknowledged: a busy client has
         always something pending, and would never be closed if that had to be nothing.
         """
-        old = self._age and now >= self._born + self._age
-        return bool(old) and not self._session.held() and not self._session.unacknowledgeable()
+        old = bool(self._age) and now >= self._born + self._age
+        return old and not self._session.held() and not self._session.unacknowledgeable()

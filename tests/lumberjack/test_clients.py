@@ -1,0 +1,119 @@
+"""The library inside Beats, github.com/elastic/go-lumber's client: what it sends is on the topic once, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import uuid
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract.certificates import Authority
+from contract.receiver import Receiver
+from contract.topic import Stored, events, in_order, own_topics, quarantined
+from headrace_cli.broker import EmbeddedKafka
+from headrace_common.settings import KafkaSettings
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.requires("go")]
+
+FULL = os.environ.get("HEADRACE_FULL") == "1"
+"""All events only where there is time for them."""
+
+COUNT = 5_000 if FULL else 2_000
+MANY = 200_000 if FULL else 20_000
+GO = Path(__file__).parent / "clients" / "go"
+COMBINATIONS = {
+    f"{mode}-{level}-{transport}-{window}"
+    for mode in ("sync", "async")
+    for level in (0, 3)
+    for transport in ("plain", "tls")
+    for window in (1, 7, 2048)
+}
+
+
+@pytest.fixture(scope="session")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    program = tmp_path_factory.mktemp("go") / "clients"
+    done = subprocess.run(
+        ["go", "build", "-o", program, "."], cwd=GO, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return program
+
+
+@pytest.fixture
+def kafka_settings(kafka: EmbeddedKafka) -> KafkaSettings:
+    return own_topics(kafka.bootstrap)
+
+
+async def report(client: Path, *arguments: object) -> dict[str, dict[str, Any]]:
+    """What the clients say of themselves, by their names."""
+    process = await asyncio.create_subprocess_exec(
+        client, *map(str, arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    out, problems = await asyncio.wait_for(process.communicate(), 250)
+    assert (process.returncode, problems) == (0, b"")
+    return {told["name"]: told for told in map(json.loads, out.splitlines())}
+
+
+def once_and_in_order(records: list[Stored], names: set[str], count: int) -> None:
+    """Each client's events are there exactly once, in its order, on one partition, each with an id of its own."""
+    in_order(records)
+    by_name: dict[str, list[Stored]] = defaultdict(list)
+    for record in records:
+        by_name[record.json["name"]].append(record)
+    assert by_name.keys() == names
+    for mine in by_name.values():
+        assert [record.json["n"] for record in mine] == list(range(count))
+        assert len({record.partition for record in mine}) == 1
+    ids = {record.id for record in records}
+    assert len(ids) == len(records)
+    assert all(name.startswith("d.") for name in ids)
+
+
+async def test_go_lumber(
+    kafka_settings: KafkaSettings, client: Path, tmp_path: Path, record_property: Any
+) -> None:
+    """Sync and async, with and without compression and TLS, windows of 1, 7 and 2,048, all at the same time."""
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("server", "server")
+    plain = Receiver("lumberjack", kafka_settings, _folder(tmp_path, "plain"))
+    secure = Receiver("lumberjack", kafka_settings, _folder(tmp_path, "tls"), {"tls": {"cert": cert, "key": key}})
+    try:
+        for receiver in (plain, secure):
+            await receiver.start()
+        mark = uuid.uuid4().hex
+        where = ("-plain", f"127.0.0.1:{plain.port}", "-tls", f"127.0.0.1:{secure.port}", "-ca", authority.file)
+        told = await report(client, *where, "-count", COUNT, mark)
+        assert told.keys() == COMBINATIONS
+        for name, each in told.items():
+            assert (each["problem"], each["acknowledged"]) == ("", COUNT), name
+            record_property(name, each)
+        records = await events(kafka_settings)
+        once_and_in_order(records, COMBINATIONS, COUNT)
+        for record in records[::997]:
+            assert record.json["message"].endswith('"ünï <日本> &"')
+            assert (record["ce_subject"], record["ce_source"]) == ("filebeat", "/lumberjack/vm")
+
+        name = "async-3-tls-2048"
+        mark = uuid.uuid4().hex
+        told = await report(client, *where, "-count", MANY, "-only", name, mark)
+        assert (told[name]["problem"], told[name]["acknowledged"]) == ("", MANY)
+        print("large run:", json.dumps(told[name]))
+        once_and_in_order(await events(kafka_settings, mark), {name}, MANY)
+        assert await quarantined(kafka_settings) == []
+        for receiver in (plain, secure):
+            assert receiver.lines("protocol error") == []
+    finally:
+        for receiver in (plain, secure):
+            receiver.stop()
+
+
+def _folder(parent: Path, name: str) -> Path:
+    folder = parent / name
+    folder.mkdir()
+    return folder
