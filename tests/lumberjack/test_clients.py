@@ -75,9 +75,7 @@ def once_and_in_order(records: list[Stored], names: set[str], count: int) -> Non
     assert all(name.startswith("d.") for name in ids)
 
 
-async def test_go_lumber(
-    kafka_settings: KafkaSettings, client: Path, tmp_path: Path, record_property: Any
-) -> None:
+async def test_go_lumber(kafka_settings: KafkaSettings, client: Path, tmp_path: Path, record_property: Any) -> None:
     """Sync and async, with and without compression and TLS, windows of 1, 7 and 2,048, all at the same time."""
     authority = Authority(tmp_path)
     cert, key = authority.issue("server", "server")
