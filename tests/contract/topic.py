@@ -18,6 +18,7 @@ from headrace_common.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import ensure
 
 T = TypeVar("T")
+_ASIDE = concurrent.futures.ThreadPoolExecutor(1)
 
 
 @dataclass(frozen=True)
@@ -122,9 +123,11 @@ def reassembled(records: Iterable[Stored]) -> dict[str, bytes]:
 
 
 def now(work: Coroutine[Any, Any, T]) -> T:
-    """Does `work` outside of any event loop that runs here: for fixtures that outlive a test's loop."""
-    with concurrent.futures.ThreadPoolExecutor(1) as executor:
-        return executor.submit(asyncio.run, work).result()
+    """Does `work` outside of any event loop that runs here: for fixtures that outlive a test's loop.
+
+    Always in the same thread: what a thread has started tethered ends with the thread.
+    """
+    return _ASIDE.submit(asyncio.run, work).result()
 
 
 def own_topics(bootstrap: str, topics: TopicSettings | None = None) -> KafkaSettings:

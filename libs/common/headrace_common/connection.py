@@ -1,27 +1,15 @@
 """One client's connection: bytes to its session, frames to the publisher, the session's bytes back to the client.
 
-Its life is a line of states that is only walked forwards:
-
-=========  =============================================  ==========================================================
-state      reads                                          left when
-=========  =============================================  ==========================================================
-OPEN       yes, as the budgets allow                      the peer ends, an error, age, the service stops
-LINGERING  yes: the peer asked no acknowledgement for     1 s of silence, at most 5 s
-           what may be on its way
-SETTLING   no                                             all frames are stored and acknowledged, or one is abandoned
-DRAINING   to throw away, so that no RST eats what was    the peer ends, or 5 s
-           written last
-CLOSED     no
-=========  =============================================  ==========================================================
+The states of its life: `headrace_common.connection_state`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from enum import IntEnum
 from typing import Final, cast
 
+from headrace_common.connection_state import State
 from headrace_common.errors import DeliveryError, ProtocolError
 from headrace_common.event import Event
 from headrace_common.resends import Resends
@@ -39,16 +27,6 @@ FRAME_TIME_BYTES: Final = 8192
 
 RECHECK: Final = 0.5
 """Seconds until a connection that is due to close, but not idle, is looked at again."""
-
-
-class State(IntEnum):
-    """See the module's table."""
-
-    OPEN = 0
-    LINGERING = 1
-    SETTLING = 2
-    DRAINING = 3
-    CLOSED = 4
 
 
 class Connection(asyncio.Protocol):
@@ -80,6 +58,7 @@ class Connection(asyncio.Protocol):
         self._age = shared.age()
         self._state_until: float | None = None
         self._resends = Resends(shared.metrics.events_duplicate)
+        self._digesting = False
         self.held = 0  # for the budget
         self.pending = 0
 
@@ -100,6 +79,10 @@ class Connection(asyncio.Protocol):
             return
         self._last_bytes = self._loop.time()
         self._frame_bytes += len(data)
+        self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
+        """Bytes to the session; none: it goes on with those it has."""
         try:
             self._session.receive(data, time.time_ns() // 1_000_000)
         except ProtocolError as error:
@@ -110,24 +93,32 @@ class Connection(asyncio.Protocol):
         if self._state == State.OPEN and self._due(self._last_bytes):
             self._settle("age")
             return
+        if self._peer_done and not self._session.busy():
+            self._end()
+            return
         self._flush()
         self.pace()
-        if self.held or self._timer is None:
+        due = self._session.deadline()
+        if self.held or self._timer is None or (due is not None and due < self._timer_at):
             self._schedule()
 
     def eof_received(self) -> bool:
         """The peer has finished sending: what is pending is still acknowledged."""
         self._peer_done = True
-        if self._state <= State.LINGERING:
-            try:
-                self._session.eof()
-            except ProtocolError as error:
-                self._fail(error)
-            else:
-                self._settle("peer")
-        elif self._state == State.DRAINING:
+        if self._state == State.DRAINING:
             self._close()
+        elif self._state <= State.LINGERING and not self._session.busy():
+            self._end()
         return self._state != State.CLOSED and self._transport.can_write_eof()
+
+    def _end(self) -> None:
+        """The session has seen all that the peer sent."""
+        try:
+            self._session.eof()
+        except ProtocolError as error:
+            self._fail(error)
+        else:
+            self._settle("peer")
 
     def pause_writing(self) -> None:
         """The peer does not read: it is not read either, and cut in the end, as it may hold the budget's only turn."""
@@ -188,6 +179,9 @@ class Connection(asyncio.Protocol):
             self._shared.budget.forget(self)
         else:
             allowed = self._writable and self._shared.budget.may_read(self)
+            if allowed and self._session.busy():
+                allowed = False
+                self._digest_soon()
         if allowed == self._reading or self._transport is None or self._transport.is_closing():
             return
         self._reading = allowed
@@ -216,6 +210,17 @@ class Connection(asyncio.Protocol):
         return len(self._frames)
 
     # Within
+
+    def _digest_soon(self) -> None:
+        """Lets the session go on with what it has, once the loop has turned."""
+        if not self._digesting:
+            self._digesting = True
+            self._loop.call_soon(self._digest)
+
+    def _digest(self) -> None:
+        self._digesting = False
+        if self._state <= State.LINGERING and self._writable and self._shared.budget.may_read(self):
+            self._feed(b"")
 
     def _submit(self) -> None:
         budget, session = self._shared.budget, self._session
@@ -266,9 +271,10 @@ class Connection(asyncio.Protocol):
 
     def _fail(self, error: ProtocolError) -> None:
         """The peer's fault: no more is read; what was complete before is still stored and acknowledged."""
+        shared = self._shared
         if error.limit is not None:
-            self._shared.metrics.limit_hits.labels(error.limit).inc()
-        self._shared.limited.warning(
+            shared.metrics.limit_hits.labels(error.limit).inc()
+        shared.limited.warning(
             "protocol error",
             peer=f"{self._peer.address}:{self._peer.port}",
             problem=str(error),
@@ -358,11 +364,10 @@ class Connection(asyncio.Protocol):
             self._fail(error)
             return
         self._flush()
-        until = self._state_until
-        if self._state == State.LINGERING and now >= min(until or now, self._last_bytes + LINGER_SILENCE):
+        if self._state_until is not None and now >= self._state_until:
+            self._expire()
+        elif self._state == State.LINGERING and now >= self._last_bytes + LINGER_SILENCE:
             self._settle("drain")
-        elif self._state == State.DRAINING and now >= (until or now):
-            self._close()
         elif self._state == State.OPEN and self._reading:
             self._judge(now)
         self._reschedule(now)
@@ -372,6 +377,12 @@ class Connection(asyncio.Protocol):
         if at is not None and self._state != State.CLOSED and self._timer is None:
             self._timer_at = at if at > now else now + RECHECK
             self._timer = self._loop.call_at(self._timer_at, self._tick)
+
+    def _expire(self) -> None:
+        if self._state == State.LINGERING:
+            self._settle("drain")
+        elif self._state == State.DRAINING:
+            self._close()
 
     def _judge(self, now: float) -> None:
         """Time limits of an open connection that is being read."""
@@ -389,5 +400,5 @@ class Connection(asyncio.Protocol):
         """Whether its age ends it here, between two frames. What is pending is still acknowledged: a busy client has
         always something pending, and would never be closed if that had to be nothing.
         """
-        old = bool(self._age) and now >= self._born + self._age
-        return old and not self._session.held() and not self._session.unacknowledgeable()
+        old = self._age and now >= self._born + self._age
+        return bool(old) and not self._session.held() and not self._session.unacknowledgeable()

@@ -99,6 +99,11 @@ class ReceiverMetrics(Catalogue):
             "Events that a fresh producer sent again because it was in doubt whether Kafka has them.",
         )
         self.limit_hits = self.counter("limit_hits", "Limits that a client hit, by setting.", ("limit",))
+        self.messages_ignored = self.counter(
+            "messages_ignored",
+            "Messages that mean nothing here and were passed over, by what they were. Rising: a client of another version.",
+            ("kind",),
+        )
         self.frames_pending = self.gauge("frames_pending", "Complete frames that wait for Kafka.")
         self.oldest_pending_seconds = self.gauge("oldest_pending_seconds", "Age of the frame that waits longest.")
         self.budget_used_bytes = self.gauge("budget_used_bytes", "Bytes in flight, against LIMITS__PROCESS_BUDGET.")

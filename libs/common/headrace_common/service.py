@@ -35,13 +35,20 @@ STALL_WINDOW: Final = 60.0
 class Service:
     """One receiver: everything between its settings and its session factory. Implements `ops.Health`."""
 
-    def __init__(self, protocol: Protocol, port: int, settings: ServiceSettings, new_session: SessionFactory) -> None:
+    def __init__(
+        self,
+        protocol: Protocol,
+        port: int,
+        settings: ServiceSettings,
+        new_session: SessionFactory,
+        metrics: ReceiverMetrics,
+    ) -> None:
         self._protocol = protocol
         self._default_port = port
         self._settings = settings
         self._new_session = new_session
         self._log: Log = configure(settings.log, protocol.value)
-        self._metrics = ReceiverMetrics()
+        self._metrics = metrics
         self._draining = False
         self._listener: Listener
         self._address = ""
@@ -155,7 +162,12 @@ def calm_collector() -> None:
     gc.set_threshold(100_000, 20, 20)
 
 
-def main(protocol: Protocol, port: int, settings_type: type[S], sessions: Callable[[S], SessionFactory]) -> None:
+def main(
+    protocol: Protocol,
+    port: int,
+    settings_type: type[S],
+    sessions: Callable[[S, ReceiverMetrics], SessionFactory],
+) -> None:
     """Entry point of ``python -m headrace_<protocol>``. Exits 78 when the settings are at fault."""
     program = f"python -m headrace_{protocol.value}"
     description = f"Headrace receiver for {protocol.value}; acknowledges a client after Kafka has stored its events."
@@ -163,7 +175,8 @@ def main(protocol: Protocol, port: int, settings_type: type[S], sessions: Callab
         settings = parse_arguments(settings_type, program, description)
         raise_file_limit()
         calm_collector()
-        uvloop.run(Service(protocol, port, settings, sessions(settings)).run())
+        metrics = ReceiverMetrics()
+        uvloop.run(Service(protocol, port, settings, sessions(settings, metrics), metrics).run())
     except ConfigError as error:
         for line in str(error).splitlines():
             print(f"{program}: {line}", file=sys.stderr)

@@ -63,14 +63,12 @@ class Session(Protocol):
 
         Raises `ProtocolError`: nothing more can be read from this peer. Frames that were complete before the fault are
         still handed out, and may still be settled and acknowledged.
+
+        It does a bounded part of long work (inflating) and may leave the rest: see `busy`.
         """
 
     def busy(self) -> bool:
-        """There is work left from what was received: let others run, then call `receive` with no bytes.
-
-        Until then it should get no more, and `eof` must wait. So a long piece of work (inflating what must be checked as a
-        whole before any of it is handed out) does not hold the loop, and stops while the budgets are used up.
-        """
+        """Bytes wait that it has not looked at: `receive` nothing (``b""``) when the loop has turned and the budgets allow."""
 
     def frames(self) -> Iterator[Frame]:
         """Complete units to publish, each handed out once, in order."""

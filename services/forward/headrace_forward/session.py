@@ -102,14 +102,14 @@ class ForwardSession:
     def _fault(self, message: Message, problem: str, limit: str | None = None) -> ProtocolError:
         return ProtocolError(problem, limit=limit, offset=message.offset, sample=message.raw[:SAMPLE])
 
-    def busy(self) -> bool:
-        """Cutting messages is short; long work is the publisher's, in `ForwardFrame.parts`."""
-        return False
-
     def frames(self) -> Iterator[Frame]:
         """See the seam."""
         while self._ready:
             yield self._ready.popleft()
+
+    def busy(self) -> bool:
+        """A message is inflated while its parts are made, not before."""
+        return False
 
     def eof(self) -> None:
         """See the seam."""

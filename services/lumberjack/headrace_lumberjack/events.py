@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any, Final
@@ -21,8 +20,8 @@ from headrace_common.event import (
     unique_frame_ids,
     unique_id,
 )
+from headrace_common.json_object import Fault, JsonObject, utc
 from headrace_common.session import Peer, Ticket
-from headrace_common.timestamp import rfc3339_utc
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from headrace_lumberjack.identity import Names
@@ -42,9 +41,6 @@ REMEMBERED: Final = 256
 """Envelopes of one connection that are kept encoded: one for each host and index."""
 
 RECEIVED: Final = b'{"%b":"received"}' % Attribute.TIME.value.encode()
-
-Fault = tuple[Reason, str]
-"""Why a frame goes to quarantine: reason and detail."""
 
 
 class _Metadata(Struct, gc=False):
@@ -81,7 +77,7 @@ class _Fields(Struct, gc=False):
     message: Raw | UnsetType = UNSET
 
 
-_read = msgspec.json.Decoder(_Fields).decode
+_NONE: Final = _Fields()
 _read_loosely = msgspec.json.Decoder(dict[str, Raw]).decode
 _NAMES: Final = {info.encode_name: info for info in msgspec.structs.fields(_Fields)}
 _DECODERS: Final = {name: msgspec.json.Decoder(info.type).decode for name, info in _NAMES.items()}
@@ -96,7 +92,7 @@ class Records:
     def __init__(self, peer: Peer, event_bytes: int, depth: int) -> None:
         self._peer = peer
         self._event_bytes = event_bytes
-        self._depth = depth
+        self._json = JsonObject(_Fields, depth)
         self._envelopes: dict[tuple[str | None, str | None], Envelope] = {}
         self._names = Names()
 
@@ -121,23 +117,11 @@ class Records:
         """The JSON of a J frame, byte for byte; or why not."""
         if len(raw) > self._event_bytes:
             return self._too_large(len(raw))
-        try:
-            if not raw.isascii():
-                raw.decode()
-            fields = _read(raw)
-        except msgspec.ValidationError:
-            try:
-                fields = _loosely(raw)
-            except msgspec.ValidationError:
-                return Reason.BAD_RECORD, "JSON, but no object"
-        except UnicodeDecodeError as error:
-            return Reason.BAD_JSON, f"not UTF-8 at byte {error.start}"
-        except msgspec.DecodeError as error:
-            return Reason.BAD_JSON, str(error)
-        except RecursionError:
-            return Reason.TOO_DEEP, f"nested deeper than LIMITS__DEPTH ({self._depth})"
-        if _may_be_deep(raw, self._depth) and _is_deep(raw, self._depth):
-            return Reason.TOO_DEEP, f"nested deeper than LIMITS__DEPTH ({self._depth})"
+        fields = self._json.read(raw)
+        if isinstance(fields, Fault):
+            return fields
+        if fields == _NONE:
+            fields = _loosely(raw)
         metadata, agent = fields.metadata, fields.agent
         host = fields.host
         name = host.name if type(host) is _Host else None
@@ -149,7 +133,7 @@ class Records:
         if metadata is not None:
             subject = metadata.raw_index or metadata.index or metadata.beat
         envelope = self.envelope(name, subject or fields.type)
-        time = None if fields.time is None else rfc3339_utc(fields.time)
+        time = None if fields.time is None else utc(fields.time)
         event_id = self._id(fields, raw) or unique
         if time is None:
             return envelope.event(event_id, rfc3339_ms(received_ms), raw, RECEIVED)
@@ -193,7 +177,7 @@ class Records:
             record[key].append(_decode(raw_value, f"{place}/{len(record[key])}", invalid))
         host, kind, at = (_first(record.get(name)) for name in ("host", "type", "@timestamp"))
         notes: dict[str, Any] = {}
-        time = None if at is None else rfc3339_utc(at)
+        time = None if at is None else utc(at)
         if time is None:
             notes[Attribute.TIME.value] = "received"
         if changed:
@@ -207,7 +191,7 @@ class Records:
         return self.envelope(host, kind).event(unique, time or rfc3339_ms(received_ms), value, attributes)
 
     def _too_large(self, size: int) -> Fault:
-        return Reason.OVERSIZED, f"{size} bytes, LIMITS__EVENT_BYTES {self._event_bytes}"
+        return Fault(Reason.OVERSIZED, f"{size} bytes, LIMITS__EVENT_BYTES {self._event_bytes}")
 
 
 class EventsFrame:
@@ -245,7 +229,7 @@ class EventsFrame:
             at = end
 
     def _rejected(self, part: Part | Fault, raw: bytes, index: int) -> Part:
-        assert isinstance(part, tuple)
+        assert isinstance(part, Fault)
         return self._records.reject(*part, raw, self._run.sequence(index))
 
 
@@ -286,29 +270,3 @@ def _decode(raw: bytes, place: str, invalid: dict[str, str]) -> str:
 def _first(value: Any) -> str | None:
     found = value[0] if type(value) is list else value
     return found if type(found) is str else None
-
-
-def _may_be_deep(value: bytes, depth: int) -> bool:
-    """Whether JSON text has more than `depth` opening brackets, in its texts or outside: only then it may be too deep."""
-    left = depth
-    for bracket in (b"{", b"["):
-        at = value.find(bracket)
-        while at >= 0:
-            left -= 1
-            if left < 0:
-                return True
-            at = value.find(bracket, at + 1)
-    return False
-
-
-_TEXTS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
-_BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
-_NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"{}[]")
-
-
-def _is_deep(document: bytes, depth: int) -> bool:
-    """Whether valid JSON is nested deeper than `depth`: whether brackets are left when so many layers are taken off."""
-    brackets = _TEXTS.sub(b"", document).translate(_BRACKETS, _NO_BRACKETS)
-    for _ in range(depth):
-        brackets = brackets.replace(b"[]", b"")
-    return bool(brackets)
