@@ -1,0 +1,42 @@
+"""JSON that goes on byte for byte: its depth and its times."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from headrace_common.json_object import deepest, utc
+from hypothesis import given
+from hypothesis import strategies as st
+
+texts = st.text(alphabet='[]{}"\\,:aü\n', max_size=6)
+values = st.recursive(
+    st.none() | texts, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3)
+)
+
+
+def depth(value: Any) -> int:
+    if isinstance(value, dict):
+        return 1 + max(map(depth, value.values()), default=0)
+    if isinstance(value, list):
+        return 1 + max(map(depth, value), default=0)
+    return 0
+
+
+@given(values, st.booleans())
+def test_depth(value: Any, ascii_only: bool) -> None:
+    assert deepest(json.dumps(value, ensure_ascii=ascii_only).encode()) == depth(value)
+
+
+def test_a_million_brackets_are_no_burden() -> None:
+    raw = b"[" + b"[],{}," * 170_000 + b"[]]"
+    began = time.thread_time()
+    assert deepest(raw) == 2
+    assert time.thread_time() - began < 2
+
+
+@pytest.mark.parametrize("text", ["٢026-11-21T09:30:00Z", "2026-11-21T09:30:0٠Z", "2026-11-21T09:30:00.١Z"])
+def test_digits_are_ascii(text: str) -> None:
+    assert utc(text) is None
