@@ -161,11 +161,12 @@ def query(
 @app.command()
 def demo(
     events: Annotated[int, typer.Option(min=1, max=10_000_000, help="How many events to send.")] = 10_000,
+    protocol: Annotated[str, typer.Option(help="What to speak: forward, lumberjack.")] = "forward",
 ) -> None:
-    """Send events over Forward through a stack of its own, and count them everywhere on their way."""
+    """Send events through a stack of its own, and count them everywhere on their way."""
     from headrace_cli import demo as verb
 
-    raise typer.Exit(verb.demo(events))
+    raise typer.Exit(verb.demo(events, protocol))
 
 
 @app.command("test", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

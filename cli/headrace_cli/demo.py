@@ -22,6 +22,7 @@ from rich.table import Table
 from headrace_cli import console
 from headrace_cli.down import down
 from headrace_cli.errors import EXIT_FAILED, CommandError
+from headrace_cli.speakers import HOW_TO, SPEAKERS
 from headrace_cli.stack import module
 from headrace_cli.state import StateFolder
 from headrace_cli.tether import tethered
@@ -31,26 +32,6 @@ from headrace_cli.traffic import CONNECTIONS, send_events
 READY_SECONDS: Final = 300.0
 LANDING_SECONDS: Final = 90.0
 """How long the landing job gets after the last acknowledgement."""
-
-HOW_TO: Final = """\
-Now with your own clients: ./headrace up, then point them at port 24224.
-
-  Fluent Bit    [OUTPUT]
-                    Name                  forward
-                    Match                 *
-                    Host                  127.0.0.1
-                    Port                  24224
-                    Require_ack_response  true
-
-  fluentd       <match **>
-                  @type forward
-                  require_ack_response true
-                  <server>
-                    host 127.0.0.1
-                    port 24224
-                  </server>
-                </match>
-"""
 
 
 @dataclass(frozen=True)
@@ -71,8 +52,10 @@ class Result:
         )
 
 
-def demo(events: int) -> int:
+def demo(events: int, protocol: str) -> int:
     """Exit status 0 if what was sent, acknowledged, stored and landed is the same number."""
+    if protocol not in SPEAKERS:
+        raise CommandError(f"demo does not speak {protocol}; it speaks: {', '.join(SPEAKERS)}.", status=2)
     began = time.monotonic()
     with console.fetching() as progress:
         for name in ("kafka", "spark"):
@@ -81,7 +64,7 @@ def demo(events: int) -> int:
     state = StateFolder(folder / "state")
     try:
         with _stack(state) as record:
-            result, rows = _run(record, events)
+            result, rows = _run(record, events, protocol)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     _show(result, rows)
@@ -90,7 +73,10 @@ def demo(events: int) -> int:
         console.ERR.print("headrace: the counts differ.")
         return EXIT_FAILED
     console.OUT.print()
-    console.OUT.print(HOW_TO, markup=False)
+    port, how_to = HOW_TO[protocol]
+    console.OUT.print(
+        f"Now with your own clients: ./headrace up, then point them at port {port}.\n\n{how_to}", markup=False
+    )
     return 0
 
 
@@ -150,7 +136,7 @@ def _show_logs(state: StateFolder) -> None:
             console.ERR.print(f"{log.stem:<10} | {row}", markup=False)
 
 
-def _run(record: dict[str, Any], events: int) -> tuple[Result, list[dict[str, Any]]]:
+def _run(record: dict[str, Any], events: int, protocol: str) -> tuple[Result, list[dict[str, Any]]]:
     from headrace_cli import query
 
     bars = Progress(
@@ -158,10 +144,12 @@ def _run(record: dict[str, Any], events: int) -> tuple[Result, list[dict[str, An
         disable=not console.OUT.is_terminal,
     )  # fmt: skip
     with bars:
-        listen = record["services"]["forward"]["listen"]
+        listen = record["services"][protocol]["listen"]
         sending = bars.add_task("sent and acknowledged", total=events)
         began = time.monotonic()
-        acknowledged = send_events(listen, events, lambda count: bars.update(sending, completed=count))
+        acknowledged = send_events(
+            listen, events, lambda count: bars.update(sending, completed=count), SPEAKERS[protocol]
+        )
         took = time.monotonic() - began
         on_topic, quarantined = asyncio.run(_on_topics(record["kafka"]))
         landing = bars.add_task("in the lake", total=events)
@@ -179,9 +167,7 @@ def _run(record: dict[str, Any], events: int) -> tuple[Result, list[dict[str, An
             "select strftime(event_time, '%H:%M:%S.%g') as time, stream, body from events order by event_time limit 5",
             record["lake"],
         )
-    console.line(
-        "forward", "note", f"{acknowledged} events over {CONNECTIONS} connections acknowledged in {took:.1f} s"
-    )
+    console.line(protocol, "note", f"{acknowledged} events over {CONNECTIONS} connections acknowledged in {took:.1f} s")
     return Result(events, acknowledged, on_topic, quarantined, in_lake, distinct), rows
 
 

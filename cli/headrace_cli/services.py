@@ -35,6 +35,13 @@ SERVICES: Final = (
         8082,
         "fluent-bit -i cpu -o forward://{listen} -p Require_ack_response=true",
     ),
+    Service(
+        "lumberjack",
+        "headrace_lumberjack",
+        (Listener("tcp", 5044),),
+        8081,
+        "filebeat -E 'output.logstash.hosts=[\"{listen}\"]'",
+    ),
 )
 
 KAFKA_PORT: Final = 9092
