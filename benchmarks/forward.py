@@ -13,34 +13,26 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import random
 import statistics
 import string
-import subprocess
-import sys
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import load
 import msgpack
 import msgspec
 import orjson
-import psutil
-from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.record.default_records import DefaultRecordBatch
-from headrace_cli.broker import EmbeddedKafka
 from headrace_common.event import HEADERS, JSON, SPECVERSION, Envelope, Protocol, rfc3339
 from headrace_common.record import Batch
-from headrace_common.settings import environment
 from headrace_forward.wire import EventTime, Replies
 
 FRAMES = 128  # distinct: eight repeating ones compress too well
 BATCH = 1 << 20
-RESULTS = Path(__file__).parent / "results"
 TAG = "bench.app"
 BEGAN = 1_795_253_837
 
@@ -122,122 +114,29 @@ def unavoidable(made: list[Any], events: int, rounds: int) -> dict[str, float]:
     return figures
 
 
-async def client(number: int, port: int, made: list[Any], until: float, pause: float, latencies: list[float]) -> int:
-    """Sends frames one after the other, each after the former's acknowledgement; the events that were acknowledged."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    replies = Replies()
-    rng = random.Random(number)
-    loop = asyncio.get_running_loop()
-    acknowledged, turn, due = 0, number, loop.time() + rng.random() * pause
-    while loop.time() < until:
-        if pause:
-            await asyncio.sleep(max(0.0, due - loop.time()))
-            due += pause
-        entries, payload = made[turn % len(made)]
-        turn += 1
-        chunk = f"{rng.randrange(1 << 96):024x}\n"
-        data = msgpack.packb([TAG, payload, {"size": len(entries), "chunk": chunk}])
-        sent = time.perf_counter()
-        writer.write(data)
-        answers: list[Any] = []
-        while not answers:
-            received = await reader.read(4096)
-            if not received:
-                raise SystemExit("the receiver closed a connection")
-            answers = replies.receive(received)
-        latencies.append(time.perf_counter() - sent)
-        if answers != [chunk]:
-            raise SystemExit(f"acknowledged {answers}, sent {chunk!r}")
-        acknowledged += len(entries)
-    writer.close()
-    return acknowledged
+class ForwardTalker:
+    """One frame after the other, each with a chunk of its own. See `load.Talker`."""
 
+    def __init__(self, number: int, made: list[Any]) -> None:
+        self._made = made
+        self._turn = number
+        self._rng = random.Random(number)
+        self._replies = Replies()
+        self._chunk = ""
 
-async def end_offsets(bootstrap: str, topic: str) -> int:
-    """The sum of the topic's end offsets."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap)
-    await consumer.start()
-    try:
-        await consumer._client._wait_on_metadata(topic)
-        partitions = consumer.partitions_for_topic(topic) or set()
-        return sum((await consumer.end_offsets([TopicPartition(topic, p) for p in partitions])).values())
-    finally:
-        await consumer.stop()
+    def frame(self) -> bytes:
+        """See `load.Talker`."""
+        entries, payload = self._made[self._turn % len(self._made)]
+        self._turn += 1
+        self._chunk = f"{self._rng.randrange(1 << 96):024x}\n"
+        return cast("bytes", msgpack.packb([TAG, payload, {"size": len(entries), "chunk": self._chunk}]))
 
-
-async def load(
-    arguments: argparse.Namespace, made: list[Any], port: int, receiver: psutil.Process, bootstrap: str, rate: float
-) -> dict[str, float]:
-    """One phase: as fast as it goes (`rate` 0), or at `rate` events per second over all connections."""
-    pause = arguments.connections * arguments.events / rate if rate else 0.0
-    before_offsets = await end_offsets(bootstrap, "headrace.events")
-    latencies: list[float] = []
-    resident = [receiver.memory_info().rss]
-    loop = asyncio.get_running_loop()
-    cpu = sum(receiver.cpu_times()[:2])
-    began = loop.time()
-    until = began + arguments.seconds
-
-    async def sample() -> None:
-        while True:
-            await asyncio.sleep(0.1)
-            resident.append(receiver.memory_info().rss)
-
-    sampler = asyncio.create_task(sample())
-    clients = [client(i, port, made, until, pause, latencies) for i in range(arguments.connections)]
-    acknowledged = sum(await asyncio.gather(*clients))
-    elapsed = loop.time() - began
-    cpu = sum(receiver.cpu_times()[:2]) - cpu
-    sampler.cancel()
-    stored = await end_offsets(bootstrap, "headrace.events") - before_offsets
-    if stored != acknowledged:
-        raise SystemExit(f"acknowledged {acknowledged:,} events, the topic grew by {stored:,}")
-    cuts = statistics.quantiles(latencies, n=100)
-    return {
-        "events": acknowledged,
-        "events_per_second": acknowledged / elapsed,
-        "cpu_seconds_per_million": cpu / acknowledged * 1e6,
-        "resident_max_mb": max(resident) / 1e6,
-        "ack_p50_ms": cuts[49] * 1000,
-        "ack_p99_ms": cuts[98] * 1000,
-    }
-
-
-def receiver_process(bootstrap: str, log: Path) -> tuple[subprocess.Popen[bytes], int]:
-    """Starts the receiver on free ports; returns it and the port it listens on."""
-    settings = {
-        **os.environ,
-        **environment("KAFKA", bootstrap_servers=bootstrap),
-        **environment("LISTEN", host="127.0.0.1", port=_free_port()),
-        **environment("OPS", host="127.0.0.1", port=_free_port()),
-        "PYTHONPATH": os.pathsep.join(sys.path),
-    }
-    process = subprocess.Popen([sys.executable, "-m", "headrace_forward"], env=settings, stderr=log.open("wb"))
-    ready = f"http://127.0.0.1:{settings['HEADRACE_OPS__PORT']}/readyz"
-    for _ in range(200):
-        try:
-            with urllib.request.urlopen(ready, timeout=2):
-                return process, int(settings["HEADRACE_LISTEN__PORT"])
-        except OSError:
-            time.sleep(0.1)
-    raise SystemExit(log.read_text())
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def import_share() -> float:
-    """Resident MB of a process that has imported the receiver and done nothing."""
-    code = (
-        "import headrace_forward.__main__, headrace_common.service, psutil; print(psutil.Process().memory_info().rss)"
-    )
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return int(subprocess.check_output([sys.executable, "-c", code], env=environ)) / 1e6
+    def acknowledged(self, data: bytes) -> bool:
+        """See `load.Talker`."""
+        answers = self._replies.receive(data)
+        if answers and answers != [self._chunk]:
+            raise SystemExit(f"acknowledged {answers}, sent {self._chunk!r}")
+        return bool(answers)
 
 
 def main() -> None:
@@ -249,37 +148,26 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=10_000)
     arguments = parser.parse_args()
     made = frames(arguments.events)
-    with tempfile.TemporaryDirectory() as folder:
-        broker = EmbeddedKafka(Path(folder) / "kafka")
-        broker.start()
-        topics = {**os.environ, **environment("KAFKA", bootstrap_servers=broker.bootstrap)}
-        topics["PYTHONPATH"] = os.pathsep.join(sys.path)
-        subprocess.run([sys.executable, "-m", "headrace_common.topics"], env=topics, check=True)
-        process, port = receiver_process(broker.bootstrap, Path(folder) / "receiver.log")
-        try:
-            receiver = psutil.Process(process.pid)
-            idle = receiver.memory_info().rss / 1e6
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        load.kafka(Path(folder)) as bootstrap,
+        load.receiver("headrace_forward", bootstrap, Path(folder)) as (receiver, port),
+    ):
+        idle = receiver.memory_info().rss / 1e6
 
-            def phase(rate: float) -> dict[str, float]:
-                return asyncio.run(load(arguments, made, port, receiver, broker.bootstrap, rate))
+        def phase(rate: float) -> dict[str, float]:
+            shape = load.Load(arguments.connections, arguments.events, arguments.seconds, rate)
+            return asyncio.run(load.run(shape, lambda number: ForwardTalker(number, made), port, receiver, bootstrap))
 
-            phase(0)  # warm-up
-            reference = [unavoidable(made, arguments.events, 2)]
-            saturated = phase(0)
-            reference.append(unavoidable(made, arguments.events, 2))
-            paced = phase(arguments.rate)
-        finally:
-            process.terminate()
-            process.wait(30)
-            broker.stop()
+        phase(0)  # warm-up
+        reference = [unavoidable(made, arguments.events, 2)]
+        saturated = phase(0)
+        reference.append(unavoidable(made, arguments.events, 2))
+        paced = phase(arguments.rate)
     floor = {name: statistics.mean(run[name] for run in reference) for name in reference[0]}
     cheapest = min(floor.values())
     result = {
-        "machine": {
-            "cpus": os.cpu_count(),
-            "python": sys.version.split()[0],
-            "memory_gb": psutil.virtual_memory().total / 1e9,
-        },
+        "machine": load.machine(),
         "connections": arguments.connections,
         "events_per_frame": arguments.events,
         "bytes_per_frame": len(made[0][1]),
@@ -287,7 +175,7 @@ def main() -> None:
         "saturated": saturated,
         "paced": {"rate": arguments.rate, **paced},
         "ratio_to_unavoidable": saturated["cpu_seconds_per_million"] / cheapest,
-        "resident_imports_mb": import_share(),
+        "resident_imports_mb": load.import_share("headrace_forward"),
         "resident_idle_mb": idle,
     }
     write(result, "forward" if arguments.events != 1 else "forward-single")
@@ -319,9 +207,9 @@ def write(result: dict[str, Any], name: str) -> None:
         f"({result['bytes_per_frame']:,} bytes), acks=all, zstd; {result['machine']['cpus']} CPUs, shared with the broker "
         "and the clients. Written by `benchmarks/forward.py`.\n\n"
     )
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
-    (RESULTS / f"{name}.md").write_text(head + table + "\n")
+    load.RESULTS.mkdir(exist_ok=True)
+    (load.RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    (load.RESULTS / f"{name}.md").write_text(head + table + "\n")
     print(head + table)
 
 

@@ -364,10 +364,11 @@ class Connection(asyncio.Protocol):
             self._fail(error)
             return
         self._flush()
-        if self._state_until is not None and now >= self._state_until:
-            self._expire()
-        elif self._state == State.LINGERING and now >= self._last_bytes + LINGER_SILENCE:
+        until = self._state_until
+        if self._state == State.LINGERING and now >= min(until or now, self._last_bytes + LINGER_SILENCE):
             self._settle("drain")
+        elif self._state == State.DRAINING and now >= (until or now):
+            self._close()
         elif self._state == State.OPEN and self._reading:
             self._judge(now)
         self._reschedule(now)
@@ -377,12 +378,6 @@ class Connection(asyncio.Protocol):
         if at is not None and self._state != State.CLOSED and self._timer is None:
             self._timer_at = at if at > now else now + RECHECK
             self._timer = self._loop.call_at(self._timer_at, self._tick)
-
-    def _expire(self) -> None:
-        if self._state == State.LINGERING:
-            self._settle("drain")
-        elif self._state == State.DRAINING:
-            self._close()
 
     def _judge(self, now: float) -> None:
         """Time limits of an open connection that is being read."""
