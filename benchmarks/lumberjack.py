@@ -1,0 +1,179 @@
+"""What the Lumberjack receiver costs beside Forward's, in one run: CPU per event, memory, acknowledgement latency.
+
+The same records in every shape; those of v2 have the fields beside that Filebeat's ids are made of. Writes
+``benchmarks/results/lumberjack.json`` and ``.md``.
+
+    .venv/bin/python benchmarks/lumberjack.py [--seconds 5] [--connections 16] [--rate 10000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import load
+import orjson
+from forward import FRAMES, ForwardTalker, frames
+from headrace_lumberjack.wire import V1, V2, Replies, compressed, encode, pairs_frame, window
+
+AIM = 1.1
+"""J in C of 500 events, against Forward's frames of 500 events."""
+
+AIM_RESIDENT_MB = 80
+
+
+def filebeat(number: int, at: Any, record: dict[str, Any]) -> dict[str, Any]:
+    """The record as Filebeat's."""
+    milliseconds = at.nanoseconds // 1_000_000
+    return {
+        "@timestamp": f"2026-11-21T09:30:37.{milliseconds:03d}Z",
+        "@metadata": {"beat": "filebeat", "type": "_doc", "version": "8.17.0"},
+        "agent": {"id": "7f2b7d0c-42aa", "ephemeral_id": "c1d3a1f0-9b1e", "name": "vm", "type": "filebeat"},
+        "log": {"file": {"path": "/var/log/app.log", "inode": "131"}, "offset": number * 300},
+        "message": record["log"],
+        **{name: value for name, value in record.items() if name != "log"},
+    }
+
+
+def v1_window(records: list[dict[str, Any]]) -> bytes:
+    """The records' texts as logstash-forwarder's."""
+    data = b"".join(
+        pairs_frame(
+            1 + index,
+            [
+                (b"file", b"/var/log/app.log"),
+                (b"host", b"vm"),
+                (b"offset", b"%d" % (index * 300)),
+                (b"line", orjson.dumps(record)),
+            ],
+        )
+        for index, record in enumerate(records)
+    )
+    return window(len(records), V1) + compressed(data, 3, V1)
+
+
+class WindowTalker:
+    """One window after the other. See `load.Talker`."""
+
+    def __init__(self, number: int, windows: list[bytes], events: int, version: int) -> None:
+        self._windows = windows
+        self._turn = number
+        self._events = events
+        self._replies = Replies(version)
+
+    def frame(self) -> bytes:
+        """See `load.Talker`."""
+        self._turn += 1
+        return self._windows[self._turn % len(self._windows)]
+
+    def acknowledged(self, data: bytes) -> bool:
+        """See `load.Talker`. Less than the whole is progress, or a sign of life."""
+        for number in self._replies.receive(data):
+            if number > self._events:
+                raise SystemExit(f"acknowledged {number} of {self._events}")
+            if number == self._events:
+                return True
+        return False
+
+
+def main() -> None:
+    """Runs all phases and writes the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--connections", type=int, default=16)
+    parser.add_argument("--rate", type=float, default=10_000)
+    arguments = parser.parse_args()
+    made = frames(500)
+    records = [entry for entries, _ in made for entry in entries]
+
+    def windows(size: int, encoded: Callable[[list[Any]], bytes], count: int = FRAMES) -> list[bytes]:
+        total = min(count, len(records) // size)
+        return [encoded(records[index * size : (index + 1) * size]) for index in range(total)]
+
+    def v2(level: int) -> Callable[[list[Any]], bytes]:
+        return lambda entries: encode([filebeat(n, *entry) for n, entry in enumerate(entries)], level=level)
+
+    def v1(entries: list[Any]) -> bytes:
+        return v1_window([record for _, record in entries])
+
+    shapes = [
+        ("J in C, 500", 500, V2, windows(500, v2(3))),
+        ("J in C, 2,048", 2048, V2, windows(2048, v2(3))),
+        ("J plain, 500", 500, V2, windows(500, v2(0))),
+        ("J plain, 2,048", 2048, V2, windows(2048, v2(0))),
+        ("J in C, 1", 1, V2, windows(1, v2(3), 4096)),
+        ("v1 in C, 500", 500, V1, windows(500, v1)),
+        ("v1 in C, 2,048", 2048, V1, windows(2048, v1)),
+    ]
+    with tempfile.TemporaryDirectory() as name, load.kafka(Path(name)) as bootstrap:
+        folder = Path(name)
+        with load.receiver("headrace_forward", bootstrap, folder) as (process, port):
+            shape = load.Load(arguments.connections, 500, arguments.seconds)
+            for _ in range(2):  # the first is the warm-up
+                forward = asyncio.run(
+                    load.run(shape, lambda number: ForwardTalker(number, made), port, process, bootstrap)
+                )
+        phases = {}
+        with load.receiver("headrace_lumberjack", bootstrap, folder) as (process, port):
+            idle = process.memory_info().rss / 1e6
+
+            def phase(row: tuple[str, int, int, list[bytes]], rate: float = 0.0) -> dict[str, float]:
+                _, size, version, sent = row
+                shape = load.Load(arguments.connections, size, arguments.seconds, rate)
+                return asyncio.run(
+                    load.run(shape, lambda n: WindowTalker(n, sent, size, version), port, process, bootstrap)
+                )
+
+            phase(shapes[0])  # warm-up
+            for row in shapes:
+                phases[row[0]] = {**phase(row), "bytes_per_event": sum(map(len, row[3])) / len(row[3]) / row[1]}
+            paced = phase(shapes[0], arguments.rate)
+    first = phases[shapes[0][0]]
+    result = {
+        "machine": load.machine(),
+        "connections": arguments.connections,
+        "forward": forward,
+        "shapes": phases,
+        "paced": {"rate": arguments.rate, **paced},
+        "ratio_to_forward": first["cpu_seconds_per_million"] / forward["cpu_seconds_per_million"],
+        "resident_idle_mb": idle,
+        "resident_imports_mb": load.import_share("headrace_lumberjack"),
+        "value_bytes_per_event": {
+            "forward": sum(len(orjson.dumps(record)) for _, record in records[:5000]) / 5000,
+            "v2": sum(len(orjson.dumps(filebeat(n, *entry))) for n, entry in enumerate(records[:5000])) / 5000,
+        },
+    }
+    write(result)
+
+
+def write(result: dict[str, Any]) -> None:
+    """The results as JSON and as a table; the table is also printed."""
+    rows = ["| shape | CPU-s per million events | events/s | ack p50 / p99 | resident |", "|---|---|---|---|---|"]
+    for name, row in {"Forward, 500": result["forward"], **result["shapes"]}.items():
+        rows.append(
+            f"| {name} | {row['cpu_seconds_per_million']:.2f} | {row['events_per_second']:,.0f} "
+            f"| {row['ack_p50_ms']:.1f} / {row['ack_p99_ms']:.1f} ms | {row['resident_max_mb']:.0f} MB |"
+        )
+    paced, size = result["paced"], result["value_bytes_per_event"]
+    text = (
+        f"Lumberjack, {result['connections']} connections with one window each on its way, acks=all, zstd; "
+        f"{result['machine']['cpus']} CPUs, shared with the broker and the clients. Written by `benchmarks/lumberjack.py`.\n\n"
+        + "\n".join(rows)
+        + f"\n\nJ in C of 500 against Forward of 500: {result['ratio_to_forward']:.2f} × (aim {AIM}); values of {size['v2']:.0f} "
+        f"against {size['forward']:.0f} bytes. At {paced['rate']:,.0f} events/s: ack p50 / p99 {paced['ack_p50_ms']:.1f} / "
+        f"{paced['ack_p99_ms']:.1f} ms. Resident: idle {result['resident_idle_mb']:.0f} MB, imports alone "
+        f"{result['resident_imports_mb']:.0f} MB (aim under load {AIM_RESIDENT_MB}).\n"
+    )
+    load.RESULTS.mkdir(exist_ok=True)
+    (load.RESULTS / "lumberjack.json").write_text(json.dumps(result, indent=1) + "\n")
+    (load.RESULTS / "lumberjack.md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
