@@ -40,6 +40,12 @@ def filebeat(number: int, at: Any, record: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def bare(_: int, at: Any, record: dict[str, Any]) -> dict[str, Any]:
+    """The record with the least that makes it an event of a Beat; its id is unique."""
+    milliseconds = at.nanoseconds // 1_000_000
+    return {"@timestamp": f"2026-11-21T09:30:37.{milliseconds:03d}Z", "@metadata": {"beat": "app"}, **record}
+
+
 def v1_window(records: list[dict[str, Any]]) -> bytes:
     """The records' texts as logstash-forwarder's."""
     data = b"".join(
@@ -95,14 +101,15 @@ def main() -> None:
         total = min(count, len(records) // size)
         return [encoded(records[index * size : (index + 1) * size]) for index in range(total)]
 
-    def v2(level: int) -> Callable[[list[Any]], bytes]:
-        return lambda entries: encode([filebeat(n, *entry) for n, entry in enumerate(entries)], level=level)
+    def v2(level: int, event: Callable[..., dict[str, Any]] = filebeat) -> Callable[[list[Any]], bytes]:
+        return lambda entries: encode([event(n, *entry) for n, entry in enumerate(entries)], level=level)
 
     def v1(entries: list[Any]) -> bytes:
         return v1_window([record for _, record in entries])
 
     shapes = [
         ("J in C, 500", 500, V2, windows(500, v2(3))),
+        ("J in C, 500, bare record", 500, V2, windows(500, v2(3, bare))),
         ("J in C, 2,048", 2048, V2, windows(2048, v2(3))),
         ("J plain, 500", 500, V2, windows(500, v2(0))),
         ("J plain, 2,048", 2048, V2, windows(2048, v2(0))),
@@ -118,6 +125,11 @@ def main() -> None:
                 forward = asyncio.run(
                     load.run(shape, lambda number: ForwardTalker(number, made), port, process, bootstrap)
                 )
+            shape = load.Load(arguments.connections, 1, arguments.seconds)
+            single = frames(1)
+            forward_1 = asyncio.run(
+                load.run(shape, lambda number: ForwardTalker(number, single), port, process, bootstrap)
+            )
         phases = {}
         with load.receiver("headrace_lumberjack", bootstrap, folder) as (process, port):
             idle = process.memory_info().rss / 1e6
@@ -138,13 +150,16 @@ def main() -> None:
         "machine": load.machine(),
         "connections": arguments.connections,
         "forward": forward,
+        "forward_1": forward_1,
         "shapes": phases,
         "paced": {"rate": arguments.rate, **paced},
         "ratio_to_forward": first["cpu_seconds_per_million"] / forward["cpu_seconds_per_million"],
+        "bare_ratio_to_forward": phases[shapes[1][0]]["cpu_seconds_per_million"] / forward["cpu_seconds_per_million"],
         "resident_idle_mb": idle,
         "resident_imports_mb": load.import_share("headrace_lumberjack"),
         "value_bytes_per_event": {
             "forward": sum(len(orjson.dumps(record)) for _, record in records[:5000]) / 5000,
+            "bare": sum(len(orjson.dumps(bare(n, *entry))) for n, entry in enumerate(records[:5000])) / 5000,
             "v2": sum(len(orjson.dumps(filebeat(n, *entry))) for n, entry in enumerate(records[:5000])) / 5000,
         },
     }
@@ -154,7 +169,8 @@ def main() -> None:
 def write(result: dict[str, Any]) -> None:
     """The results as JSON and as a table; the table is also printed."""
     rows = ["| shape | CPU-s per million events | events/s | ack p50 / p99 | resident |", "|---|---|---|---|---|"]
-    for name, row in {"Forward, 500": result["forward"], **result["shapes"]}.items():
+    forward = {"Forward, 500": result["forward"], "Forward, 1": result["forward_1"]}
+    for name, row in {**forward, **result["shapes"]}.items():
         rows.append(
             f"| {name} | {row['cpu_seconds_per_million']:.2f} | {row['events_per_second']:,.0f} "
             f"| {row['ack_p50_ms']:.1f} / {row['ack_p99_ms']:.1f} ms | {row['resident_max_mb']:.0f} MB |"
@@ -164,8 +180,9 @@ def write(result: dict[str, Any]) -> None:
         f"Lumberjack, {result['connections']} connections with one window each on its way, acks=all, zstd; "
         f"{result['machine']['cpus']} CPUs, shared with the broker and the clients. Written by `benchmarks/lumberjack.py`.\n\n"
         + "\n".join(rows)
-        + f"\n\nJ in C of 500 against Forward of 500: {result['ratio_to_forward']:.2f} × (aim {AIM}); values of {size['v2']:.0f} "
-        f"against {size['forward']:.0f} bytes. At {paced['rate']:,.0f} events/s: ack p50 / p99 {paced['ack_p50_ms']:.1f} / "
+        + f"\n\nJ in C of 500 against Forward of 500: {result['ratio_to_forward']:.2f} × (aim {AIM}), with "
+        f"Filebeat's fields and ids (values of {size['v2']:.0f} against {size['forward']:.0f} bytes); "
+        f"{result['bare_ratio_to_forward']:.2f} × for the bare record ({size['bare']:.0f} bytes, unique ids). At {paced['rate']:,.0f} events/s: ack p50 / p99 {paced['ack_p50_ms']:.1f} / "
         f"{paced['ack_p99_ms']:.1f} ms. Resident: idle {result['resident_idle_mb']:.0f} MB, imports alone "
         f"{result['resident_imports_mb']:.0f} MB (aim under load {AIM_RESIDENT_MB}).\n"
     )

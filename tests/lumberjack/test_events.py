@@ -184,6 +184,8 @@ def test_other_content_is_another_id() -> None:
         {"agent": {"ephemeral_id": "e-1"}},
         {"agent": {"id": 5, "ephemeral_id": "e-1"}},
         {"log": None},
+        {"log": "a container's line"},
+        {"log": 5},
         {"log": {"offset": 1}},
         {"log": {"file": {"path": "/x"}}},
         {"log": {"file": {"path": "/x"}, "offset": "1"}},

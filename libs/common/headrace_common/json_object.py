@@ -116,9 +116,7 @@ def utc(text: object) -> bytes | None:
         return None
     if text[-1:] == "Z" and text.isascii() and _is_second(text[:19]):
         decimals = text[20:-1]
-        if (len(text) == 20) or (
-            text[19] == "." and len(decimals) <= DECIMALS and decimals.isdecimal()
-        ):
+        if (len(text) == 20) or (text[19] == "." and len(decimals) <= DECIMALS and decimals.isdecimal()):
             return text.encode()
     found = _TIME.fullmatch(text)
     seconds = None if found is None else _seconds(found[1], found[2])

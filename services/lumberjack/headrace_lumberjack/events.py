@@ -11,6 +11,7 @@ import orjson
 from headrace_common.event import (
     Attribute,
     Envelope,
+    FrameIds,
     Part,
     Protocol,
     Reason,
@@ -42,6 +43,8 @@ REMEMBERED: Final = 256
 
 RECEIVED: Final = b'{"%b":"received"}' % Attribute.TIME.value.encode()
 
+NOTHING: Final[dict[str, Any]] = {}
+
 
 class _Metadata(Struct, gc=False):
     id: str | None = field(name="_id", default=None)
@@ -71,10 +74,10 @@ class _Fields(Struct, gc=False):
     time: str | None = field(name="@timestamp", default=None)
     metadata: _Metadata | None = field(name="@metadata", default=None)
     agent: _Agent | None = None
-    log: _Log | None = None
+    log: _Log | str | None = None  # a text where containers' logs are at the top
     host: _Host | str | None = None
     type: str | None = None
-    message: Raw | UnsetType = UNSET
+    message: str | None = None
 
 
 _NONE: Final = _Fields()
@@ -113,7 +116,7 @@ class Records:
         attributes = b'{"%b":%d}' % (Attribute.SEQUENCE.value.encode(), sequence)
         return self.envelope(None, None).reject(reason, detail, raw, unique_id(), attributes)
 
-    def document(self, raw: bytes, unique: bytes, received_ms: int) -> Part | Fault:
+    def document(self, raw: bytes, unique: FrameIds, index: int, received_ms: int) -> Part | Fault:
         """The JSON of a J frame, byte for byte; or why not."""
         if len(raw) > self._event_bytes:
             return self._too_large(len(raw))
@@ -134,7 +137,7 @@ class Records:
             subject = metadata.raw_index or metadata.index or metadata.beat
         envelope = self.envelope(name, subject or fields.type)
         time = None if fields.time is None else utc(fields.time)
-        event_id = self._id(fields, raw) or unique
+        event_id = self._id(fields, raw) or unique(index)
         if time is None:
             return envelope.event(event_id, rfc3339_ms(received_ms), raw, RECEIVED)
         return envelope.event(event_id, time, raw)
@@ -145,50 +148,34 @@ class Records:
         if time is None:
             return None
         if metadata is not None and metadata.id:
-            return self._names.by_id(metadata.id, time, _text(fields.message), raw)
+            return self._names.by_id(metadata.id, time, fields.message, raw)
         if (
             agent is None or agent.id is None or agent.ephemeral_id is None
-            or log is None or log.offset is None or type(log.file) is not Raw
+            or type(log) is not _Log or log.offset is None or type(log.file) is not Raw
         ):  # fmt: skip
             return None
         file = bytes(log.file)
         if file == b"null":
             return None
-        return self._names.by_origin(agent.id, agent.ephemeral_id, file, log.offset, time, _text(fields.message), raw)
+        return self._names.by_origin(agent.id, agent.ephemeral_id, file, log.offset, time, fields.message, raw)
 
-    def pairs(self, frame: bytes, unique: bytes, received_ms: int) -> Part | Fault:
+    def pairs(self, frame: bytes, unique: FrameIds, index: int, received_ms: int) -> Part | Fault:
         """The pairs of a D frame as a JSON object; or why not. A repeated key's values become an array, in order."""
         if len(frame) > self._event_bytes + DATA_HEADER + 8 * pair_count(frame):
             return self._too_large(len(frame))
-        record: dict[str, Any] = {}
-        changed: dict[str, str] = {}
-        invalid: dict[str, str] = {}
-        for number, (raw_key, raw_value) in enumerate(pairs(frame)):
-            key = _decode(raw_key, f"/(key {number})", invalid)
-            place = f"/{key.replace('~', '~0').replace('/', '~1')}"
-            if key not in record:
-                record[key] = _decode(raw_value, place, invalid)
-                continue
-            if place not in changed:
-                if place in invalid:
-                    invalid[f"{place}/0"] = invalid.pop(place)
-                record[key] = [record[key]]
-                changed[place] = "repeated"
-            record[key].append(_decode(raw_value, f"{place}/{len(record[key])}", invalid))
+        record, notes = _plainly(frame), NOTHING
+        if record is None:
+            record, notes = _carefully(frame)
         host, kind, at = (_first(record.get(name)) for name in ("host", "type", "@timestamp"))
-        notes: dict[str, Any] = {}
         time = None if at is None else utc(at)
-        if time is None:
-            notes[Attribute.TIME.value] = "received"
-        if changed:
-            notes[Attribute.KEYS.value] = changed
-        if invalid:
-            notes[Attribute.INVALID_UTF8.value] = invalid
         value = orjson.dumps(record)
-        attributes = orjson.dumps(notes) if notes else None
+        if not notes:
+            attributes = RECEIVED if time is None else None
+        else:
+            attributes = orjson.dumps(notes if time else {**notes, Attribute.TIME.value: "received"})
         if len(value) + len(attributes or b"") > self._event_bytes:
             return self._too_large(len(value))
-        return self.envelope(host, kind).event(unique, time or rfc3339_ms(received_ms), value, attributes)
+        return self.envelope(host, kind).event(unique(index), time or rfc3339_ms(received_ms), value, attributes)
 
     def _too_large(self, size: int) -> Fault:
         return Fault(Reason.OVERSIZED, f"{size} bytes, LIMITS__EVENT_BYTES {self._event_bytes}")
@@ -221,10 +208,11 @@ class EventsFrame:
         build = records.document if run.version == V2 else records.pairs
         at = run.start
         for index, end in enumerate(run.ends):
-            raw = bytes(data[at + skip : end])
+            piece = data[at + skip : end]
+            raw = piece if type(piece) is bytes else bytes(piece)
             if len(raw) > LARGE:
                 yield 0
-            part = build(raw, ids(index), received_ms)
+            part = build(raw, ids, index, received_ms)
             yield part if type(part) is bytes else self._rejected(part, raw, index)
             at = end
 
@@ -246,17 +234,38 @@ def _loosely(raw: bytes) -> _Fields:
     return _Fields(**found)
 
 
-def _text(message: Raw | UnsetType) -> bytes | None:
-    """The text of `message` as UTF-8; None when it is absent or no text."""
-    if type(message) is not Raw:
+def _plainly(frame: bytes) -> dict[str, Any] | None:
+    """The pairs of a D frame, if all of it is UTF-8 and no key is repeated."""
+    try:
+        record: dict[str, Any] = {key.decode(): value.decode() for key, value in pairs(frame)}
+    except UnicodeDecodeError:
         return None
-    raw = bytes(message)
-    if raw[:1] != b'"':
-        return None
-    if b"\\" not in raw:
-        return raw[1:-1]
-    text: str = msgspec.json.decode(raw)
-    return text.encode()
+    return record if len(record) == pair_count(frame) else None
+
+
+def _carefully(frame: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The pairs of a D frame whatever they are, and what was changed, for the attributes."""
+    record: dict[str, Any] = {}
+    changed: dict[str, str] = {}
+    invalid: dict[str, str] = {}
+    for number, (raw_key, raw_value) in enumerate(pairs(frame)):
+        key = _decode(raw_key, f"/(key {number})", invalid)
+        place = f"/{key.replace('~', '~0').replace('/', '~1')}"
+        if key not in record:
+            record[key] = _decode(raw_value, place, invalid)
+            continue
+        if place not in changed:
+            if place in invalid:
+                invalid[f"{place}/0"] = invalid.pop(place)
+            record[key] = [record[key]]
+            changed[place] = "repeated"
+        record[key].append(_decode(raw_value, f"{place}/{len(record[key])}", invalid))
+    notes: dict[str, Any] = {}
+    if changed:
+        notes[Attribute.KEYS.value] = changed
+    if invalid:
+        notes[Attribute.INVALID_UTF8.value] = invalid
+    return record, notes
 
 
 def _decode(raw: bytes, place: str, invalid: dict[str, str]) -> str:

@@ -18,10 +18,15 @@ REMEMBERED: Final = 1024
 
 _SORTED: Final = orjson.OPT_SORT_KEYS
 _u32: Final = struct.Struct(">I").pack
+_LENGTHS: Final = tuple(_u32(number) for number in range(2048))
+
+
+def _length(number: int) -> bytes:
+    return _LENGTHS[number] if number < 2048 else _u32(number)
 
 
 def _field(data: bytes) -> bytes:
-    return _u32(len(data)) + data
+    return _length(len(data)) + data
 
 
 _PROTOCOL: Final = _field(Protocol.LUMBERJACK.value.encode())
@@ -34,7 +39,7 @@ class Names:
         self._origins: dict[tuple[str, str, bytes], bytes] = {}
 
     def by_origin(
-        self, agent: str, ephemeral: str, file: bytes, offset: int, time: str, message: bytes | None, event: bytes
+        self, agent: str, ephemeral: str, file: bytes, offset: int, time: str, message: str | None, event: bytes
     ) -> bytes:
         """Over `agent.id`, `agent.ephemeral_id`, `log.file` (JSON), `log.offset`, `@timestamp`, `message`.
 
@@ -47,19 +52,25 @@ class Names:
                 self._origins.clear()
             origin = _PROTOCOL + _field(agent.encode()) + _field(ephemeral.encode()) + _field(canonical(file))
             self._origins[key] = origin
-        return _id((origin, _field(b"%d" % offset), _field(time.encode()), _content(message, event)))
+        place, at = b"%d" % offset, time.encode()
+        if message is None:
+            return _hash(b"".join((origin, _field(place), _field(at), _instead(event))))
+        text = message.encode()
+        return _hash(b"".join((origin, _LENGTHS[len(place)], place, _length(len(at)), at, _length(len(text)), text)))
 
-    def by_id(self, document: str, time: str, message: bytes | None, event: bytes) -> bytes:
+    def by_id(self, document: str, time: str, message: str | None, event: bytes) -> bytes:
         """Over `@metadata._id`, `@timestamp` and `message`; without a message as above."""
-        return _id((_PROTOCOL, _field(document.encode()), _field(time.encode()), _content(message, event)))
+        content = _instead(event) if message is None else _field(message.encode())
+        return _hash(b"".join((_PROTOCOL, _field(document.encode()), _field(time.encode()), content)))
 
 
-def _content(message: bytes | None, event: bytes) -> bytes:
-    return _field(canonical(event)) + _field(b"") if message is None else _field(message)
+def _instead(event: bytes) -> bytes:
+    """What takes the message's place."""
+    return _field(canonical(event)) + _field(b"")
 
 
-def _id(parts: tuple[bytes, ...]) -> bytes:
-    return DETERMINISTIC + hashlib.blake2b(b"".join(parts), digest_size=16).hexdigest().encode()
+def _hash(fields: bytes) -> bytes:
+    return DETERMINISTIC + hashlib.blake2b(fields, digest_size=16).hexdigest().encode()
 
 
 def canonical(document: bytes) -> bytes:

@@ -303,12 +303,10 @@ def pairs(frame: bytes) -> Iterator[tuple[bytes, bytes]]:
     """The pairs of a complete D frame."""
     position = DATA_HEADER
     for _ in range(pair_count(frame)):
-        items = []
-        for _ in range(2):
-            end = position + 4 + _number(frame, position)[0]
-            items.append(frame[position + 4 : end])
-            position = end
-        yield items[0], items[1]
+        middle = position + 4 + _number(frame, position)[0]
+        end = middle + 4 + _number(frame, middle)[0]
+        yield frame[position + 4 : middle], frame[middle + 4 : end]
+        position = end
 
 
 def acknowledgement(version: int, sequence: int) -> bytes:
