@@ -176,15 +176,20 @@ def write(result: dict[str, Any]) -> None:
             f"| {row['ack_p50_ms']:.1f} / {row['ack_p99_ms']:.1f} ms | {row['resident_max_mb']:.0f} MB |"
         )
     paced, size = result["paced"], result["value_bytes_per_event"]
-    text = (
-        f"Lumberjack, {result['connections']} connections with one window each on its way, acks=all, zstd; "
-        f"{result['machine']['cpus']} CPUs, shared with the broker and the clients. Written by `benchmarks/lumberjack.py`.\n\n"
-        + "\n".join(rows)
-        + f"\n\nJ in C of 500 against Forward of 500: {result['ratio_to_forward']:.2f} × (aim {AIM}), with "
-        f"Filebeat's fields and ids (values of {size['v2']:.0f} against {size['forward']:.0f} bytes); "
-        f"{result['bare_ratio_to_forward']:.2f} × for the bare record ({size['bare']:.0f} bytes, unique ids). At {paced['rate']:,.0f} events/s: ack p50 / p99 {paced['ack_p50_ms']:.1f} / "
-        f"{paced['ack_p99_ms']:.1f} ms. Resident: idle {result['resident_idle_mb']:.0f} MB, imports alone "
-        f"{result['resident_imports_mb']:.0f} MB (aim under load {AIM_RESIDENT_MB}).\n"
+    text = "\n".join(
+        (
+            f"Lumberjack, {result['connections']} connections with one window each on its way, acks=all, zstd; "
+            f"{result['machine']['cpus']} CPUs, shared with the broker and the clients. Written by `benchmarks/lumberjack.py`.",
+            "",
+            *rows,
+            "",
+            f"J in C of 500 against Forward of 500: {result['ratio_to_forward']:.2f} × (aim {AIM}), with Filebeat's fields and "
+            f"ids (values of {size['v2']:.0f} against {size['forward']:.0f} bytes); {result['bare_ratio_to_forward']:.2f} × for "
+            f"the bare record ({size['bare']:.0f} bytes, unique ids). At {paced['rate']:,.0f} events/s: ack p50 / p99 "
+            f"{paced['ack_p50_ms']:.1f} / {paced['ack_p99_ms']:.1f} ms. Resident: idle {result['resident_idle_mb']:.0f} MB, "
+            f"imports alone {result['resident_imports_mb']:.0f} MB (aim under load {AIM_RESIDENT_MB}).",
+            "",
+        )
     )
     load.RESULTS.mkdir(exist_ok=True)
     (load.RESULTS / "lumberjack.json").write_text(json.dumps(result, indent=1) + "\n")

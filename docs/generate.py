@@ -10,7 +10,9 @@ from pydantic_settings import BaseSettings
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
-sys.path[:0] = [str(ROOT / part) for part in ("libs/common", "services/forward", "services/lumberjack", "spark_jobs", "cli")]
+sys.path[:0] = [
+    str(ROOT / part) for part in ("libs/common", "services/forward", "services/lumberjack", "spark_jobs", "cli")
+]
 
 from headrace_common.metrics import ReceiverMetrics  # noqa: E402
 from headrace_common.settings import ServiceSettings, TopicsProcessSettings, each_setting, variable  # noqa: E402

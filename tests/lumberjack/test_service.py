@@ -1,0 +1,105 @@
+"""The receiver over sockets: what a session cannot show by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import orjson
+import psutil
+import pytest
+from contract.dialect import ContractClient, values
+from contract.lumberjack import LumberjackDialect
+from contract.receiver import Receiver
+from contract.topic import events, own_topics
+from contract.waiting import until
+from headrace_cli.broker import EmbeddedKafka
+from headrace_common.settings import MIB, KafkaSettings
+from headrace_lumberjack.wire import compressed, json_frame, window
+
+from lumberjack.driving import acks
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+DIALECT = LumberjackDialect()
+SLACK = 100 * MIB
+"""What the process may take for one bomb beyond LIMITS__INFLATED_BYTES: the allocator's own, and the stream itself."""
+
+
+@pytest.fixture
+def settings(kafka: EmbeddedKafka) -> KafkaSettings:
+    return own_topics(kafka.bootstrap)
+
+
+@pytest.fixture
+async def receiver(settings: KafkaSettings, tmp_path: Path) -> AsyncIterator[Receiver]:
+    running = Receiver("lumberjack", settings, tmp_path)
+    await running.start()
+    yield running
+    running.stop()
+
+
+async def test_a_window_that_takes_many_turns_is_acknowledged_though_its_client_has_finished(
+    receiver: Receiver,
+) -> None:
+    """24 MiB of content in one C frame, the end of the connection right behind it; others are served meanwhile."""
+    mark = uuid.uuid4().hex
+    documents = [orjson.dumps({"mark": mark, "n": n, "pad": os.urandom(600).hex()}) for n in range(20_000)]
+    data = window(20_000) + compressed(b"".join(json_frame(1 + n, item) for n, item in enumerate(documents)), 1)
+    reader, writer = await asyncio.open_connection(*receiver.address)
+    async with await ContractClient.connect(DIALECT, receiver.address) as other:
+        writer.write(data)
+        writer.write_eof()
+        await other.receives(await other.send(values(1)))
+        heard = await asyncio.wait_for(reader.read(), 60)
+    writer.close()
+    numbers = [number for _, number in acks(heard)]
+    assert numbers[-1] == 20_000
+    assert numbers == sorted(numbers)
+    assert numbers.count(20_000) == 1
+    records = await events(receiver.kafka, mark)
+    assert [record.value for record in records] == documents
+    assert await receiver.metric("budget_used_bytes") == 0
+
+
+async def test_a_bomb_closes_its_connection_and_is_bounded(receiver: Receiver) -> None:
+    before = psutil.Process(receiver.pid).memory_info().rss
+    bomb = window(1) + compressed(bytes(150 * MIB), 9)
+    highest = before
+    async with await ContractClient.connect(DIALECT, receiver.address) as other:
+        async with await ContractClient.connect(DIALECT, receiver.address) as client:
+            await client.write(bomb)
+            while not client.closed:
+                highest = max(highest, psutil.Process(receiver.pid).memory_info().rss)
+                await asyncio.sleep(0.005)
+            assert client.acknowledged == []
+        await other.receives(await other.send(values(1)))
+    assert highest - before < 64 * MIB + SLACK
+    assert await receiver.metric("limit_hits_total", limit="LIMITS__INFLATED_BYTES") == 1
+    (line,) = receiver.lines("protocol error")
+    assert line["limit"] == "LIMITS__INFLATED_BYTES"
+    assert line["offset"] == 6
+
+    async def given_back() -> bool:
+        return await receiver.metric("budget_used_bytes") == 0
+
+    await until(given_back, "nothing is held")
+
+
+async def test_many_windows_in_one_read(receiver: Receiver) -> None:
+    """3,000 windows of one event, written at once; acknowledged one by one."""
+    mark = uuid.uuid4().hex
+    reader, writer = await asyncio.open_connection(*receiver.address)
+    for n in range(3000):
+        writer.write(window(1) + json_frame(1 + n, orjson.dumps({"mark": mark, "n": n})))
+    numbers: list[int] = []
+    async with asyncio.timeout(60):
+        while len(numbers) < 3000:
+            ((_, number),) = acks(await reader.readexactly(6))
+            numbers += [number] if number else []  # 0: a sign of life
+    writer.close()
+    assert numbers == list(range(1, 3001))
+    assert [record.json["n"] for record in await events(receiver.kafka, mark)] == list(range(3000))
