@@ -1,10 +1,14 @@
-"""The library inside Beats, github.com/elastic/go-lumber's client: what it sends is on the topic once, in order."""
+"""Real clients: what they send is on the topic once, in order.
+
+github.com/elastic/go-lumber's client is the library inside Beats.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import uuid
 from collections import defaultdict
@@ -15,17 +19,18 @@ import pytest
 from contract.certificates import Authority
 from contract.receiver import Receiver
 from contract.topic import Stored, events, in_order, own_topics, quarantined
+from contract.waiting import until
 from headrace_cli.broker import EmbeddedKafka
 from headrace_common.settings import KafkaSettings
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.requires("go")]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 FULL = os.environ.get("HEADRACE_FULL") == "1"
 """All events only where there is time for them."""
 
 COUNT = 5_000 if FULL else 2_000
 MANY = 200_000 if FULL else 20_000
-GO = Path(__file__).parent / "clients" / "go"
+CLIENTS = Path(__file__).parent / "clients"
 COMBINATIONS = {
     f"{mode}-{level}-{transport}-{window}"
     for mode in ("sync", "async")
@@ -39,7 +44,12 @@ COMBINATIONS = {
 def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("go") / "clients"
     done = subprocess.run(
-        ["go", "build", "-o", program, "."], cwd=GO, capture_output=True, text=True, timeout=280, check=False
+        ["go", "build", "-o", program, "."],
+        cwd=CLIENTS / "go",
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return program
@@ -75,6 +85,7 @@ def once_and_in_order(records: list[Stored], names: set[str], count: int) -> Non
     assert all(name.startswith("d.") for name in ids)
 
 
+@pytest.mark.requires("go")
 async def test_go_lumber(kafka_settings: KafkaSettings, client: Path, tmp_path: Path, record_property: Any) -> None:
     """Sync and async, with and without compression and TLS, windows of 1, 7 and 2,048, all at the same time."""
     authority = Authority(tmp_path)
@@ -115,3 +126,64 @@ def _folder(parent: Path, name: str) -> Path:
     folder = parent / name
     folder.mkdir()
     return folder
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("node") / "client"
+    shutil.copytree(CLIENTS / "node", folder, ignore=shutil.ignore_patterns("node_modules"))
+    command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder / "send.js"
+
+
+@pytest.mark.requires("npm")
+async def test_lumberjack_protocol(kafka_settings: KafkaSettings, node: Path, tmp_path: Path) -> None:
+    """A v1 client that announces its window once, and streams: an acknowledgement for each hundred, and nothing else."""
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("server", "server")
+    receiver = Receiver(
+        "lumberjack", kafka_settings, _folder(tmp_path, "receiver"), {"tls": {"cert": cert, "key": key}}
+    )
+    mark = uuid.uuid4().hex
+    try:
+        await receiver.start()
+        process = await asyncio.create_subprocess_exec(
+            "node", node, "v1", str(receiver.port), authority.file, mark, str(COUNT), stdout=subprocess.PIPE
+        )
+        out, _ = await asyncio.wait_for(process.communicate(), 60)
+    finally:
+        receiver.stop()
+    assert process.returncode == 0
+    assert json.loads(out) == list(range(100, COUNT + 1, 100))
+    records = await events(kafka_settings, mark)
+    meant = [{"line": f"line {n} – ü", "mark": mark, "n": str(n), "host": "node"} for n in range(COUNT)]
+    assert [record.json for record in records] == meant
+    assert {record["ce_source"] for record in records} == {"/lumberjack/node"}
+    assert len({record.id for record in records}) == COUNT
+
+
+@pytest.mark.requires("npm")
+async def test_lumberjack_client(kafka_settings: KafkaSettings, node: Path, tmp_path: Path) -> None:
+    """A v2 client that reads no acknowledgement."""
+    receiver = Receiver("lumberjack", kafka_settings, _folder(tmp_path, "receiver"))
+    mark = uuid.uuid4().hex
+    try:
+        await receiver.start()
+        process = await asyncio.create_subprocess_exec(
+            "node", node, "v2", str(receiver.port), "-", mark, str(COUNT), stdin=subprocess.PIPE
+        )
+
+        async def all_stored() -> bool:
+            return await receiver.metric("events_stored_total") == COUNT
+
+        await until(all_stored, "every event is stored", 60)
+        await asyncio.wait_for(process.communicate(b""), 20)
+    finally:
+        receiver.stop()
+    assert process.returncode == 0
+    records = await events(kafka_settings, mark)
+    assert [record.json for record in records] == [
+        {"mark": mark, "n": n, "message": f"line {n} – ü"} for n in range(COUNT)
+    ]
