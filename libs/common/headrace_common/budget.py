@@ -5,6 +5,7 @@ grow by when they are inflated the other half. Nothing can dead-lock:
 
 * Unfinished frames stop at half of the arrivals' share; above that only the connection with the oldest unfinished frame
   goes on being read, and one frame always fits.
+* What a session has received and not yet looked at needs nobody: the first that has such goes on whatever is unfinished.
 * Complete frames need nothing but Kafka, or their deadline, to go away.
 * A frame reserves all it may grow to before it grows beyond a slice, and its holder waits for nothing but Kafka.
 """
@@ -38,6 +39,7 @@ class Budget:
         self._unfinished_share = self._arrivals // 2
         self._connection = connection
         self._unfinished: dict[Reader, None] = {}  # those with an unfinished frame, oldest first
+        self._digesting: dict[Reader, None] = {}  # those that have bytes to look at, first come first
         self._waiting: dict[Reader, None] = {}  # those that were told to wait, in order
         self._waking = False
         self.held = 0
@@ -85,11 +87,30 @@ class Budget:
     def forget(self, reader: Reader) -> None:
         """`reader`'s connection is gone; what it has pending is still released frame by frame."""
         self._waiting.pop(reader, None)
+        self._digested(reader)
         self.hold(reader, 0)
 
     def may_read(self, reader: Reader) -> bool:
         """Whether `reader` may read now. If not, its `pace` is called when that may have changed."""
-        allowed = self._decide(reader)
+        self._digested(reader)
+        return self._answer(reader, self._decide(reader))
+
+    def may_digest(self, reader: Reader) -> bool:
+        """Whether `reader` may look at more of what it has received, which grows by that. Otherwise as `may_read`."""
+        self._digesting.setdefault(reader)
+        if self._full() or self._much(reader):
+            allowed = False
+        elif self.held >= self._unfinished_share:
+            allowed = next(iter(self._digesting)) is reader
+        else:
+            allowed = True
+        return self._answer(reader, allowed)
+
+    def _digested(self, reader: Reader) -> None:
+        if self._digesting and self._digesting.pop(reader, self) is None:
+            self._wake()
+
+    def _answer(self, reader: Reader, allowed: bool) -> bool:
         if allowed:
             self._waiting.pop(reader, None)
         else:
@@ -97,13 +118,14 @@ class Budget:
         return allowed
 
     def _decide(self, reader: Reader) -> bool:
-        if reader.pending and reader.held + reader.pending >= self._connection:
-            return False
-        if self._full():
+        if self._full() or self._much(reader):
             return False
         if self.held >= self._unfinished_share:
             return next(iter(self._unfinished)) is reader
         return True
+
+    def _much(self, reader: Reader) -> bool:
+        return reader.pending > 0 and reader.held + reader.pending >= self._connection
 
     def _full(self) -> bool:
         return self.pending > 0 and self.held + self.pending >= self._arrivals
@@ -117,8 +139,10 @@ class Budget:
         self._waking = False
         if self._full():
             return
-        crowded = self.held >= self._unfinished_share
-        for reader in [next(iter(self._unfinished))] if crowded else list(self._waiting):
+        readers = list(self._waiting)
+        if self.held >= self._unfinished_share:
+            readers = [next(iter(self._unfinished)), *list(self._digesting)[:1]]
+        for reader in readers:
             reader.pace()
 
 

@@ -178,10 +178,13 @@ class Connection(asyncio.Protocol):
             allowed = self._state == State.DRAINING
             self._shared.budget.forget(self)
         else:
-            allowed = self._writable and self._shared.budget.may_read(self)
-            if allowed and self._session.busy():
+            busy, budget = self._session.busy(), self._shared.budget
+            allowed = self._writable and (budget.may_digest(self) if busy else budget.may_read(self))
+            if allowed and busy:
                 allowed = False
-                self._digest_soon()
+                if not self._digesting:
+                    self._digesting = True
+                    self._loop.call_soon(self._digest)
         if allowed == self._reading or self._transport is None or self._transport.is_closing():
             return
         self._reading = allowed
@@ -211,15 +214,11 @@ class Connection(asyncio.Protocol):
 
     # Within
 
-    def _digest_soon(self) -> None:
-        """Lets the session go on with what it has, once the loop has turned."""
-        if not self._digesting:
-            self._digesting = True
-            self._loop.call_soon(self._digest)
-
     def _digest(self) -> None:
+        """Lets the session go on with what it has; the loop has turned."""
         self._digesting = False
-        if self._state <= State.LINGERING and self._writable and self._shared.budget.may_read(self):
+        wanted = self._state <= State.LINGERING and self._writable and self._session.busy()
+        if wanted and self._shared.budget.may_digest(self):
             self._feed(b"")
 
     def _submit(self) -> None:
