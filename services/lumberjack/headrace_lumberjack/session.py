@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from copy import copy
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -215,9 +214,9 @@ class LumberjackSession:
             if self._content is not None:
                 work -= self._content.step()
                 if self._content.done:
-                    flow = copy(self._flow)
-                    accepted = [part for item in self._content.items for part in flow.accept(item)]
-                    self._flow, self._content = flow, None  # only now: of a C frame at fault nothing counts
+                    # All of it must be accepted before any counts: of a C frame at fault nothing is stored.
+                    accepted = [part for item in self._content.items for part in self._flow.accept(item)]
+                    self._content = None
                     for part in accepted:
                         self._take(part, now_ms)
                 continue
