@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
+from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -126,9 +127,10 @@ def pins() -> dict[str, str]:
     found = {}
     for row in rows:
         if row and not row.startswith("#"):
-            match = re.fullmatch(r"([A-Za-z0-9][\w.-]*)==([\w.!+]+)", row)
+            match = re.fullmatch(r"([A-Za-z0-9][\w.-]*)==([\w.!+]+)(?:; (.+))?", row)
             assert match is not None, f"constraints.txt: not a pin: {row}"
-            found[canonicalize_name(match[1])] = match[2]
+            if match[3] is None or Marker(match[3]).evaluate():
+                found[canonicalize_name(match[1])] = match[2]
     return found
 
 

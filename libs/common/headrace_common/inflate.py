@@ -5,6 +5,7 @@ A slice is at most 1 MiB, so that whoever drives this can let the event loop tur
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Final, cast
@@ -12,6 +13,11 @@ from typing import Final, cast
 from isal import isal_zlib
 
 from headrace_common.errors import ProtocolError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 IsalError: Final = cast("type[Exception]", isal_zlib.error)
 
@@ -28,6 +34,10 @@ BREATH: Final = 512
 
 GZIP_WBITS: Final = 31
 ZLIB_WBITS: Final = 15
+
+ZSTD_WINDOW_LOG: Final = 23
+"""A zstd frame may ask its reader for a window of up to 8 MiB (what RFC 8878, 3.1.1.1.2, has every reader support): levels up
+to 19. It is memory beyond the output, so more is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +70,50 @@ def inflate_gzip(data: bytes, limits: InflateLimits) -> Iterator[bytes]:
             yield b""
 
 
+def inflate_zstd(data: bytes, limits: InflateLimits) -> Iterator[bytes]:
+    """The content of all zstd frames of `data`, one after the other (RFC 8878; skippable frames are skipped).
+
+    Otherwise as `inflate_gzip`; a frame whose window is above 2 ** `ZSTD_WINDOW_LOG` bytes counts as corrupt.
+    """
+    view = memoryview(data)
+    gauge = _Gauge(len(data), limits)
+    position = 0
+    frames = 0
+    while position < len(view):
+        position = yield from _zstd_frame(view, position, gauge)
+        frames += 1
+        if frames % BREATH == 0:
+            yield b""
+
+
 def inflate_zlib(data: bytes, limits: InflateLimits) -> Iterator[bytes]:
     """The content of one zlib stream (RFC 1950) that must be the whole of `data`. Otherwise as `inflate_gzip`."""
     view = memoryview(data)
     end = yield from _member(view, 0, ZLIB_WBITS, _Gauge(len(data), limits))
     if end != len(view):
         raise ProtocolError(f"{len(view) - end} bytes follow the zlib stream")
+
+
+def _zstd_frame(view: memoryview, position: int, gauge: _Gauge) -> Generator[bytes, None, int]:
+    """As `_member`, for one zstd frame."""
+    decompressor = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: ZSTD_WINDOW_LOG})
+    window = FIRST_WINDOW
+    while not decompressor.eof:
+        piece: bytes | memoryview = b""
+        if decompressor.needs_input:
+            piece = view[position : position + window]
+            if not piece:
+                raise ProtocolError("the compressed data ends inside a stream")
+            position += len(piece)
+            window = min(2 * window, LAST_WINDOW)
+        try:
+            out = decompressor.decompress(piece, gauge.room())
+        except (zstd.ZstdError, ValueError) as error:
+            raise ProtocolError(f"does not inflate: {error}") from error
+        gauge.count(len(out))
+        if out:
+            yield out
+    return position - len(decompressor.unused_data)
 
 
 class _Gauge:
