@@ -21,7 +21,7 @@ from headrace_common.log import Log, RateLimited, configure
 from headrace_common.metrics import ReceiverMetrics
 from headrace_common.ops import OpsServer
 from headrace_common.publisher import Publisher
-from headrace_common.server import Listener, SessionFactory, drain
+from headrace_common.server import Datagrams, Listener, SessionFactory, drain
 from headrace_common.settings import ServiceSettings, parse_arguments
 from headrace_common.shared import Shared
 from headrace_common.tls import TlsContext
@@ -32,10 +32,25 @@ STALL_LOOK: Final = 0.25
 STALL_WINDOW: Final = 60.0
 
 
-class Service:
-    """One receiver: everything between its settings and its session factory. Implements `ops.Health`."""
+Answer = Callable[[bytes], bytes]
+"""What to answer a datagram; nothing: no answer."""
 
-    def __init__(self, protocol: Protocol, port: int, settings: ServiceSettings, new_session: SessionFactory) -> None:
+
+class Service:
+    """One receiver: everything between its settings and its session factory. Implements `ops.Health`.
+
+    `datagram` answers UDP on the same port, while the service is ready.
+    """
+
+    def __init__(
+        self,
+        protocol: Protocol,
+        port: int,
+        settings: ServiceSettings,
+        new_session: SessionFactory,
+        datagram: Answer | None = None,
+    ) -> None:
+        self._datagram = datagram
         self._protocol = protocol
         self._default_port = port
         self._settings = settings
@@ -43,7 +58,7 @@ class Service:
         self._log: Log = configure(settings.log, protocol.value)
         self._metrics = ReceiverMetrics()
         self._draining = False
-        self._listener: Listener
+        self._listeners: list[Listener] = []
         self._address = ""
         self._stalls: list[tuple[float, float]] = []
 
@@ -59,18 +74,32 @@ class Service:
         self._publisher = Publisher(settings.kafka, limits, self._budget.growth, self._metrics, self._log)
         self._shared = Shared(self._publisher, self._budget, limits, self._metrics, self._log, RateLimited(self._log))
         tls = TlsContext(settings.tls, self._metrics, self._log) if settings.tls.cert is not None else None
-        self._listener = Listener(self._shared, tls, self._new_session)
+        listen = settings.listen
+        tcp = Listener(self._shared, tls, self._new_session, listen.proxies)
+        udp: asyncio.DatagramTransport | None = None
+        self._listeners.append(tcp)
         ops = OpsServer(settings.ops, self._protocol.value, self, self._metrics)
         stalls = asyncio.create_task(self._watch_loop())
         try:
-            self._address = self._listener.bind(settings.listen.host, settings.listen.port or self._default_port)
+            port = listen.port or self._default_port
+            self._address = tcp.bind(listen.host, port)
+            if listen.socket is not None:
+                unix = Listener(self._shared, None, self._new_session)
+                self._listeners.append(unix)
+                unix.bind_unix(listen.socket)
+            if self._datagram is not None:
+                udp = await Datagrams.bind(listen.host, port, self._heartbeat)
             await ops.start()
             self._log.info("starting", version=__version__, ops=ops.port, kafka=settings.kafka.bootstrap_servers)
             if await _unless(stop, self._publisher.start()):
-                self._listener.start()
-                self._log.info("ready", listen=self._address, tls=tls is not None)
+                for listener in self._listeners:
+                    listener.start()
+                also = {} if listen.socket is None else {"socket": str(listen.socket)}
+                self._log.info("ready", listen=self._address, tls=tls is not None, **also)
                 await stop.wait()
         finally:
+            if udp is not None:
+                udp.close()
             await self._stop()
             stalls.cancel()
             await ops.stop()
@@ -80,7 +109,8 @@ class Service:
         self._draining = True
         say = self._log.info if self._address else self._log.debug  # not beside the line that says why it cannot start
         say("stopping", connections=len(self._shared.connections))
-        await self._listener.close()
+        for listener in self._listeners:
+            await listener.close()
         clock = asyncio.get_running_loop().time
         until = clock() + self._settings.limits.drain_time
         await drain(self._shared, self._settings.limits.drain_time)
@@ -88,6 +118,11 @@ class Service:
             await asyncio.wait_for(self._publisher.flush(), max(1.0, until - clock()))
         await self._publisher.close()
         say("stopped")
+
+    def _heartbeat(self, data: bytes) -> bytes:
+        """Who asks by datagram whether we live wants to know whether to send: red readiness is no answer."""
+        assert self._datagram is not None
+        return b"" if self.ready_problems() else self._datagram(data)
 
     async def _watch_loop(self) -> None:
         clock = asyncio.get_running_loop().time
@@ -102,7 +137,8 @@ class Service:
 
     def live_problems(self) -> list[str]:
         """The loop lives if this is called; the pumps and the listener say for themselves."""
-        return self._publisher.live_problems() + self._listener.live_problems()
+        problems = [problem for listener in self._listeners for problem in listener.live_problems()]
+        return self._publisher.live_problems() + problems
 
     def ready_problems(self) -> list[str]:
         """Draining, or Kafka is away."""
@@ -155,7 +191,13 @@ def calm_collector() -> None:
     gc.set_threshold(100_000, 20, 20)
 
 
-def main(protocol: Protocol, port: int, settings_type: type[S], sessions: Callable[[S], SessionFactory]) -> None:
+def main(
+    protocol: Protocol,
+    port: int,
+    settings_type: type[S],
+    sessions: Callable[[S], SessionFactory],
+    datagram: Callable[[S], Answer | None] | None = None,
+) -> None:
     """Entry point of ``python -m headrace_<protocol>``. Exits 78 when the settings are at fault."""
     program = f"python -m headrace_{protocol.value}"
     description = f"Headrace receiver for {protocol.value}; acknowledges a client after Kafka has stored its events."
@@ -163,7 +205,7 @@ def main(protocol: Protocol, port: int, settings_type: type[S], sessions: Callab
         settings = parse_arguments(settings_type, program, description)
         raise_file_limit()
         calm_collector()
-        uvloop.run(Service(protocol, port, settings, sessions(settings)).run())
+        uvloop.run(Service(protocol, port, settings, sessions(settings), datagram and datagram(settings)).run())
     except ConfigError as error:
         for line in str(error).splitlines():
             print(f"{program}: {line}", file=sys.stderr)

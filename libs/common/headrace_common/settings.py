@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from headrace_common.errors import ConfigError
+from headrace_common.proxy import Network, networks
 
 PREFIX: Final = "HEADRACE_"
 KIB: Final = 1024
@@ -99,6 +100,23 @@ class ListenSettings(Section):
 
     host: str = Field("0.0.0.0", description="Address to listen on.")  # noqa: S104  (a receiver is meant to be reached)
     port: int = Field(0, ge=0, le=65_535, description="Port; 0: the protocol's own.")
+    socket: Path | None = Field(None, description="Path of a Unix stream socket to listen on as well, without TLS.")
+    trusted_proxies: str = Field(
+        "",
+        description="Addresses and networks (commas) of balancers that begin every connection with a PROXY protocol header,"
+        " version 1 or 2; nobody else is believed.",
+    )
+
+    @property
+    def proxies(self) -> tuple[Network, ...]:
+        """TRUSTED_PROXIES as networks."""
+        return networks(self.trusted_proxies)
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, text: str) -> str:
+        networks(text)
+        return text
 
 
 class TlsSettings(Section):
