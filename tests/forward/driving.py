@@ -14,7 +14,8 @@ from headrace_common.event import HEADERS, Reject
 from headrace_common.record import decode
 from headrace_common.session import Peer
 from headrace_common.settings import LimitSettings
-from headrace_forward.events import ForwardFrame
+from headrace_forward.access import security
+from headrace_forward.events import MessageFrame
 from headrace_forward.session import ForwardSession
 from headrace_forward.settings import ForwardSection
 
@@ -46,6 +47,11 @@ class Seen:
     @property
     def record(self) -> Any:
         return orjson.loads(self.value)
+
+    @property
+    def content(self) -> Any:
+        """The record, or the bytes of what is none."""
+        return self.record if self.headers["content-type"] == b"application/json" else self.value
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -100,13 +106,14 @@ def _without_chance(part: Seen | Reject) -> Any:
     return part.reason, part.detail, part.raw, part.source, part.subject, kind(part.id), part.attributes
 
 
-def session(**limits: Any) -> ForwardSession:
+def session(peer: Peer = PEER, **limits: Any) -> ForwardSession:
     """With the default limits, but for those named (of either section)."""
     own = {name: limits.pop(name) for name in ForwardSection.model_fields if name in limits}
-    return ForwardSession(PEER, LimitSettings(**limits), ForwardSection(**own))
+    forward = ForwardSection(**own)
+    return ForwardSession(peer, LimitSettings(**limits), forward, security(forward))
 
 
-def parts_of(frame: ForwardFrame) -> list[Seen | Reject]:
+def parts_of(frame: MessageFrame) -> list[Seen | Reject]:
     """A frame's parts. Growth must come before the first of them."""
     parts: list[Seen | Reject] = []
     for part in frame.parts():
@@ -139,7 +146,7 @@ def drive(pieces: Iterable[bytes], *, end: bool = True, now_ms: int = NOW_MS, **
 
 def _serve(driven: ForwardSession, outcome: Outcome) -> None:
     for frame in driven.frames():
-        assert isinstance(frame, ForwardFrame)
+        assert isinstance(frame, MessageFrame)
         parts = parts_of(frame)
         outcome.parts.append(parts)
         driven.settle(frame.ticket, len(parts), True)

@@ -90,7 +90,7 @@ def test_the_events_behind_a_handshake_are_what_their_json_says() -> None:
     check(every_way(data[unpacker.tell() :]), messages(HANDSHAKE))
 
 
-def test_a_handshake_is_not_spoken_yet_and_closes() -> None:
+def test_a_login_without_a_handshake_closes() -> None:
     """Published, it would put a login's digests on a topic, and its client would wait for a PONG for ever."""
     outcome = every_way((VECTORS / f"{HANDSHAKE}.bin").read_bytes())
     assert outcome.parts == []

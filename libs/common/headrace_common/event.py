@@ -97,7 +97,8 @@ class Attribute(StrEnum):
     INDEX = "index"  # position of the event in its frame, from 0
     TAG = "tag"  # Forward: the tag of a quarantined entry, or the original of an unusable one
     OPTION = "option"  # Forward: the message's option map
-    METADATA = "metadata"  # Forward: an entry's metadata map
+    METADATA = "metadata"  # Forward: an entry's metadata map, else its message's
+    SIGNAL = "signal"  # Forward: fluent_signal of an event that is no log: 1 metrics, 2 traces
     TIME = "time"  # "received" when the client sent none and the receive time stands in
     KEYS = "keys"  # JSON pointer -> what was changed about the key: integer, binary, repeated, other
     INVALID_UTF8 = "invalid_utf8"  # JSON pointer -> base64 of the original bytes of a text that was no UTF-8

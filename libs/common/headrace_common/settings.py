@@ -8,15 +8,22 @@ A variable of a section that a service lacks is ignored; an unknown name inside 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Any, Final, Literal, Self, TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
 
 from headrace_common.errors import ConfigError
 from headrace_common.proxy import Network, networks
@@ -248,7 +255,7 @@ class _Environment(EnvSettingsSource):
 def _read_secrets(cls: type[BaseSettings], values: dict[str, str | None]) -> dict[str, str | None]:
     for section, name, info in each_setting(cls):
         direct = variable(section, name).lower()
-        path = values.pop(f"{direct}_file", None) if info.annotation is SecretStr else None
+        path = values.pop(f"{direct}_file", None) if _holds_secret(info.annotation) else None
         if path is None:
             continue
         if values.get(direct):
@@ -258,6 +265,13 @@ def _read_secrets(cls: type[BaseSettings], values: dict[str, str | None]) -> dic
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{direct.upper()}_FILE: {error}") from error
     return values
+
+
+def _holds_secret(annotation: Any) -> bool:
+    """Whether a setting of this type is a secret, or a collection with secrets in it."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return any(_holds_secret(info.annotation) for info in annotation.model_fields.values())
+    return annotation is SecretStr or any(map(_holds_secret, get_args(annotation)))
 
 
 def each_setting(cls: type[BaseSettings]) -> list[tuple[str, str, FieldInfo]]:
@@ -284,6 +298,8 @@ def load(cls: type[S], config: Path | None = None) -> S:
         return cls(**document)
     except ValidationError as error:
         raise ConfigError("\n".join(_explain(problem) for problem in error.errors())) from error
+    except SettingsError as error:
+        raise ConfigError(_explain_json(cls)) from error
 
 
 def parse_arguments(cls: type[S], program: str, description: str, argv: Sequence[str] | None = None) -> S:
@@ -336,6 +352,19 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     if unknown:
         raise ConfigError(f"{path}: no section is called {', '.join(unknown)}")
     return document
+
+
+def _explain_json(cls: type[Settings]) -> str:
+    """Which variables hold no JSON where JSON is wanted: pydantic-settings names the section only."""
+    bad = []
+    for name, value in _read_secrets(cls, {key.lower(): value for key, value in os.environ.items()}).items():
+        for section, setting, info in each_setting(cls):
+            if name == variable(section, setting).lower() and get_origin(info.annotation) in (dict, tuple):
+                try:
+                    json.loads(value or "")
+                except ValueError:
+                    bad.append(f"{name.upper()}: not JSON")
+    return "\n".join(bad) or "a section is set to something that is no JSON"
 
 
 def _explain(problem: Any) -> str:

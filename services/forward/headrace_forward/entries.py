@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 import orjson
-from headrace_common.event import Attribute, Envelope, FrameIds, Part, Reason, rfc3339, rfc3339_ms
+from headrace_common.event import LAST_SECOND, Attribute, Envelope, FrameIds, Part, Reason, rfc3339, rfc3339_ms
 
 from headrace_forward.values import Converter, Ext, TooDeepError, event_time_text, is_map, unpack
 from headrace_forward.wire import EventTime
@@ -37,7 +37,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _OPTION: Final = orjson.OPT_PASSTHROUGH_DATETIME  # a datetime is an ext -1 to us
 
 
-class _BadTimeError(ValueError):
+class BadTimeError(ValueError):
     """A time that names no point in time."""
 
 
@@ -70,6 +70,8 @@ class EntryBuilder:
         room = self.event_bytes - len(plain or b"")
         second, prefix = -1, b""
         for index, (time, record) in enumerate(entries, first):
+            if type(time) is list and len(time) == 2 and time[1] == {}:  # Fluent Bit's default
+                time = time[0]
             if type(time) is msgspec.msgpack.Ext and time.code == 0 and len(bytes(time.data)) == 8:
                 seconds, nanoseconds = _TIME(time.data)
                 value = self._plainly(record)
@@ -100,7 +102,7 @@ class EntryBuilder:
             value = orjson.dumps(record, None, _OPTION)
         except TypeError:
             return None
-        if _may_be_deep(value, self.depth) or (b"null" in value and _odd(record)):
+        if may_be_deep(value, self.depth) or (b"null" in value and _odd(record)):
             return None
         return value
 
@@ -120,8 +122,8 @@ class EntryBuilder:
         if type(time) is msgspec.msgpack.Ext:
             time = Ext(time.code, bytes(time.data))
         try:
-            return self._event(raw, index, time, value, {})
-        except _BadTimeError as error:
+            return self.event(raw, index, time, value, {})
+        except BadTimeError as error:
             return self.tail(raw, index, Reason.BAD_TIME, str(error))
 
     def _carefully(self, raw: bytes, index: int) -> Part:
@@ -130,7 +132,7 @@ class EntryBuilder:
             return self._checked(raw, index)
         except TooDeepError as error:
             return self.tail(raw, index, Reason.TOO_DEEP, str(error))
-        except _BadTimeError as error:
+        except BadTimeError as error:
             return self.tail(raw, index, Reason.BAD_TIME, str(error))
         except ValueError as error:
             return self.tail(raw, index, Reason.BAD_RECORD, str(error))
@@ -152,9 +154,10 @@ class EntryBuilder:
         if not is_map(record):
             raise ValueError(f"a record is a map, not a {type(record).__name__}")
         value = orjson.dumps(converter.plain(record))
-        return self._event(raw, index, time, value, {**notes, **converter.notes()})
+        return self.event(raw, index, time, value, {**notes, **converter.notes()})
 
-    def _event(self, raw: bytes, index: int, time: Any, value: bytes, notes: dict[str, Any]) -> Part:
+    def event(self, raw: bytes, index: int, time: Any, value: bytes, notes: dict[str, Any]) -> Part:
+        """The event of entry `raw`, or a reject when it is too large. Raises `BadTimeError`."""
         text, whole_ms, given = _time(time, self.received_ms)
         if not given:
             notes[Attribute.TIME.value] = "received"
@@ -179,7 +182,7 @@ def _exactly(chunk: bytes, count: int) -> list[tuple[Any, dict[str, Any]]] | Non
         return None
 
 
-def _may_be_deep(value: bytes, depth: int) -> bool:
+def may_be_deep(value: bytes, depth: int) -> bool:
     """Whether JSON text has more than `depth` opening brackets, in its texts or outside: only then it may be too deep.
 
     `find` skips with memchr what `count` looks at byte by byte; there are few brackets in most events.
@@ -205,32 +208,33 @@ def _odd(value: Any) -> bool:
 
 
 def _time(value: Any, received_ms: int) -> tuple[bytes, bool, bool]:
-    """(RFC 3339, whether it is a whole millisecond, whether the client gave it). Raises `_BadTimeError`.
+    """(RFC 3339, whether it is a whole millisecond, whether the client gave it). Raises `BadTimeError`.
 
     Integers are Unix seconds, floats fractional ones; nil and 0 mean the time of receipt (fluentd, in_forward.rb).
     """
     try:
         if type(value) is Ext:
             if value.code != 0:
-                raise _BadTimeError(f"ext type {value.code} is no time")
+                raise BadTimeError(f"ext type {value.code} is no time")
             time = EventTime.decode(value.data)
             return event_time_text(time), time.nanoseconds % MILLISECOND == 0, True
-        if value is None or (value == 0 and type(value) in (int, float)):
+        if value is None or (value == 0 and type(value) in (int, float, Decimal)):
             return rfc3339_ms(received_ms), True, False
         if type(value) is int:
             return rfc3339(value), True, True
         if type(value) is float and math.isfinite(value):
+            return _fractional(Decimal(repr(value)))
+        if type(value) is Decimal and abs(value) <= LAST_SECOND:
             return _fractional(value)
-    except _BadTimeError:
+    except BadTimeError:
         raise
     except ValueError as error:
-        raise _BadTimeError(str(error)) from error
-    raise _BadTimeError(f"{type(value).__name__} {str(value)[:40]!r} is no time")
+        raise BadTimeError(str(error)) from error
+    raise BadTimeError(f"{type(value).__name__} {str(value)[:40]!r} is no time")
 
 
-def _fractional(value: float) -> tuple[bytes, bool, bool]:
-    """Fractional seconds with as many decimals as the shortest text of the double has, nine at most."""
-    exact = Decimal(repr(value))
+def _fractional(exact: Decimal) -> tuple[bytes, bool, bool]:
+    """Fractional seconds with as many decimals as their text (of a double: the shortest) has, nine at most."""
     seconds = math.floor(exact)
     nanoseconds = int((exact - seconds) * SECOND)
     digits = f"{nanoseconds:09d}".rstrip("0")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import binascii
-from base64 import b64decode, b64encode
+from abc import ABC, abstractmethod
+from base64 import b64encode
 from bisect import bisect_right
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,36 +13,41 @@ import msgpack
 import orjson
 from headrace_common.errors import ProtocolError
 from headrace_common.event import (
+    OCTETS,
     Attribute,
     Envelope,
     FieldHash,
     Part,
-    Protocol,
     Reason,
     Reject,
-    unique_frame_ids,
+    rfc3339_ms,
     unique_id,
 )
-from headrace_common.inflate import InflateLimits, inflate_gzip
+from headrace_common.inflate import InflateLimits, inflate_gzip, inflate_zstd
 from headrace_common.session import Ticket
 
 from headrace_forward.entries import EntryBuilder
+from headrace_forward.ids import PROTOCOL, SLICE_BYTES, message_ids, names_content
 from headrace_forward.option import Option
 from headrace_forward.values import bin_or_text, to_json, unpack
 from headrace_forward.wire import Message, content
 
-PROTOCOL: Final = Protocol.FORWARD
 SLICE_ENTRIES: Final = 256
 SLICE_ENTRY_BYTES: Final = 256 << 10
 """Entries and bytes after which a slice of entries ends: it is decoded at once."""
 
-SLICE_BYTES: Final = 1 << 20
 OVERHEAD: Final = 512
 """Bytes that a message costs beyond its own."""
 
-GZIP: Final = b"\x1f\x8b"
-NEAR: Final = 366 * 86_400
-"""Seconds around now in which the first eight bytes of a chunk count as the time that Go's logger writes there."""
+INFLATERS: Final[tuple[tuple[bytes, Callable[[bytes, InflateLimits], Iterator[bytes]]], ...]] = (
+    (b"\x1f\x8b", inflate_gzip),
+    (b"\x28\xb5\x2f\xfd", inflate_zstd),
+)
+"""By the bytes that they begin with. Entries begin with an array, metrics and traces with a map: no clash."""
+
+UNCOMPRESSED: Final = (None, "text")
+METRICS, TRACES = 1, 2
+"""Values of `fluent_signal` that are known, beside 0, logs (Fluent Bit, FLB_EVENT_TYPE_*)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +62,80 @@ class Limits:
     option_bytes: int
 
 
-class ForwardFrame:
-    """One message. See `headrace_common.session.Frame`."""
+class MessageFrame(ABC):
+    """One message, in whichever codec. See `headrace_common.session.Frame`."""
 
-    __slots__ = ("_limits", "_message", "_option", "_source", "acknowledged", "received_ms", "size", "ticket")
+    __slots__ = ("_limits", "_option", "_raw", "_source", "acknowledged", "received_ms", "size", "ticket")
 
     def __init__(
-        self, message: Message, option: Option, ticket: Ticket, received_ms: int, source: str, limits: Limits
+        self, raw: bytes, size: int, option: Option, ticket: Ticket, received_ms: int, source: str, limits: Limits
     ) -> None:
-        self._message = message
+        self._raw = raw
         self._option = option
         self._source = source
         self._limits = limits
         self.ticket = ticket
         self.received_ms = received_ms
         self.acknowledged = option.chunk is not None
-        self.size = message.size + OVERHEAD
+        self.size = size + OVERHEAD
+
+    @abstractmethod
+    def parts(self) -> Iterator[Part | int]:
+        """See `headrace_common.session.Frame.parts`."""
+
+    @abstractmethod
+    def _subject(self) -> str:
+        """The tag, if it is one."""
 
     def spoiled(self, detail: str) -> Reject:
         """The whole message, reason `internal`."""
         return self._whole(Reason.INTERNAL, detail)
+
+    def _whole(self, reason: Reason, detail: str) -> Reject:
+        """The message as received, as one reject."""
+        chunk = self._option.chunk
+        if chunk is None or names_content(chunk, self.received_ms // 1000):
+            reject_id = unique_id()
+        else:
+            reject_id = FieldHash(PROTOCOL, b"", chunk, self._raw).id()
+        return Envelope(PROTOCOL, self._source, self._subject()).reject(reason, detail, self._raw, reject_id)
+
+    def _builder(
+        self, tag: str, tag_bytes: bytes, attributes: dict[str, Any], body: bytes | bytearray
+    ) -> Generator[int, None, EntryBuilder]:
+        """The entries' builder, as the generator's value; hashing a large body is sliced."""
+        option = self._option
+        ids, content_ids = yield from message_ids(tag_bytes, option.chunk, body, self.received_ms // 1000)
+        if option.chunk is not None:
+            attributes[Attribute.CHUNK.value] = bin_or_text(option.chunk)
+        metadata = option.metadata_json()
+        if metadata is not None:
+            attributes[Attribute.METADATA.value] = orjson.Fragment(metadata)
+        return EntryBuilder(
+            Envelope(PROTOCOL, self._source, tag),
+            ids,
+            content_ids,
+            self.received_ms,
+            attributes,
+            lambda: {Attribute.TAG.value: tag, **attributes, Attribute.OPTION.value: orjson.Fragment(option.json())},
+            self._limits.event_bytes,
+            self._limits.depth,
+        )
+
+    def _too_many(self) -> str:
+        return f"more than LIMITS__FRAME_EVENTS ({self._limits.frame_events}) entries"
+
+
+class ForwardFrame(MessageFrame):
+    """One msgpack message."""
+
+    __slots__ = ("_message",)
+
+    def __init__(
+        self, message: Message, option: Option, ticket: Ticket, received_ms: int, source: str, limits: Limits
+    ) -> None:
+        super().__init__(message.raw, message.size, option, ticket, received_ms, source, limits)
+        self._message = message
 
     def parts(self) -> Iterator[Part | int]:
         """See `headrace_common.session.Frame.parts`."""
@@ -94,23 +153,57 @@ class ForwardFrame:
                 time = b"\x92" + time + option.metadata
             body = b"\x92" + time + message.element(2)
         else:
-            body = content(message.element(1))
-            if option.compressed == "gzip" or body.startswith(GZIP):
-                inflated = bytearray()
-                try:
-                    for piece in inflate_gzip(bytes(body), self._limits.inflate):
-                        yield len(piece)
-                        inflated += piece
-                except ProtocolError as error:
-                    reason = Reason.COMPRESSION if error.limit is None else Reason.INFLATED_LIMIT
-                    yield self._whole(reason, str(error))
-                    return
-                body = inflated
+            try:
+                body = yield from self._inflated(content(message.element(1)))
+            except ProtocolError as error:
+                reason = Reason.COMPRESSION if error.limit is None else Reason.INFLATED_LIMIT
+                yield self._whole(reason, str(error))
+                return
+        if option.signal:
+            if message.entries is not None:
+                body = message.element(1)
+            yield from self._opaque(tag, tag_bytes, attributes, body)
+            return
         builder = yield from self._builder(tag, tag_bytes, attributes, body)
         if message.entries is not None:
             yield from self._listed(builder, body)
         else:
             yield from self._packed(builder, body)
+
+    def _inflated(self, body: bytes) -> Generator[int, None, bytes | bytearray]:
+        """The payload, inflated if its first bytes say that it is compressed, whatever the option says.
+
+        Raises `ProtocolError` when it does not inflate, or is neither entries nor what the option says.
+        """
+        for magic, inflate in INFLATERS:
+            if body.startswith(magic):
+                inflated = bytearray()
+                for piece in inflate(body, self._limits.inflate):
+                    yield len(piece)
+                    inflated += piece
+                return inflated
+        claim = self._option.compressed
+        if claim not in UNCOMPRESSED and body and not _is_array(body[0]):
+            raise ProtocolError(f"`compressed` is {claim[:40]!r}, and the payload is neither gzip, zstd nor entries")
+        return body
+
+    def _opaque(
+        self, tag: str, tag_bytes: bytes, attributes: dict[str, Any], body: bytes | bytearray
+    ) -> Iterator[Part | int]:
+        """Metrics or traces: no entries but a payload of Fluent Bit's own, one event as it stands."""
+        option, limits = self._option, self._limits
+        if option.signal not in (METRICS, TRACES):
+            yield self._whole(Reason.BAD_MESSAGE, f"fluent_signal {option.signal} is not known")
+            return
+        if len(body) > limits.event_bytes:
+            yield self._whole(Reason.OVERSIZED, f"{len(body)} bytes, LIMITS__EVENT_BYTES {limits.event_bytes}")
+            return
+        _, ids = yield from message_ids(tag_bytes, option.chunk, body, self.received_ms // 1000)
+        attributes |= {Attribute.SIGNAL.value: option.signal, Attribute.TIME.value: "received"}
+        if option.chunk is not None:
+            attributes[Attribute.CHUNK.value] = bin_or_text(option.chunk)
+        envelope = Envelope(PROTOCOL, self._source, tag, content_type=OCTETS)
+        yield envelope.event(ids(0), rfc3339_ms(self.received_ms), bytes(body), orjson.dumps(attributes))
 
     def _listed(self, builder: EntryBuilder, body: bytes | bytearray) -> Iterator[Part]:
         """Forward mode: the decoder has cut the entries already."""
@@ -165,37 +258,6 @@ class ForwardFrame:
         if problem:
             yield builder.tail(bytes(body[start:]), first, Reason.BAD_ENCODING, problem)
 
-    def _builder(
-        self, tag: str, tag_bytes: bytes, attributes: dict[str, Any], body: bytes | bytearray
-    ) -> Generator[int, None, EntryBuilder]:
-        """The entries' builder, as the generator's value; hashing a large body is sliced."""
-        option = self._option
-        envelope = Envelope(PROTOCOL, self._source, tag)
-        if option.chunk is None:
-            ids = content_ids = unique_frame_ids()
-        else:
-            state = FieldHash(PROTOCOL, tag_bytes, option.chunk)
-            state.begin(len(body))
-            view = memoryview(body)
-            for start in range(0, len(body), SLICE_BYTES):
-                if start:
-                    yield 0
-                state.update(view[start : start + SLICE_BYTES])
-            view.release()
-            ids = state.frame_ids()
-            content_ids = unique_frame_ids() if names_content(option.chunk, self.received_ms // 1000) else ids
-            attributes[Attribute.CHUNK.value] = bin_or_text(option.chunk)
-        return EntryBuilder(
-            envelope,
-            ids,
-            content_ids,
-            self.received_ms,
-            attributes,
-            lambda: {Attribute.TAG.value: tag, **attributes, Attribute.OPTION.value: orjson.Fragment(option.json())},
-            self._limits.event_bytes,
-            self._limits.depth,
-        )
-
     def _problem(self) -> str | None:
         """Why the message as a whole makes no sense, if so."""
         message = self._message
@@ -208,52 +270,23 @@ class ForwardFrame:
             return "the option is larger than FORWARD__OPTION_BYTES"
         return self._option.problem
 
-    def _whole(self, reason: Reason, detail: str) -> Reject:
-        """The message as received, as one reject."""
-        chunk = self._option.chunk
-        if chunk is None or names_content(chunk, self.received_ms // 1000):
-            reject_id = unique_id()
-        else:
-            reject_id = FieldHash(PROTOCOL, b"", chunk, self._message.raw).id()
-        subject = ""
-        if self._message.ends and not self._tag_too_long():
-            subject, _, _ = _tag(self._message.element(0))
-        return Envelope(PROTOCOL, self._source, subject).reject(reason, detail, self._message.raw, reject_id)
+    def _subject(self) -> str:
+        if not self._message.ends or self._tag_too_long():
+            return ""
+        return _tag(self._message.element(0))[0]
 
     def _tag_too_long(self) -> bool:
         return len(content(self._message.element(0))) > self._limits.tag_bytes
 
-    def _too_many(self) -> str:
-        return f"more than LIMITS__FRAME_EVENTS ({self._limits.frame_events}) entries"
 
-
-def names_content(chunk: bytes, now: int) -> bool:
-    """Whether `chunk` may be a hash of the content, so that it names what was sent and not the sending.
-
-    By its form alone: 32 hex digits (Fluent Bit until 5.0), or exactly 24 base64 characters (Fluent Bit from 5.1: SHA-512
-    cut to 16 bytes) whose first 8 bytes are not a little-endian Unix time near `now` (fluent-logger-golang's are; fluentd's
-    25 bytes end in a newline). @fluent-org/logger's random ids look the same; its resends have new ones anyway.
-    """
-    if len(chunk) == 32:
-        try:
-            binascii.unhexlify(chunk)
-        except ValueError:
-            return False
-        return True
-    if len(chunk) != 24:
-        return False
-    try:
-        decoded = b64decode(chunk, validate=True)
-    except ValueError:
-        return False
-    return abs(int.from_bytes(decoded[:8], "little") - now) > NEAR
+def _is_array(first: int) -> bool:
+    return 0x90 <= first <= 0x9F or first in (0xDC, 0xDD)
 
 
 def _aligned(body: bytes | bytearray, bounds: list[int]) -> int:
     """How many entries from the start begin like an array. A payload with anything else is out of step from there on."""
     for index in range(len(bounds) - 1):
-        first = body[bounds[index]]
-        if not 0x90 <= first <= 0x9F and first not in (0xDC, 0xDD):
+        if not _is_array(body[bounds[index]]):
             return index
     return len(bounds) - 1
 

@@ -26,25 +26,26 @@ LONGEST_KEY: Final = 5 + max(map(len, KEYS.values()))
 class Option:
     """What matters of an option map.
 
-    `chunk` is the chunk's content, `reply` its msgpack encoding as received (both None: no acknowledgement is asked for);
-    `metadata` the event's in Message mode, as msgpack, if it is a map (Fluent Bit has no other place for it there);
-    `raw` the whole map; `problem` says why the option makes no sense.
+    `chunk` is the chunk's content, `reply` its encoding as received (both None: no acknowledgement is asked for); `metadata`
+    the message's own metadata map, encoded, unless it says nothing; `raw` the whole map; `problem` says why the option
+    makes no sense.
     """
 
     chunk: bytes | None = None
     reply: bytes | None = None
     compressed: str | None = None
     signal: int = 0
-    raw: bytes = NOTHING
     metadata: bytes | None = None
+    raw: bytes = NOTHING
     problem: str | None = None
 
     def json(self) -> bytes:
         """The whole map as JSON."""
-        try:
-            return to_json(self.raw)
-        except ValueError:
-            return b"null"
+        return as_json(self.raw)
+
+    def metadata_json(self) -> bytes | None:
+        """The message's metadata as JSON."""
+        return None if self.metadata is None else as_json(self.metadata)
 
 
 NONE: Final = Option()
@@ -76,10 +77,18 @@ def read(message: Message) -> Option:
             return Option(raw=raw, problem="the chunk is neither a str, a bin nor an integer")
     compressed = content(values["compressed"]).decode("utf-8", "replace") if "compressed" in values else None
     signal = _integer(values["fluent_signal"]) if "fluent_signal" in values else None
-    metadata = values.get("metadata")
-    if metadata is not None and KINDS[metadata[0]] is not Kind.MAP:
-        metadata = None
-    return Option(chunk, reply, compressed, signal or 0, raw, metadata)
+    metadata = values.get("metadata", NOTHING)
+    if KINDS[metadata[0]] is not Kind.MAP or metadata == NOTHING:
+        return Option(chunk, reply, compressed, signal or 0, None, raw)
+    return Option(chunk, reply, compressed, signal or 0, metadata, raw)
+
+
+def as_json(raw: bytes) -> bytes:
+    """A msgpack object as JSON; ``null`` when it is nested too deep."""
+    try:
+        return to_json(raw)
+    except ValueError:
+        return b"null"
 
 
 def _integer(raw: bytes) -> int | None:

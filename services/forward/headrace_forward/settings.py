@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from headrace_common.settings import KIB, Section, ServiceSettings
-from pydantic import Field
+from pydantic import Field, SecretStr, model_validator
 
 PORT = 24224
 """The protocol's port."""
+
+
+class ClientSection(Section):
+    """Clients from one place, as one item of FORWARD__CLIENTS."""
+
+    host: str = Field(min_length=1, description="Address, network (10.0.0.0/8), or a name that is looked up at start.")
+    shared_key: SecretStr | None = Field(None, description="Their key; default: FORWARD__SHARED_KEY.")
+    users: tuple[str, ...] = Field((), description="The users that may log in from there; default: all.")
 
 
 class ForwardSection(Section):
@@ -19,6 +29,64 @@ class ForwardSection(Section):
     option_bytes: int = Field(
         16 * KIB, ge=KIB, le=256 * KIB, description="Largest option map; larger: the message goes to quarantine."
     )
+    heartbeat: bool = Field(
+        True, description="Answer fluentd's UDP heartbeats on the same port, while the receiver is ready."
+    )
+    shared_key: SecretStr | None = Field(
+        None, description="What clients must know; set, every connection begins with the handshake. Better `…_FILE`."
+    )
+    users: dict[str, SecretStr] = Field(
+        {}, description="Password by user name, a mapping (JSON in the environment); set, clients must log in too."
+    )
+    clients: tuple[ClientSection, ...] = Field(
+        (),
+        description="Rules by where a client comes from, a list of `host`, `shared_key` and `users` (JSON in the environment);"
+        " the first that fits counts.",
+    )
+    allow_anonymous_source: bool = Field(
+        True, description="Whether clients that fit none of FORWARD__CLIENTS may send."
+    )
+    server_hostname: str = Field(
+        "headrace-forward",
+        min_length=1,
+        max_length=255,
+        description="What the handshake says this server is called. A client of the same name refuses it.",
+    )
+    keepalive: bool = Field(
+        True, description="What the handshake tells clients about keeping connections; fluentd obeys."
+    )
+    handshake_bytes: int = Field(
+        4 * KIB, ge=KIB, le=64 * KIB, description="Longest login; nothing is inflated before it."
+    )
+
+    @property
+    def secured(self) -> bool:
+        """Whether connections begin with the handshake."""
+        return self.shared_key is not None or bool(self.clients)
+
+    @model_validator(mode="after")
+    def _sense(self) -> Self:
+        keys = [("FORWARD__SHARED_KEY", self.shared_key)]
+        keys += [(f"FORWARD__CLIENTS {rule.host}: shared_key", rule.shared_key) for rule in self.clients]
+        for name, key in keys:
+            if key is not None and not key.get_secret_value():
+                raise ValueError(f"{name} is empty: anybody would know it")
+        for name, password in self.users.items():
+            if not name or not password.get_secret_value():
+                raise ValueError("FORWARD__USERS: a user has no name or no password")
+        if self.users and not self.secured:
+            raise ValueError(
+                "FORWARD__USERS needs FORWARD__SHARED_KEY: without a key there is no handshake to log in by"
+            )
+        for rule in self.clients:
+            if rule.shared_key is None and self.shared_key is None:
+                raise ValueError(f"FORWARD__CLIENTS {rule.host} has no shared_key, and there is no FORWARD__SHARED_KEY")
+            unknown = sorted(set(rule.users) - set(self.users))
+            if unknown:
+                raise ValueError(f"FORWARD__CLIENTS {rule.host}: FORWARD__USERS has no {', '.join(unknown)}")
+        if not self.allow_anonymous_source and not self.clients:
+            raise ValueError("FORWARD__ALLOW_ANONYMOUS_SOURCE false without FORWARD__CLIENTS lets nobody in")
+        return self
 
 
 class ForwardSettings(ServiceSettings):

@@ -28,7 +28,9 @@ UNPACKER_BUFFER: Final = 4 << 10
 RENEWAL: Final = 1 << 20
 """Bytes after which the unpacker is made anew: its buffer, 1 MiB if not told otherwise, grows with a message and stays."""
 
-NIL: Final = 0xC0
+HEARTBEAT: Final = b"\0"
+"""What fluentd sends by UDP (`heartbeat_type udp`) and expects back."""
+
 ACK_KEY: Final = b"\x81\xa3ack"  # map of one entry, str "ack"
 
 
@@ -146,9 +148,9 @@ class Decoder:
 
     frame_bytes: int
     frame_events: int
+    origin: int = 0  # offset in the connection that the unpacker calls 0, as all below do
     _unpacker: Any = field(init=False)
     _buffer: bytearray = field(init=False, default_factory=bytearray)
-    _origin: int = field(init=False, default=0)  # offset in the connection that the unpacker calls 0, as all below do
     _base: int = field(init=False, default=0)  # offset of the buffer's first byte
     _stage: _Stage = field(init=False, default=_Stage.TOP)
     _first: int = field(init=False, default=0)  # offset of the current message's first byte
@@ -186,7 +188,9 @@ class Decoder:
         except msgpack.OutOfData:
             if len(self._buffer) > self.frame_bytes:
                 raise self._fault("a message is too large", "LIMITS__FRAME_BYTES") from None
-        except (msgpack.FormatError, msgpack.StackError, msgpack.BufferFull, ValueError) as error:
+        except msgpack.StackError as error:
+            raise self._fault("nested too deep to be read", "LIMITS__DEPTH") from error
+        except (msgpack.FormatError, msgpack.BufferFull, ValueError) as error:
             raise self._fault(f"not msgpack: {type(error).__name__} {error}".strip()) from error
 
     def cut_off(self) -> ProtocolError:
@@ -231,13 +235,11 @@ class Decoder:
             self._ends = []
             self._entries, self._count = None, 0
             self._stage = _Stage.ELEMENT
-        elif self._origin + self._first == 0 and self._buffer[0] in b"[{":
-            raise self._fault("a JSON connection: only msgpack is spoken here")
         else:
             raise self._fault("neither a message nor a heartbeat")
 
     def _renew(self) -> None:
-        self._origin += self._first
+        self.origin += self._first
         self._first = self._base = 0
         self._unpacker = _new_unpacker()
         self._unpacker.feed(self._buffer)
@@ -281,7 +283,7 @@ class Decoder:
         self._entries = None
         return Message(
             bytes(self._buffer[:end]),
-            self._origin + self._first,
+            self.origin + self._first,
             self._start - self._first,
             self._ends,
             entries,
@@ -290,7 +292,7 @@ class Decoder:
 
     def _fault(self, problem: str, limit: str | None = None) -> ProtocolError:
         sample = bytes(self._buffer[:SAMPLE])
-        self._failed = ProtocolError(problem, limit=limit, offset=self._origin + self._first, sample=sample)
+        self._failed = ProtocolError(problem, limit=limit, offset=self.origin + self._first, sample=sample)
         self._buffer.clear()
         self._entries = None
         self._unpacker = None  # with all that it holds: the connection may have to wait for Kafka yet
@@ -308,6 +310,11 @@ def _new_unpacker() -> Any:
 def acknowledgement(chunk: bytes) -> bytes:
     """The reply for a chunk, given its msgpack encoding as received: the same bytes, so the same type, go back."""
     return ACK_KEY + chunk
+
+
+def heartbeat(data: bytes) -> bytes:
+    """The answer to a datagram: one byte, whatever it holds, and so never more than it brought."""
+    return HEARTBEAT if data else b""
 
 
 # The client's side, for the command line, the tests and the load generators

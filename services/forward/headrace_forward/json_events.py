@@ -1,0 +1,137 @@
+"""A message that came as JSON, as a frame. What its entries hold goes to Kafka byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import orjson
+from headrace_common.event import Attribute, Part, Reason
+from headrace_common.session import Ticket
+
+from headrace_forward.entries import BadTimeError, EntryBuilder, may_be_deep
+from headrace_forward.events import Limits, MessageFrame
+from headrace_forward.json_wire import JsonMessage, JsonOption, depth, elements, integer, string
+
+LIST_PAUSE = 256
+"""Entries after which others may run."""
+
+
+class JsonFrame(MessageFrame):
+    """One JSON message: Message or Forward mode; packed entries are bytes, which JSON does not have."""
+
+    __slots__ = ("_message",)
+
+    def __init__(
+        self, message: JsonMessage, option: JsonOption, ticket: Ticket, received_ms: int, source: str, limits: Limits
+    ) -> None:
+        super().__init__(message.raw, message.size, option, ticket, received_ms, source, limits)
+        self._message = message
+
+    def parts(self) -> Iterator[Part | int]:
+        """See `headrace_common.session.Frame.parts`."""
+        message = self._message
+        problem = self._problem()
+        if problem is not None:
+            reason, detail = problem
+            yield self._whole(reason, detail)
+            return
+        tag, tag_bytes, attributes = _tag(message.element(0))
+        if message.option_index == 2:
+            body = message.element(1)
+            entries = elements(body) or []
+        else:
+            body = b"[" + message.element(1) + b"," + message.element(2) + b"]"
+            entries = [body]
+        builder = yield from self._builder(tag, tag_bytes, attributes, body)
+        known = entries[: self._limits.frame_events]
+        for index, entry in enumerate(known):
+            yield _part(builder, entry, index)
+            if index % LIST_PAUSE == LIST_PAUSE - 1:
+                yield 0
+        if len(entries) > len(known):
+            rest = b"[" + b",".join(entries[len(known) :]) + b"]"
+            yield builder.tail(rest, len(known), Reason.TOO_MANY_EVENTS, self._too_many())
+
+    def _problem(self) -> tuple[Reason, str] | None:
+        """Why the message as a whole makes no sense, if so."""
+        message, option = self._message, self._option
+        if message.elements is None:
+            return Reason.BAD_JSON, "a text that is no Unicode, or a number that is no JSON"
+        if len(message.elements) < (3 if message.option_index == 3 else 2):
+            return Reason.BAD_MESSAGE, f"a message of {len(message.elements)} elements"
+        if message.element(1).startswith(b'"'):
+            return Reason.BAD_ENCODING, "packed entries are bytes, which JSON does not have"
+        if option.signal:
+            return Reason.BAD_MESSAGE, f"fluent_signal {option.signal} in JSON"
+        if len(message.element(0)) - 2 > self._limits.tag_bytes:
+            return Reason.BAD_MESSAGE, "the tag is longer than FORWARD__TAG_BYTES"
+        if len(option.raw) > self._limits.option_bytes:
+            return Reason.BAD_MESSAGE, "the option is larger than FORWARD__OPTION_BYTES"
+        return None if option.problem is None else (Reason.BAD_MESSAGE, option.problem)
+
+    def _subject(self) -> str:
+        if not self._message.elements or len(self._message.elements[0]) - 2 > self._limits.tag_bytes:
+            return ""
+        return _tag(self._message.elements[0])[0]
+
+
+def _tag(raw: bytes) -> tuple[str, bytes, dict[str, Any]]:
+    """(subject, bytes for the id, attributes): as in `events`, for a JSON value."""
+    text = string(raw)
+    if text:
+        return text, text.encode(), {}
+    kept = text if text is not None else raw.decode("utf-8", "replace")
+    return "", raw, {Attribute.TAG.value: kept}
+
+
+def _part(builder: EntryBuilder, raw: bytes, index: int) -> Part:
+    """One entry as an event or a reject. A bug of ours costs one entry its place, not its bytes."""
+    try:
+        return _checked(builder, raw, index)
+    except BadTimeError as error:
+        return builder.tail(raw, index, Reason.BAD_TIME, str(error))
+    except UnicodeDecodeError as error:
+        return builder.tail(raw, index, Reason.BAD_JSON, str(error))
+    except ValueError as error:
+        return builder.tail(raw, index, Reason.BAD_RECORD, str(error))
+    except Exception as error:
+        return builder.tail(raw, index, Reason.INTERNAL, f"{type(error).__name__}: {error}")
+
+
+def _checked(builder: EntryBuilder, raw: bytes, index: int) -> Part:
+    if not raw.isascii():
+        raw.decode()
+    entry = elements(raw)
+    if entry is None or len(entry) != 2:
+        raise ValueError("an entry is [time, record]")
+    time, record = entry
+    notes: dict[str, Any] = {}
+    if time.startswith(b"["):
+        pair = elements(time) or []
+        if len(pair) != 2 or not pair[1].startswith(b"{"):
+            raise BadTimeError("an array that is not [time, metadata] is no time")
+        time = pair[0]
+        if pair[1] != b"{}":
+            notes[Attribute.METADATA.value] = orjson.Fragment(pair[1])
+    if not record.startswith(b"{"):
+        raise ValueError("a record is an object")
+    if may_be_deep(record, builder.depth) and depth(record) > builder.depth:
+        return builder.tail(raw, index, Reason.TOO_DEEP, f"nested deeper than {builder.depth}")
+    return builder.event(raw, index, _time(time), record, notes)
+
+
+def _time(text: bytes) -> int | Decimal | None:
+    """A JSON value as a time: null, or a number exactly as it is written."""
+    if text == b"null":
+        return None
+    whole = integer(text) if b"." not in text else None
+    if whole is not None:
+        return whole
+    try:
+        if text[:1] not in b'"tf':
+            return Decimal(text.decode())
+    except (InvalidOperation, UnicodeDecodeError):
+        pass
+    raise BadTimeError(f"{text[:40].decode('utf-8', 'replace')} is no time")

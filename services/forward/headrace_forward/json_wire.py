@@ -1,0 +1,266 @@
+"""Forward as JSON: the same messages, for a connection whose first byte is ``[`` or ``{``. Pure.
+
+fluentd takes JSON on the port of msgpack (in_forward.rb, `read_messages`); fluent-logger-golang sends it with
+`MarshalAsJSON`. Values follow one another with or without white space, `null` is a heartbeat. Brackets are the framing, so
+a value that does not balance, or is no JSON, ends the connection. What is inside stays as it came, byte for byte.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+from headrace_common.errors import ProtocolError
+
+from headrace_forward.option import Option
+from headrace_forward.wire import SAMPLE
+
+FIRST: Final = b"[{"
+"""First bytes of a connection that speaks JSON. They are no beginning of a msgpack message."""
+
+_OUTSIDE: Final = re.compile(rb'["\[\]{}]')
+_INSIDE: Final = re.compile(rb'["\\]')
+_SPACE: Final = re.compile(rb"[ \t\r\n]*")
+_NULL: Final = b"null"
+
+_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_text = msgspec.json.Decoder(str).decode
+_integer = msgspec.json.Decoder(int, strict=True).decode
+
+
+@dataclass(slots=True)
+class JsonMessage:
+    """One complete top-level array. `elements` are the texts of its elements; None: JSON, but not for a strict reader.
+
+    `loose` then is what a lenient reader makes of it.
+    """
+
+    raw: bytes
+    offset: int
+    elements: list[bytes] | None
+    loose: list[Any] = field(default_factory=list)
+
+    def element(self, index: int) -> bytes:
+        """Element `index`; empty when there is none."""
+        assert self.elements is not None
+        return self.elements[index] if index < len(self.elements) else b""
+
+    @property
+    def option_index(self) -> int:
+        """Where the option stands in this mode, if there is one."""
+        return 2 if self.element(1)[:1] in (b"[", b'"') else 3
+
+
+@dataclass(slots=True)
+class JsonDecoder:
+    """Bytes, split anywhere, to messages of at most `frame_bytes`. Each byte is looked at once."""
+
+    frame_bytes: int
+    origin: int = 0
+    _buffer: bytearray = field(init=False, default_factory=bytearray)
+    _base: int = field(init=False, default=0)
+    _at: int = field(init=False, default=0)  # where to look on, in the buffer
+    _open: int = field(init=False, default=0)  # brackets that are open
+    _inside: bool = field(init=False, default=False)  # a text
+    _failed: ProtocolError | None = field(init=False, default=None)
+
+    def held(self) -> int:
+        """Bytes kept for a message that is not complete."""
+        return len(self._buffer)
+
+    def receive(self, data: bytes) -> Iterator[JsonMessage]:
+        """The messages that `data` completes. Exhaust it before the next call.
+
+        Raises `ProtocolError` where the stream stops making sense; from then on every call raises it again.
+        """
+        if self._failed is not None:
+            raise self._failed
+        self._buffer += data
+        while (end := self._end()) is not None:
+            raw = bytes(self._buffer[:end])
+            if len(raw) > self.frame_bytes:
+                raise self._fault("a message is too large", "LIMITS__FRAME_BYTES")
+            message = self._message(raw)
+            self._drop(end)
+            yield message
+        if len(self._buffer) > self.frame_bytes:
+            raise self._fault("a message is too large", "LIMITS__FRAME_BYTES")
+
+    def cut_off(self) -> ProtocolError:
+        """The fault of a peer that ends inside a message."""
+        return self._fault("the stream ends inside a message")
+
+    def _end(self) -> int | None:
+        """Where the array that the buffer begins with ends; None when that has not arrived."""
+        buffer = self._buffer
+        if not self._open and not self._begin():
+            return None
+        while True:
+            match = (_INSIDE if self._inside else _OUTSIDE).search(buffer, self._at)
+            if match is None:
+                self._at = len(buffer)
+                return None
+            byte = buffer[match.start()]
+            self._at = match.end()
+            if byte == 0x5C:  # a backslash takes the next byte with it
+                if self._at == len(buffer):
+                    self._at -= 1
+                    return None
+                self._at += 1
+            elif byte == 0x22:
+                self._inside = not self._inside
+            elif byte in b"[{":
+                self._open += 1
+            else:
+                self._open -= 1
+                if not self._open:
+                    return self._at
+
+    def _begin(self) -> bool:
+        """Skips white space and heartbeats; whether an array begins."""
+        buffer = self._buffer
+        while True:
+            match = _SPACE.match(buffer)
+            assert match is not None
+            self._drop(match.end())
+            if not buffer or (buffer != _NULL and _NULL.startswith(buffer)):
+                return False
+            if buffer.startswith(_NULL):
+                self._drop(len(_NULL))
+            elif buffer.startswith(b"["):
+                self._at = self._open = 1
+                return True
+            else:
+                raise self._fault("neither a message nor a heartbeat")
+
+    def _message(self, raw: bytes) -> JsonMessage:
+        offset = self.origin + self._base
+        try:
+            return JsonMessage(raw, offset, [bytes(element) for element in _elements(raw)])
+        except RecursionError as error:
+            raise self._fault("nested too deep to be read", "LIMITS__DEPTH") from error
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            pass
+        try:  # half a surrogate pair, which JavaScript may write: sound JSON, but of no text
+            loose = json.loads(raw.decode("utf-8", "replace"))
+        except (ValueError, RecursionError) as error:
+            raise self._fault(f"not JSON: {error}"[:200]) from error
+        return JsonMessage(raw, offset, None, loose)
+
+    def _drop(self, count: int) -> None:
+        del self._buffer[:count]
+        self._base += count
+        self._at = 0
+
+    def _fault(self, problem: str, limit: str | None = None) -> ProtocolError:
+        sample = bytes(self._buffer[:SAMPLE])
+        self._failed = ProtocolError(problem, limit=limit, offset=self.origin + self._base, sample=sample)
+        self._buffer.clear()
+        return self._failed
+
+
+class JsonOption(Option):
+    """An option map that came as JSON, and is JSON."""
+
+    __slots__ = ()
+
+    def json(self) -> bytes:
+        """The whole map."""
+        return self.raw
+
+    def metadata_json(self) -> bytes | None:
+        """The message's metadata."""
+        return self.metadata
+
+
+NONE: Final = JsonOption(raw=b"null")
+
+
+def read_option(message: JsonMessage) -> JsonOption:
+    """The option of `message`. Never raises."""
+    if message.elements is None:
+        return _loose_option(message.loose)
+    raw = message.element(message.option_index)
+    if raw in (b"", b"null", b"{}"):
+        return NONE
+    try:
+        raw.decode()
+        values = {key: bytes(value) for key, value in _members(raw).items()}
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return JsonOption(raw=b"null", problem="the option is not a map")
+    reply: bytes | None = values.get("chunk", b"null")
+    assert reply is not None
+    chunk = None
+    if reply == b"null":
+        reply = None
+    elif reply.startswith(b'"'):
+        chunk = (string(reply) or "").encode()
+    elif integer(reply) is not None:
+        chunk = reply
+    else:
+        return JsonOption(raw=raw, problem="the chunk is neither a text nor an integer")
+    metadata = values.get("metadata", b"{}")
+    signal = integer(values.get("fluent_signal", b"0"))
+    kept = metadata if metadata.startswith(b"{") and metadata != b"{}" else None
+    return JsonOption(chunk, reply, None, signal or 0, kept, raw)
+
+
+def _loose_option(loose: list[Any]) -> JsonOption:
+    """The chunk alone, so that what cannot be stored as it is can be acknowledged once it is in quarantine."""
+    index = 2 if len(loose) > 1 and isinstance(loose[1], list | str) else 3
+    option = loose[index] if len(loose) > index else None
+    chunk = option.get("chunk") if isinstance(option, dict) else None
+    if not isinstance(chunk, str):
+        return NONE
+    return JsonOption(chunk.encode("utf-8", "surrogatepass"), json.dumps(chunk).encode())
+
+
+def elements(text: bytes) -> list[bytes] | None:
+    """The texts of an array's elements; None when it is none."""
+    try:
+        return [bytes(element) for element in _elements(text)]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def string(text: bytes) -> str | None:
+    """The text that a JSON value is; None when it is anything else."""
+    try:
+        return _text(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def depth(text: bytes) -> int:
+    """How deep sound JSON is nested."""
+    at = level = deepest = 0
+    inside = False
+    while (match := (_INSIDE if inside else _OUTSIDE).search(text, at)) is not None:
+        at = match.end()
+        byte = text[match.start()]
+        if byte == 0x5C:
+            at += 1
+        elif byte == 0x22:
+            inside = not inside
+        else:
+            level += 1 if byte in b"[{" else -1
+            deepest = max(deepest, level)
+    return deepest
+
+
+def integer(text: bytes) -> int | None:
+    """The integer that a JSON value is; None when it is anything else."""
+    try:
+        return _integer(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def acknowledgement(reply: bytes) -> bytes:
+    """The answer for a chunk, given as it was written: the same text goes back."""
+    return b'{"ack":' + reply + b"}"
