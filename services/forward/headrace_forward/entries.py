@@ -224,7 +224,7 @@ def _time(value: Any, received_ms: int) -> tuple[bytes, bool, bool]:
             return rfc3339(value), True, True
         if type(value) is float and math.isfinite(value):
             return _fractional(Decimal(repr(value)))
-        if type(value) is Decimal and abs(value) <= LAST_SECOND:
+        if type(value) is Decimal and -LAST_SECOND <= value <= LAST_SECOND:
             return _fractional(value)
     except BadTimeError:
         raise

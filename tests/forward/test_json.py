@@ -1,0 +1,224 @@
+"""Connections that speak JSON: framing, times, what is kept byte for byte, limits."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+import pytest
+from headrace_common.errors import ProtocolError
+from headrace_forward.json_wire import JsonDecoder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forward.driving import Outcome, drive, every_way, one_by_one
+
+SECOND = 1_700_000_000
+
+
+def one(text: str | bytes, **limits: Any) -> Outcome:
+    return every_way(text if isinstance(text, bytes) else text.encode(), **limits)
+
+
+def test_a_record_goes_through_byte_for_byte() -> None:
+    record = '{"a" : 1.10, "a": 12345678901234567890123, "t":"\\u00e9 ü ] } \\" [", "n": [ null , {} ] }'
+    outcome = one(f'["e.t", {SECOND}, {record}, {{"chunk":"c"}}]')
+    (event,) = outcome.events
+    assert event.value.decode() == record
+    assert event.tag == "e.t"
+    assert event.time == "2023-11-14T22:13:20Z"
+    assert event.id.startswith("d.")
+    assert event.attributes == {"chunk": "c"}
+    assert outcome.replies == [b'{"ack":"c"}']
+    assert outcome.idle
+
+
+@pytest.mark.parametrize(
+    ("time", "text"),
+    [
+        ("1700000000", "2023-11-14T22:13:20Z"),
+        ("1700000000.123456789", "2023-11-14T22:13:20.123456789Z"),
+        ("1.7e9", "2023-11-14T22:13:20Z"),
+        ("1700000000.50", "2023-11-14T22:13:20.5Z"),
+        ("-5", "1969-12-31T23:59:55Z"),
+        ("null", "2023-11-14T22:15:23.456Z"),
+        ("0", "2023-11-14T22:15:23.456Z"),
+        ("0.0", "2023-11-14T22:15:23.456Z"),
+    ],
+)
+def test_times_are_as_exact_as_they_are_written(time: str, text: str) -> None:
+    (event,) = one(f'["t", {time}, {{}}]').events
+    assert event.time == text
+    assert (event.attributes.get("time") == "received") == (time in ("null", "0", "0.0"))
+
+
+@pytest.mark.parametrize("time", ["1e999999999", "-1e30", "true", "{}", "999999999999999"])
+def test_what_is_no_time_is_quarantined_and_acknowledged(time: str) -> None:
+    outcome = one(f'["t", {time}, {{"m": 1}}, {{"chunk": 7}}]')
+    (reject,) = outcome.rejects
+    assert reject.reason.value == "bad_time"
+    assert orjson.loads(reject.attributes)["tag"] == "t"
+    assert json.loads(reject.raw)[1] == {"m": 1}
+    assert outcome.replies == [b'{"ack":7}']
+
+
+def test_one_bad_entry_leaves_the_others() -> None:
+    outcome = one(
+        '["t", [[1, {"a": 1}], [1, "x"], 5, [1, {}, 3], [[2, {"h": 1}], {"b": 2}]], {"chunk": "c", "size": 5}]'
+    )
+    parts = [part.reason.value if part in outcome.rejects else part.record for part in outcome.flat]
+    assert parts == [{"a": 1}, "bad_record", "bad_record", "bad_record", {"b": 2}]
+    assert outcome.events[1].attributes["metadata"] == {"h": 1}
+    assert [reject.raw for reject in outcome.rejects] == [b'[1, "x"]', b"5", b"[1, {}, 3]"]
+    assert outcome.replies == [b'{"ack":"c"}']
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "reply"),
+    [
+        ('["t", "AAAA", {"chunk": "c"}]', "bad_encoding", True),
+        ('["t", 1, {}, {"chunk": "c", "fluent_signal": 1}]', "bad_message", True),
+        ('["t"]', "bad_message", False),
+        ("[]", "bad_message", False),
+        ('["t", 1]', "bad_message", False),
+        ('["t", 1, {}, 5]', "bad_message", False),
+        ('["t", 1, {}, {"chunk": {}}]', "bad_message", False),
+        ('["t", 1, {"m": "\\ud800"}, {"chunk": "c"}]', "bad_json", True),
+        ('["t", 1, {"m": NaN}, {"chunk": "c"}]', "bad_json", True),
+    ],
+)
+def test_what_makes_no_sense_is_quarantined_whole(text: str, reason: str, reply: bool) -> None:
+    outcome = one(text)
+    (reject,) = outcome.rejects
+    assert (reject.reason.value, reject.raw) == (reason, text.encode())
+    assert outcome.replies == ([b'{"ack":"c"}'] if reply else [])
+    assert outcome.error is None
+
+
+def test_text_that_is_no_utf8_is_quarantined() -> None:
+    outcome = one(b'["t", 1, {"m": "\xff"}, {"chunk": "c"}]')
+    assert [reject.reason.value for reject in outcome.rejects] == ["bad_json"]
+    assert outcome.replies == [b'{"ack":"c"}']
+
+
+@pytest.mark.parametrize("tag", ['""', "5", "null", '{"a": 1}'])
+def test_a_tag_that_is_none_is_kept(tag: str) -> None:
+    (event,) = one(f"[{tag}, 1, {{}}]").events
+    assert event.tag == "-"
+    assert "tag" in event.attributes
+
+
+def test_a_messages_metadata() -> None:
+    (event,) = one('["t", 1, {}, {"metadata": {"k": [1]}, "chunk": "c"}]').events
+    assert event.attributes == {"metadata": {"k": [1]}, "chunk": "c"}
+
+
+def test_values_follow_one_another_with_heartbeats_between() -> None:
+    outcome = one('["t",1,{"n":1}]["t",1,{"n":2}]\r\n null\tnull["t",1,{"n":3}] ')
+    assert [event.record["n"] for event in outcome.events] == [1, 2, 3]
+    assert outcome.idle
+    assert outcome.unacknowledgeable
+
+
+@pytest.mark.parametrize("text", ["{}", '["t",1,{}]{"a":1}', '["t",1,{}]5', "[}", '["t",1,{"m":tru}]', "[1,]", "[nul]"])
+def test_what_cannot_be_trusted_closes(text: str) -> None:
+    assert one(text).error is not None
+
+
+def test_after_a_fault_every_call_says_so_again() -> None:
+    decoder = JsonDecoder(1000)
+    for _ in range(2):
+        with pytest.raises(ProtocolError):
+            list(decoder.receive(b"[1,]"))
+
+
+def test_a_peer_may_end_between_values_but_not_within_one() -> None:
+    assert drive([b'["t",1,{}] ']).error is None
+    for end in range(1, 10):
+        assert drive([b'["t",1,{}]'[:end]]).error is not None
+
+
+def test_the_frame_limit_on_both_sides() -> None:
+    text = b'["t", 1, {"m": "' + b"x" * 2000 + b'"}, {"chunk": "c"}]'
+    assert one(text, frame_bytes=len(text), event_bytes=1024 + 1000).replies == [b'{"ack":"c"}']
+    outcome = one(text, frame_bytes=len(text) - 1, event_bytes=1024)
+    assert outcome.error is not None
+    assert outcome.error.limit == "LIMITS__FRAME_BYTES"
+
+
+def test_the_depth_limit_on_both_sides() -> None:
+    def nested(levels: int) -> str:
+        return f'["t", 1, {{"m": {"[" * (levels - 1)}"]]["{"]" * (levels - 1)}}}, {{"chunk": "c"}}]'
+
+    assert len(one(nested(64)).events) == 1
+    outcome = one(nested(65))
+    assert [reject.reason.value for reject in outcome.rejects] == ["too_deep"]
+    assert outcome.replies == [b'{"ack":"c"}']
+    beyond = drive([nested(10_000).encode()])
+    assert beyond.error is not None
+    assert beyond.error.limit == "LIMITS__DEPTH"
+
+
+def test_the_event_limits_on_both_sides() -> None:
+    entries = ",".join(f'[1, {{"n": {n}}}]' for n in range(4))
+    outcome = one(f'["t", [{entries}], {{"chunk": "c"}}]', frame_events=3)
+    assert [event.record["n"] for event in outcome.events] == [0, 1, 2]
+    (reject,) = outcome.rejects
+    assert (reject.reason.value, json.loads(reject.raw)) == ("too_many_events", [[1, {"n": 3}]])
+    big = '{"m": "' + "x" * 2000 + '"}'
+    assert [r.reason.value for r in one(f'["t", 1, {big}]', event_bytes=2000, frame_bytes=4096).rejects] == [
+        "oversized"
+    ]
+
+
+def test_a_login_without_a_handshake_closes() -> None:
+    outcome = one('["PING", "h", "s", "d", "u", "p"]')
+    assert outcome.error is not None
+    assert outcome.parts == []
+
+
+def test_ids_depend_on_all_that_was_sent_and_on_nothing_else() -> None:
+    def ids(text: str) -> list[str]:
+        return [event.id for event in one(text).events]
+
+    sent = '["t", [[1, {"a": 1}], [2, {"a": 1}]], {"chunk": "c"}]'
+    assert ids(sent) == ids(sent)
+    assert len(set(ids(sent))) == 2
+    for other in (sent.replace('"t"', '"u"'), sent.replace('"c"', '"d"'), sent.replace("2", "3")):
+        assert not set(ids(other)) & set(ids(sent))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=6,
+)
+
+
+@given(st.lists(st.dictionaries(st.text(), JSON, max_size=4), max_size=4), st.booleans(), st.sampled_from([None, 2]))
+@settings(max_examples=2000, deadline=None)
+def test_any_record_comes_out_as_it_went_in(records: list[Any], plain: bool, indent: int | None) -> None:
+    texts = [json.dumps(record, ensure_ascii=plain, indent=indent) for record in records]
+    texts = [text for text in texts if _has_no_half_pairs(text)]
+    data = "".join(f'["t", 1, {text}]\n' for text in texts).encode()
+    outcome = drive(one_by_one(data))
+    assert outcome.error is None
+    assert [event.value.decode() for event in outcome.events] == texts
+
+
+def _has_no_half_pairs(text: str) -> bool:
+    try:
+        json.loads(text).__repr__().encode()
+        orjson.loads(text)
+    except (UnicodeEncodeError, ValueError):
+        return False
+    return True
+
+
+@given(st.text('[]{}"\\,:1n ule\n') | st.text(), st.integers(1, 7))
+@settings(max_examples=2000, deadline=None)
+def test_any_text_gives_events_rejects_or_an_error(text: str, step: int) -> None:
+    data = b'["t",1,{}]' + text.encode("utf-8", "replace")
+    whole = drive([data])
+    assert drive(data[at : at + step] for at in range(0, len(data), step)).comparable() == whole.comparable()

@@ -1,0 +1,159 @@
+"""What a payload may be: gzip or zstd in several pieces, whatever the option says; metrics and traces; metadata."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from typing import Any
+
+import msgpack
+import pytest
+from backports import zstd
+
+from forward.driving import NOW_MS, TIME, Outcome, ack, drive, every_way, message, pack
+
+ENTRIES = [pack([TIME, {"n": n}]) for n in range(6)]
+CHUNK = "Q0hVTkstd2l0aC1uZXdsaW5l\n"
+"""fluentd's: base64 with its line end."""
+
+
+def str32(payload: bytes) -> bytes:
+    """How fluentd packs entries, whatever they are: a msgpack str of 32-bit length, mostly no UTF-8."""
+    return b"\xdb" + len(payload).to_bytes(4, "big") + payload
+
+
+def fluentd(payload: bytes, **option: Any) -> bytes:
+    return b"\x93" + pack("t") + str32(payload) + pack({"size": 6, "chunk": CHUNK, **option})
+
+
+def pieces(compress: Any) -> bytes:
+    """Entries compressed in three pieces, one of them cutting an entry in two."""
+    plain = b"".join(ENTRIES)
+    return compress(plain[:5]) + compress(plain[5:40]) + compress(plain[40:])
+
+
+PLAIN = b"".join(ENTRIES)
+FORMS = {
+    "text": (PLAIN, "text"),
+    "gzip": (gzip.compress(PLAIN), "gzip"),
+    "several gzip members": (pieces(gzip.compress), "gzip"),
+    "zstd": (zstd.compress(PLAIN), "zstd"),
+    "several zstd frames": (pieces(zstd.compress), "zstd"),
+    "gzip that says zstd": (gzip.compress(PLAIN), "zstd"),
+    "zstd that says gzip": (zstd.compress(PLAIN), "gzip"),
+    "gzip that says text": (gzip.compress(PLAIN), "text"),
+    "gzip that says something": (gzip.compress(PLAIN), "br"),
+    "entries that say gzip": (PLAIN, "gzip"),
+    "entries that say something": (PLAIN, "br"),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_compression_is_what_the_first_bytes_say(name: str) -> None:
+    payload, claim = FORMS[name]
+    outcome = every_way(fluentd(payload, compressed=claim))
+    assert [event.record["n"] for event in outcome.events] == list(range(6))
+    assert outcome.rejects == []
+    assert outcome.replies == [ack(CHUNK)]
+    assert all(event.attributes == {"chunk": CHUNK} for event in outcome.events)
+
+
+def test_ids_are_those_of_the_inflated_entries() -> None:
+    """A client that compresses its buffer between two attempts sends the same."""
+    ids = {
+        tuple(event.id for event in drive([fluentd(payload, compressed=claim)]).events)
+        for payload, claim in FORMS.values()
+    }
+    assert len(ids) == 1
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"\x8b\x02\x80brotli", zstd.compress(PLAIN)[:-3], gzip.compress(PLAIN)[:-3], gzip.compress(PLAIN) + b"junk"],
+)
+def test_what_is_neither_goes_to_quarantine_whole(payload: bytes) -> None:
+    data = fluentd(payload, compressed="br")
+    outcome = every_way(data)
+    (reject,) = outcome.rejects
+    assert (reject.reason.value, reject.raw) == ("compression", data)
+    assert outcome.replies == [ack(CHUNK)]
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zstd.compress], ids=["gzip", "zstd"])
+def test_compressed_twice_is_no_entries(compress: Any) -> None:
+    outcome = every_way(fluentd(compress(compress(PLAIN)), compressed="gzip"))
+    assert [reject.reason.value for reject in outcome.rejects] == ["bad_encoding"]
+    assert outcome.replies == [ack(CHUNK)]
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zstd.compress], ids=["gzip", "zstd"])
+def test_the_inflated_limit_on_both_sides(compress: Any) -> None:
+    payload = pack([1, {"m": random.Random(4).randbytes(40_000).hex()}])
+    data = fluentd(compress(payload), compressed="gzip")
+    assert len(drive([data], inflated_bytes=len(payload)).events) == 1
+    outcome = drive([data], inflated_bytes=len(payload) - 1)
+    assert [(reject.reason.value, reject.raw) for reject in outcome.rejects] == [("inflated_limit", data)]
+    assert outcome.replies == [ack(CHUNK)]
+
+
+def signal(number: Any, payload: bytes = b"\x82\xa4meta\x80\xa7metrics\x90", **more: Any) -> Outcome:
+    return every_way(pack(["m", payload, {"fluent_signal": number, "chunk": "c", **more}]))
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("compress", [None, gzip.compress, zstd.compress], ids=["plain", "gzip", "zstd"])
+def test_metrics_and_traces_pass_as_they_are(number: int, compress: Any) -> None:
+    payload = b"\x82\xa4meta\x80\xa7metrics\x90"
+    outcome = signal(number, compress(payload) if compress else payload, **({"compressed": "gzip"} if compress else {}))
+    (event,) = outcome.events
+    assert event.value == payload
+    assert event.headers["content-type"] == b"application/octet-stream"
+    assert event.attributes == {"signal": number, "time": "received", "chunk": "c"}
+    assert event.time == "2023-11-14T22:15:23.456Z"
+    assert event.id.startswith("d.")
+    assert outcome.replies == [ack("c")]
+
+
+def test_metrics_in_other_modes_are_no_logs_either() -> None:
+    option = {"fluent_signal": 1, "chunk": "c"}
+    listed = every_way(pack(["m", [[1, {"a": 1}]], option]))
+    assert [event.value for event in listed.events] == [pack([[1, {"a": 1}]])]
+    single = every_way(pack(["m", 1, {"a": 1}, option]))
+    assert [event.value for event in single.events] == [pack([1, {"a": 1}])]
+
+
+def test_a_signal_that_nobody_knows_goes_to_quarantine() -> None:
+    outcome = signal(7)
+    assert [reject.reason.value for reject in outcome.rejects] == ["bad_message"]
+    assert outcome.replies == [ack("c")]
+
+
+def test_metrics_have_the_size_of_an_event() -> None:
+    assert len(drive([pack(["m", bytes(2000), {"fluent_signal": 1}])], event_bytes=2000).events) == 1
+    outcome = drive([pack(["m", bytes(2001), {"fluent_signal": 1}])], event_bytes=2000)
+    assert [reject.reason.value for reject in outcome.rejects] == ["oversized"]
+
+
+def test_the_metadata_of_a_message() -> None:
+    """Fluent Bit in Message mode puts it into the option; an entry's own comes first."""
+    option = {"chunk": "c", "metadata": {"otlp": {"severity": 9}, "b": b"\xff"}}
+    (event,) = every_way(message(pack({"m": 1}), option=option)).events
+    assert event.attributes["metadata"] == {"otlp": {"severity": 9}, "b": {"$bin": "/w=="}}
+    (own,) = every_way(message(pack({"m": 1}), [TIME, {"own": 1}], option=option)[:0] + _with_own(option)).events
+    assert own.attributes["metadata"] == {"own": 1}
+
+
+def _with_own(option: dict[str, Any]) -> bytes:
+    return pack(["t", [[[TIME, {"own": 1}], {"m": 1}]], option])
+
+
+def test_more_elements_than_there_should_be_are_ignored() -> None:
+    data = b"\x95" + pack("t") + str32(PLAIN) + pack({"chunk": "c"}) + pack("more") + pack([1])
+    outcome = every_way(data)
+    assert len(outcome.events) == 6
+    assert outcome.replies == [ack("c")]
+
+
+def test_msgpack_unpacks_what_these_tests_send() -> None:
+    assert msgpack.unpackb(fluentd(PLAIN), raw=True)[1] == PLAIN
+    assert NOW_MS
