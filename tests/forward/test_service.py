@@ -1,0 +1,246 @@
+"""The service itself, over sockets: every edge input, the other ways in, and who may come."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import orjson
+import pytest
+from contract.certificates import Authority
+from contract.receiver import Receiver
+from contract.topic import events, own_topics, quarantined
+from contract.waiting import until
+from headrace_cli.broker import EmbeddedKafka
+from headrace_common.errors import EXIT_CONFIG
+from headrace_common.proxy import SIGNATURE_V2
+from headrace_common.settings import KafkaSettings
+
+from forward.speaking import speaking
+from forward.test_edge import EDGE, VERDICTS
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(scope="session")
+def store(kafka: EmbeddedKafka) -> KafkaSettings:
+    return own_topics(kafka.bootstrap)
+
+
+@pytest.fixture
+async def start(store: KafkaSettings, tmp_path: Path) -> AsyncIterator[Any]:
+    started: list[Receiver] = []
+
+    async def begin(kafka: KafkaSettings = store, **sections: Any) -> Receiver:
+        folder = tmp_path / str(len(started))
+        folder.mkdir()
+        started.append(Receiver("forward", kafka, folder, sections))
+        await started[-1].start()
+        return started[-1]
+
+    yield begin
+    for receiver in started:
+        receiver.stop()
+
+
+def good(mark: str, chunk: str = "good") -> bytes:
+    return msgpack.packb(["t", 1_700_000_000, {"mark": mark}, {"chunk": chunk}])
+
+
+async def sources(store: KafkaSettings, mark: str) -> list[str]:
+    return [record["ce_source"] for record in await events(store, mark)]
+
+
+async def test_every_edge_input_has_its_outcome_and_the_next_client_is_served(kafka: EmbeddedKafka, start) -> None:
+    """Nothing is told by time: what stays open takes another message, what is closed ends."""
+    store = own_topics(kafka.bootstrap)
+    receiver = await start(store)
+    mark = uuid.uuid4().hex
+    for name, verdict in VERDICTS.items():
+        with speaking(receiver.address) as client:
+            client.send((EDGE / f"{name}.bin").read_bytes())
+            speaks_json = name.startswith("json")
+            if verdict.chunk is not None:
+                if speaks_json:
+                    reply = orjson.dumps({"ack": verdict.chunk})
+                    assert client.raw(len(reply)) == reply, name
+                else:
+                    client.acknowledges(verdict.chunk)
+            if verdict.error is not None:
+                client.ends()
+            elif speaks_json:
+                client.send(json.dumps(["t", 1, {"mark": mark}, {"chunk": "still"}]).encode())
+                assert client.raw(15) == b'{"ack":"still"}', name
+            else:
+                client.send(good(mark, "still"))
+                client.acknowledges("still")
+        with speaking(receiver.address) as client:
+            client.send(good(mark))
+            client.acknowledges("good")
+    still = sum(verdict.error is None for verdict in VERDICTS.values())
+    stored = [part for verdict in VERDICTS.values() for part in verdict.parts if not isinstance(part, str)]
+    rejected = [part for verdict in VERDICTS.values() for part in verdict.parts if isinstance(part, str)]
+    records = await events(store)
+    assert len(records) == len(VERDICTS) + still + len(stored)
+    assert sorted(record["reason"] for record in await quarantined(store)) == sorted(rejected)
+    assert receiver.exit_status() is None
+
+
+async def test_a_unix_socket_beside_tcp(start, store: KafkaSettings, tmp_path: Path) -> None:
+    path = tmp_path / "forward.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:  # left behind by a process that was killed
+        dead.bind(str(path))
+    receiver = await start(listen={"socket": path})
+    mark = uuid.uuid4().hex
+    for address in (path, receiver.address):
+        with speaking(address) as client:
+            client.send(good(mark))
+            client.acknowledges("good")
+    assert sorted(await sources(store, mark)) == sorted(["/forward/127.0.0.1", f"/forward/{socket.gethostname()}"])
+    other = Receiver("forward", store, tmp_path, {"listen": {"socket": path}})
+    other.spawn()
+    await until(lambda: other.exit_status() is not None, "another one does not take it away", 30)
+    assert other.exit_status() == EXIT_CONFIG
+    assert "in use" in other.log.read_text()
+    with speaking(path) as client:
+        client.send(good(mark))
+        client.acknowledges("good")
+    receiver.stop()
+    assert not path.exists()
+
+
+async def test_heartbeats_by_udp_and_by_empty_connections(start) -> None:
+    receiver = await start(log={"level": "info"})
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.settimeout(10)
+        for data in (b"\0", b"anything at all"):
+            probe.sendto(data, receiver.address)
+            assert probe.recvfrom(64) == (b"\0", receiver.address)
+    for _ in range(20):
+        with speaking(receiver.address):
+            pass
+    await until(lambda: receiver.metric("connections_opened_total"), "they were seen")
+    with speaking(receiver.address) as client:
+        client.send(good("x"))
+        client.acknowledges("good")
+    assert [line["event"] for line in receiver.lines()] == ["starting", "kafka answers", "ready"]
+    quiet = await start(forward={"heartbeat": False})
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(quiet.address)
+        probe.send(b"\0")
+        probe.settimeout(10)
+        with pytest.raises(ConnectionRefusedError):
+            probe.recv(1)
+
+
+async def test_ipv6(start, store: KafkaSettings) -> None:
+    receiver = await start(listen={"host": "::"})
+    for address, source in (("::1", "/forward/%3A%3A1"), ("127.0.0.1", "/forward/127.0.0.1")):
+        mark = uuid.uuid4().hex
+        with speaking((address, receiver.port)) as client:
+            client.send(good(mark))
+            client.acknowledges("good")
+        assert await sources(store, mark) == [source]
+
+
+def v2(source: str, port: int) -> bytes:
+    addresses = socket.inet_aton(source) + socket.inet_aton("198.51.100.1") + struct.pack(">HH", port, 24224)
+    return SIGNATURE_V2 + struct.pack(">BBH", 0x21, 0x11, len(addresses)) + addresses
+
+
+PROXIED = {
+    "v1": (b"PROXY TCP4 203.0.113.5 198.51.100.1 4000 24224\r\n", "203.0.113.5"),
+    "v1, IPv6": (b"PROXY TCP6 2001:db8::5 2001:db8::1 4000 24224\r\n", "2001%3Adb8%3A%3A5"),
+    "v1, unknown": (b"PROXY UNKNOWN\r\n", "127.0.0.1"),
+    "v2": (v2("203.0.113.6", 4000), "203.0.113.6"),
+    "v2, local": (SIGNATURE_V2 + b"\x20\x00\x00\x00", "127.0.0.1"),
+}
+
+
+async def test_the_proxy_protocol_from_those_who_are_trusted(start, store: KafkaSettings) -> None:
+    receiver = await start(listen={"trusted_proxies": "127.0.0.0/8"}, limits={"handshake_time": 1})
+    for name, (head, source) in PROXIED.items():
+        mark = uuid.uuid4().hex
+        with speaking(receiver.address) as client:
+            client.send(head + good(mark))  # in one segment: not a byte too many may be taken
+            client.acknowledges("good")
+        assert await sources(store, mark) == [f"/forward/{source}"], name
+    with speaking(receiver.address) as client:  # no header
+        client.send(good("x"))
+        client.ends()
+    assert receiver.lines("proxy header refused")
+    with speaking(receiver.address) as client:  # half a header
+        client.send(b"PROXY TCP4 203")
+        client.ends()
+    with speaking(receiver.address):  # a balancer's health check
+        pass
+    await until(lambda: receiver.lines("handshake took too long"), "its time is up")
+    assert await receiver.metric("limit_hits_total", limit="LIMITS__HANDSHAKE_TIME") == 1
+
+
+async def test_the_proxy_protocol_before_tls(start, store: KafkaSettings, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("server", "server")
+    receiver = await start(listen={"trusted_proxies": "127.0.0.1"}, tls={"cert": cert, "key": key})
+    for head, source in PROXIED.values():
+        mark = uuid.uuid4().hex
+        with speaking(receiver.address, authority.context(), head) as client:
+            client.send(good(mark))
+            client.acknowledges("good")
+        assert await sources(store, mark) == [f"/forward/{source}"]
+
+
+async def test_nobody_else_may_claim_an_address(start, store: KafkaSettings) -> None:
+    receiver = await start(listen={"trusted_proxies": "192.0.2.0/24"})
+    mark = uuid.uuid4().hex
+    with speaking(receiver.address) as client:
+        client.send(good(mark))
+        client.acknowledges("good")
+    assert await sources(store, mark) == ["/forward/127.0.0.1"]
+    with speaking(receiver.address) as client:
+        client.send(PROXIED["v1"][0])
+        client.ends()
+
+
+async def test_the_handshake_with_rules_by_the_proxied_address(start, store: KafkaSettings, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("server", "server")
+    receiver = await start(
+        listen={"trusted_proxies": "127.0.0.1"},
+        tls={"cert": cert, "key": key},
+        forward={
+            "shared_key": "everybody",
+            "users": json.dumps({"alice": "wonder"}),
+            "clients": json.dumps([{"host": "203.0.113.0/24", "shared_key": "special"}]),
+        },
+    )
+    context = authority.context()
+    alice = {"user": "alice", "password": "wonder", "salt": os.urandom(16), "raw_str": True}
+    head = PROXIED["v1"][0]
+    for shared_key, first, hostname, reason in (
+        ("special", head, "web-1", ""),
+        ("everybody", PROXIED["v1, unknown"][0], "web-2", ""),
+        ("everybody", head, "web-3", "shared_key mismatch"),
+    ):
+        mark = uuid.uuid4().hex
+        with speaking(receiver.address, context, first) as client:
+            verdict = client.log_in(shared_key, hostname=hostname, **alice)
+            assert verdict.reason == reason
+            if verdict.accepted:
+                client.send(good(mark))
+                client.acknowledges("good")
+                assert await sources(store, mark) == [f"/forward/{hostname}"]
+            else:
+                client.ends()
+    with speaking(receiver.address, context, head) as client:
+        assert client.log_in("special", hostname="h", user="alice", password="x").reason == "username/password mismatch"
+    (line,) = [line for line in receiver.lines("protocol error") if "password" in line["problem"]]
+    assert "login refused" in line["problem"]
+    assert not line["bytes"]
