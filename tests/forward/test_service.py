@@ -175,7 +175,7 @@ async def test_the_proxy_protocol_from_those_who_are_trusted(start, store: Kafka
     with speaking(receiver.address) as client:  # no header
         client.send(good("x"))
         client.ends()
-    assert receiver.lines("proxy header refused")
+    await until(lambda: receiver.lines("proxy header refused"), "it is told of")
     with speaking(receiver.address) as client:  # half a header
         client.send(b"PROXY TCP4 203")
         client.ends()
