@@ -7,15 +7,14 @@ import os
 import socket
 import struct
 import uuid
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import msgpack
 import orjson
 import pytest
 from contract.certificates import Authority
 from contract.receiver import Receiver
+from contract.stopping import stopped
 from contract.topic import events, own_topics, quarantined
 from contract.waiting import until
 from headrace_cli.broker import EmbeddedKafka
@@ -27,27 +26,6 @@ from forward.speaking import speaking
 from forward.test_edge import EDGE, VERDICTS
 
 pytestmark = pytest.mark.kafka
-
-
-@pytest.fixture(scope="session")
-def store(kafka: EmbeddedKafka) -> KafkaSettings:
-    return own_topics(kafka.bootstrap)
-
-
-@pytest.fixture
-async def start(store: KafkaSettings, tmp_path: Path) -> AsyncIterator[Any]:
-    started: list[Receiver] = []
-
-    async def begin(kafka: KafkaSettings = store, **sections: Any) -> Receiver:
-        folder = tmp_path / str(len(started))
-        folder.mkdir()
-        started.append(Receiver("forward", kafka, folder, sections))
-        await started[-1].start()
-        return started[-1]
-
-    yield begin
-    for receiver in started:
-        receiver.stop()
 
 
 def good(mark: str, chunk: str = "good") -> bytes:
@@ -244,3 +222,60 @@ async def test_the_handshake_with_rules_by_the_proxied_address(start, store: Kaf
     (line,) = [line for line in receiver.lines("protocol error") if "password" in line["problem"]]
     assert "login refused" in line["problem"]
     assert not line["bytes"]
+
+
+async def test_over_tls_a_client_that_only_writes_loses_nothing(start, store: KafkaSettings, tmp_path: Path) -> None:
+    """Session tickets that it never reads would turn its close into a reset, and what is on its way would be thrown away."""
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("server", "server")
+    receiver = await start(tls={"cert": cert, "key": key})
+    mark = uuid.uuid4().hex
+    with speaking(receiver.address, authority.context()) as client:
+        client.send(msgpack.packb(["t", 1, {"mark": mark}]))
+
+        async def arrived() -> bool:
+            return len(await sources(store, mark)) == 1
+
+        await until(arrived, "the first is stored: the handshake is over")
+        with stopped(receiver.pid):
+            client.send(b"".join(msgpack.packb(["t", 1, {"mark": mark, "n": n}]) for n in range(1000)))
+            client.socket.close()
+
+    async def all_arrived() -> bool:
+        return len(await sources(store, mark)) == 1001
+
+    await until(all_arrived, "all is stored")
+
+
+async def test_lines_of_the_same_second_from_two_hosts_are_all_kept(start, store: KafkaSettings) -> None:
+    """Fluent Bit's chunks are hashes of the content: the same lines, the same chunk, and yet two sendings."""
+    receiver = await start()
+    lines = [{"log": "GET / 200"}, {"log": "GET / 200"}]
+    old, new = "0123456789abcdef0123456789abcdef", "88q8cESncCALAqTWvRjYW3Q=="[:24]
+    for chunk in (old, new):
+        mark = uuid.uuid4().hex
+        records = [{**line, "mark": mark} for line in lines]
+        listed = msgpack.packb(["t", [[1_700_000_000, record] for record in records], {"chunk": chunk}])
+        single = b"".join(msgpack.packb(["t", 1_700_000_000, record, {"chunk": chunk}]) for record in records)
+        for data, count in ((listed, 1), (single, 2)):
+            for _ in range(2):
+                with speaking(receiver.address) as client:
+                    client.send(data)
+                    for _ in range(count):
+                        client.acknowledges(chunk)
+        names = [record.id for record in await events(store, mark)]
+        assert len(names) == len(set(names)) == 8
+
+
+async def test_a_chunk_that_is_sent_again_on_another_connection_has_its_ids(start, store: KafkaSettings) -> None:
+    receiver = await start()
+    mark = uuid.uuid4().hex
+    chunk = "Q0hVTkstd2l0aC1uZXdsaW5l\n"  # fluentd's
+    data = msgpack.packb(["t", [[1_700_000_000, {"mark": mark, "n": n}] for n in range(50)], {"chunk": chunk}])
+    for _ in range(3):
+        with speaking(receiver.address) as client:
+            client.send(data)
+            client.acknowledges(chunk)
+    records = await events(store, mark)
+    assert len(records) == 150
+    assert len({record.id for record in records}) == 50

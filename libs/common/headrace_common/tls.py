@@ -61,6 +61,9 @@ class TlsContext:
         assert settings.cert is not None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2 if settings.minimum == "1.2" else ssl.TLSVersion.TLSv1_3
+        # A client that only writes never reads TLS 1.3's session tickets. When it closes with them unread, its system sends a
+        # reset, ours throws away what has not been read yet, and what the client thinks is delivered is lost.
+        context.num_tickets = 0
         try:
             context.load_cert_chain(settings.cert, settings.key, password=_no_password)
             if settings.client_ca is not None:

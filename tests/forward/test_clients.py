@@ -1,0 +1,161 @@
+"""Real clients, as their own users would use them: nothing is lost, and what is doubled is what the documentation says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import threading
+import uuid
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract.certificates import Authority
+from contract.topic import events
+from fluent.sender import FluentSender
+from headrace_common.settings import KafkaSettings
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+COUNT = 20_000 if os.environ.get("HEADRACE_FULL") == "1" else 2_000
+CLIENTS = Path(__file__).parent / "clients"
+KEY = "open sesame"
+
+
+@pytest.fixture(scope="session")
+def golang(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the programs `logger` and `forward`."""
+    folder = tmp_path_factory.mktemp("golang")
+    command = ["go", "build", "-o", f"{folder}{os.sep}", "./logger", "./forward"]
+    done = subprocess.run(command, cwd=CLIENTS / "golang", capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("node") / "client"
+    shutil.copytree(CLIENTS / "node", folder, ignore=shutil.ignore_patterns("node_modules"))
+    command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder / "send.js"
+
+
+async def run(*command: object) -> None:
+    """A client's whole run; it fails if the client was told of an error."""
+    process = await asyncio.create_subprocess_exec(
+        *map(str, command), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    try:
+        said, _ = await asyncio.wait_for(process.communicate(), 200)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert process.returncode == 0, said.decode()
+
+
+async def stored_once(store: KafkaSettings, mark: str, tag: str, source: str = "/forward/127.0.0.1") -> list[Any]:
+    """All that the client sent is there, each event once, in its order."""
+    records = await events(store, mark)
+    doubled = {n: times for n, times in Counter(record.json["n"] for record in records).items() if times > 1}
+    assert doubled == {}
+    assert sorted(record.json["n"] for record in records) == list(range(COUNT))
+    assert {record["ce_subject"] for record in records} == {tag}
+    assert {record["ce_source"] for record in records} == {source}
+    assert [record.json["n"] for record in records] == list(range(COUNT)), "a connection keeps its order"
+    assert len({record.id for record in records}) == COUNT
+    return records
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+async def test_fluent_logger_python(start, store: KafkaSettings) -> None:
+    receiver = await start()
+    mark = uuid.uuid4().hex
+
+    def send() -> None:
+        sender = FluentSender("py", host="127.0.0.1", port=receiver.port, nanosecond_precision=True, bufmax=64 << 20)
+        for n in range(COUNT):
+            assert sender.emit("app", {"mark": mark, "n": n})
+        sender.close()
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    await asyncio.to_thread(thread.join)
+    receiver.stop()  # it asks for no acknowledgement: what it has written is read to the end
+    records = await stored_once(store, mark, "py.app")
+    assert all(record.id.startswith("u.") for record in records)
+
+
+GOLANG = {
+    "TLS": {"network": "tls"},
+    "TLS, sub-second, acknowledged": {"network": "tls", "subSecond": True, "ack": True},
+    "TLS, asynchronous, acknowledged": {"network": "tls", "async": True, "ack": True},
+    "TLS, JSON, acknowledged": {"network": "tls", "json": True, "ack": True},
+    "Unix socket, acknowledged": {"network": "unix", "ack": True},
+}
+
+
+@pytest.mark.requires("go")
+@pytest.mark.parametrize("name", GOLANG)
+async def test_fluent_logger_golang(
+    start, store: KafkaSettings, golang: Path, tls: Authority, tmp_path: Path, name: str
+) -> None:
+    how = GOLANG[name]
+    cert, key = tls.issue("server", "server")
+    socket = tmp_path / "forward.sock"
+    receiver = await start(tls={"cert": cert, "key": key}, listen={"socket": socket})
+    mark = uuid.uuid4().hex
+    order = {"host": "127.0.0.1", "port": receiver.port, "path": str(socket), "count": COUNT}
+    await run(golang / "logger", json.dumps({**order, "tag": "go.app", "mark": mark, **how}))
+    if not how.get("ack"):
+        receiver.stop()
+    source = "/forward/127.0.0.1"
+    if how["network"] == "unix":
+        source = f"/forward/{os.uname().nodename}"
+    records = await stored_once(store, mark, "go.app", source)
+    kind = "d." if how.get("ack") else "u."
+    assert {record.id[:2] for record in records} == {kind}
+
+
+@pytest.mark.requires("go")
+@pytest.mark.parametrize("mode", ["MessageExt", "Forward", "PackedForward", "CompressedPackedForward"])
+async def test_fluent_forward_go(start, store: KafkaSettings, golang: Path, tls: Authority, mode: str) -> None:
+    cert, key = tls.issue("server", "server")
+    receiver = await start(tls={"cert": cert, "key": key}, forward={"shared_key": KEY})
+    mark = uuid.uuid4().hex
+    order = {"mode": mode, "network": "tls", "host": "127.0.0.1", "port": receiver.port}
+    more = {"count": COUNT, "tag": "ibm.app", "mark": mark, "ack": True, "hostname": "agent-7", "batch": 250}
+    with pytest.raises(AssertionError, match="handshake"):
+        await run(golang / "forward", json.dumps({**order, **more, "sharedKey": "wrong"}))
+    assert await events(store, mark) == []
+    await run(golang / "forward", json.dumps({**order, **more, "sharedKey": KEY}))
+    await stored_once(store, mark, "ibm.app", "/forward/agent-7")
+
+
+@pytest.mark.requires("npm")
+@pytest.mark.parametrize("mode", ["Message", "Forward", "PackedForward", "CompressedPackedForward"])
+async def test_fluent_org_logger(start, store: KafkaSettings, node: Path, tls: Authority, mode: str) -> None:
+    """Shared key and user over TLS; in one mode with a certificate of its own, whose name comes before its word."""
+    cert, key = tls.issue("server", "server")
+    mutual = mode == "PackedForward"
+    receiver = await start(
+        tls={"cert": cert, "key": key, **({"client_ca": tls.file} if mutual else {})},
+        forward={"shared_key": KEY, "users": json.dumps({"alice": "wonder"})},
+    )
+    mark = uuid.uuid4().hex
+    security = {"clientHostname": "node-1", "sharedKey": KEY, "username": "alice", "password": "wonder"}
+    order = {"eventMode": mode, "port": receiver.port, "security": security, "count": COUNT, "ca": str(tls.file)}
+    if mutual:
+        own = tls.issue("client", "from the certificate")
+        order |= {"cert": str(own[0]), "key": str(own[1])}
+    await run("node", node, json.dumps({**order, "tag": "node", "mark": mark}))
+    await stored_once(store, mark, "node", "/forward/from%20the%20certificate" if mutual else "/forward/node-1")
