@@ -73,7 +73,8 @@ class EmbeddedKafka:
     """One broker in `folder`, which may be empty or hold an earlier run's data.
 
     `port` and `controller_port` 0: free ones, chosen by `prepare`. `properties` add to, and win over, the broker's own.
-    `heap` as in Java's ``-Xmx``. What it says goes to `log`, default ``server.log`` in `folder`.
+    `heap` as in Java's ``-Xmx``. What it says goes to `log`, default ``server.log`` in `folder`. `scram_users` (passwords by
+    name) are known from the first start on, for a listener that asks for them by SCRAM-SHA-512.
     """
 
     def __init__(
@@ -85,12 +86,14 @@ class EmbeddedKafka:
         *,
         heap: str = "128m",
         log: Path | None = None,
+        scram_users: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder.absolute()
         self.log = log or self.folder / "server.log"
         self._wanted = (port, controller_port)
         self._extra = dict(properties or {})
         self._heap = heap
+        self._scram_users = dict(scram_users or {})
         self._process: subprocess.Popen[bytes] | None = None
         self.port = port
         self.controller_port = controller_port
@@ -144,6 +147,8 @@ class EmbeddedKafka:
     def _format(self) -> None:
         cluster = "H" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]  # never a leading dash
         command = self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", self._properties_file())
+        for name, password in self._scram_users.items():
+            command += ["--add-scram", f"SCRAM-SHA-512=[name={name},password={password}]"]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
         if done.returncode != 0:
             lines = (done.stderr + done.stdout).strip().splitlines() or [f"exit status {done.returncode}"]

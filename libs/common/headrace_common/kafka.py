@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import ssl
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,6 +19,48 @@ from headrace_common.settings import KafkaSettings
 
 BROKER_DEFAULT_MESSAGE_BYTES: Final = 1_048_588
 """`max.message.bytes` of a broker that was not told otherwise; assumed where reading it is not allowed."""
+
+
+HINTS: Final = (
+    ("SaslAuthenticationFailed", "KAFKA__SASL_USERNAME and KAFKA__SASL_PASSWORD are not what the broker knows"),
+    ("UnsupportedSaslMechanism", "KAFKA__SASL_MECHANISM is none of the broker's"),
+    ("CERTIFICATE_VERIFY_FAILED", "KAFKA__CA is not the CA of the brokers"),
+    ("WRONG_VERSION_NUMBER", "KAFKA__SECURITY_PROTOCOL asks for TLS, which is not spoken there"),
+    ("closed", "perhaps KAFKA__SECURITY_PROTOCOL is not what is spoken there"),
+)
+"""What to look at, by a word of the reason why a connection to a broker failed."""
+
+
+class _ConnectTrouble(logging.Filter):
+    """Learns from aiokafka's log why a connection failed: its exception only says that none succeeded.
+
+    While somebody is about to tell of it in a line of our own (`silent`), aiokafka's, one for each attempt, are left out.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reason = ""
+        self.silent = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if str(record.msg).startswith("Unable connect to") and isinstance(record.args, tuple) and record.args:
+            self.reason = str(record.args[-1])
+            return not self.silent
+        return True
+
+    @contextlib.contextmanager
+    def told(self) -> Iterator[None]:
+        """Whatever goes wrong in here is told by whoever calls."""
+        self.reason = ""
+        self.silent += 1
+        try:
+            yield
+        finally:
+            self.silent -= 1
+
+
+CONNECT_TROUBLE: Final = _ConnectTrouble()
+logging.getLogger("aiokafka").addFilter(CONNECT_TROUBLE)
 
 
 def client_arguments(settings: KafkaSettings) -> dict[str, Any]:
@@ -70,7 +115,8 @@ async def describe(settings: KafkaSettings) -> tuple[Topic, Topic]:
     """
     admin = AIOKafkaAdminClient(**client_arguments(settings))
     try:
-        await admin.start()
+        with CONNECT_TROUBLE.told():
+            await admin.start()
         names = [settings.events_topic, settings.quarantine_topic]
         found = {entry["topic"]: entry for entry in await admin.describe_topics(names)}
         brokers = len((await admin.describe_cluster())["brokers"])
@@ -123,6 +169,10 @@ def _topic(name: str, partitions: list[dict[str, Any]], configuration: dict[str,
 
 
 def explain(error: BaseException) -> str:
-    """An aiokafka error in one line."""
+    """An aiokafka error in one line, with what to look at where that is known."""
     text = str(error).strip() or type(error).__name__
+    if "Unable to bootstrap" in text and CONNECT_TROUBLE.reason:
+        text = CONNECT_TROUBLE.reason.partition(" (_ssl.c")[0]
+        hint = next((hint for word, hint in HINTS if word in text), None)
+        return text if hint is None else f"{text} ({hint})"
     return text if type(error).__name__ in text else f"{type(error).__name__}: {text}"

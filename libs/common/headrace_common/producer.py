@@ -18,7 +18,7 @@ from aiokafka.errors import KafkaError, ProducerClosed
 from aiokafka.structs import TopicPartition
 
 from headrace_common.errors import DeliveryError
-from headrace_common.kafka import Topic, describe, explain, make_producer
+from headrace_common.kafka import CONNECT_TROUBLE, Topic, describe, explain, make_producer
 from headrace_common.log import Log
 from headrace_common.metrics import ReceiverMetrics
 from headrace_common.settings import KafkaSettings
@@ -164,7 +164,8 @@ class ProducerSource:
     async def _make(self) -> Producer:
         producer = Producer(make_producer(self._settings, self.batch_bytes))
         try:
-            await asyncio.wait_for(self._open(producer.client), self._settings.request_timeout)
+            with CONNECT_TROUBLE.told():
+                await asyncio.wait_for(self._open(producer.client), self._settings.request_timeout)
         except (TimeoutError, KafkaError, OSError) as error:
             producer.discarded = True
             await producer.close()

@@ -1,0 +1,139 @@
+"""Kafka with SASL_SSL, SCRAM and a private CA; and what is said when the password or the CA is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+from contract.certificates import Authority
+from contract.receiver import HOST, Receiver
+from contract.topic import events, own_topics
+from contract.waiting import until
+from forward.speaking import speaking
+from headrace_cli.broker import EmbeddedKafka
+from headrace_cli.ports import free_port
+from headrace_common.settings import KafkaSettings
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+USER, PASSWORD = "headrace", "not-a-secret"
+
+
+class Secured(EmbeddedKafka):
+    """A broker with a second listener that asks for TLS and a password."""
+
+    def __init__(self, folder: Path, authority: Authority) -> None:
+        cert, key = authority.issue("broker", "broker")
+        store = authority.folder / "broker-keystore.pem"
+        store.write_bytes(key.read_bytes() + cert.read_bytes())
+        port, controller, self.secured = (free_port() for _ in range(3))
+        listeners = {"PLAINTEXT": port, "SECURED": self.secured}
+        addresses = ",".join(f"{name}://{HOST}:{at}" for name, at in listeners.items())
+        super().__init__(
+            folder,
+            port,
+            controller,
+            {
+                "listeners": f"{addresses},CONTROLLER://{HOST}:{controller}",
+                "advertised.listeners": addresses,
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECURED:SASL_SSL,CONTROLLER:PLAINTEXT",
+                "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+                "listener.name.secured.scram-sha-512.sasl.jaas.config": (
+                    "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+                ),
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.location": str(store),
+            },
+            scram_users={USER: PASSWORD},
+        )
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("pki"))
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Secured]:
+    running = Secured(tmp_path_factory.mktemp("kafka"), authority)
+    running.start()
+    yield running
+    running.stop()
+
+
+def access(secured: Secured, authority: Authority, **other: Any) -> dict[str, Any]:
+    """Settings for the listener that asks."""
+    right = {
+        "bootstrap_servers": f"{HOST}:{secured.secured}",
+        "security_protocol": "SASL_SSL",
+        "sasl_username": USER,
+        "sasl_password": PASSWORD,
+        "ca": authority.file,
+    }
+    return {**right, **other}
+
+
+async def test_a_receiver_stores_with_a_password_over_tls(
+    secured: Secured, authority: Authority, tmp_path: Path
+) -> None:
+    plain = own_topics(secured.bootstrap)
+    password = tmp_path / "password"
+    password.write_text(PASSWORD + "\n")
+    kafka = access(secured, authority, sasl_password_file=password)
+    del kafka["sasl_password"]
+    receiver = Receiver("forward", plain, tmp_path, {"kafka": kafka})
+    await receiver.start()
+    try:
+        mark = uuid.uuid4().hex
+        with speaking(receiver.address) as client:
+            client.send(msgpack.packb(["t", 1, {"mark": mark}, {"chunk": "c"}]))
+            client.acknowledges("c")
+        assert len(await events(plain, mark)) == 1
+        assert PASSWORD not in receiver.log.read_text()
+    finally:
+        receiver.stop()
+
+
+WRONG = {
+    "password": ({"sasl_password": "wrong"}, "SASL"),
+    "user": ({"sasl_username": "nobody"}, "SASL"),
+    "CA": ({"ca": None}, "certificate"),
+    "protocol": ({"security_protocol": "SASL_PLAINTEXT"}, ""),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+async def test_what_is_wrong_is_said_in_one_line_and_it_waits(
+    secured: Secured, authority: Authority, tmp_path: Path, name: str
+) -> None:
+    """Unready and alive: nobody restarts it, and when the broker's side is put right it goes on."""
+    other, word = WRONG[name]
+    stranger = tmp_path / "stranger"
+    stranger.mkdir()
+    if name == "CA":
+        other = {"ca": Authority(stranger).file}
+    kafka = access(secured, authority, **other, request_timeout=5)
+    receiver = Receiver("forward", KafkaSettings(bootstrap_servers=secured.bootstrap), tmp_path, {"kafka": kafka})
+    receiver.spawn()
+    try:
+        await until(lambda: receiver.lines("kafka is not usable"), "it says what is wrong", 40)
+        receiver.ops = receiver.lines("starting")[-1]["ops"]
+        await asyncio.sleep(3)  # several attempts later: the same line does not come again, nor do a library's
+        (line,) = [line for line in receiver.lines() if line["event"] not in ("starting", "stopping")]
+        assert line["event"] == "kafka is not usable"
+        assert word.lower() in line["problem"].lower()
+        assert "\n" not in line["problem"]
+        assert len(line["problem"]) < 300
+        status, text = await receiver.get("/readyz")
+        assert (status, text.strip()) == (503, line["problem"])
+        assert (await receiver.get("/livez"))[0] == 200
+        assert receiver.exit_status() is None
+        assert "wrong" not in line["problem"]
+    finally:
+        receiver.stop()
+    assert receiver.exit_status() == 0
