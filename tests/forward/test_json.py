@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import orjson
 import pytest
 from headrace_common.errors import ProtocolError
-from headrace_forward.json_wire import JsonDecoder
+from headrace_common.event import Reject
+from headrace_forward.json_wire import JsonDecoder, elements
+from headrace_forward.wire import ELEMENTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forward.driving import Outcome, drive, every_way, one_by_one
+from forward.driving import Outcome, drive, every_way, one_by_one, session
 
 SECOND = 1_700_000_000
 
@@ -222,3 +225,41 @@ def test_any_text_gives_events_rejects_or_an_error(text: str, step: int) -> None
     data = b'["t",1,{}]' + text.encode("utf-8", "replace")
     whole = drive([data])
     assert drive(data[at : at + step] for at in range(0, len(data), step)).comparable() == whole.comparable()
+
+
+@given(st.lists(JSON, max_size=8), st.booleans(), st.sampled_from([None, 0, 3]))
+@settings(max_examples=1000, deadline=None)
+def test_a_list_is_cut_the_same_way_by_both_means(values: list[Any], plain: bool, indent: int | None) -> None:
+    text = json.dumps(values, ensure_ascii=plain, indent=indent)
+    if not _has_no_half_pairs(text):
+        return
+    for padded in (text.encode(), text.encode() + b" " * 64 * text.count("[")):  # dense, and not
+        cuts = list(elements(padded))
+        assert [json.loads(element) for _, element in cuts] == json.loads(text)
+        assert all(padded[start:].lstrip().startswith(element) for start, element in cuts)
+
+
+def test_more_elements_than_any_client_sends_close() -> None:
+    assert one("[" + ",".join("1" * ELEMENTS) + "]").error is None
+    assert one("[" + ",".join("1" * (ELEMENTS + 1)) + "]").error is not None
+
+
+def test_a_dense_list_does_not_grow_without_bound() -> None:
+    data = b'["t", [' + b",".join([b"[]"] * 1_000_000) + b'], {"chunk": "c"}]'
+    frame, most = 0, 100_000
+    outcome_size = 0
+    tracemalloc.start()
+    try:
+        driven = session(frame_events=most)
+        driven.receive(data, 0)
+        (made,) = driven.frames()
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        for part in made.parts():
+            frame += 1
+            outcome_size = max(outcome_size, len(part.raw) if isinstance(part, Reject) else 0)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert frame > most
+    assert peak - before < 4 * len(data)

@@ -238,7 +238,9 @@ async def test_over_tls_a_client_that_only_writes_loses_nothing(start, store: Ka
 
         await until(arrived, "the first is stored: the handshake is over")
         with stopped(receiver.pid):
-            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)  # part of it waits at the client's end
+            client.socket.setsockopt(
+                socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20
+            )  # part of it waits at the client's end
             pad = "x" * 250
             client.send(b"".join(msgpack.packb(["t", 1, {"mark": mark, "n": n, "pad": pad}]) for n in range(1000)))
             client.socket.close()

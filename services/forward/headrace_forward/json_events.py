@@ -12,7 +12,7 @@ from headrace_common.session import Ticket
 
 from headrace_forward.entries import BadTimeError, EntryBuilder, may_be_deep
 from headrace_forward.events import Limits, MessageFrame
-from headrace_forward.json_wire import JsonMessage, JsonOption, depth, elements, integer, string
+from headrace_forward.json_wire import JsonMessage, JsonOption, depth, elements, integer, pair, string
 
 LIST_PAUSE = 256
 """Entries after which others may run."""
@@ -38,21 +38,20 @@ class JsonFrame(MessageFrame):
             yield self._whole(reason, detail)
             return
         tag, tag_bytes, attributes = _tag(message.element(0))
-        if message.option_index == 2:
-            body = message.element(1)
-            entries = elements(body) or []
-        else:
+        if message.option_index == 3:
             body = b"[" + message.element(1) + b"," + message.element(2) + b"]"
-            entries = [body]
+            builder = yield from self._builder(tag, tag_bytes, attributes, body)
+            yield _part(builder, body, 0)
+            return
+        body = message.element(1)
         builder = yield from self._builder(tag, tag_bytes, attributes, body)
-        known = entries[: self._limits.frame_events]
-        for index, entry in enumerate(known):
+        for index, (start, entry) in enumerate(elements(body)):
+            if index == self._limits.frame_events:
+                yield builder.tail(b"[" + body[start:].lstrip(), index, Reason.TOO_MANY_EVENTS, self._too_many())
+                return
             yield _part(builder, entry, index)
             if index % LIST_PAUSE == LIST_PAUSE - 1:
                 yield 0
-        if len(entries) > len(known):
-            rest = b"[" + b",".join(entries[len(known) :]) + b"]"
-            yield builder.tail(rest, len(known), Reason.TOO_MANY_EVENTS, self._too_many())
 
     def _problem(self) -> tuple[Reason, str] | None:
         """Why the message as a whole makes no sense, if so."""
@@ -103,18 +102,18 @@ def _part(builder: EntryBuilder, raw: bytes, index: int) -> Part:
 def _checked(builder: EntryBuilder, raw: bytes, index: int) -> Part:
     if not raw.isascii():
         raw.decode()
-    entry = elements(raw)
-    if entry is None or len(entry) != 2:
+    entry = pair(raw)
+    if entry is None:
         raise ValueError("an entry is [time, record]")
     time, record = entry
     notes: dict[str, Any] = {}
     if time.startswith(b"["):
-        pair = elements(time) or []
-        if len(pair) != 2 or not pair[1].startswith(b"{"):
+        both = pair(time)
+        if both is None or not both[1].startswith(b"{"):
             raise BadTimeError("an array that is not [time, metadata] is no time")
-        time = pair[0]
-        if pair[1] != b"{}":
-            notes[Attribute.METADATA.value] = orjson.Fragment(pair[1])
+        time, metadata = both
+        if metadata != b"{}":
+            notes[Attribute.METADATA.value] = orjson.Fragment(metadata)
     if not record.startswith(b"{"):
         raise ValueError("a record is an object")
     if may_be_deep(record, builder.depth) and depth(record) > builder.depth:

@@ -17,18 +17,35 @@ import msgspec
 from headrace_common.errors import ProtocolError
 
 from headrace_forward.option import Option
-from headrace_forward.wire import SAMPLE
+from headrace_forward.wire import ELEMENTS, SAMPLE
 
 FIRST: Final = b"[{"
 """First bytes of a connection that speaks JSON. They are no beginning of a msgpack message."""
 
-_OUTSIDE: Final = re.compile(rb'["\[\]{}]')
+_OUTSIDE: Final = re.compile(rb'["\[\]{},]')
 _INSIDE: Final = re.compile(rb'["\\]')
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
 _NULL: Final = b"null"
 
+LOOSE_BYTES: Final = 256 << 10
+"""Largest message that is read by a lenient, and so wasteful, reader when the strict one refuses it."""
+
+DENSE: Final = 64
+"""Bytes for each opening bracket, at least, of a list that is cut at once: the cuts are objects of some 100 bytes."""
+
+
+class _Asked(msgspec.Struct):
+    """What matters of an option; the rest is skipped."""
+
+    chunk: msgspec.Raw = msgspec.Raw(b"null")
+    fluent_signal: msgspec.Raw = msgspec.Raw(b"0")
+    metadata: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+_sound = msgspec.json.Decoder(msgspec.Raw).decode
 _elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_pair = msgspec.json.Decoder(tuple[msgspec.Raw, msgspec.Raw]).decode
+_asked = msgspec.json.Decoder(_Asked).decode
 _text = msgspec.json.Decoder(str).decode
 _integer = msgspec.json.Decoder(int, strict=True).decode
 
@@ -51,6 +68,11 @@ class JsonMessage:
         return self.elements[index] if index < len(self.elements) else b""
 
     @property
+    def size(self) -> int:
+        """Bytes it holds: its own, and its elements again."""
+        return 2 * len(self.raw)
+
+    @property
     def option_index(self) -> int:
         """Where the option stands in this mode, if there is one."""
         return 2 if self.element(1)[:1] in (b"[", b'"') else 3
@@ -67,6 +89,7 @@ class JsonDecoder:
     _at: int = field(init=False, default=0)  # where to look on, in the buffer
     _open: int = field(init=False, default=0)  # brackets that are open
     _inside: bool = field(init=False, default=False)  # a text
+    _commas: list[int] = field(init=False, default_factory=list)  # behind those between the message's elements
     _failed: ProtocolError | None = field(init=False, default=None)
 
     def held(self) -> int:
@@ -114,6 +137,11 @@ class JsonDecoder:
                 self._at += 1
             elif byte == 0x22:
                 self._inside = not self._inside
+            elif byte == 0x2C:
+                if self._open == 1:
+                    self._commas.append(self._at)
+                    if len(self._commas) >= ELEMENTS:
+                        raise self._fault(f"a message of more than {ELEMENTS} elements")
             elif byte in b"[{":
                 self._open += 1
             else:
@@ -134,6 +162,7 @@ class JsonDecoder:
                 self._drop(len(_NULL))
             elif buffer.startswith(b"["):
                 self._at = self._open = 1
+                self._commas = []
                 return True
             else:
                 raise self._fault("neither a message nor a heartbeat")
@@ -141,11 +170,18 @@ class JsonDecoder:
     def _message(self, raw: bytes) -> JsonMessage:
         offset = self.origin + self._base
         try:
-            return JsonMessage(raw, offset, [bytes(element) for element in _elements(raw)])
+            _sound(raw)
+            starts = [1, *self._commas]
+            found = [
+                raw[a:b].strip() for a, b in zip(starts, [at - 1 for at in (*self._commas, len(raw))], strict=True)
+            ]
+            return JsonMessage(raw, offset, [] if found == [b""] else found)
         except RecursionError as error:
             raise self._fault("nested too deep to be read", "LIMITS__DEPTH") from error
         except (msgspec.MsgspecError, UnicodeDecodeError):
             pass
+        if len(raw) > LOOSE_BYTES:
+            raise self._fault("not JSON, or a text in it is no Unicode")
         try:  # half a surrogate pair, which JavaScript may write: sound JSON, but of no text
             loose = json.loads(raw.decode("utf-8", "replace"))
         except (ValueError, RecursionError) as error:
@@ -190,10 +226,10 @@ def read_option(message: JsonMessage) -> JsonOption:
         return NONE
     try:
         raw.decode()
-        values = {key: bytes(value) for key, value in _members(raw).items()}
+        asked = _asked(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return JsonOption(raw=b"null", problem="the option is not a map")
-    reply: bytes | None = values.get("chunk", b"null")
+    reply: bytes | None = bytes(asked.chunk)
     assert reply is not None
     chunk = None
     if reply == b"null":
@@ -204,8 +240,8 @@ def read_option(message: JsonMessage) -> JsonOption:
         chunk = reply
     else:
         return JsonOption(raw=raw, problem="the chunk is neither a text nor an integer")
-    metadata = values.get("metadata", b"{}")
-    signal = integer(values.get("fluent_signal", b"0"))
+    metadata = bytes(asked.metadata)
+    signal = integer(bytes(asked.fluent_signal))
     kept = metadata if metadata.startswith(b"{") and metadata != b"{}" else None
     return JsonOption(chunk, reply, None, signal or 0, kept, raw)
 
@@ -220,12 +256,44 @@ def _loose_option(loose: list[Any]) -> JsonOption:
     return JsonOption(chunk.encode("utf-8", "surrogatepass"), json.dumps(chunk).encode())
 
 
-def elements(text: bytes) -> list[bytes] | None:
-    """The texts of an array's elements; None when it is none."""
+def elements(text: bytes) -> Iterator[tuple[int, bytes]]:
+    """Where each element of a sound array begins, and its text. Memory follows the element, not the list."""
+    at = text.index(b"[") + 1
+    if text.count(b"[") * DENSE <= len(text):
+        for element in _elements(text):
+            found = bytes(element)
+            at = text.index(found, at)
+            yield at, found
+            at += len(found)
+        return
+    start, level, inside = at, 1, False
+    while level:
+        match = (_INSIDE if inside else _OUTSIDE).search(text, at)
+        assert match is not None
+        at = match.end()
+        byte = text[match.start()]
+        if byte == 0x5C:
+            at += 1
+        elif byte == 0x22:
+            inside = not inside
+        elif byte in b"[{":
+            level += 1
+        elif byte in b"]}":
+            level -= 1
+        if not inside and (level == 0 or (byte == 0x2C and level == 1)):
+            found = text[start : at - 1].strip()
+            if found:
+                yield start, found
+            start = at
+
+
+def pair(text: bytes) -> tuple[bytes, bytes] | None:
+    """The texts of the two elements of an array; None when it is no array of two."""
     try:
-        return [bytes(element) for element in _elements(text)]
+        first, second = _pair(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+    return bytes(first), bytes(second)
 
 
 def string(text: bytes) -> str | None:
@@ -247,7 +315,7 @@ def depth(text: bytes) -> int:
             at += 1
         elif byte == 0x22:
             inside = not inside
-        else:
+        elif byte != 0x2C:
             level += 1 if byte in b"[{" else -1
             deepest = max(deepest, level)
     return deepest
