@@ -82,6 +82,9 @@ def up(
     host: Annotated[
         str, typer.Option(help="Address that receivers listen on; 0.0.0.0 lets other machines in.")
     ] = "127.0.0.1",
+    tls: Annotated[
+        bool, typer.Option("--tls", help="Speak TLS, with an authority and certificates made for it.")
+    ] = False,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Go on in the background once all is ready.")] = False,
 ) -> None:
     """Start the stack: Kafka, the topics, the receivers and the landing job. Ctrl-C stops it."""
@@ -90,7 +93,7 @@ def up(
 
     if kafka is not None and not _is_bootstrap(kafka):
         raise CommandError(f"--kafka {kafka}: expected HOST:PORT, several with commas.", status=2)
-    options = Options(kafka, tuple(name.strip() for name in services.split(",") if name.strip()), any_port, host)
+    options = Options(kafka, tuple(name.strip() for name in services.split(",") if name.strip()), any_port, host, tls)
     raise typer.Exit((verb.detach if detach else verb.up)(state, options))
 
 

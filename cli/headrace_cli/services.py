@@ -18,13 +18,17 @@ class Listener:
 
 @dataclass(frozen=True)
 class Service:
-    """A receiver: ``python -m module``; `listeners` begins with the main one; `hint` is shown as how to use it."""
+    """A receiver: ``python -m module``; `listeners` begins with the main one; `hint` is shown as how to use it.
+
+    `tls_hint` is what follows it when the stack speaks TLS; ``{ca}`` in it is the file of the stack's own authority.
+    """
 
     name: str
     module: str
     listeners: tuple[Listener, ...]
     ops_port: int
     hint: str
+    tls_hint: str = ""
 
 
 SERVICES: Final = (
@@ -34,6 +38,7 @@ SERVICES: Final = (
         (Listener("tcp", 24224),),
         8082,
         "fluent-bit -i cpu -o forward://{listen} -p Require_ack_response=true",
+        " -p tls=on -p tls.ca_file={ca}",
     ),
 )
 

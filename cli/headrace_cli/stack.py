@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from headrace_common.settings import TopicSettings, environment, own_environment, variable
 
 from headrace_cli.broker import HOST, SEGMENT_BYTES, EmbeddedKafka
+from headrace_cli.certificates import Certificates, ensure
 from headrace_cli.child import Spec
 from headrace_cli.errors import CommandError
 from headrace_cli.ports import free_port, holder, is_taken
@@ -40,6 +42,7 @@ class Options:
     services: tuple[str, ...] = ()
     any_port: bool = False
     host: str = HOST
+    tls: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Endpoint:
     listeners: Mapping[str, str]
     ops: str
     hint: str
+    ca: str | None = None
 
 
 @dataclass
@@ -82,6 +86,8 @@ def plan(state: StateFolder, options: Options, progress: Progress | None = None)
     Raises `CommandError`: a port is taken, an unknown service, no Java, no jars, an unusable folder.
     """
     services = chosen(options.services)
+    if options.tls and variable("tls", "cert") in os.environ:
+        raise CommandError(f"{variable('tls', 'cert')} is set: leave out --tls, which makes certificates of its own.")
     ports = _Ports(options)
     kafka_port = ports.take("kafka", KAFKA_PORT, HOST) if options.kafka is None else 0
     controller_port = ports.take("kafka's controller", CONTROLLER_PORT, HOST) if options.kafka is None else 0
@@ -95,6 +101,7 @@ def plan(state: StateFolder, options: Options, progress: Progress | None = None)
     ]
     lake_ops = ports.take("the landing job's health and metrics", LAKE_OPS_PORT, HOST)
     state.make()
+    pki = ensure(state.path / "tls", options.host) if options.tls else None
     spark_jars = jars("spark", progress)
     broker = kafka = None
     if options.kafka is None:
@@ -125,7 +132,7 @@ def plan(state: StateFolder, options: Options, progress: Progress | None = None)
         broker,
         kafka,
         (module("headrace_common.topics"), topics),
-        [_receiver(service, listening, ops, options.host, state, base) for service, listening, ops in rows],
+        [_receiver(service, listening, ops, options.host, state, base, pki) for service, listening, ops in rows],
         Spec("lake", module(LAKE_MODULE), lake_environment, state.log("lake"), http_probe(HOST, lake_ops)),
         f"{HOST}:{lake_ops}",
         _kafka_disk(topics) if broker is not None else None,
@@ -138,15 +145,27 @@ def module(name: str) -> tuple[str, ...]:
 
 
 def _receiver(
-    service: Service, listening: list[int], ops: int, host: str, state: StateFolder, base: Mapping[str, str]
+    service: Service,
+    listening: list[int],
+    ops: int,
+    host: str,
+    state: StateFolder,
+    base: Mapping[str, str],
+    pki: Certificates | None,
 ) -> tuple[Spec, Endpoint]:
     variables = {**base, **environment("listen", host=host), **environment("ops", host=HOST, port=ops)}
+    if pki is not None:
+        variables |= environment("tls", cert=pki.server[0], key=pki.server[1])
     addresses = {}
     for listener, port in zip(service.listeners, listening, strict=True):
         variables[variable(listener.section, listener.setting)] = str(port)
         addresses[listener.name] = f"{host}:{port}"
     spec = Spec(service.name, module(service.module), variables, state.log(service.name), http_probe(HOST, ops))
-    return spec, Endpoint(addresses[service.listeners[0].name], addresses, f"{HOST}:{ops}", service.hint)
+    endpoint = Endpoint(addresses[service.listeners[0].name], addresses, f"{HOST}:{ops}", service.hint)
+    if pki is None:
+        return spec, endpoint
+    escaped = str(pki.ca).replace("{", "{{").replace("}", "}}")
+    return spec, replace(endpoint, hint=service.hint + service.tls_hint.replace("{ca}", escaped), ca=str(pki.ca))
 
 
 def _base_environment(state: StateFolder, bootstrap: str, *, embedded: bool) -> dict[str, str]:

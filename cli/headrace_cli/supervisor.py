@@ -180,6 +180,7 @@ class Supervisor:
                     "listeners": dict(endpoint.listeners),
                     "ops": endpoint.ops,
                     "hint": endpoint.hint,
+                    "ca": endpoint.ca,
                 }
                 for child, (_, endpoint) in zip(self._receivers, stack.receivers, strict=True)
             },

@@ -81,6 +81,12 @@ def show_addresses(state: StateFolder) -> None:
     console.OUT.print("\nSend something, for example:")
     for service in record["services"].values():
         console.OUT.print("  " + service["hint"].format(listen=service["listen"]), markup=False)
+    if any(service.get("ca") for service in record["services"].values()):
+        folder = state.path / "tls"
+        console.OUT.print(
+            f"Clients trust {folder / 'ca.pem'}; {folder / 'client.pem'} and .key are for one", markup=False
+        )
+        console.OUT.print("that must show its own (HEADRACE_TLS__CLIENT_CA names the same authority).", markup=False)
     console.OUT.print("and look at it:")
     option = "" if state.path == DEFAULT_STATE else f" --state {state.path}"
     console.OUT.print(f'  ./headrace query{option} "{EXAMPLE}"\n', markup=False)
@@ -127,6 +133,8 @@ def _arguments(options: Options) -> list[str]:
         arguments += ["--kafka", options.kafka]
     if options.services:
         arguments += ["--services", ",".join(options.services)]
+    if options.tls:
+        arguments.append("--tls")
     if options.any_port:
         arguments.append("--any-port")
     return arguments
