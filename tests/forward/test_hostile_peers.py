@@ -1,0 +1,253 @@
+"""Peers that mean harm, and many that mean nothing: memory stays within the limits, each is counted, the others are served."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import json
+import os
+import resource
+import socket
+import statistics
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import msgpack
+import pytest
+from backports import zstd
+from contract.receiver import Receiver
+from contract.stopping import stopped
+from contract.topic import events, own_topics
+from contract.waiting import until
+from headrace_cli.broker import EmbeddedKafka
+from headrace_common.settings import MIB, KafkaSettings, LimitSettings
+from headrace_forward.handshake import ping
+from headrace_forward.wire import Replies
+from system.memory import Memory
+
+from forward.speaking import speaking
+from forward.test_clients import COUNT, KEY, golang, node, run, stored_once
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+FULL = os.environ.get("HEADRACE_FULL") == "1"
+ALLOWED = LimitSettings().process_budget + 32 * MIB
+"""By how much a receiver may grow, whatever is done to it."""
+
+__all__ = ["golang", "node"]  # fixtures
+
+
+def packed(payload: bytes) -> bytes:
+    return msgpack.packb(["bomb", payload, {"chunk": "bomb"}])
+
+
+def in_record(head: bytes) -> bytes:
+    """A message whose record begins like this and goes on for ever."""
+    return b"\x94\xa4bomb\x01\x81\xa1k" + head
+
+
+FRAME, DEPTH = "LIMITS__FRAME_BYTES", "LIMITS__DEPTH"
+PAD = bytes(17 * MIB)
+QUARANTINED = {
+    "gzip of ratio 1,000": packed(gzip.compress(bytes(256 * MIB), 9)),
+    "zstd of ratio 30,000": packed(zstd.compress(bytes(256 * MIB))),
+    "gzip members": packed(gzip.compress(bytes(64 << 10)) * 4096),
+    "zstd frames": packed(zstd.compress(bytes(64 << 10)) * 4096),
+}
+CLOSED = {
+    "array32 of entries": (b"\x93\xa4bomb\xdd\xff\xff\xff\xff", FRAME),
+    "array32 in a record": (in_record(b"\xdd\xff\xff\xff\xff") + PAD, FRAME),
+    "map32 in a record": (in_record(b"\xdf\xff\xff\xff\xff") + PAD, FRAME),
+    "bin32 of entries": (b"\x93\xa4bomb\xc6\xff\xff\xff\xff", FRAME),
+    "bin32 in a record": (in_record(b"\xc6\xff\xff\xff\xff") + PAD, FRAME),
+    "ext32 in a record": (in_record(b"\xc9\xff\xff\xff\xf0\x05") + PAD, FRAME),
+    "nesting of 10,000": (in_record(b"\x91" * 10_000) + b"\xc0", DEPTH),
+    "JSON that never ends": (b'["bomb", [' + b"[1, {}]," * (3 * MIB), FRAME),
+    "JSON nesting of 10,000": (b'["bomb", 1, ' + b"[" * 10_000 + b"]" * 10_001, DEPTH),
+}
+
+
+class Neighbour:
+    """A good client that sends one event after the other all the time. `waits` are the seconds each took."""
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+
+    async def serve(self, address: tuple[str, int], key: str | None = None) -> None:
+        reader, writer = await asyncio.open_connection(*address)
+        if key is not None:
+            writer.write(ping(await reader.read(4096), key, hostname="neighbour", salt=b"salt"))
+            assert b"\xc3" in await reader.read(4096)
+        replies = Replies()
+        for n in range(1_000_000):
+            began = time.monotonic()
+            writer.write(msgpack.packb(["neighbour", 1, {"n": n}, {"chunk": str(n)}]))
+            acknowledged: list[str | bytes] = []
+            while not acknowledged:
+                data = await reader.read(4096)
+                assert data, "the neighbour was closed"
+                acknowledged = replies.receive(data)
+            assert acknowledged == [str(n)]
+            self.waits.append(time.monotonic() - began)
+            await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def neighbour(receiver: Receiver, key: str | None = None) -> AsyncIterator[Neighbour]:
+    """It is served from the beginning to the end; how long it waits is judged where there is a machine for it."""
+    good = Neighbour()
+    task = asyncio.create_task(good.serve(receiver.address, key))
+    await until(lambda: len(good.waits) > 20 or task.done(), "the neighbour is served")
+    yield good
+    before = len(good.waits)
+    await until(lambda: len(good.waits) > before or task.done(), "the neighbour is still served")
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    if FULL:
+        assert statistics.quantiles(good.waits, n=100)[98] < 0.1
+
+
+async def bomb(address: tuple[str, int], data: bytes) -> bytes:
+    """What the server says before it ends, or its first reply."""
+    reader, writer = await asyncio.open_connection(*address)
+    with contextlib.suppress(ConnectionError):
+        writer.write(data)
+        await writer.drain()
+    try:
+        async with asyncio.timeout(60):
+            return await reader.read(100)
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+async def test_bombs(start) -> None:
+    receiver = await start()
+    async with neighbour(receiver):
+        with Memory(receiver.pid) as memory:
+            for name, data in QUARANTINED.items():
+                before = await receiver.metric("events_quarantined_total", reason="inflated_limit")
+                replies = await asyncio.gather(*(bomb(receiver.address, data) for _ in range(4)))
+                assert replies == [msgpack.packb({"ack": "bomb"})] * 4, name
+                after = await receiver.metric("events_quarantined_total", reason="inflated_limit")
+                assert after == before + 4, name
+            for name, (data, limit) in CLOSED.items():
+                before = await receiver.metric("limit_hits_total", limit=limit)
+                assert await asyncio.gather(*(bomb(receiver.address, data) for _ in range(4))) == [b""] * 4, name
+                assert await receiver.metric("limit_hits_total", limit=limit) == before + 4, name
+        assert memory.grown <= ALLOWED, f"grew by {memory.grown / MIB:.0f} MiB"
+    assert await receiver.metric("loop_stall_seconds") < 5
+
+
+async def test_a_peer_of_ten_bytes_a_second(start) -> None:
+    receiver = await start(limits={"frame_time": 2})
+    async with neighbour(receiver):
+        reader, writer = await asyncio.open_connection(*receiver.address)
+        data = msgpack.packb(["slow", 1, {"m": "x" * 10_000}])
+        sent = 0
+        while not reader.at_eof() and sent < len(data):
+            writer.write(data[sent : sent + 1])
+            sent += 1
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await reader.read(1)
+        writer.close()
+        assert sent < 200
+        assert await receiver.metric("limit_hits_total", limit="LIMITS__FRAME_TIME") == 1
+
+
+def more_files(wanted: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        assert hard == resource.RLIM_INFINITY or hard >= wanted, (
+            f"this test needs {wanted} open files, {hard} are allowed"
+        )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+@contextlib.contextmanager
+def connected(address: tuple[str, int], count: int) -> Iterator[list[socket.socket]]:
+    """So many connections that say nothing."""
+    more_files(count + 1000)
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(socket.create_connection(address, 20)) for _ in range(count)]
+
+
+async def test_2000_half_open_handshakes(start) -> None:
+    receiver = await start(forward={"shared_key": KEY}, limits={"handshake_time": 5})
+    async with neighbour(receiver, KEY):
+        with Memory(receiver.pid) as memory, connected(receiver.address, 2000) as peers:
+            for peer in peers[::2]:
+                peer.send(b"\x96\xa4PING")  # half a login
+
+            async def all_counted() -> bool:
+                return await receiver.metric("limit_hits_total", limit="LIMITS__HANDSHAKE_TIME") == 2000
+
+            await until(all_counted, "all have been closed", 40)
+        assert memory.grown <= ALLOWED
+
+
+async def test_10_000_idle_connections(start, store: KafkaSettings) -> None:
+    count = 10_000
+    receiver = await start(limits={"connections": count + 10})
+    with Memory(receiver.pid) as memory, connected(receiver.address, count) as peers:
+
+        async def all_there() -> bool:
+            return await receiver.metric("connections") == count
+
+        await until(all_there, "all are open", 60)
+        for peer in peers[::10]:  # a tenth has sent something, once
+            peer.send(msgpack.packb(["t", 1, {"m": 1}, {"chunk": "c"}]))
+        for peer in peers[::10]:
+            assert peer.recv(100) == msgpack.packb({"ack": "c"})
+        mark = uuid.uuid4().hex
+        began = time.monotonic()
+        with speaking(receiver.address) as client:
+            client.send(msgpack.packb(["t", 1, {"mark": mark}, {"chunk": "c"}]))
+            client.acknowledges("c")
+        assert time.monotonic() - began < 5
+        assert len(await events(store, mark)) == 1
+    assert memory.most < 300e6, f"{memory.most / 1e6:.0f} MB resident"
+
+
+@pytest.mark.requires("go", "npm")
+async def test_clients_wait_for_a_slow_kafka(own_kafka: EmbeddedKafka, start, golang: Path, node: Path) -> None:
+    """It stands still and goes on in turns; nobody gives up, nothing is lost, nothing comes twice."""
+    store = own_topics(own_kafka.bootstrap)
+    receiver = await start(store)
+    keyed = await start(store, forward={"shared_key": KEY})
+    base = {"network": "tcp", "host": "127.0.0.1", "count": COUNT, "ack": True, "batch": 50}
+    marks = {name: uuid.uuid4().hex for name in ("slow.go", "slow.ibm", "slow.node")}
+    go = json.dumps({**base, "port": receiver.port, "tag": "slow.go", "mark": marks["slow.go"], "async": True})
+    ibm = {
+        **base,
+        "port": keyed.port,
+        "tag": "slow.ibm",
+        "mark": marks["slow.ibm"],
+        "sharedKey": KEY,
+        "hostname": "ibm",
+    }
+    js = {"eventMode": "Forward", "port": receiver.port, "count": COUNT, "tag": "slow.node", "mark": marks["slow.node"]}
+    clients = asyncio.gather(
+        run(golang / "logger", go),
+        run(golang / "forward", json.dumps({**ibm, "mode": "Forward"})),
+        run("node", node, json.dumps(js)),
+    )
+    until_then = time.monotonic() + (60 if FULL else 8)
+    while time.monotonic() < until_then:
+        with stopped(own_kafka.pid):
+            await asyncio.sleep(1.5)
+            acknowledged = await receiver.metric("events_acknowledged_total")
+            await asyncio.sleep(0.5)
+            assert await receiver.metric("events_acknowledged_total") == acknowledged, (
+                "acknowledged by a Kafka that stands"
+            )
+        await asyncio.sleep(0.2)
+    await clients
+    for name, mark in marks.items():
+        await stored_once(store, mark, name, "/forward/ibm" if name == "slow.ibm" else "/forward/127.0.0.1")
