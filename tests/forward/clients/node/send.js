@@ -5,7 +5,8 @@ const fs = require("fs");
 const { FluentClient } = require("@fluent-org/logger");
 
 const order = JSON.parse(process.argv[2]);
-const socket = { host: "127.0.0.1", port: order.port };
+// By default it closes a connection on which nothing happened for 3 s, though acknowledgements are to come yet.
+const socket = { host: "127.0.0.1", port: order.port, timeout: 60000 };
 if (order.ca) {
   socket.tls = { ca: fs.readFileSync(order.ca), servername: "localhost" };
   if (order.cert) {
