@@ -11,7 +11,6 @@ import pytest
 from headrace_common.errors import ProtocolError
 from headrace_common.event import Reject
 from headrace_forward.json_wire import JsonDecoder, elements
-from headrace_forward.wire import ELEMENTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -239,9 +238,45 @@ def test_a_list_is_cut_the_same_way_by_both_means(values: list[Any], plain: bool
         assert all(padded[start:].lstrip().startswith(element) for start, element in cuts)
 
 
-def test_more_elements_than_any_client_sends_close() -> None:
-    assert one("[" + ",".join("1" * ELEMENTS) + "]").error is None
-    assert one("[" + ",".join("1" * (ELEMENTS + 1)) + "]").error is not None
+def test_more_elements_than_there_should_be_are_skipped() -> None:
+    outcome = one('["t", 1, {}, {"chunk": "c"}, 5, 6, ' + ",".join("7" * 1000) + "]")
+    assert len(outcome.events) == 1
+    assert outcome.replies == [b'{"ack":"c"}']
+
+
+@given(
+    st.lists(st.sampled_from(["[", "]", "{", "}", '"', "\\", ",", "x", "[[[[[[[[[", "]]]]]]]]]", '"]"']), max_size=80),
+    st.integers(1, 9),
+)
+@settings(max_examples=2000, deadline=None)
+def test_framing_is_that_of_brackets_outside_of_texts(pieces: list[str], step: int) -> None:
+    """Against the plainest reader there can be."""
+    text = "[" + "".join(pieces)
+    depth, inside, escaped, end = 0, False, False, None
+    for at, char in enumerate(text):
+        if inside:
+            if escaped or char == "\\":
+                escaped = not escaped
+            elif char == '"':
+                inside = False
+        elif char == '"':
+            inside = True
+        elif char in "[{":
+            depth += 1
+        elif char in "]}":
+            depth -= 1
+            if depth == 0:
+                end = at + 1
+                break
+    for size in (step, 1, len(text)):
+        decoder = JsonDecoder(1 << 20)
+        found = None
+        for at in range(0, len(text), size):
+            decoder._buffer += text[at : at + size].encode()
+            found = decoder._end()
+            if found is not None:
+                break
+        assert found == end
 
 
 def test_a_dense_list_does_not_grow_without_bound() -> None:

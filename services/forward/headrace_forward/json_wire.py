@@ -17,13 +17,33 @@ import msgspec
 from headrace_common.errors import ProtocolError
 
 from headrace_forward.option import Option
-from headrace_forward.wire import ELEMENTS, SAMPLE
+from headrace_forward.wire import SAMPLE
 
 FIRST: Final = b"[{"
 """First bytes of a connection that speaks JSON. They are no beginning of a msgpack message."""
 
+_FLAT: Final = rb"[^\"\[\]{}]++"
+_STRING: Final = rb'"(?:[^"\\]++|\\.)*+"'
+
+
+def _groups(deepest: int) -> bytes:
+    """A pattern for one bracket and all up to its end, at most `deepest` brackets deep; never backtracks."""
+    inner = _FLAT + b"|" + _STRING
+    group = rb"[\[{](?:" + inner + rb")*+[\]}]"
+    for _ in range(deepest - 1):
+        group = rb"[\[{](?:" + inner + b"|" + group + rb")*+[\]}]"
+    return group
+
+
+_BALANCED: Final = re.compile(rb"(?:" + _FLAT + b"|" + _STRING + b"|" + _groups(16) + rb")*+", re.DOTALL)
+"""Whatever opens no bracket that it does not close, in one step: most messages take two or three."""
+
+_REST_OF_TEXT: Final = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _OUTSIDE: Final = re.compile(rb'["\[\]{},]')
 _INSIDE: Final = re.compile(rb'["\\]')
+DEEPEST: Final = 1024
+"""Open brackets that are followed: beyond some of them, fewer than these, nobody reads JSON."""
+
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
 _NULL: Final = b"null"
 
@@ -34,6 +54,21 @@ DENSE: Final = 64
 """Bytes for each opening bracket, at least, of a list that is cut at once: the cuts are objects of some 100 bytes."""
 
 
+_NOTHING: Final = msgspec.Raw(b"")
+
+
+class _Elements(msgspec.Struct, array_like=True):
+    """The first elements of a message. What more there is, is skipped, not collected."""
+
+    tag: msgspec.Raw = _NOTHING
+    second: msgspec.Raw = _NOTHING
+    third: msgspec.Raw = _NOTHING
+    fourth: msgspec.Raw = _NOTHING
+    fifth: msgspec.Raw = _NOTHING
+    sixth: msgspec.Raw = _NOTHING
+    seventh: msgspec.Raw = _NOTHING
+
+
 class _Asked(msgspec.Struct):
     """What matters of an option; the rest is skipped."""
 
@@ -42,7 +77,7 @@ class _Asked(msgspec.Struct):
     metadata: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-_sound = msgspec.json.Decoder(msgspec.Raw).decode
+_message = msgspec.json.Decoder(_Elements).decode
 _elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _pair = msgspec.json.Decoder(tuple[msgspec.Raw, msgspec.Raw]).decode
 _asked = msgspec.json.Decoder(_Asked).decode
@@ -89,7 +124,6 @@ class JsonDecoder:
     _at: int = field(init=False, default=0)  # where to look on, in the buffer
     _open: int = field(init=False, default=0)  # brackets that are open
     _inside: bool = field(init=False, default=False)  # a text
-    _commas: list[int] = field(init=False, default_factory=list)  # behind those between the message's elements
     _failed: ProtocolError | None = field(init=False, default=None)
 
     def held(self) -> int:
@@ -124,26 +158,21 @@ class JsonDecoder:
         if not self._open and not self._begin():
             return None
         while True:
-            match = (_INSIDE if self._inside else _OUTSIDE).search(buffer, self._at)
-            if match is None:
-                self._at = len(buffer)
-                return None
-            byte = buffer[match.start()]
+            match = (_REST_OF_TEXT if self._inside else _BALANCED).match(buffer, self._at)
+            assert match is not None
             self._at = match.end()
-            if byte == 0x5C:  # a backslash takes the next byte with it
-                if self._at == len(buffer):
-                    self._at -= 1
-                    return None
-                self._at += 1
-            elif byte == 0x22:
+            if self._at == len(buffer):
+                return None
+            byte = buffer[self._at]
+            if byte == 0x5C:  # a backslash whose other half has not arrived
+                return None
+            self._at += 1
+            if byte == 0x22:
                 self._inside = not self._inside
-            elif byte == 0x2C:
-                if self._open == 1:
-                    self._commas.append(self._at)
-                    if len(self._commas) >= ELEMENTS:
-                        raise self._fault(f"a message of more than {ELEMENTS} elements")
             elif byte in b"[{":
                 self._open += 1
+                if self._open > DEEPEST:
+                    raise self._fault("nested too deep to be read", "LIMITS__DEPTH")
             else:
                 self._open -= 1
                 if not self._open:
@@ -162,7 +191,6 @@ class JsonDecoder:
                 self._drop(len(_NULL))
             elif buffer.startswith(b"["):
                 self._at = self._open = 1
-                self._commas = []
                 return True
             else:
                 raise self._fault("neither a message nor a heartbeat")
@@ -170,12 +198,9 @@ class JsonDecoder:
     def _message(self, raw: bytes) -> JsonMessage:
         offset = self.origin + self._base
         try:
-            _sound(raw)
-            starts = [1, *self._commas]
-            found = [
-                raw[a:b].strip() for a, b in zip(starts, [at - 1 for at in (*self._commas, len(raw))], strict=True)
-            ]
-            return JsonMessage(raw, offset, [] if found == [b""] else found)
+            given = _message(raw)
+            kept = (given.tag, given.second, given.third, given.fourth, given.fifth, given.sixth, given.seventh)
+            return JsonMessage(raw, offset, [found for element in kept if (found := bytes(element))])
         except RecursionError as error:
             raise self._fault("nested too deep to be read", "LIMITS__DEPTH") from error
         except (msgspec.MsgspecError, UnicodeDecodeError):
