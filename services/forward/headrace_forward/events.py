@@ -108,9 +108,6 @@ class MessageFrame(ABC):
         ids, content_ids = yield from message_ids(tag_bytes, option.chunk, body, self.received_ms // 1000)
         if option.chunk is not None:
             attributes[Attribute.CHUNK.value] = bin_or_text(option.chunk)
-        metadata = option.metadata_json()
-        if metadata is not None:
-            attributes[Attribute.METADATA.value] = orjson.Fragment(metadata)
         return EntryBuilder(
             Envelope(PROTOCOL, self._source, tag),
             ids,

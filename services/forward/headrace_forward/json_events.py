@@ -39,7 +39,10 @@ class JsonFrame(MessageFrame):
             return
         tag, tag_bytes, attributes = _tag(message.element(0))
         if message.option_index == 3:
-            body = b"[" + message.element(1) + b"," + message.element(2) + b"]"
+            time = message.element(1)
+            if self._option.metadata is not None:  # as an entry of the other mode has it
+                time = b"[" + time + b"," + self._option.metadata + b"]"
+            body = b"[" + time + b"," + message.element(2) + b"]"
             builder = yield from self._builder(tag, tag_bytes, attributes, body)
             yield _part(builder, body, 0)
             return

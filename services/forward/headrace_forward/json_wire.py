@@ -234,10 +234,6 @@ class JsonOption(Option):
         """The whole map."""
         return self.raw
 
-    def metadata_json(self) -> bytes | None:
-        """The message's metadata."""
-        return self.metadata
-
 
 NONE: Final = JsonOption(raw=b"null")
 

@@ -27,7 +27,7 @@ class Option:
     """What matters of an option map.
 
     `chunk` is the chunk's content, `reply` its encoding as received (both None: no acknowledgement is asked for); `metadata`
-    the message's own metadata map, encoded, unless it says nothing; `raw` the whole map; `problem` says why the option
+    the event's in Message mode, encoded, unless it says nothing (Fluent Bit has no other place for it there); `raw` the whole map; `problem` says why the option
     makes no sense.
     """
 
@@ -42,10 +42,6 @@ class Option:
     def json(self) -> bytes:
         """The whole map as JSON."""
         return as_json(self.raw)
-
-    def metadata_json(self) -> bytes | None:
-        """The message's metadata as JSON."""
-        return None if self.metadata is None else as_json(self.metadata)
 
 
 NONE: Final = Option()
