@@ -27,8 +27,8 @@ class Option:
     """What matters of an option map.
 
     `chunk` is the chunk's content, `reply` its encoding as received (both None: no acknowledgement is asked for); `metadata`
-    the event's in Message mode, encoded, unless it says nothing (Fluent Bit has no other place for it there); `raw` the whole map; `problem` says why the option
-    makes no sense.
+    the event's in Message mode, encoded, unless it says nothing (Fluent Bit has no other place for it there); `raw` the
+    whole map; `problem` says why the option makes no sense.
     """
 
     chunk: bytes | None = None
