@@ -122,10 +122,41 @@ def unavoidable(made: list[Any], events: int, rounds: int) -> dict[str, float]:
     return figures
 
 
-async def client(number: int, port: int, made: list[Any], until: float, pause: float, latencies: list[float]) -> int:
+class JsonReplies:
+    """As `Replies`, for a connection that speaks JSON and waits for each answer."""
+
+    def __init__(self) -> None:
+        self._said = b""
+
+    def receive(self, data: bytes) -> list[str | bytes]:
+        """The chunk acknowledged, once its answer is complete."""
+        self._said += data
+        if not self._said.endswith(b"}"):
+            return []
+        said, self._said = self._said, b""
+        return [json.loads(said)["ack"]]
+
+
+def message(form: str, entries: Any, payload: bytes, chunk: str) -> bytes:
+    """One frame in the form of some client; `payload` is compressed already where the form is."""
+    option = {"size": len(entries), "chunk": chunk}
+    if form == "json":
+        listed = [[at.seconds + at.nanoseconds / 1e9, record] for at, record in entries]
+        return json.dumps([TAG, listed, option], separators=(",", ":")).encode()
+    if form == "str":  # fluentd's: a str of 32-bit length
+        length = len(payload).to_bytes(4, "big")
+        return b"\x93" + msgpack.packb(TAG) + b"\xdb" + length + payload + msgpack.packb(option)
+    if form != "bin":
+        option["compressed"] = form
+    return msgpack.packb([TAG, payload, option])
+
+
+async def client(
+    number: int, port: int, made: list[Any], until: float, pause: float, latencies: list[float], form: str
+) -> int:
     """Sends frames one after the other, each after the former's acknowledgement; the events that were acknowledged."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    replies = Replies()
+    replies = JsonReplies() if form == "json" else Replies()
     rng = random.Random(number)
     loop = asyncio.get_running_loop()
     acknowledged, turn, due = 0, number, loop.time() + rng.random() * pause
@@ -136,7 +167,7 @@ async def client(number: int, port: int, made: list[Any], until: float, pause: f
         entries, payload = made[turn % len(made)]
         turn += 1
         chunk = f"{rng.randrange(1 << 96):024x}\n"
-        data = msgpack.packb([TAG, payload, {"size": len(entries), "chunk": chunk}])
+        data = message(form, entries, payload, chunk)
         sent = time.perf_counter()
         writer.write(data)
         answers: list[Any] = []
@@ -166,7 +197,13 @@ async def end_offsets(bootstrap: str, topic: str) -> int:
 
 
 async def load(
-    arguments: argparse.Namespace, made: list[Any], port: int, receiver: psutil.Process, bootstrap: str, rate: float
+    arguments: argparse.Namespace,
+    made: list[Any],
+    port: int,
+    receiver: psutil.Process,
+    bootstrap: str,
+    rate: float,
+    form: str = "bin",
 ) -> dict[str, float]:
     """One phase: as fast as it goes (`rate` 0), or at `rate` events per second over all connections."""
     pause = arguments.connections * arguments.events / rate if rate else 0.0
@@ -184,7 +221,7 @@ async def load(
             resident.append(receiver.memory_info().rss)
 
     sampler = asyncio.create_task(sample())
-    clients = [client(i, port, made, until, pause, latencies) for i in range(arguments.connections)]
+    clients = [client(i, port, made, until, pause, latencies, form) for i in range(arguments.connections)]
     acknowledged = sum(await asyncio.gather(*clients))
     elapsed = loop.time() - began
     cpu = sum(receiver.cpu_times()[:2]) - cpu
