@@ -6,7 +6,7 @@ import asyncio
 import heapq
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import msgpack
 import pytest
@@ -616,6 +616,52 @@ class TestStop:
         assert made.all_given_back()
 
 
+class TestCrowd:
+    """A few clients that stop inside huge frames must not shut the others out."""
+
+    SIZES: ClassVar = {
+        "frame_bytes": 1 << 20,
+        "inflated_bytes": 1 << 20,
+        "connection_budget": 2 << 20,
+        "process_budget": 4 << 20,
+    }
+
+    def crowd(self, made: Bench) -> list[tuple[Connection, Transport]]:
+        clients = [made.connect() for _ in range(3)]
+        for connection, _ in clients:
+            connection.data_received(data(text="x" * 300_000)[:-1])
+        assert [transport.reading for _, transport in clients] == [True, False, False]
+        return clients
+
+    def test_who_holds_little_is_served(self, bench: Make) -> None:
+        made = bench(**self.SIZES)
+        self.crowd(made)
+        connection, transport = made.connect()
+        connection.data_received(data("a")[:4])
+        assert transport.reading
+        connection.data_received(data("a")[4:])
+        made.store()
+        assert acks(transport) == ["a"]
+
+    def test_silence_that_holds_others_up_is_cut_after_frame_time(self, bench: Make) -> None:
+        made = bench(**self.SIZES, frame_time=10)
+        (_, first), (_, second), (_, third) = self.crowd(made)
+        made.clock.advance(9)
+        assert not first.lost
+        made.clock.advance(2)
+        assert (first.ended or first.lost, second.reading or third.reading) == (True, True)
+
+    def test_silence_that_holds_nobody_up_may_spend_what_its_bytes_earned(self, bench: Make) -> None:
+        made = bench(**self.SIZES, frame_time=10)
+        connection, transport = made.connect()
+        connection.data_received(data(text="x" * 300_000)[:200_000])
+        connection.data_received(data(text="x" * 300_000)[200_000:-1])
+        made.clock.advance(20)
+        assert transport.reading
+        made.clock.advance(30)
+        assert transport.ended or transport.lost
+
+
 class TestDeafPeer:
     """One who does not read what we write must not hold us: not a slot, and not everybody's budget."""
 
@@ -650,7 +696,7 @@ class TestDeafPeer:
         hostile.data_received(data(text="x" * 600_000)[:-1])
         hostile.pause_writing()
         other, ours = made.connect()
-        other.data_received(data("a")[:4])
+        other.data_received(data(text="y" * 40_000)[:-1])
         assert not ours.reading
         made.clock.advance(WRITE_TIME + 1)
         assert theirs.aborted

@@ -4,7 +4,8 @@ What arrives (unfinished frames and complete frames that wait for Kafka) may tak
 grow by when they are inflated the other half. Nothing can dead-lock:
 
 * Unfinished frames stop at half of the arrivals' share; above that only the connection with the oldest unfinished frame
-  goes on being read, and one frame always fits.
+  goes on being read, and those that hold little: a few clients with huge frames must not shut out all others. One frame
+  always fits.
 * What a session has received and not yet looked at needs nobody: the first that has such goes on whatever is unfinished.
 * Complete frames need nothing but Kafka, or their deadline, to go away.
 * A frame reserves all it may grow to before it grows beyond a slice, and its holder waits for nothing but Kafka.
@@ -15,7 +16,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
+
+LITTLE: Final = 64
+"""A connection whose unfinished frame has less than this part of what all unfinished frames may have (1 MiB by default) goes
+on being read while it is crowded."""
 
 
 class Reader(Protocol):
@@ -37,6 +42,7 @@ class Budget:
     def __init__(self, process: int, connection: int) -> None:
         self._arrivals = process // 2
         self._unfinished_share = self._arrivals // 2
+        self._little_bytes = self._unfinished_share // LITTLE
         self._connection = connection
         self._unfinished: dict[Reader, None] = {}  # those with an unfinished frame, oldest first
         self._digesting: dict[Reader, None] = {}  # those that have bytes to look at, first come first
@@ -50,6 +56,11 @@ class Budget:
     def used(self) -> int:
         """Bytes in flight, everything counted."""
         return self.held + self.pending + self.growth.used
+
+    @property
+    def crowded(self) -> bool:
+        """Unfinished frames have used up their share: a silent one stands in others' way."""
+        return self.held >= self._unfinished_share
 
     @property
     def paused(self) -> int:
@@ -100,7 +111,7 @@ class Budget:
         self._digesting.setdefault(reader)
         if self._full() or self._much(reader):
             allowed = False
-        elif self.held >= self._unfinished_share:
+        elif self.crowded:
             allowed = next(iter(self._digesting)) is reader
         else:
             allowed = True
@@ -120,9 +131,12 @@ class Budget:
     def _decide(self, reader: Reader) -> bool:
         if self._full() or self._much(reader):
             return False
-        if self.held >= self._unfinished_share:
-            return next(iter(self._unfinished)) is reader
+        if self.crowded:
+            return next(iter(self._unfinished)) is reader or self._little(reader)
         return True
+
+    def _little(self, reader: Reader) -> bool:
+        return reader.held < self._little_bytes and self.held < self._arrivals
 
     def _much(self, reader: Reader) -> bool:
         return reader.pending > 0 and reader.held + reader.pending >= self._connection
@@ -140,8 +154,9 @@ class Budget:
         if self._full():
             return
         readers = list(self._waiting)
-        if self.held >= self._unfinished_share:
-            readers = [next(iter(self._unfinished)), *list(self._digesting)[:1]]
+        if self.crowded:
+            first = [next(iter(self._unfinished)), *list(self._digesting)[:1]]
+            readers = [*first, *(reader for reader in readers if self._little(reader) and reader not in first)]
         for reader in readers:
             reader.pace()
 

@@ -337,7 +337,7 @@ class Connection(asyncio.Protocol):
             times.append(self._last_bytes + LINGER_SILENCE)
         if self._state == State.OPEN and self._reading:
             if self.held:
-                times.append(self._frame_deadline())
+                times.append(min(self._frame_deadline(), self._last_bytes + limits.frame_time))
             if limits.idle_time and not self._session.unacknowledgeable():
                 times.append(self._last_bytes + limits.idle_time)
             if self._age and not self._session.unacknowledgeable():
@@ -345,7 +345,10 @@ class Connection(asyncio.Protocol):
         return min((at for at in times if at is not None), default=None)
 
     def _frame_deadline(self) -> float:
-        return self._frame_began + self._shared.limits.frame_time + self._frame_bytes / FRAME_TIME_BYTES
+        allowed = self._shared.limits.frame_time
+        deadline = self._frame_began + allowed + self._frame_bytes / FRAME_TIME_BYTES
+        # What its bytes have earned a frame may spend in silence only where it stands in nobody's way.
+        return min(deadline, self._last_bytes + allowed) if self._shared.budget.crowded else deadline
 
     def _tick(self) -> None:
         self._timer = None
@@ -391,8 +394,6 @@ class Connection(asyncio.Protocol):
             self._settle("age")
 
     def _due(self, now: float) -> bool:
-        """Whether its age ends it here, between two frames. What is pending is still acknowledged: a busy client has
-        always something pending, and would never be closed if that had to be nothing.
-        """
+        """Whether its age ends it here, between two frames; what is pending, of a busy client always, is acknowledged."""
         old = self._age and now >= self._born + self._age
         return bool(old) and not self._session.held() and not self._session.unacknowledgeable()
