@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import orjson
 from headrace_common.event import Reason
@@ -71,6 +72,9 @@ class CourierDialect:
 
     def conversation(self) -> CourierConversation:
         return CourierConversation()
+
+    def value(self, stored: dict[str, Any]) -> dict[str, Any]:
+        return stored
 
     def stream(self, record_headers: Mapping[str, bytes]) -> None:
         assert record_headers["ce_subject"] == b"-"
