@@ -77,7 +77,8 @@ def faults(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame
     """Rows for the quarantine table of what `events` gives a fault: the record as it was, headers and key included."""
     frame = _event_texts(records, topics).withColumn(FAULT, sf.expr(_fault(_EVENT_RULES))).where(f"{FAULT} is not null")
     protocol = f"nullif({_PROTOCOL}, '')"
-    return _faulty(frame, topics.events, topics, landed_at, _EVENT_RULES, protocol=protocol, reject_id="ce_id")
+    rows = _kept(topics.events, topics, landed_at, _EVENT_RULES, protocol=protocol, reject_id="ce_id")
+    return frame.selectExpr(*rows)
 
 
 def rejects(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame:
@@ -88,15 +89,12 @@ def rejects(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFram
         "try_cast(substring_index(string(part), '/', 1) as int) as part_number",
         "try_cast(substring_index(string(part), '/', -1) as int) as parts",
     ).withColumn(FAULT, sf.expr(_fault(_REJECT_RULES)))  # fmt: skip
-    sound = frame.where(f"{FAULT} is null").selectExpr(
-        "value as raw", "reason", "detail", "protocol", "ce_source as source", "ce_subject as stream", "id",
-        "part_number as part", "parts", "sha256", "attributes", "timestamp as received_time",
-        *_position(topics.quarantine, topics, landed_at),
-    )  # fmt: skip
-    faulty = frame.where(f"{FAULT} is not null")
-    return sound.unionAll(
-        _faulty(faulty, topics.quarantine, topics, landed_at, _REJECT_RULES, protocol="protocol", reject_id="id")
-    )
+    own = {
+        "reason": "reason", "detail": "detail", "part": "part_number", "parts": "parts", "sha256": "sha256",
+        "attributes": "attributes",
+    }  # fmt: skip
+    rows = _kept(topics.quarantine, topics, landed_at, _REJECT_RULES, protocol="protocol", reject_id="id", own=own)
+    return frame.selectExpr(*rows)
 
 
 def _event_texts(records: DataFrame, topics: Topics) -> DataFrame:
@@ -108,8 +106,7 @@ def _event_texts(records: DataFrame, topics: Topics) -> DataFrame:
     )  # fmt: skip
 
 
-def _faulty(
-    frame: DataFrame,
+def _kept(
     topic: str,
     topics: Topics,
     landed_at: datetime,
@@ -117,27 +114,33 @@ def _faulty(
     *,
     protocol: str,
     reject_id: str,
-) -> DataFrame:
+    own: Mapping[str, str] | None = None,
+) -> list[str]:
+    """The columns of the quarantine table for a frame with `FAULT`: the record as it was, and what can be known of it.
+
+    `own`: what stands in a column instead when the record is sound.
+    """
     malformed = _listed((name, f"not coalesce({_obeys(name, rule)}, false)") for name, rule in rules.items())
-    kept = (
-        f"to_json(named_struct('{Attribute.HEADERS}', headers, '{Attribute.RECORD_KEY}', key))"  # binary becomes base64
-    )
-    return frame.selectExpr(
-        "value as raw",
-        f"{FAULT} as reason",
-        f"case {FAULT} when '{RecordFault.MISSING_HEADER}' then missing when '{RecordFault.REPEATED_HEADER}' then repeated"
-        f" when '{RecordFault.MALFORMED_HEADER}' then {malformed} else '' end as detail",
-        f"{_if_valid(protocol)} as protocol",
-        f"{_if_valid('ce_source')} as source",
-        f"{_if_valid('ce_subject')} as stream",
-        f"{_if_valid(reject_id)} as id",
-        "1 as part",
-        "1 as parts",
-        "sha2(value, 256) as sha256",
-        f"{kept} as attributes",
-        "timestamp as received_time",
-        *_position(topic, topics, landed_at),
-    )
+    columns = {
+        "raw": "value",
+        "reason": FAULT,
+        "detail": f"case {FAULT} when '{RecordFault.MISSING_HEADER}' then missing"
+        f" when '{RecordFault.REPEATED_HEADER}' then repeated when '{RecordFault.MALFORMED_HEADER}' then {malformed}"
+        " else '' end",
+        "protocol": _if_valid(protocol),
+        "source": _if_valid("ce_source"),
+        "stream": _if_valid("ce_subject"),
+        "id": _if_valid(reject_id),
+        "part": "1",
+        "parts": "1",
+        "sha256": "sha2(value, 256)",
+        # binary becomes base64
+        "attributes": f"to_json(named_struct('{Attribute.HEADERS}', headers, '{Attribute.RECORD_KEY}', key))",
+        "received_time": "timestamp",
+    }
+    for name, column in (own or {}).items():
+        columns[name] = f"if({FAULT} is null, {column}, {columns[name]})"
+    return [*(f"{column} as {name}" for name, column in columns.items()), *_position(topic, topics, landed_at)]
 
 
 def _headers(records: DataFrame, names: Sequence[str], required: Sequence[str]) -> DataFrame:
