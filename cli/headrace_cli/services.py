@@ -46,6 +46,7 @@ SERVICES: Final = (
         (Listener("tcp", 5043),),
         8083,
         'log-courier: network: {{ transport: tcp, servers: [ "{listen}" ] }}',
+        ", with transport: tls and ssl ca: {ca}",
     ),
     Service(
         "lumberjack",
@@ -53,6 +54,7 @@ SERVICES: Final = (
         (Listener("tcp", 5044),),
         8081,
         "filebeat -E 'output.logstash.hosts=[\"{listen}\"]'",
+        " -E 'output.logstash.ssl.certificate_authorities=[\"{ca}\"]'",
     ),
 )
 
