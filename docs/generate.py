@@ -12,7 +12,7 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 sys.path[:0] = [str(ROOT / part) for part in ("libs/common", "services/forward", "spark_jobs", "cli")]
 
-from headrace_common.metrics import ReceiverMetrics  # noqa: E402
+from headrace_common.metrics import LakeMetrics, ReceiverMetrics  # noqa: E402
 from headrace_common.settings import ServiceSettings, TopicsProcessSettings, each_setting, variable  # noqa: E402
 from headrace_forward.settings import ForwardSettings  # noqa: E402
 from headrace_lake.settings import LakeProcessSettings  # noqa: E402
@@ -52,6 +52,8 @@ def metrics() -> str:
     lines = ["# Metrics", "", "At `/metrics` of every receiver, in Prometheus' text format.", ""]
     lines += ["| metric | kind | what it says |", "|---|---|---|"]
     lines += [f"| `{name}` | {kind} | {text} |" for name, kind, text in ReceiverMetrics().table()]
+    lines += ["", "At `/metrics` of the landing job.", "", "| metric | kind | what it says |", "|---|---|---|"]
+    lines += [f"| `{name}` | {kind} | {text} |" for name, kind, text in LakeMetrics().table()]
     return "\n".join(lines) + "\n"
 
 
