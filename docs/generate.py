@@ -13,7 +13,7 @@ ROOT = DOCS.parent
 PARTS_OF_PATH = ("libs/common", "services/courier", "services/forward", "services/lumberjack", "spark_jobs", "cli")
 sys.path[:0] = [str(ROOT / part) for part in PARTS_OF_PATH]
 
-from headrace_common.metrics import ReceiverMetrics  # noqa: E402
+from headrace_common.metrics import LakeMetrics, ReceiverMetrics  # noqa: E402
 from headrace_common.settings import ServiceSettings, TopicsProcessSettings, each_setting, variable  # noqa: E402
 from headrace_courier.settings import CourierSettings  # noqa: E402
 from headrace_forward.settings import ForwardSettings  # noqa: E402
@@ -57,6 +57,8 @@ def metrics() -> str:
     lines = ["# Metrics", "", "At `/metrics` of every receiver, in Prometheus' text format.", ""]
     lines += ["| metric | kind | what it says |", "|---|---|---|"]
     lines += [f"| `{name}` | {kind} | {text} |" for name, kind, text in ReceiverMetrics().table()]
+    lines += ["", "At `/metrics` of the landing job.", "", "| metric | kind | what it says |", "|---|---|---|"]
+    lines += [f"| `{name}` | {kind} | {text} |" for name, kind, text in LakeMetrics().table()]
     return "\n".join(lines) + "\n"
 
 
