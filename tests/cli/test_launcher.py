@@ -60,6 +60,11 @@ class Index:
         self.address = f"http://127.0.0.1:{self.server.server_port}/"
 
 
+def _heeds_interrupts() -> None:
+    """As under a terminal: what a shell starts in the background ignores SIGINT, and so would all that it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Repository:
     """What the launcher needs of a checkout."""
 
@@ -101,6 +106,7 @@ class Repository:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            preexec_fn=_heeds_interrupts,
         )
 
     def run(self, *arguments: str, **variables: str) -> tuple[int, str, str]:
