@@ -17,7 +17,7 @@ from headrace_cli.toolchain import jars, java_home
 from headrace_common.settings import KafkaSettings, environment
 from headrace_lake.fence import APP_ID
 
-TIMEOUT = 120.0
+TIMEOUT = 300.0
 """Seconds that a test waits for a line: a start takes about ten on a quiet machine."""
 
 

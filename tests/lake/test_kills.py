@@ -74,7 +74,7 @@ def bench(topics: KafkaSettings, tmp_path: Path) -> Iterator[Bench]:
 
 
 def test_seven_kills(bench: Bench) -> None:
-    send_now(bench.kafka, bench.sent, 16_000)
+    send_now(bench.kafka, bench.sent, 12_000)
     kills = [
         ("batch begins", False),
         ("events written", False),
@@ -99,12 +99,12 @@ def test_seven_kills(bench: Bench) -> None:
 
 
 def test_a_second_job_with_a_fresh_checkpoint_takes_over(bench: Bench) -> None:
-    send_now(bench.kafka, bench.sent, 4_000)
+    send_now(bench.kafka, bench.sent, 2_000)
     older = bench.start("older")
     older.next("landed")
     newer = bench.start("newer")
     newer.next("claimed the tables")
-    send_now(bench.kafka, bench.sent, 2_000, mark="b")
+    send_now(bench.kafka, bench.sent, 400, mark="b")
     assert older.wait() == 1, older.tail()
     assert "another job has taken over: it claimed epoch 2" in older.reason()
     again = bench.start("older", once=True)
@@ -120,12 +120,12 @@ def test_a_second_job_with_a_fresh_checkpoint_takes_over(bench: Bench) -> None:
 
 @pytest.mark.parametrize("point", ["events being written", "events written"])
 def test_a_frozen_job_wakes_up_after_its_successor(bench: Bench, point: str) -> None:
-    send_now(bench.kafka, bench.sent, 6_000)
+    send_now(bench.kafka, bench.sent, 2_400)
     older = bench.start("older")
     bench.freeze_at(older, point)
     newer = bench.start("newer", once=True, batch_records=700)
     assert newer.wait() == 0, newer.tail()
-    send_now(bench.kafka, bench.sent, 2_000, mark="b")
+    send_now(bench.kafka, bench.sent, 400, mark="b")
     older.thaw()
     assert older.wait() == 1, older.tail()
     assert "another job has taken over: it claimed epoch 2" in older.reason()
