@@ -95,6 +95,11 @@ def supervise(folder: str, kinds: list[str]) -> int:
         os.close(held)
 
 
+def heeds_interrupts() -> None:
+    """For a child about to run, as under a terminal: what a shell starts in the background ignores SIGINT, as nohup does."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def wait_for(condition, seconds: float = 20.0, what: str = "it"):
     """The first true value of `condition`; fails the test after `seconds`."""
     deadline = time.monotonic() + seconds

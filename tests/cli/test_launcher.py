@@ -18,6 +18,8 @@ from types import ModuleType
 
 import pytest
 
+from .standin import heeds_interrupts
+
 LAUNCHER = Path(__file__).resolve().parents[2] / "headrace"
 PROGRAM = """\
 import sys, tiny
@@ -58,11 +60,6 @@ class Index:
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         self.address = f"http://127.0.0.1:{self.server.server_port}/"
-
-
-def _heeds_interrupts() -> None:
-    """As under a terminal: what a shell starts in the background ignores SIGINT, and so would all that it starts."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Repository:
@@ -106,7 +103,7 @@ class Repository:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            preexec_fn=_heeds_interrupts,
+            preexec_fn=heeds_interrupts,
         )
 
     def run(self, *arguments: str, **variables: str) -> tuple[int, str, str]:

@@ -21,7 +21,7 @@ from headrace_cli import child
 from headrace_cli.state import StateFolder
 
 from . import standin
-from .standin import wait_for
+from .standin import heeds_interrupts, wait_for
 
 PATH = os.pathsep.join(filter(None, sys.path))
 
@@ -39,6 +39,7 @@ class Run:
                 stderr=output,
                 env={**os.environ, "PYTHONPATH": PATH},
                 start_new_session=True,
+                preexec_fn=heeds_interrupts,
             )
 
     def until_ready(self) -> None:
