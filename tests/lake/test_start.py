@@ -22,7 +22,7 @@ from headrace_lake.job import Job
 from headrace_lake.landing import Landing
 from headrace_lake.operations import LakeHealth
 from headrace_lake.settings import LakeProcessSettings, LakeSettings
-from headrace_lake.tables import BATCHES
+from headrace_lake.tables import BATCHES, EVENTS
 from pyspark.sql import SparkSession
 from structlog.testing import CapturingLogger
 
@@ -127,6 +127,22 @@ def test_rows_that_a_job_left_behind_are_not_landed_twice(runs: Runs, monkeypatc
     monkeypatch.setattr(Landing, "_land_quarantine", whole)
     runs.run(batch_records=400)
     runs.check()
+
+
+def test_events_of_an_unfinished_batch_are_not_written_again(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the transaction identifier alone prevents it: nobody was shut out, so nothing is left out by offset."""
+    runs.send(400)
+    with monkeypatch.context() as patched:
+        patched.setattr(Landing, "_land_quarantine", _dies)
+        with pytest.raises(HaltError, match="killed here"):
+            runs.run()
+    assert version(runs.lake, EVENTS) == transaction(1, 0) > version(runs.lake, BATCHES)
+    runs.run()
+    runs.check()
+
+
+def _dies(*_: Any) -> None:
+    raise RuntimeError("killed here")
 
 
 def test_a_batch_that_was_landed_is_not_landed_again(runs: Runs) -> None:
