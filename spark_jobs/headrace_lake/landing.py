@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final
 
 from headrace_common.log import Log
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -14,21 +14,15 @@ from pyspark.sql import functions as sf
 
 from headrace_lake import decode
 from headrace_lake.checkpoint import Checkpoint, Range
-from headrace_lake.decode import FAULT, LOOKED_UP, Topics
+from headrace_lake.decode import Topics
 from headrace_lake.fence import Fence, transaction
 from headrace_lake.halt import HaltError, StoppingError
+from headrace_lake.landing_events import Count, EventsLanding, Remembered
 from headrace_lake.source import Brokers, Topic
 from headrace_lake.start import Position, landed_already
-from headrace_lake.tables import BATCHES, EVENTS, QUARANTINE, SCHEMAS
+from headrace_lake.tables import BATCHES, QUARANTINE, SCHEMAS
 
 _KEY: Final = ("topic_id", "partition", "offset")
-
-
-class Count(NamedTuple):
-    """What a batch held of one partition."""
-
-    records: int = 0
-    sound: int = 0
 
 
 @dataclass(frozen=True)
@@ -38,8 +32,11 @@ class Landed:
     batch: int
     records: int
     events: int
+    duplicates: Mapping[str, int]
+    """By protocol."""
     quarantined: int
     looked_up: int
+    remembered: Remembered
     seconds: float
 
 
@@ -60,6 +57,7 @@ class Landing:
         brokers: Brokers,
         topics: Topics,
         position: Position,
+        events: EventsLanding,
         log: Log,
         stopping: Callable[[], bool],
         done: Callable[[Landed], None],
@@ -72,6 +70,7 @@ class Landing:
         self._brokers = brokers
         self._topics = topics
         self._position = position
+        self._events = events
         self._log = log
         self._stopping = stopping
         self._done = done
@@ -98,10 +97,12 @@ class Landing:
             return
         self._chained(ranges)
         self._same_topics()
+        self._events.plan()
         landed_at = datetime.now(UTC)
 
-        counts, looked_up = self._land_events(records, ranges, version, landed_at)
+        found = self._events.land(records, ranges, version, landed_at)
         self._log.debug("events written", batch=batch)
+        counts = {(self._topics.events, number): count for number, count in found.partitions.items()}
         counts |= self._land_quarantine(records, ranges, counts, version, landed_at)
         self._log.debug("quarantine written", batch=batch)
         self._fence.write(BATCHES, self._summary(batch, ranges, counts, landed_at), version)
@@ -110,27 +111,22 @@ class Landing:
 
         for topic, partition, _, end in ranges:
             self._position.landed[topic, partition] = end
-        events = sum(count.sound for count in counts.values())
+        self._events.landed(ranges, found)
+        duplicates = sum(count.duplicates for count in counts.values())
+        sound = sum(count.sound for count in counts.values())
         total = sum(count.records for count in counts.values())
-        self._done(Landed(batch, total, events, total - events, looked_up, time.monotonic() - began))
-
-    def _land_events(
-        self, records: DataFrame, ranges: list[Range], version: int, landed_at: datetime
-    ) -> tuple[dict[tuple[str, int], Count], int]:
-        partitions = [item.partition for item in ranges if item.topic == self._topics.events]
-        if not partitions:
-            return {}, 0
-        decoded = decode.events(records, self._topics, landed_at)
-        measures = [sf.count_if(sf.col(LOOKED_UP)).alias("looked_up")]
-        for number in partitions:
-            here = sf.col("partition") == number
-            measures += [
-                sf.count_if(here).alias(f"r{number}"),
-                sf.count_if(here & sf.col(FAULT).isNull()).alias(f"s{number}"),
-            ]
-        seen = self._write(EVENTS, decoded, measures, sf.col(FAULT).isNull(), ranges, version)
-        counts = {(self._topics.events, n): Count(seen[f"r{n}"], seen[f"s{n}"]) for n in partitions}
-        return counts, seen["looked_up"]
+        self._done(
+            Landed(
+                batch,
+                total,
+                sound - duplicates,
+                found.duplicates,
+                total - sound,
+                found.looked_up,
+                self._events.remembered(),
+                time.monotonic() - began,
+            )
+        )
 
     def _land_quarantine(
         self,
@@ -186,10 +182,10 @@ class Landing:
         moment = f"timestamp'{landed_at:%Y-%m-%d %H:%M:%S.%f}Z'"
         rows = []
         for topic, partition, start, end in ranges:
-            records, sound = counts[topic, partition]
+            records, sound, duplicates = counts[topic, partition]
             rows.append(
                 f"({self._epoch}L, {batch}L, {decode.quoted(topic)}, {decode.quoted(self._topics.ids[topic])}, {partition}, "
-                f"{start}L, {end}L, {records}L, {sound}L, 0L, {records - sound}L, 0L, {moment})"
+                f"{start}L, {end}L, {records}L, {sound - duplicates}L, {duplicates}L, {records - sound}L, 0L, {moment})"
             )
         # as SQL: a frame of Python rows would start Python workers in every batch
         names = ", ".join(f"`{name}`" for name in SCHEMAS[BATCHES].names)

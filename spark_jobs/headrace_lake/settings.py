@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 from urllib.parse import urlsplit
 
 from headrace_common.settings import KafkaSettings, OpsSettings, Section, Settings
@@ -34,6 +34,20 @@ class LakeSettings(Section):
     )
     driver_memory: str = Field(
         "1g", pattern=r"^[1-9]\d*[kmg]$", description="Heap of the JVM that the job starts; spark-submit sets its own."
+    )
+
+    horizon: float = Field(
+        3600,
+        ge=0,
+        description="Events with the same id whose Kafka timestamps are at most so far apart are landed once; 0: always.",
+    )
+    dedup: Literal["auto", "map", "arrays", "off"] = Field(
+        "auto",
+        description="Where ids are remembered: `map` in the JVM (only with a `local` master), `arrays` in the driver's Python; "
+        "`auto` takes the one that fits the master.",
+    )
+    dedup_memory: int | None = Field(
+        None, ge=1 << 20, description="Most bytes of remembered ids; default: a quarter of the driver's heap."
     )
 
     @model_validator(mode="after")
