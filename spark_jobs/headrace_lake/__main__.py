@@ -13,10 +13,10 @@ from headrace_common.metrics import LakeMetrics
 from headrace_common.settings import describe, load
 
 from headrace_lake.causes import root_cause
-from headrace_lake.engine import session
+from headrace_lake.engine import remarks, session
 from headrace_lake.job import Job
 from headrace_lake.operations import LakeHealth, OpsThread
-from headrace_lake.settings import LakeProcessSettings
+from headrace_lake.settings import LakeProcessSettings, location
 
 
 def main() -> int:
@@ -44,6 +44,9 @@ def main() -> int:
         log.info("starting", ops_port=ops.port)
         spark = session(settings.lake, settings.log)
         try:
+            places = {"LAKE__PATH": settings.lake.path, "LAKE__CHECKPOINT": settings.lake.checkpoint}
+            for remark in remarks(spark, {name: location(path) for name, path in places.items()}):
+                log.warning("remark", what=remark)
             job = Job(spark, settings, once=arguments.once, log=log, health=health)
             signal.signal(signal.SIGTERM, job.stop)
             signal.signal(signal.SIGINT, job.stop)
