@@ -23,6 +23,7 @@ HOME = Path(pyspark.__file__).parent
 TIMEOUT = 120.0
 WORKER_MEMORY = "640m"
 EXECUTOR_MEMORY = "512m"
+SCALA = "2.13"  # what Spark's own start scripts find out
 _DEPLOY = "org.apache.spark.deploy"
 _LOGGING = """\
 rootLogger.level = warn
@@ -75,6 +76,7 @@ class Cluster:
                 env={
                     **os.environ,
                     "SPARK_HOME": str(HOME),
+                    "SPARK_SCALA_VERSION": SCALA,
                     "JAVA_HOME": str(java_home()),
                     "JDK_JAVA_OPTIONS": QUICK_START,
                     "SPARK_LOCAL_IP": HOST,
@@ -105,7 +107,8 @@ class Cluster:
 
     def executors(self, number: int) -> list[psutil.Process]:
         """The executors that worker `number` has running."""
-        return psutil.Process(self.workers[number].pid).children(recursive=True)
+        below = psutil.Process(self.workers[number].pid).children(recursive=True)
+        return [process for process in below if any("ExecutorBackend" in word for word in process.cmdline())]
 
     def kill_worker(self, number: int) -> int:
         """SIGKILL to a worker and to its executors, as when their host dies. How many executors there were."""

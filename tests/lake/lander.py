@@ -68,7 +68,8 @@ class Lander:
             [*launcher, *(["--once"] if once else [])],
             env={**os.environ, **variables},
             stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,  # where spark-submit puts what its Python says
+            stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
         )
@@ -80,8 +81,8 @@ class Lander:
         self._reader.start()
 
     def _read(self) -> None:
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
             with self._news:
                 try:
                     self.lines.append(json.loads(line))
