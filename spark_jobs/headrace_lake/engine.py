@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Final, cast
@@ -63,7 +64,7 @@ def session(settings: LakeSettings, log: LogSettings) -> SparkSession:
     if settings.master or not submitted:
         builder = builder.master(settings.master or _LOCAL)
     if submitted:
-        running = builder.getOrCreate()
+        spark = builder.getOrCreate()
     else:
         with as_file(files(__package__) / "log4j2.properties") as logging:
             level = "warn" if log.level == "debug" else "off"
@@ -71,11 +72,11 @@ def session(settings: LakeSettings, log: LogSettings) -> SparkSession:
             java = f"{java} {settings.spark.get('spark.driver.extraJavaOptions', '')}".rstrip()
             builder = builder.config("spark.driver.extraJavaOptions", java)
             builder = builder.config("spark.driver.memory", settings.driver_memory)
-            running = _with_jars(builder, settings).getOrCreate()
-    hadoop = cast("Any", running)._jsc.hadoopConfiguration()
+            spark = _with_jars(builder, settings).getOrCreate()
+    hadoop = cast("Any", spark)._jsc.hadoopConfiguration()
     for name, secret in settings.spark_secrets.items():  # only now: what Spark starts with stands in the process list
         hadoop.set(name.removeprefix("spark.hadoop."), secret.get_secret_value())
-    return running
+    return spark
 
 
 def remarks(spark: SparkSession, paths: Mapping[str, str]) -> list[str]:
@@ -105,6 +106,16 @@ def _given() -> dict[str, str]:
     """What spark-submit was given."""
     SparkContext._ensure_initialized()
     return dict(SparkConf().getAll())
+
+
+@contextmanager
+def running(settings: LakeSettings, log: LogSettings) -> Iterator[SparkSession]:
+    """`session`, which ends with the block."""
+    spark = session(settings, log)
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
 def _with_jars(builder: SparkSession.Builder, settings: LakeSettings) -> SparkSession.Builder:

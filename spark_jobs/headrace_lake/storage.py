@@ -30,7 +30,10 @@ class Storage:
         there, files = self._at(path)
         if not files.exists(there):
             return []
-        return sorted(status.getPath().getName() for status in files.listStatus(there))
+        paths = self._jvm.org.apache.hadoop.fs.FileUtil.stat2Paths(files.listStatus(there))
+        listed = str(self._jvm.org.apache.commons.lang3.ArrayUtils.toString(paths))  # one call, not one for each
+        folder = str(files.makeQualified(there).toString())
+        return sorted(name.rstrip(",") for name in listed[1:-1].split(f"{folder}/") if name)
 
     def read(self, path: str) -> str | None:
         """The text of the file `path`; None when it is not there."""
@@ -62,6 +65,11 @@ class Storage:
         stream = files.create(there, overwrite)
         stream.write(bytearray(text.encode()))
         stream.close()
+
+    def delete(self, path: str) -> bool:
+        """Deletes the file at `path`; False when there was none."""
+        there, files = self._at(path)
+        return bool(files.delete(there, False))
 
     def _at(self, path: str) -> tuple[Any, Any]:
         there = self._jvm.org.apache.hadoop.fs.Path(path)
