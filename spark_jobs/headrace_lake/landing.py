@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
@@ -12,13 +13,14 @@ from headrace_common.log import Log
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
-from headrace_lake import decode
+from headrace_lake import decode, freshness
 from headrace_lake.checkpoint import Checkpoint, Range
 from headrace_lake.decode import Topics
 from headrace_lake.fence import Fence, transaction
+from headrace_lake.freshness import Ages
 from headrace_lake.halt import HaltError, StoppingError
 from headrace_lake.landing_events import Count, EventsLanding, Remembered
-from headrace_lake.source import Brokers, Topic
+from headrace_lake.source import Brokers, Topic, TopicPartition
 from headrace_lake.start import Position, landed_already
 from headrace_lake.tables import BATCHES, QUARANTINE, SCHEMAS
 
@@ -32,18 +34,28 @@ class Landed:
     batch: int
     records: int
     events: int
-    duplicates: Mapping[str, int]
-    """By protocol."""
     quarantined: int
     looked_up: int
-    remembered: Remembered
     seconds: float
+    ends: Mapping[TopicPartition, int]
+    """One past the last offset landed, of the partitions that the batch held."""
+    ages: Ages
+    """Of the sound events, at the commit."""
+    duplicates: Mapping[str, int] = field(default_factory=dict)
+    """Left out, by protocol."""
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    """Quarantined, by reason, as far as they were counted."""
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    """Left out by a policy, by reason."""
+    remembered: Remembered | None = None
+    """By what duplicates are told."""
 
 
 class Landing:
     """Lands batches under one epoch. Called by Spark, one batch at a time.
 
-    `stopping` is asked before a batch begins; `done` hears what it came to.
+    `stopping` is asked before a batch begins; `done` hears what it came to; a batch is landed in the context that `alone`
+    makes; `between` is called when that is left.
     """
 
     def __init__(
@@ -61,6 +73,8 @@ class Landing:
         log: Log,
         stopping: Callable[[], bool],
         done: Callable[[Landed], None],
+        alone: Callable[[], AbstractContextManager[None]] = nullcontext,
+        between: Callable[[], None] = lambda: None,
     ) -> None:
         self._spark = spark
         self._lake = lake
@@ -74,13 +88,17 @@ class Landing:
         self._log = log
         self._stopping = stopping
         self._done = done
+        self._alone = alone
+        self._between = between
         self.failure: BaseException | None = None
         """Why the last call raised; Spark hands on no more than its text."""
 
     def __call__(self, records: DataFrame, batch: int) -> None:
         """Lands the batch `records`, whose number is `batch`, or raises and leaves it to be landed again."""
         try:
-            self._land(records, batch)
+            with self._alone():
+                self._land(records, batch)
+            self._between()
         except BaseException as error:
             self.failure = error
             raise
@@ -115,18 +133,16 @@ class Landing:
         duplicates = sum(count.duplicates for count in counts.values())
         sound = sum(count.sound for count in counts.values())
         total = sum(count.records for count in counts.values())
+        took = time.monotonic() - began
         self._done(
             Landed(
-                batch,
-                total,
-                sound - duplicates,
-                found.duplicates,
-                total - sound,
-                found.looked_up,
-                self._events.remembered(),
-                time.monotonic() - began,
+                batch, total, sound - duplicates, total - sound, found.looked_up, took,
+                ends={(topic, partition): end for topic, partition, _, end in ranges},
+                ages=freshness.ages(found.seen, sound - duplicates, took) if found.seen else Ages([]),
+                duplicates=found.duplicates,
+                remembered=self._events.remembered(),
             )
-        )
+        )  # fmt: skip
 
     def _land_quarantine(
         self,

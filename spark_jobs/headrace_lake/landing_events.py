@@ -14,7 +14,7 @@ from headrace_common.log import Log
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
-from headrace_lake import decode, lookup
+from headrace_lake import decode, freshness, lookup
 from headrace_lake.checkpoint import Range
 from headrace_lake.clocks import Clocks
 from headrace_lake.decode import FAULT, LOOKED_UP, Topics
@@ -56,6 +56,8 @@ class EventCounts:
     """By protocol; what is no protocol of ours is ``other``."""
     latest: Mapping[int, int] = field(default_factory=dict)
     """The latest Kafka timestamp of each partition, in ms."""
+    seen: Mapping[str, int] = field(default_factory=dict)
+    """What `freshness.measures` counted of what landed; empty when the batch was counted afterwards."""
 
 
 class EventsLanding:
@@ -130,7 +132,8 @@ class EventsLanding:
 
         def write(judged: DataFrame) -> dict[str, Any]:
             observation = Observation()
-            rows = judged.observe(observation, *_measures(item.partition for item in mine))
+            measures = _measures(item.partition for item in mine) + freshness.measures(landed_at, _wanted())
+            rows = judged.observe(observation, *measures)
             self._fence.write(EVENTS, rows.where(_wanted()).select(*columns), version)
             return dict(observation.get)
 
@@ -140,6 +143,7 @@ class EventsLanding:
             seen["looked_up"],
             {name: count for name in (*Protocol, _OTHER) if (count := seen[f"of_{name}"])},
             {n: latest for _, n, _, _ in mine if (latest := seen[f"t{n}"]) is not None},
+            seen,
         )
 
     def landed(self, ranges: Iterable[Range], counts: EventCounts) -> None:
