@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Literal, Self
 from urllib.parse import urlsplit
 
 from headrace_common.settings import MIB, KafkaSettings, OpsSettings, Section, Settings
@@ -42,6 +42,16 @@ class LakeSettings(Section):
         "headrace-lake",
         description="Consumer group that gets the landed offsets, for ordinary lag tools; empty: none. The job itself"
         " never reads them.",
+    )
+    body: Literal["string", "variant"] | None = Field(
+        None,
+        description="`variant`: the body goes to the column `body_variant`, and its text to `body` only where VARIANT cannot"
+        " hold it; default: as the tables are, `string` for new ones.",
+    )
+    promote: str = Field(
+        "",
+        description="Parts of the body that become columns, `body.path as name type` with commas; default: as the tables"
+        " are, none for new ones.",
     )
     maintenance_share: float = Field(
         0.2,
