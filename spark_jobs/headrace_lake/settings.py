@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from headrace_common.settings import MIB, KafkaSettings, OpsSettings, Section, Settings
-from pydantic import Field, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+# what AWS, Azure and Google call their secrets in Hadoop's options
+_SECRET: Final = re.compile(
+    r"secret|password|session\.token|access\.key|account\.key|private\.key|sas\.(fixed\.)?token", re.IGNORECASE
+)
 
 MIN_LOG_AGE: Final = 600
 """Seconds; well above what `fence` trusts its own reading of a log for."""
@@ -85,6 +92,38 @@ class LakeSettings(Section):
         description="Seconds that a table's commits stay in its log beyond the next checkpoint: how far a reader that"
         " follows the table commit by commit may fall behind.",
     )
+
+    spark: dict[str, str] = Field(
+        {},
+        description="More options for Spark, a JSON object (a mapping in YAML), names as in Spark's documentation; no secrets:"
+        " they would stand in the process list.",
+    )
+    spark_secrets: dict[str, SecretStr] = Field(
+        {},
+        description="Options `spark.hadoop.…` that are secret, a JSON object; better `…_FILE`. For S3 AWS's own variables do.",
+    )
+
+    @field_validator("spark", mode="before")
+    @classmethod
+    def _texts(cls, options: Any) -> Any:
+        """YAML and JSON have numbers and truth values where Spark has texts."""
+        if not isinstance(options, dict):
+            return options
+        plain = {name: json.dumps(value) for name, value in options.items() if isinstance(value, bool | int | float)}
+        return {**options, **plain}
+
+    @model_validator(mode="after")
+    def _spark_options(self) -> Self:
+        strange = [name for name in self.spark if not name.startswith("spark.")]
+        strange += [name for name in self.spark_secrets if not name.startswith("spark.hadoop.")]
+        if strange:
+            raise ValueError(
+                f"Spark has no option {strange[0]}: in SPARK all begin with spark., in SPARK_SECRETS spark.hadoop."
+            )
+        secret = [name for name in self.spark if _SECRET.search(name)]
+        if secret:
+            raise ValueError(f"{secret[0]} is a secret: SPARK_SECRETS, or AWS's own variables, are the place for it")
+        return self
 
     @model_validator(mode="after")
     def _apart(self) -> Self:
