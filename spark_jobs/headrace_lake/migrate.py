@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterable
 from typing import Any, Final
 
+from headrace_common.errors import ConfigError
 from headrace_common.log import Log
 from pyspark.sql import SparkSession
 
@@ -13,8 +14,9 @@ from headrace_lake import tables
 from headrace_lake.engine import running
 from headrace_lake.halt import HaltError
 from headrace_lake.literals import quoted
+from headrace_lake.promotion import Promotion, merged, split
 from headrace_lake.settings import LakeProcessSettings, LakeSettings, location
-from headrace_lake.shape import Promotion, Shape, merged, of_table, parse_all, settled, split
+from headrace_lake.shape import Shape, of_table, parse_all, settled
 from headrace_lake.storage import Storage
 from headrace_lake.tables import EVENTS, SCHEMAS
 
@@ -64,9 +66,11 @@ def migrate(spark: SparkSession, settings: LakeSettings, promotions: Iterable[Pr
     if now is None:
         raise HaltError(f"there are no tables in {lake}: the first start makes them as the settings ask for")
     kept = () if settings.promote else now.promoted
-    wanted = Shape(
-        merged((*kept, *promotions)), variant or (now.variant if settings.body is None else settings.body == "variant")
-    )
+    try:
+        promoted = merged((*kept, *promotions))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    wanted = Shape(promoted, variant or (now.variant if settings.body is None else settings.body == "variant"))
     path = f"{lake}/{EVENTS}"
     have = {field.name: field.dataType.simpleString() for field in _frame(spark, path).schema.fields}
     for name, kind in wanted.columns.items():

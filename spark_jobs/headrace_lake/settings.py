@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 from headrace_common.settings import MIB, KafkaSettings, OpsSettings, Section, Settings
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from headrace_lake import promotion
+
 # what AWS, Azure and Google call their secrets in Hadoop's options
 _SECRET: Final = re.compile(
     r"secret|password|session\.token|access\.key|account\.key|private\.key|sas\.(fixed\.)?token", re.IGNORECASE
@@ -123,6 +125,20 @@ class LakeSettings(Section):
         secret = [name for name in self.spark if _SECRET.search(name)]
         if secret:
             raise ValueError(f"{secret[0]} is a secret: SPARK_SECRETS, or AWS's own variables, are the place for it")
+        return self
+
+    @field_validator("promote")
+    @classmethod
+    def _promotions(cls, text: str) -> str:
+        promotion.parse(promotion.split(text))
+        return text
+
+    @model_validator(mode="after")
+    def _maintained(self) -> Self:
+        if self.retention_days and not self.maintenance_share:
+            raise ValueError(
+                "LAKE__RETENTION_DAYS needs a LAKE__MAINTENANCE_SHARE above 0: else nothing is ever dropped"
+            )
         return self
 
     @model_validator(mode="after")

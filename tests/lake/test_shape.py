@@ -17,8 +17,9 @@ from headrace_cli import query
 from headrace_common.errors import ConfigError
 from headrace_lake import decode, migrate, tables
 from headrace_lake.halt import HaltError
+from headrace_lake.promotion import Promotion, split
 from headrace_lake.settings import LakeSettings
-from headrace_lake.shape import BODY_VARIANT, Promotion, Shape, of_table, parse_all, settled, split
+from headrace_lake.shape import BODY_VARIANT, Shape, of_table, parse_all, settled
 from headrace_lake.storage import Storage
 from headrace_lake.tables import EVENTS
 from pyspark.sql import SparkSession
