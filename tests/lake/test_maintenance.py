@@ -248,7 +248,7 @@ def test_the_log_is_cleaned_up_to_an_old_checkpoint(lake: Lake, monkeypatch: pyt
     lake.land()
     table = DeltaTable(lake.path(BATCHES))
     while table.version() < 112:
-        table.alter.set_table_properties({"headrace.test": str(table.version())})
+        table.alter.set_table_properties({"delta.logRetentionDuration": f"interval {30 + table.version()} days"})
         if table.version() in (50, 100):
             table.create_checkpoint()
     folder = lake.folder / BATCHES / "_delta_log"
