@@ -62,6 +62,19 @@ class LakeSettings(Section):
         description="Parts of the body that become columns, `body.path as name type` with commas; default: as the tables"
         " are, none for new ones.",
     )
+    horizon: float = Field(
+        3600,
+        ge=0,
+        description="Events with the same id whose Kafka timestamps are at most so far apart are landed once; 0: always.",
+    )
+    dedup: Literal["auto", "map", "arrays", "off"] = Field(
+        "auto",
+        description="Where ids are remembered: `map` in the JVM (only with a `local` master), `arrays` in the driver's Python; "
+        "`auto` takes the one that fits the master.",
+    )
+    dedup_memory: int | None = Field(
+        None, ge=1 << 20, description="Most bytes of remembered ids; default: a quarter of the driver's heap."
+    )
     maintenance_share: float = Field(
         0.2,
         ge=0,
@@ -139,6 +152,8 @@ class LakeSettings(Section):
             raise ValueError(
                 "LAKE__RETENTION_DAYS needs a LAKE__MAINTENANCE_SHARE above 0: else nothing is ever dropped"
             )
+        if self.retention_days and self.retention_days * 86_400 < self.horizon:
+            raise ValueError("LAKE__HORIZON is longer than LAKE__RETENTION_DAYS: ids are read from the table at start")
         return self
 
     @model_validator(mode="after")
