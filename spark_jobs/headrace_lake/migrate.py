@@ -41,7 +41,7 @@ def add(commands: Any) -> None:
 
 
 def _act(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log) -> None:
-    promotions = parse_all([*split(settings.lake.promote), *arguments.promote], SCHEMAS[EVENTS].names)
+    promotions = parse_all(arguments.promote, SCHEMAS[EVENTS].names)
     with running(settings.lake, settings.log) as spark:
         shape = migrate(spark, settings.lake, promotions, variant=arguments.variant)
     log.info("migrated", promoted=[str(promotion) for promotion in shape.promoted], variant=shape.variant)
@@ -65,9 +65,9 @@ def migrate(spark: SparkSession, settings: LakeSettings, promotions: Iterable[Pr
     now = _shape(Storage(spark), lake)
     if now is None:
         raise HaltError(f"there are no tables in {lake}: the first start makes them as the settings ask for")
-    kept = () if settings.promote else now.promoted
+    asked = parse_all(split(settings.promote), SCHEMAS[EVENTS].names)
     try:
-        promoted = merged((*kept, *promotions))
+        promoted = merged((*(asked or now.promoted), *promotions))
     except ValueError as error:
         raise ConfigError(str(error)) from error
     wanted = Shape(promoted, variant or (now.variant if settings.body is None else settings.body == "variant"))

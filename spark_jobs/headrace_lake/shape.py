@@ -23,7 +23,7 @@ BODY: Final = "headrace.body"
 BODY_VARIANT: Final = "body_variant"
 """The column that holds the body in the form VARIANT."""
 
-_INEXACT: Final = r"(^|[:,\\[\\s])(-?[0-9]+(\\.[0-9]+)?[eE]|-?[0-9.]{38,}|-0(\\.0*)?([,}\\]\\s]|$))|\\\\u[dD][89a-fA-F]"
+_INEXACT: Final = r"(^|[:,\\[\\s])(-?[0-9]+(\\.[0-9]+)?[eE]|-?[0-9.]{39,}|-0(\\.0*)?([,}\\]\\s]|$))|\\\\u[dD][89a-fA-F]"
 """Where VARIANT may not hold the same value: exponents, more than 38 digits, minus zero, halves of surrogate pairs.
 
 Found in a string too, it costs a second copy, nothing else. As it stands within quotation marks of Spark's SQL.

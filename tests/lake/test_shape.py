@@ -180,6 +180,8 @@ def test_existing_tables_gain_the_columns(spark: SparkSession, tmp_path: Path) -
     land(shape, b'{"status": 3, "name": "x"}')
     assert migrate.migrate(spark, plain, (), variant=False) == shape, "again: nothing changes"
     with pytest.raises(HaltError, match="has a column name of the type string: choose another name"):
+        migrate.migrate(spark, asked, promotions("body.name as name int"), variant=False)
+    with pytest.raises(ConfigError, match="cannot be both"):
         migrate.migrate(spark, plain, promotions("body.name as name int"), variant=False)
 
     wanted = [(1, None), (2, None), (3, "x")]
