@@ -20,6 +20,7 @@ from headrace_common.metrics import ReceiverMetrics
 from headrace_common.session import Frame, Peer
 from headrace_common.settings import LimitSettings
 from headrace_common.shared import Shared
+from headrace_common.turns import Turns
 from headrace_forward.session import ForwardSession
 from headrace_forward.settings import ForwardSection
 from headrace_forward.wire import encode
@@ -170,7 +171,8 @@ class Bench:
         self.publisher = FakePublisher()
         self.metrics = ReceiverMetrics()
         log = structlog.get_logger()
-        self.shared = Shared(self.publisher, self.budget, self.limits, self.metrics, log, RateLimited(log))  # type: ignore[arg-type]
+        turns = Turns(self.clock, lambda: 0.0)  # type: ignore[arg-type]
+        self.shared = Shared(self.publisher, self.budget, turns, self.limits, self.metrics, log, RateLimited(log))  # type: ignore[arg-type]
         self.shared.age = lambda: self.limits.connection_age  # type: ignore[method-assign]
 
     def connect(self, *, half_close: bool = True) -> tuple[Connection, Transport]:
