@@ -59,16 +59,18 @@ async def run(*command: object) -> None:
     assert process.returncode == 0, said.decode()
 
 
-async def stored_once(store: KafkaSettings, mark: str, tag: str, source: str = "/forward/127.0.0.1") -> list[Any]:
+async def stored_once(
+    store: KafkaSettings, mark: str, tag: str, source: str = "/forward/127.0.0.1", count: int = COUNT
+) -> list[Any]:
     """All that the client sent is there, each event once, in its order."""
     records = await events(store, mark)
     doubled = {n: times for n, times in Counter(record.json["n"] for record in records).items() if times > 1}
     assert doubled == {}
-    assert sorted(record.json["n"] for record in records) == list(range(COUNT))
+    assert sorted(record.json["n"] for record in records) == list(range(count))
     assert {record["ce_subject"] for record in records} == {tag}
     assert {record["ce_source"] for record in records} == {source}
-    assert [record.json["n"] for record in records] == list(range(COUNT)), "a connection keeps its order"
-    assert len({record.id for record in records}) == COUNT
+    assert [record.json["n"] for record in records] == list(range(count)), "a connection keeps its order"
+    assert len({record.id for record in records}) == count
     return records
 
 
