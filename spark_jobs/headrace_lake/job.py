@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from types import FrameType
 from typing import Any, Final, cast
 
@@ -19,15 +19,21 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace_lake import tables
 from headrace_lake.causes import chain, kafka_is_away, root_cause
 from headrace_lake.checkpoint import Checkpoint, Marker
+from headrace_lake.clocks import at_start
 from headrace_lake.decode import Topics
 from headrace_lake.fence import FIRST_EPOCH, Fence
 from headrace_lake.halt import HaltError, KafkaAwayError, StoppingError
-from headrace_lake.landing import Landed, Landing, check_same
+from headrace_lake.landing import Landing, check_same
+from headrace_lake.landing_events import EventsLanding
+from headrace_lake.memory import Memory, NoMemory
 from headrace_lake.operations import LakeHealth
+from headrace_lake.progress import Way
+from headrace_lake.recollection import open_memory
 from headrace_lake.settings import LakeProcessSettings, location
-from headrace_lake.source import Brokers, Topic, TopicPartition, source_options
+from headrace_lake.source import Brokers, Topic, source_options
 from headrace_lake.start import Ends, Position, check_offsets, landed, strays
 from headrace_lake.storage import Storage
+from headrace_lake.upkeep import Upkeep
 
 _POLL: Final = 0.2  # seconds between two looks at the query
 _FENCE_LOOK: Final = 10.0  # seconds between two looks for a newer epoch, beside those of each batch
@@ -102,11 +108,32 @@ class Job:
         return None
 
     def _land(self, topics: Mapping[str, Topic]) -> None:
+        memory = open_memory(self._spark, self._settings.lake, topics[self._settings.kafka.events_topic].id, self._log)
+        try:
+            self._land_with(memory, topics)
+        finally:
+            memory.close()
+
+    def _land_with(self, memory: Memory, topics: Mapping[str, Topic]) -> None:
         tables.create(Storage(self._spark), self._lake)
         fence = Fence(self._spark, self._lake)
         epoch, found = self._begin(fence, topics)
         check_offsets(self._brokers, found, topics)
         kafka = self._settings.kafka
+        known = Topics(kafka.events_topic, kafka.quarantine_topic, {name: topic.id for name, topic in topics.items()})
+        events = self._events_landing(memory, known, fence, found, topics)
+        self._health.waits("reading the ids of what landed lately")
+        self._wait_for(events.recall)
+        upkeep = Upkeep(
+            self._spark,
+            self._settings,
+            epoch=epoch,
+            landed_before=found.landed,
+            way=self._way(found, topics) if self._once else None,
+            health=self._health,
+            log=self._log,
+            stopping=self._stop.is_set,
+        )
         landing = Landing(
             self._spark,
             self._lake,
@@ -114,13 +141,14 @@ class Job:
             fence=fence,
             checkpoint=self._checkpoint,
             brokers=self._brokers,
-            topics=Topics(
-                kafka.events_topic, kafka.quarantine_topic, {name: topic.id for name, topic in topics.items()}
-            ),
+            topics=known,
             position=found,
+            events=events,
             log=self._log,
             stopping=self._stop.is_set,
-            done=self._landed,
+            done=upkeep.landed,
+            alone=upkeep.landing,
+            between=upkeep.between,
         )
         options = source_options(kafka, found.starting(topics), self._settings.lake.batch_records)
         records = self._spark.readStream.format("kafka").options(**options).load()
@@ -136,11 +164,43 @@ class Job:
         self._log.info("landing", epoch=epoch, lake=self._lake, checkpoint=self._checkpoint.path)
         self._health.tell(lake=self._lake, epoch=epoch)
         try:
-            query = writer.start()
-            self._health.waits("")
-            self._watch(query, Fence(self._spark, self._lake), epoch)
+            with upkeep:
+                query = writer.start()
+                self._health.waits("")
+                self._watch(query, Fence(self._spark, self._lake), epoch, upkeep)
         except (PySparkException, Py4JJavaError) as error:
             self._explain(error, landing.failure)
+
+    def _wait_for(self, work: Callable[[], None]) -> None:
+        """Does what takes minutes on large tables, and lives meanwhile."""
+        with ThreadPoolExecutor(1) as pool:
+            done = pool.submit(work)
+            while wait([done], timeout=1).not_done:
+                self._health.turn()
+            done.result()
+
+    def _events_landing(
+        self, memory: Memory, known: Topics, fence: Fence, found: Position, topics: Mapping[str, Topic]
+    ) -> EventsLanding:
+        kafka = self._settings.kafka
+        clocks = None
+        if not isinstance(memory, NoMemory):
+            pairs = [(known.events, number) for number in range(topics[known.events].partitions)]
+            first = self._brokers.offsets(pairs, earliest=True)
+            following = {pair[1]: max(found.landed.get(pair, start), start) for pair, start in first.items()}
+            clocks = at_start(self._spark, self._brokers, kafka, following)
+        return EventsLanding(
+            self._spark,
+            self._lake,
+            topics=known,
+            fence=fence,
+            position=found,
+            memory=memory,
+            clocks=clocks,
+            horizon=self._settings.lake.horizon,
+            slack=kafka.ack_deadline,
+            log=self._log,
+        )
 
     def _begin(self, fence: Fence, topics: Mapping[str, Topic]) -> tuple[int, Position]:
         """The epoch of the checkpoint, or a new one that is claimed before anything is read; and how far the tables are."""
@@ -177,40 +237,31 @@ class Job:
         check_same(marker.topics, topics, self._checkpoint.path)
         fence.check_batch(marker.epoch, self._checkpoint.last_batch())
 
-    def _watch(self, query: StreamingQuery, fence: Fence, epoch: int) -> None:
+    def _watch(self, query: StreamingQuery, fence: Fence, epoch: int, upkeep: Upkeep) -> None:
         """Returns when the query has ended; raises what ended it. An idle job notices here that it was superseded."""
         look = 0.0
         try:
             while not query.awaitTermination(cast("Any", _POLL)):
                 self._health.turn()
-                self._note_lag(query)
+                idle = not query.status["isTriggerActive"]
                 # Between two batches it may be ended at once; inside one, the next batch will see that it must not begin.
-                if self._stop.is_set() and not query.status["isTriggerActive"]:
+                if self._stop.is_set() and idle:
                     return
                 if time.monotonic() > look:
                     fence.check_epoch(epoch)
                     look = time.monotonic() + _FENCE_LOOK
-            self._note_lag(query)
+                upkeep.turn(idle=idle and not self._once)
+            upkeep.turn(idle=True)
         finally:
             if query.isActive:
                 self._health.waits("stopping")
                 query.stop()
 
-    def _note_lag(self, query: StreamingQuery) -> None:
-        progress = cast("Any", query.lastProgress)
-        if progress is not None:
-            self._health.lag(behind(progress["sources"][0]))
-
-    def _landed(self, result: Landed) -> None:
-        self._health.landed(result)
-        self._log.info(
-            "landed",
-            batch=result.batch,
-            records=result.records,
-            events=result.events,
-            quarantined=result.quarantined,
-            seconds=round(result.seconds, 2),
-        )
+    def _way(self, found: Position, topics: Mapping[str, Topic]) -> Way:
+        """What a run that ends has before it."""
+        partitions = [(name, number) for name, topic in topics.items() for number in range(topic.partitions)]
+        starts = self._brokers.offsets(partitions, earliest=True) | found.landed
+        return Way(starts, self._brokers.offsets(partitions, earliest=False))
 
     def _explain(self, error: PySparkException | Py4JJavaError, failure: BaseException | None) -> None:
         """Raises what `error` means; returns when it means that the job was stopped."""
@@ -225,19 +276,3 @@ class Job:
         if kafka_is_away(causes):
             raise KafkaAwayError(root_cause(failure or error)) from error
         raise HaltError(root_cause(failure or error)) from error
-
-
-def behind(source: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    """Offsets that each partition is behind, of a progress report's source; empty when it says nothing of them."""
-    latest, end = (_offsets(source.get(name)) for name in ("latestOffset", "endOffset"))
-    return {
-        (topic, int(number)): max(0, offset - end.get(topic, {}).get(number, offset))
-        for topic, partitions in latest.items()
-        for number, offset in partitions.items()
-    }
-
-
-def _offsets(report: Any) -> dict[str, dict[str, int]]:
-    """A report has offsets as a mapping, as JSON text, or as the text ``null``."""
-    value = json.loads(report) if isinstance(report, str) else report
-    return value if isinstance(value, dict) else {}

@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final
 
 from headrace_common.log import Log
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
-from headrace_lake import decode
+from headrace_lake import decode, freshness
 from headrace_lake.checkpoint import Checkpoint, Range
-from headrace_lake.decode import FAULT, LOOKED_UP, Topics
+from headrace_lake.decode import Topics
 from headrace_lake.fence import Fence, transaction
+from headrace_lake.freshness import Ages
 from headrace_lake.halt import HaltError, StoppingError
-from headrace_lake.source import Brokers, Topic
+from headrace_lake.landing_events import Count, EventsLanding, Remembered
+from headrace_lake.source import Brokers, Topic, TopicPartition
 from headrace_lake.start import Position, landed_already
-from headrace_lake.tables import BATCHES, EVENTS, QUARANTINE, SCHEMAS
+from headrace_lake.tables import BATCHES, QUARANTINE, SCHEMAS
 
 _KEY: Final = ("topic_id", "partition", "offset")
-
-
-class Count(NamedTuple):
-    """What a batch held of one partition."""
-
-    records: int = 0
-    sound: int = 0
 
 
 @dataclass(frozen=True)
@@ -41,12 +37,25 @@ class Landed:
     quarantined: int
     looked_up: int
     seconds: float
+    ends: Mapping[TopicPartition, int]
+    """One past the last offset landed, of the partitions that the batch held."""
+    ages: Ages
+    """Of the sound events, at the commit."""
+    duplicates: Mapping[str, int] = field(default_factory=dict)
+    """Left out, by protocol."""
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    """Quarantined, by reason, as far as they were counted."""
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    """Left out by a policy, by reason."""
+    remembered: Remembered | None = None
+    """By what duplicates are told."""
 
 
 class Landing:
     """Lands batches under one epoch. Called by Spark, one batch at a time.
 
-    `stopping` is asked before a batch begins; `done` hears what it came to.
+    `stopping` is asked before a batch begins; `done` hears what it came to; a batch is landed in the context that `alone`
+    makes; `between` is called when that is left.
     """
 
     def __init__(
@@ -60,9 +69,12 @@ class Landing:
         brokers: Brokers,
         topics: Topics,
         position: Position,
+        events: EventsLanding,
         log: Log,
         stopping: Callable[[], bool],
         done: Callable[[Landed], None],
+        alone: Callable[[], AbstractContextManager[None]] = nullcontext,
+        between: Callable[[], None] = lambda: None,
     ) -> None:
         self._spark = spark
         self._lake = lake
@@ -72,16 +84,21 @@ class Landing:
         self._brokers = brokers
         self._topics = topics
         self._position = position
+        self._events = events
         self._log = log
         self._stopping = stopping
         self._done = done
+        self._alone = alone
+        self._between = between
         self.failure: BaseException | None = None
         """Why the last call raised; Spark hands on no more than its text."""
 
     def __call__(self, records: DataFrame, batch: int) -> None:
         """Lands the batch `records`, whose number is `batch`, or raises and leaves it to be landed again."""
         try:
-            self._land(records, batch)
+            with self._alone():
+                self._land(records, batch)
+            self._between()
         except BaseException as error:
             self.failure = error
             raise
@@ -98,10 +115,12 @@ class Landing:
             return
         self._chained(ranges)
         self._same_topics()
+        self._events.plan()
         landed_at = datetime.now(UTC)
 
-        counts, looked_up = self._land_events(records, ranges, version, landed_at)
+        found = self._events.land(records, ranges, version, landed_at)
         self._log.debug("events written", batch=batch)
+        counts = {(self._topics.events, number): count for number, count in found.partitions.items()}
         counts |= self._land_quarantine(records, ranges, counts, version, landed_at)
         self._log.debug("quarantine written", batch=batch)
         self._fence.write(BATCHES, self._summary(batch, ranges, counts, landed_at), version)
@@ -110,27 +129,20 @@ class Landing:
 
         for topic, partition, _, end in ranges:
             self._position.landed[topic, partition] = end
-        events = sum(count.sound for count in counts.values())
+        self._events.landed(ranges, found)
+        duplicates = sum(count.duplicates for count in counts.values())
+        sound = sum(count.sound for count in counts.values())
         total = sum(count.records for count in counts.values())
-        self._done(Landed(batch, total, events, total - events, looked_up, time.monotonic() - began))
-
-    def _land_events(
-        self, records: DataFrame, ranges: list[Range], version: int, landed_at: datetime
-    ) -> tuple[dict[tuple[str, int], Count], int]:
-        partitions = [item.partition for item in ranges if item.topic == self._topics.events]
-        if not partitions:
-            return {}, 0
-        decoded = decode.events(records, self._topics, landed_at)
-        measures = [sf.count_if(sf.col(LOOKED_UP)).alias("looked_up")]
-        for number in partitions:
-            here = sf.col("partition") == number
-            measures += [
-                sf.count_if(here).alias(f"r{number}"),
-                sf.count_if(here & sf.col(FAULT).isNull()).alias(f"s{number}"),
-            ]
-        seen = self._write(EVENTS, decoded, measures, sf.col(FAULT).isNull(), ranges, version)
-        counts = {(self._topics.events, n): Count(seen[f"r{n}"], seen[f"s{n}"]) for n in partitions}
-        return counts, seen["looked_up"]
+        took = time.monotonic() - began
+        self._done(
+            Landed(
+                batch, total, sound - duplicates, total - sound, found.looked_up, took,
+                ends={(topic, partition): end for topic, partition, _, end in ranges},
+                ages=freshness.ages(found.seen, sound - duplicates, took) if found.seen else Ages([]),
+                duplicates=found.duplicates,
+                remembered=self._events.remembered(),
+            )
+        )  # fmt: skip
 
     def _land_quarantine(
         self,
@@ -186,10 +198,10 @@ class Landing:
         moment = f"timestamp'{landed_at:%Y-%m-%d %H:%M:%S.%f}Z'"
         rows = []
         for topic, partition, start, end in ranges:
-            records, sound = counts[topic, partition]
+            records, sound, duplicates = counts[topic, partition]
             rows.append(
                 f"({self._epoch}L, {batch}L, {decode.quoted(topic)}, {decode.quoted(self._topics.ids[topic])}, {partition}, "
-                f"{start}L, {end}L, {records}L, {sound}L, 0L, {records - sound}L, 0L, {moment})"
+                f"{start}L, {end}L, {records}L, {sound - duplicates}L, {duplicates}L, {records - sound}L, 0L, {moment})"
             )
         # as SQL: a frame of Python rows would start Python workers in every batch
         names = ", ".join(f"`{name}`" for name in SCHEMAS[BATCHES].names)

@@ -14,19 +14,26 @@ from headrace_common.ops import OpsServer
 from headrace_common.settings import OpsSettings
 
 from headrace_lake.landing import Landed
+from headrace_lake.landing_events import Remembered
 
 STALLED: Final = 120.0
 """Seconds without a turn of the main loop after which the process should be restarted."""
+
+_SHARES: Final = (0.5, 0.95)
+_OTHER: Final = "other"  # reasons that nobody counted
 
 
 class LakeHealth:
     """What the job says of itself. Written by the main thread and by Spark's, read by the server's."""
 
     def __init__(self, metrics: LakeMetrics) -> None:
-        self._metrics = metrics
+        self.metrics = metrics
+        """Where it counts."""
         self._turned = time.monotonic()
         self._waits_for = "Spark is starting"
         self._rows: dict[str, str] = {}
+        self._forgotten = 0
+        self._notes: list[str] = []
 
     def turn(self) -> None:
         """The main loop lives."""
@@ -42,20 +49,50 @@ class LakeHealth:
 
     def landed(self, result: Landed) -> None:
         """Counts a batch."""
-        metrics = self._metrics
+        metrics = self.metrics
         metrics.batches_landed.inc()
         metrics.records_landed.inc(result.records)
         metrics.events_landed.inc(result.events)
-        metrics.records_quarantined.inc(result.quarantined)
+        for counter, counts in (
+            (metrics.duplicates, result.duplicates),
+            (metrics.records_skipped, result.skipped),
+            (
+                metrics.records_quarantined,
+                {_OTHER: result.quarantined - sum(result.reasons.values()), **result.reasons},
+            ),
+        ):
+            for label, count in counts.items():
+                if count:
+                    counter.labels(label).inc(count)
+        for start, end, count in result.ages.spans:
+            if count:
+                metrics.freshness.observe((start + end) / 2, count)
+        for share in _SHARES:
+            metrics.freshness_quantile.labels(str(share)).set(result.ages.quantile(share))
         metrics.records_looked_up.inc(result.looked_up)
         metrics.batch_seconds.observe(result.seconds)
         metrics.last_landed.set_to_current_time()
+        if result.remembered is not None:
+            self._remembers(result.remembered)
         self.tell(batch=result.batch, records=result.records, seconds=f"{result.seconds:.1f}")
+
+    def _remembers(self, remembered: Remembered) -> None:
+        metrics, state = self.metrics, remembered.state
+        metrics.remembered_ids.set(state.ids)
+        metrics.remembered_bytes.set(state.bytes)
+        metrics.remembered_seconds.set(remembered.span)
+        metrics.forgotten_ids.inc(max(0, state.forgotten - self._forgotten))
+        self._forgotten = state.forgotten
+        self._notes = (
+            [f"resends are told within {remembered.span:.0f} s only: LAKE__DEDUP_MEMORY is used up"]
+            if remembered.short
+            else []
+        )
 
     def lag(self, behind: Mapping[tuple[str, int], int]) -> None:
         """How many offsets each partition is behind."""
         for (topic, partition), offsets in behind.items():
-            self._metrics.lag_offsets.labels(topic, str(partition)).set(offsets)
+            self.metrics.lag_offsets.labels(topic, str(partition)).set(offsets)
 
     def live_problems(self) -> list[str]:
         """As `headrace_common.ops.Health`."""
@@ -65,6 +102,10 @@ class LakeHealth:
     def ready_problems(self) -> list[str]:
         """As `headrace_common.ops.Health`."""
         return [self._waits_for] if self._waits_for else []
+
+    def notes(self) -> list[str]:
+        """As `headrace_common.ops.Health`."""
+        return self._notes
 
     def status(self) -> dict[str, str]:
         """As `headrace_common.ops.Health`."""

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
-from typing import Self
+from typing import Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
-from headrace_common.settings import KafkaSettings, OpsSettings, Section, Settings
-from pydantic import Field, model_validator
+from headrace_common.settings import MIB, KafkaSettings, OpsSettings, Section, Settings
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+# what AWS, Azure and Google call their secrets in Hadoop's options
+_SECRET: Final = re.compile(
+    r"secret|password|session\.token|access\.key|account\.key|private\.key|sas\.(fixed\.)?token", re.IGNORECASE
+)
+
+MIN_LOG_AGE: Final = 600
+"""Seconds; well above what `fence` trusts its own reading of a log for."""
 
 
 def location(path: str) -> str:
@@ -34,6 +44,89 @@ class LakeSettings(Section):
     )
     driver_memory: str = Field(
         "1g", pattern=r"^[1-9]\d*[kmg]$", description="Heap of the JVM that the job starts; spark-submit sets its own."
+    )
+    group: str = Field(
+        "headrace-lake",
+        description="Consumer group that gets the landed offsets, for ordinary lag tools; empty: none. The job itself"
+        " never reads them.",
+    )
+    maintenance_share: float = Field(
+        0.2,
+        ge=0,
+        le=0.9,
+        description="Share of the time that compaction, retention and vacuum may take; no batch begins meanwhile; 0: none"
+        " of them runs.",
+    )
+    maintenance_piece: float = Field(
+        3, gt=0, description="Seconds that one piece of compaction may take: it adapts how much it merges at a time."
+    )
+    compact_files: int = Field(
+        100, ge=2, description="Small files (less than half of FILE_BYTES) of a day, or a table, that start compaction."
+    )
+    file_bytes: int = Field(128 * MIB, ge=MIB, description="Size of the files that compaction makes, at most.")
+    retention_days: int = Field(
+        0,
+        ge=0,
+        description="Days of `events` and `quarantine` to keep before the present one, by the day of landing; 0: all.",
+    )
+    vacuum_age: int = Field(
+        7 * 86_400,
+        ge=3600,
+        le=30 * 86_400,
+        description="Seconds that files stay after compaction or retention took them out: what a reader may take.",
+    )
+    vacuum_every: int = Field(86_400, ge=60, description="Seconds between two vacuums of a table.")
+    log_age: int = Field(
+        3600,
+        ge=MIN_LOG_AGE,
+        description="Seconds that a table's commits stay in its log beyond the next checkpoint: how far a reader that"
+        " follows the table commit by commit may fall behind.",
+    )
+
+    spark: dict[str, str] = Field(
+        {},
+        description="More options for Spark, a JSON object (a mapping in YAML), names as in Spark's documentation; no secrets:"
+        " they would stand in the process list.",
+    )
+    spark_secrets: dict[str, SecretStr] = Field(
+        {},
+        description="Options `spark.hadoop.…` that are secret, a JSON object; better `…_FILE`. For S3 AWS's own variables do.",
+    )
+
+    @field_validator("spark", mode="before")
+    @classmethod
+    def _texts(cls, options: Any) -> Any:
+        """YAML and JSON have numbers and truth values where Spark has texts."""
+        if not isinstance(options, dict):
+            return options
+        plain = {name: json.dumps(value) for name, value in options.items() if isinstance(value, bool | int | float)}
+        return {**options, **plain}
+
+    @model_validator(mode="after")
+    def _spark_options(self) -> Self:
+        strange = [name for name in self.spark if not name.startswith("spark.")]
+        strange += [name for name in self.spark_secrets if not name.startswith("spark.hadoop.")]
+        if strange:
+            raise ValueError(
+                f"Spark has no option {strange[0]}: in SPARK all begin with spark., in SPARK_SECRETS spark.hadoop."
+            )
+        secret = [name for name in self.spark if _SECRET.search(name)]
+        if secret:
+            raise ValueError(f"{secret[0]} is a secret: SPARK_SECRETS, or AWS's own variables, are the place for it")
+        return self
+
+    horizon: float = Field(
+        3600,
+        ge=0,
+        description="Events with the same id whose Kafka timestamps are at most so far apart are landed once; 0: always.",
+    )
+    dedup: Literal["auto", "map", "arrays", "off"] = Field(
+        "auto",
+        description="Where ids are remembered: `map` in the JVM (only with a `local` master), `arrays` in the driver's Python; "
+        "`auto` takes the one that fits the master.",
+    )
+    dedup_memory: int | None = Field(
+        None, ge=1 << 20, description="Most bytes of remembered ids; default: a quarter of the driver's heap."
     )
 
     @model_validator(mode="after")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from headrace_cli.toolchain import jars, java_home
-from headrace_common.settings import LogSettings
+from headrace_common.settings import KafkaSettings, LogSettings
 from headrace_lake.engine import session
 from headrace_lake.settings import LakeSettings
 from pyspark.sql import SparkSession
 
+from tests.lake.bench import Bench
 from tests.lake.lander import QUICK_START
 
 
@@ -23,3 +25,10 @@ def spark() -> Iterator[SparkSession]:
     running = session(LakeSettings(jars=jars("spark"), master="local[2]"), LogSettings())
     yield running
     running.stop()
+
+
+@pytest.fixture
+def bench(topics: KafkaSettings, tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(topics, tmp_path)
+    yield made
+    made.stop()
