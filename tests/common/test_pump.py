@@ -448,7 +448,11 @@ class TestBroken:
             ((value, headers),) = bench.quarantined()
             assert (value, headers["reason"]) == (b"all of it", b"internal")
             assert b"RuntimeError: bug" in headers["detail"]
-            assert sorted(line[1:] for line in bench.receipt.heard if line[-1]) == [(0, 1, True), (1, 2, True), (2, 1, True)]
+            assert sorted(line[1:] for line in bench.receipt.heard if line[-1]) == [
+                (0, 1, True),
+                (1, 2, True),
+                (2, 1, True),
+            ]
 
     @pytest.mark.parametrize("error", [RecursionError(), MemoryError(), KeyError("x"), AssertionError()])
     async def test_whatever_it_is(self, error: Exception) -> None:

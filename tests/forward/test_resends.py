@@ -76,7 +76,7 @@ async def test_fluent_logger_golang_collapses(start, store: KafkaSettings, golan
 async def test_fluent_forward_go_does_not_retry_and_what_its_user_does_counts(
     start, store: KafkaSettings, golang: Path, mode: str, once: bool
 ) -> None:
-    """`SendForward` gives the same entries a new chunk; `Send` of the same message keeps it."""
+    """`SendForward` gives the same entries a new chunk; `Send` of the same message, packed once, keeps it."""
     receiver = await start()
     with pytest.raises(AssertionError, match="EOF"):
         await unheard(store, receiver.address, golang / "forward", mode=mode)

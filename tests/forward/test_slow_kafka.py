@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 from contract.stopping import stopped
-from contract.topic import own_topics
+from contract.topic import events, own_topics
 from fluent.sender import FluentSender
 from headrace_cli.broker import EmbeddedKafka
 
-from forward.test_clients import KEY, golang, node, run, stored_once
+from forward.test_clients import KEY, all_once, golang, node, run, stored_once
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -27,7 +27,7 @@ SECONDS = 60 if FULL else 6
 COUNT = 200
 """Events that a client sends in one run; it runs again and again."""
 
-STANDS, GOES = 2.0, 0.3
+STANDS, GOES, PAUSE = 2.0, 0.3, 0.5
 
 
 def python(port: int, tag: str, mark: str) -> None:
@@ -66,6 +66,7 @@ async def test_clients_wait_for_a_slow_kafka(own_kafka: EmbeddedKafka, start, go
         while time.monotonic() < until:
             sent.append((tag, uuid.uuid4().hex))
             await client(*sent[-1])
+            await asyncio.sleep(PAUSE)
 
     clients = asyncio.gather(
         again_and_again("slow.go", go),
@@ -83,9 +84,10 @@ async def test_clients_wait_for_a_slow_kafka(own_kafka: EmbeddedKafka, start, go
     await clients
     receiver.stop()  # what came without a wish for an acknowledgement is read to the end
     assert {tag for tag, _ in sent} == {"slow.go", "slow.ibm", "slow.node", "slow.py"}
+    records = await events(store)
     for tag, mark in sent:
         source = "/forward/ibm" if tag == "slow.ibm" else "/forward/127.0.0.1"
-        await stored_once(store, mark, tag, source, COUNT)
+        all_once([record for record in records if record.json["mark"] == mark], tag, source, COUNT)
 
 
 @pytest.mark.requires("npm")

@@ -48,8 +48,11 @@ func send(order order.Order) error {
 		switch order.Mode {
 		case "Forward":
 			err = attempt(func() error { return sender.SendForward(order.Tag, entries) })
-		case "Send": // the same message object again
-			message := protocol.NewForwardMessage(order.Tag, entries)
+		case "Send": // the same message again, packed once: a map is written in a new order each time
+			message, failed := protocol.NewPackedForwardMessage(order.Tag, entries)
+			if failed != nil {
+				return failed
+			}
 			err = attempt(func() error { return sender.Send(message) })
 		case "PackedForward":
 			err = sender.SendPacked(order.Tag, entries)
