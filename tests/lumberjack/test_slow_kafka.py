@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import signal
 import ssl
 import time
 import uuid
@@ -180,6 +181,27 @@ async def test_a_client_that_drops_the_acknowledged_part_after_a_cut_loses_nothi
     records = await events(settings, mark)
     assert {record.json["n"] for record in records} == set(range(1000))
     assert len({record.id for record in records}) == 1000
+
+
+async def test_a_service_that_stops_inside_a_window_says_how_far_it_was_stored(
+    kafka: EmbeddedKafka, settings: KafkaSettings, tmp_path: Path
+) -> None:
+    """Its client need not send that part again; the number is said when Kafka has it, not before."""
+    mark = uuid.uuid4().hex
+    async with running(settings, tmp_path) as receiver, Client.connected(receiver) as client:
+        await client.send(batch(mark, 0, 1))
+        await client.hears(lambda heard: heard == [1], "the first acknowledgement")
+        with stopped(kafka.pid):
+            await client.send(batch(mark, 1, 100, level=0)[: -len(json_frame(1, document(mark, 100)))])
+            await until(lambda: receiver.metric("frames_pending"), "it waits for Kafka")
+            receiver.signal(signal.SIGTERM)
+            await until(lambda: receiver.lines("stopping"), "it stops")
+            assert not any(client.numbers[1:])
+            assert not client.closed
+        await until(lambda: client.closed, "it is closed")
+        assert [number for number in client.numbers[1:] if number] == [99]
+        assert await receiver.ended() == 0
+    assert [record.json["n"] for record in await events(settings, mark)] == list(range(100))
 
 
 def v1_batch(mark: str, first: int, count: int) -> bytes:
