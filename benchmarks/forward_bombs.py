@@ -20,6 +20,8 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
@@ -47,44 +49,51 @@ def _in_record(head: bytes) -> bytes:
     return b"\x94\xa4bomb\x01\x81\xa1k" + head
 
 
-def bombs() -> dict[str, bytes]:
-    """What a bomber sends, again and again. Made when it is wanted: some are large."""
-    entry, odd = b"\x92\x01\x80", b"\x92\x01\x81\x01\x01"  # a key that is no text takes the slow path
-    list_of = b"\x93\xa4bomb\xdd" + (100_000).to_bytes(4, "big")
-    return {
-        "gzip, ratio 1,000": _packed(gzip.compress(bytes(256 * MIB), 9)),
-        "zstd, ratio 30,000": _packed(zstd.compress(bytes(256 * MIB))),
-        "gzip, 4,096 members": _packed(gzip.compress(bytes(64 << 10)) * 4096),
-        "100,000 tiny entries, gzip": _packed(gzip.compress(entry * 100_000)),
-        "100,000 odd entries, gzip": _packed(gzip.compress(odd * 100_000)),
-        "100,000 entries that are none": list_of + b"\x01" * 100_000 + b"\x81\xa5chunk\xa4bomb",
-        "heartbeats, 1 MiB": b"\xc0" * MIB,
-        "20,000 tiny messages": b"\x93\xa1t\x01\x80" * 20_000,
-        "an event of 300,000 empty maps": _in_record(b"\xdd" + (300_000).to_bytes(4, "big") + b"\x80" * 300_000)
-        + b"\x81\xa5chunk\xa4bomb",
-        "17 MiB in a map32": _in_record(b"\xdf\xff\xff\xff\xff") + bytes(17 * MIB),
-        "JSON heartbeats, 1 MiB": b"null " * (MIB // 5),
-        "JSON of 16 MiB that never ends": b'["bomb", [' + b"[1, {}]," * (2 * MIB),
-    }
+def _listed(entries: bytes, count: int) -> bytes:
+    return b"\x93\xa4bomb\xdd" + count.to_bytes(4, "big") + entries * count + b"\x81\xa5chunk\xa4bomb"
 
 
-async def _bomb(port: int, data: bytes) -> None:
+ENTRY = b"\x92\x01\x80"
+ODD = b"\x92\x01\x81\x01\x01"
+"""An entry whose key is no text: it takes the slow path."""
+
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "gzip, ratio 1,000": lambda: _packed(gzip.compress(bytes(256 * MIB), 9)),
+    "zstd, ratio 30,000": lambda: _packed(zstd.compress(bytes(256 * MIB))),
+    "gzip, 4,096 members": lambda: _packed(gzip.compress(bytes(64 << 10)) * 4096),
+    "100,000 tiny entries, gzip": lambda: _packed(gzip.compress(ENTRY * 100_000)),
+    "100,000 odd entries, gzip": lambda: _packed(gzip.compress(ODD * 100_000)),
+    "100,000 entries that are none": lambda: _listed(b"\x01", 100_000),
+    "heartbeats, 1 MiB": lambda: b"\xc0" * MIB,
+    "20,000 tiny messages": lambda: b"\x93\xa1t\x01\x80" * 20_000,
+    "an event of 300,000 empty maps": lambda: (
+        _in_record(b"\xdd" + (300_000).to_bytes(4, "big") + b"\x80" * 300_000) + b"\x81\xa5chunk\xa4bomb"
+    ),
+    "17 MiB in a map32": lambda: _in_record(b"\xdf\xff\xff\xff\xff") + bytes(17 * MIB),
+    "JSON heartbeats, 1 MiB": lambda: b"null " * (MIB // 5),
+    "JSON of 16 MiB that never ends": lambda: b'["bomb", [' + b"[1, {}]," * (2 * MIB),
+}
+"""What a bomber sends, again and again."""
+
+
+async def _bomb(port: int, data: bytes, started: Event) -> None:
     """One bomb after the other, each on a connection of its own: some are closed for what they are."""
     while True:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         with contextlib.suppress(ConnectionError, TimeoutError):
             writer.write(data)
+            started.set()
             await writer.drain()
             if data.endswith(b"bomb"):  # it asks for an acknowledgement
                 await asyncio.wait_for(reader.read(100), 60)
         writer.close()
 
 
-def _bombers(port: int, name: str, count: int) -> None:
-    data = bombs()[name]
+def _bombers(port: int, name: str, count: int, started: Event) -> None:
+    data = BOMBS[name]()
 
     async def all_of_them() -> None:
-        await asyncio.gather(*(_bomb(port, data) for _ in range(count)))
+        await asyncio.gather(*(_bomb(port, data, started) for _ in range(count)))
 
     asyncio.run(all_of_them())
 
@@ -122,10 +131,12 @@ def phase(arguments: argparse.Namespace, server: tuple[psutil.Process, int], nam
     """What the neighbours wait while there are bombs of this kind; None: alone."""
     process, port = server
     context = multiprocessing.get_context("spawn")
-    bombers = context.Process(target=_bombers, args=(port, name, arguments.bombers), daemon=True) if name else None
-    if bombers is not None:
+    started = context.Event()
+    bombers = None
+    if name is not None:
+        bombers = context.Process(target=_bombers, args=(port, name, arguments.bombers, started), daemon=True)
         bombers.start()
-        time.sleep(2)  # it has imported, made its bomb and sends
+        started.wait()
     try:
         waits = asyncio.run(_waits(arguments, port))
         resident = process.memory_info().rss / 1e6
@@ -153,7 +164,7 @@ def main() -> None:
     parser.add_argument("--only", help="only bombs whose name contains this")
     parser.add_argument("--before", metavar="REVISION", help="also measure the receiver as it was at this revision")
     arguments = parser.parse_args()
-    kinds = [name for name in bombs() if arguments.only is None or arguments.only in name]
+    kinds = [name for name in BOMBS if arguments.only is None or arguments.only in name]
     measured: dict[str, dict[str, dict[str, float]]] = {}
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))

@@ -254,6 +254,23 @@ def test_long_work_gets_its_share_beside_much_short_work() -> None:
     served(main, 4)
 
 
+def test_a_frame_all_of_which_is_stored_is_said_to_be_whole_at_once() -> None:
+    """Not first that all its parts are stored, and later that there are no more: Courier would acknowledge it twice."""
+
+    async def main(service: Service) -> None:
+        client = service.client()
+        heard: list[tuple[Ticket, int, bool]] = []
+        client.settled = lambda *said: heard.append(said)  # type: ignore[method-assign]
+        for length in range(1, 12):  # among them some that end with their slice
+            service.submit(client, 0, *EVENTS[:length])
+        await service.idle()
+        whole = {ticket: stored for ticket, stored, end in heard if end}
+        assert len(whole) == 11
+        assert [said for said in heard if not said[2] and said[1] == whole[said[0]]] == []
+
+    served(main, 1)
+
+
 def test_order_within_a_connection_is_kept() -> None:
     async def main(service: Service) -> None:
         client = service.client()

@@ -218,19 +218,13 @@ class Pump:
 
     def _take(self, consignment: Consignment, sent: Round) -> Step:
         """Moves the frame's parts into the round until the slice is over, the round is full or the frame is exhausted."""
-        clock, until, look = self._clock, self._turns.until, 1
+        clock, until = self._clock, self._turns.until
         if consignment.growing:
             step = self._grow(consignment, until)
             if step is not None:
                 return step
-        made = consignment.made
-        while True:
-            if not made:
-                made = self._make(consignment, look)
-                if not made:
-                    consignment.exhausted = True
-                    sent.consignments[consignment] = None
-                    return Step.WHOLE
+        made, consignment.made = consignment.made or self._make(consignment, 1), []
+        while made:
             added = sent.add(made, consignment)
             if added:
                 sent.consignments[consignment] = None
@@ -241,9 +235,14 @@ class Pump:
                 consignment.made = made[added:]
                 return Step.FULL
             look = LOOK if len(made[-1]) < LARGE else 1
-            consignment.made = made = []
-            if clock() >= until:
+            over = clock() >= until
+            made = self._make(consignment, 1 if over else look)
+            if over and made:  # one ahead: of a frame all of which is in the round it is known that it is whole
+                consignment.made = made
                 return Step.LATER
+        consignment.exhausted = True
+        sent.consignments[consignment] = None
+        return Step.WHOLE
 
     def _grow(self, consignment: Consignment, until: float) -> Step | None:
         """Lets the frame inflate, up to its first part; None when that is made, or it has none."""
