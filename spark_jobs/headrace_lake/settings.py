@@ -7,7 +7,9 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from headrace_common.settings import KafkaSettings, OpsSettings, Section, Settings
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
+
+from headrace_lake.policy import DEFAULT, REASONS, Policy, unknown
 
 
 def location(path: str) -> str:
@@ -35,6 +37,20 @@ class LakeSettings(Section):
     driver_memory: str = Field(
         "1g", pattern=r"^[1-9]\d*[kmg]$", description="Heap of the JVM that the job starts; spark-submit sets its own."
     )
+
+    quarantine: dict[str, Policy] = Field(
+        {},
+        description="What becomes of what could not be understood, by reason, a mapping (JSON in the environment): `log` lands"
+        " it in the table, `skip` leaves it out and counts it, `suspend` stops the job before its batch is landed. `default`"
+        " stands for every reason that is not named; without it that is `log`.",
+    )
+
+    @field_validator("quarantine")
+    @classmethod
+    def _reasons(cls, policies: dict[str, Policy]) -> dict[str, Policy]:
+        if wrong := unknown(policies):
+            raise ValueError(f"there is no reason {', '.join(wrong)}; there is: {', '.join((*REASONS, DEFAULT))}")
+        return policies
 
     @model_validator(mode="after")
     def _apart(self) -> Self:

@@ -47,6 +47,11 @@ class Storage:
         stream.close()
         files.rename(draft, there)
 
+    def delete(self, path: str) -> None:
+        """Deletes the file or folder `path`, with what is in it; nothing happens when it is not there."""
+        there, files = self._at(path)
+        files.delete(there, True)
+
     def _at(self, path: str) -> tuple[Any, Any]:
         there = self._jvm.org.apache.hadoop.fs.Path(path)
         return there, there.getFileSystem(self._configuration)
