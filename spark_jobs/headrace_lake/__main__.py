@@ -1,55 +1,44 @@
-"""``python -m headrace_lake [--once]``: the landing job. Exits with 0, 78 (settings) or 1 (it had to stop: one line says why)."""
+"""``python -m headrace_lake [--once]``: the landing job; ``… migrate`` and the like act on the tables while no job runs.
+
+Exits with 0, 78 (settings) or 1 (it had to stop: one line says why).
+"""
 
 from __future__ import annotations
 
 import argparse
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Final
 
 from headrace_common import log as logs
 from headrace_common.errors import EXIT_CONFIG, ConfigError, HeadraceError
+from headrace_common.log import Log
 from headrace_common.metrics import LakeMetrics
 from headrace_common.settings import describe, load
 
 from headrace_lake.causes import root_cause
-from headrace_lake.engine import session
+from headrace_lake.engine import running
 from headrace_lake.job import Job
 from headrace_lake.operations import LakeHealth, OpsThread
 from headrace_lake.settings import LakeProcessSettings
 
+_COMMANDS: Final[tuple[Callable[[Any], None], ...]] = ()
+"""Each adds its parser to what `add_subparsers` returned, with `act` as its default (see `_parser`)."""
+
 
 def main() -> int:
-    """Runs the job; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m headrace_lake",
-        description="Carries both topics into the lake's tables, every record exactly once.",
-        epilog="environment:\n" + "\n".join(f"  {line}" for line in describe(LakeProcessSettings)),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--config", type=Path, help="YAML file with settings; the environment wins")
-    parser.add_argument("--once", action="store_true", help="land what is there now, then end (for cron)")
-    arguments = parser.parse_args()
+    """Does what the command line says; returns the exit status."""
+    arguments = _parser().parse_args()
     try:
         settings = load(LakeProcessSettings, arguments.config)
     except ConfigError as error:
         print(f"headrace_lake: {error}", file=sys.stderr)
         return EXIT_CONFIG
     log = logs.configure(settings.log, "lake")
-    metrics = LakeMetrics()
-    health = LakeHealth(metrics)
-    ops = OpsThread(settings.ops, health, metrics)
     try:
-        ops.start()
-        log.info("starting", ops_port=ops.port)
-        spark = session(settings.lake, settings.log)
-        try:
-            job = Job(spark, settings, once=arguments.once, log=log, health=health)
-            signal.signal(signal.SIGTERM, job.stop)
-            signal.signal(signal.SIGINT, job.stop)
-            job.run()
-        finally:
-            spark.stop()
+        arguments.act(settings, arguments, log)
     except ConfigError as error:
         log.error("stopped", reason=str(error))
         return EXIT_CONFIG
@@ -62,6 +51,37 @@ def main() -> int:
         return 1
     log.info("ended")
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Every command sets `act`: a function of (settings, arguments, log) that raises `HeadraceError`."""
+    parser = argparse.ArgumentParser(
+        prog="python -m headrace_lake",
+        description="Carries both topics into the lake's tables, every record exactly once.",
+        epilog="environment:\n" + "\n".join(f"  {line}" for line in describe(LakeProcessSettings)),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config", type=Path, help="YAML file with settings; the environment wins")
+    parser.add_argument("--once", action="store_true", help="land what is there now, then end (for cron)")
+    parser.set_defaults(act=_land)
+    if _COMMANDS:
+        commands = parser.add_subparsers(title="commands", metavar="COMMAND", description="default: land")
+        for add in _COMMANDS:
+            add(commands)
+    return parser
+
+
+def _land(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log) -> None:
+    metrics = LakeMetrics()
+    health = LakeHealth(metrics)
+    ops = OpsThread(settings.ops, health, metrics)
+    ops.start()
+    log.info("starting", ops_port=ops.port)
+    with running(settings.lake, settings.log) as spark:
+        job = Job(spark, settings, once=arguments.once, log=log, health=health)
+        signal.signal(signal.SIGTERM, job.stop)
+        signal.signal(signal.SIGINT, job.stop)
+        job.run()
 
 
 if __name__ == "__main__":

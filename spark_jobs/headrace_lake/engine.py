@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Final
@@ -54,6 +56,16 @@ def session(settings: LakeSettings, log: LogSettings) -> SparkSession:
             builder = builder.config("spark.driver.memory", settings.driver_memory)
             return _with_jars(builder, settings).getOrCreate()
     return _with_jars(builder, settings).getOrCreate()
+
+
+@contextmanager
+def running(settings: LakeSettings, log: LogSettings) -> Iterator[SparkSession]:
+    """`session`, which ends with the block."""
+    spark = session(settings, log)
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
 def _with_jars(builder: SparkSession.Builder, settings: LakeSettings) -> SparkSession.Builder:
