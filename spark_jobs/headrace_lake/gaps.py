@@ -66,7 +66,9 @@ def find(
     first = brokers.offsets(expected, earliest=True)
     last = brokers.offsets(expected, earliest=False)
     short = [
-        f"{t}/{p}: landed to {end}, ends at {last[t, p]}" for (t, p), end in sorted(expected.items()) if last[t, p] < end
+        f"{t}/{p}: landed to {end}, ends at {last[t, p]}"
+        for (t, p), end in sorted(expected.items())
+        if last[t, p] < end
     ]
     if short:
         raise HaltError(f"the topic is shorter than what was landed of it: {some(short)}")

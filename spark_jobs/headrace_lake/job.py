@@ -24,6 +24,7 @@ from headrace_lake.fence import FIRST_EPOCH, Fence
 from headrace_lake.halt import HaltError, KafkaAwayError, StoppingError
 from headrace_lake.landing import Landed, Landing
 from headrace_lake.operations import LakeHealth
+from headrace_lake.policy import Policies
 from headrace_lake.settings import LakeProcessSettings, location
 from headrace_lake.source import Brokers, Topic, TopicPartition, source_options
 from headrace_lake.start import Ends, Position, landed, strays
@@ -125,6 +126,7 @@ class Job:
                 kafka.events_topic, kafka.quarantine_topic, {name: topic.id for name, topic in topics.items()}
             ),
             position=found,
+            policies=Policies.of(self._settings.lake.quarantine),
             log=self._log,
             stopping=self._stop.is_set,
             done=self._landed,
@@ -237,6 +239,7 @@ class Job:
             records=result.records,
             events=result.events,
             quarantined=result.quarantined,
+            skipped=sum(result.skipped.values()),
             seconds=round(result.seconds, 2),
         )
 

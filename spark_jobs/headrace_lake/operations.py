@@ -47,6 +47,8 @@ class LakeHealth:
         metrics.records_landed.inc(result.records)
         metrics.events_landed.inc(result.events)
         metrics.records_quarantined.inc(result.quarantined)
+        for reason, count in result.skipped.items():
+            metrics.records_skipped.labels(reason).inc(count)
         metrics.records_looked_up.inc(result.looked_up)
         metrics.batch_seconds.observe(result.seconds)
         metrics.last_landed.set_to_current_time()

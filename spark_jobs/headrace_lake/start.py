@@ -5,12 +5,13 @@ Never "earliest" or "latest" for a partition that was landed before: the one wou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from headrace_lake.checkpoint import Range
 from headrace_lake.source import Topic, TopicPartition
 from headrace_lake.tables import BATCHES, EVENTS, GAPS, QUARANTINE
 
@@ -64,6 +65,16 @@ def landed_already(spark: SparkSession, lake: str, table: str, starts: Ends, ids
     `ids`: topic -> Kafka's id of it.
     """
     return _read(spark, lake, table).where(_from(starts, ids)).select("topic_id", "partition", "offset")
+
+
+def rows_in(spark: SparkSession, lake: str, table: str, ranges: Iterable[Range], ids: Mapping[str, str]) -> DataFrame:
+    """(topic_id, partition, offset) of the rows of `table` in `ranges`; `ids` as in `landed_already`."""
+    conditions = [
+        f"(topic_id = '{ids[topic]}' and partition = {number} and offset >= {start} and offset < {end})"
+        for topic, number, start, end in ranges
+    ]
+    rows = _read(spark, lake, table).where(" or ".join(conditions) or "false")
+    return rows.select("topic_id", "partition", "offset")
 
 
 def _from(starts: Ends, ids: Mapping[str, str]) -> str:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from headrace_cli.toolchain import jars, java_home
-from headrace_common.settings import LogSettings
+from headrace_common.settings import KafkaSettings, LogSettings
 from headrace_lake.engine import session
 from headrace_lake.settings import LakeSettings
 from pyspark.sql import SparkSession
 
 from tests.lake.lander import QUICK_START
+from tests.lake.runs import Runs
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +25,8 @@ def spark() -> Iterator[SparkSession]:
     running = session(LakeSettings(jars=jars("spark"), master="local[2]"), LogSettings())
     yield running
     running.stop()
+
+
+@pytest.fixture
+def runs(spark: SparkSession, topics: KafkaSettings, tmp_path: Path) -> Runs:
+    return Runs(spark, topics, tmp_path)

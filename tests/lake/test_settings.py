@@ -25,6 +25,12 @@ from headrace_lake.settings import LakeProcessSettings, location
         ({"LAKE__BATCH_RECORDS": "0"}, "HEADRACE_LAKE__BATCH_RECORDS"),
         ({"LAKE__DRIVER_MEMORY": "lots"}, "HEADRACE_LAKE__DRIVER_MEMORY"),
         ({"LAKE__JARS": "/nowhere"}, "has no jars"),
+        (
+            {"LAKE__QUARANTINE": '{"bad_jsn": "skip"}'},
+            "HEADRACE_LAKE__QUARANTINE: there is no reason bad_jsn; there is: bad_",
+        ),
+        ({"LAKE__QUARANTINE": '{"bad_json": "drop"}'}, "HEADRACE_LAKE__QUARANTINE__bad_json".upper()),
+        ({"LAKE__QUARANTINE": "skip"}, "HEADRACE_LAKE__QUARANTINE: not JSON"),
         ({"LAKE__SPEED": "9"}, "HEADRACE_LAKE__SPEED: there is no such setting"),
         ({"KAFKA__QUARANTINE_TOPIC": "headrace.events"}, "are the same"),
     ],
@@ -43,6 +49,7 @@ def test_a_contradiction_is_refused(monkeypatch: pytest.MonkeyPatch, variables: 
         {"LAKE__PATH": "/x/lake", "LAKE__CHECKPOINT": "/x/lake-checkpoint"},
         {"LAKE__TRIGGER": "0"},
         {"LAKE__BATCH_RECORDS": "1"},
+        {"LAKE__QUARANTINE": '{"default": "skip", "oversized": "log", "invalid_utf8": "suspend"}'},
         {"LISTEN__NONSENSE": "a section that this process lacks"},
     ],
 )

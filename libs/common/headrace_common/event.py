@@ -123,7 +123,9 @@ class Attribute(StrEnum):
 
     CHUNK = "chunk"  # Forward: the chunk as text, or {"$bin": base64} when it is no text
     INDEX = "index"  # position of the event in its frame, from 0
-    SEQUENCE = "sequence"  # Lumberjack: of a quarantined event, as the client wrote it. Logjam: the device's of a message
+    SEQUENCE = (
+        "sequence"  # Lumberjack: of a quarantined event, as the client wrote it. Logjam: the device's of a message
+    )
     TAG = "tag"  # Forward: the tag of a quarantined entry, or the original of an unusable one
     OPTION = "option"  # Forward: the message's option map
     NONCE = "nonce"  # Courier: the payload's nonce, 32 hex digits

@@ -143,6 +143,12 @@ class LakeMetrics(Catalogue):
         self.records_quarantined = self.counter(
             "lake_quarantined", "Rows landed in the quarantine table since start: what receivers and this job refused."
         )
+        self.records_skipped = self.counter(
+            "lake_skipped",
+            "Records left out because LAKE__QUARANTINE says `skip` for their reason; `other`: a reason that this version"
+            " does not know.",
+            ("reason",),
+        )
         self.records_looked_up = self.counter(
             "lake_headers_looked_up",
             "Records whose headers stood in another order, or not alone: they cost more. Who else writes to the topic?",
