@@ -17,7 +17,7 @@ from headrace_lake.checkpoint import Checkpoint, Range
 from headrace_lake.decode import FAULT, LOOKED_UP, Topics
 from headrace_lake.fence import Fence, transaction
 from headrace_lake.halt import HaltError, StoppingError
-from headrace_lake.policy import Policies
+from headrace_lake.policy import Policies, Policy
 from headrace_lake.quarantine import Quarantine
 from headrace_lake.source import Brokers, TopicPartition
 from headrace_lake.start import Position, landed_already
@@ -43,7 +43,10 @@ class Landed:
     events: int
     quarantined: int
     looked_up: int
-    skipped: Mapping[str, int]  # by reason
+    reasons: Mapping[str, int]
+    """Quarantined, by reason."""
+    skipped: Mapping[str, int]
+    """Left out by a policy, by reason."""
     seconds: float
 
 
@@ -110,7 +113,7 @@ class Landing:
 
         counts, looked_up = self._land_events(records, ranges, version, landed_at)
         self._log.debug("events written", batch=batch)
-        skipped = self._land_quarantine(records, ranges, counts, version, landed_at)
+        reasons, skipped = self._land_quarantine(records, ranges, counts, version, landed_at)
         self._log.debug("quarantine written", batch=batch)
         self._fence.write(BATCHES, self._summary(batch, ranges, counts, landed_at), version)
         self._log.debug("batch written", batch=batch)
@@ -121,7 +124,7 @@ class Landing:
         events = sum(count.sound for count in counts.values())
         total = sum(count.records for count in counts.values())
         quarantined = total - events - sum(count.skipped for count in counts.values())
-        self._done(Landed(batch, total, events, quarantined, looked_up, skipped, time.monotonic() - began))
+        self._done(Landed(batch, total, events, quarantined, looked_up, reasons, skipped, time.monotonic() - began))
 
     def _land_events(
         self, records: DataFrame, ranges: list[Range], version: int, landed_at: datetime
@@ -148,12 +151,12 @@ class Landing:
         counts: dict[TopicPartition, Count],
         version: int,
         landed_at: datetime,
-    ) -> Mapping[str, int]:
-        """Also what `counts` found faulty among the events. Completes `counts`; returns what was skipped, by reason."""
+    ) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """Also what `counts` found faulty among the events. Completes `counts`; what was landed, and skipped, by reason."""
         faulty = {place for place, count in counts.items() if count.sound < count.records}
         decoded = self._quarantine.rows(records, ranges, landed_at, faults=bool(faulty))
         if decoded is None:
-            return {}
+            return {}, {}
         places = [item[:2] for item in ranges if item.topic == self._topics.quarantine or item[:2] in faulty]
         measures = self._quarantine.measures(places)
         again = self._fence.written(QUARANTINE, version) or self._has_strays(ranges)
@@ -164,7 +167,10 @@ class Landing:
             if again:  # by another policy perhaps: what counts is what was landed
                 skipped = count.records - count.sound - there.get(place, 0)
             counts[place] = count._replace(skipped=skipped)
-        return self._quarantine.by_reason(seen)
+        return (
+            self._quarantine.by_reason(places, seen, Policy.LOG),
+            self._quarantine.by_reason(places, seen, Policy.SKIP),
+        )
 
     def _write(
         self, table: str, decoded: DataFrame, measures: list[Column], wanted: Column, ranges: list[Range], version: int

@@ -31,7 +31,6 @@ class Quarantine:
         self._policies = policies
         self._skip = policies.where(Policy.SKIP)
         self._skips = policies.have(Policy.SKIP)
-        self._counted = [reason for reason in REASONS if self._skips and policies.have(Policy.SKIP, (reason,))]
         self.wanted = ~self._skip if self._skips else sf.lit(True)
         """Which of `rows` are landed."""
 
@@ -84,20 +83,19 @@ class Quarantine:
             columns.append(sf.count_if(here).alias(f"r{index}"))
             if self._skips:
                 columns.append(sf.count_if(here & self._skip).alias(f"s{index}"))
-        if self._skips:
-            columns.append(sf.count_if(self._skip).alias("skipped"))
-            columns += [sf.count_if(sf.col("reason") == reason).alias(reason) for reason in self._counted]
+        columns += [sf.count_if(sf.col("reason") == reason).alias(reason) for reason in REASONS]
         return columns
 
     def measured(self, places: list[TopicPartition], seen: Mapping[str, int]) -> dict[TopicPartition, tuple[int, int]]:
         """(rows, how many of them are skipped) of each of `places`."""
         return {place: (seen[f"r{index}"], seen.get(f"s{index}", 0)) for index, place in enumerate(places)}
 
-    def by_reason(self, seen: Mapping[str, int]) -> dict[str, int]:
-        """How many rows were skipped, by reason; `OTHER`: by one that is in no list."""
-        found = {reason: seen[reason] for reason in self._counted}
-        found[OTHER] = seen.get("skipped", 0) - sum(found.values())
-        return {reason: count for reason, count in found.items() if count}
+    def by_reason(self, places: list[TopicPartition], seen: Mapping[str, int], policy: Policy) -> dict[str, int]:
+        """How many rows have a reason with `policy`, by reason; `OTHER`: with one that is in no list."""
+        total = sum(count for count, _ in self.measured(places, seen).values())
+        found = {reason: seen[reason] for reason in REASONS}
+        found[OTHER] = total - sum(found.values())
+        return {reason: count for reason, count in found.items() if count and self._policies.have(policy, (reason,))}
 
     def there(self, ranges: list[Range]) -> dict[TopicPartition, int]:
         """How many rows of `ranges` the table has. Blocks."""
