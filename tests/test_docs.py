@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
+from headrace_common.metrics import LakeMetrics
 
 ROOT = Path(__file__).parent.parent
 
@@ -33,3 +35,19 @@ def test_links_lead_somewhere(page):
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text())
     missing = [target for target in targets if not (path.parent / target).exists()]
     assert missing == []
+
+
+def test_alerts_are_about_metrics_that_exist():
+    document = yaml.safe_load((ROOT / "docs" / "alerts.yml").read_text())
+    rules = [rule for group in document["groups"] for rule in group["rules"]]
+    assert len({rule["alert"] for rule in rules}) == len(rules) > 5
+    kinds = {name: kind for name, kind, _ in LakeMetrics().table()}
+    for rule in rules:
+        assert rule["annotations"]["summary"]
+        assert rule["labels"]["severity"] in {"warning", "critical"}
+        named = re.findall(r"headrace_\w+", rule["expr"])
+        assert named
+        for name in named:
+            base = name.removesuffix("_bucket")
+            assert base in kinds, f"{rule['alert']}: there is no {name}"
+            assert (kinds[base] == "histogram") == (base != name), rule["alert"]

@@ -26,6 +26,9 @@ LINT: Final = (
 )
 """The launcher has no suffix, so it is named."""
 
+MOST_WORKERS: Final = 4
+"""Each may have a broker and a JVM of Spark of its own: 1.5 GB."""
+
 
 @dataclass(frozen=True)
 class Counts:
@@ -54,7 +57,8 @@ def check(arguments: Sequence[str], *, require: str, lint: bool) -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        tests = [sys.executable, "-m", "pytest", f"--junit-xml={report}", f"--require={require}", *arguments]
+        tests = [sys.executable, "-m", "pytest", f"--junit-xml={report}", f"--require={require}"]
+        tests += arguments or spread(os.cpu_count() or 1)
         ok = subprocess.run(tests, cwd=ROOT, env={**os.environ, "JAVA_HOME": str(java_home())}).returncode == 0
         counts = _counts(report)
     told = str(counts) if counts is not None else "nothing was run"
@@ -62,6 +66,11 @@ def check(arguments: Sequence[str], *, require: str, lint: bool) -> int:
     if not ok:
         failed.append("pytest")
     return EXIT_FAILED if failed else 0
+
+
+def spread(cores: int) -> list[str]:
+    """Options that spread the whole suite over workers, file by file: most tests wait for something most of their time."""
+    return ["-n", str(min(cores, MOST_WORKERS)), "--dist", "loadfile"] if cores > 1 else []
 
 
 def _counts(report: Path) -> Counts | None:

@@ -21,6 +21,7 @@ from typing import Any, Final
 import duckdb
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
+from headrace_lake.properties import RETAINED_FROM
 from rich.table import Table
 
 from headrace_cli import console
@@ -71,16 +72,21 @@ _COVERED: Final = f"""
     union all
     select topic_id, "partition", "from", coalesce("to", {_EVER}), epoch, null, true from gaps
     where "from" is not null and "partition" is not null"""
-"""What the lake knows of each offset: landed with a batch, or lost and accepted; a gap without an end is a topic's that is gone."""
+"""What the lake knows of each offset: landed with a batch, or lost and accepted; a gap without an end: the topic is gone."""
 _RANGES: Final = f"""
     select *, row_number() over (partition by topic_id, "partition" order by "from", "to") as number,
         lag("to") over (partition by topic_id, "partition" order by "from", "to") as previous
     from ({_COVERED})"""
 _ENDS: Final = f"""select topic_id, "partition", max("to") as landed_to from ({_COVERED}) group by all"""
+_KEPT: Final = "kept_from"  # a table of ours: from which day on retention has kept a table
 
 
 def _rows_agree(table: str, column: str) -> str:
-    """Rows of `table` against what `batches` says of each range; rows of a batch under way lie beyond every range."""
+    """Rows of `table` against what `batches` says of each range; rows of a batch under way lie beyond every range.
+
+    Where retention may have dropped rows, their number is not compared: in ranges landed before the day that the table is
+    kept from, or on it, since a batch that was interrupted has rows of an earlier day than its line in `batches`.
+    """
     return f"""
     with covered as ({_COVERED}),
     landed as (
@@ -93,7 +99,8 @@ def _rows_agree(table: str, column: str) -> str:
         where c.is_gap is not true group by all)
     select topic_id, "partition", "from", b.{column} as said, coalesce(found, 0) as found, coalesce(different, 0) as different
     from batches b full join placed p using (topic_id, "partition", "from")
-    where b.{column} is distinct from coalesce(found, 0) or coalesce(found, 0) <> coalesce(different, 0)"""
+    where coalesce(found, 0) <> coalesce(different, 0) or b.{column} is distinct from coalesce(found, 0)
+        and not exists (from {_KEPT} k where k."table" = '{table}' and b.landed_at < k."from" + interval 1 day)"""
 
 
 def _rows_beyond(table: str) -> str:
@@ -110,7 +117,8 @@ _ROWS_IN_GAPS: Final = f"""
         from gaps g left join kept k on g.topic_id = k.topic_id and g."partition" = k."partition"
             and k."offset" >= g."from" and k."offset" < coalesce(g."to", {_EVER})
         where g."from" is not null and g."partition" is not null group by all)
-    select * from placed where said is distinct from found or found <> different"""
+    select * from placed
+    where found <> different or found > said or said is null or (found < said and not exists (from {_KEPT}))"""
 
 
 EXACTLY_ONCE: Final = (
@@ -208,6 +216,7 @@ def _connected(lake: Path | str) -> duckdb.DuckDBPyConnection:
     folder = Path(lake).absolute()
     connection = duckdb.connect(":memory:")
     connection.execute("set TimeZone = 'UTC'")
+    connection.execute(f'create table {_KEPT} ("table" varchar, "from" timestamptz)')
     found = [name for name in TABLES if _view(connection, folder, name)]
     if not found:
         raise CommandError(f"There are no tables in {folder}: the landing job has not run yet, or --lake is wrong.")
@@ -227,6 +236,9 @@ def _view(connection: duckdb.DuckDBPyConnection, folder: Path, name: str) -> boo
         return False
     except Exception as error:
         raise CommandError(f"The table {folder / name} cannot be read: {_line(str(error))}") from error
+    kept = table.metadata().configuration.get(RETAINED_FROM)
+    if kept:
+        connection.execute(f"insert into {_KEPT} values (?, ?)", [name, f"{kept} 00:00:00+00"])
     columns = [(field.name, _type(field.type)) for field in table.schema().fields]
     empty = ", ".join(f"null::{kind} as {_name(column)}" for column, kind in columns)
     selected = f"select {empty} where false"

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -28,6 +29,8 @@ APP_ID: Final = "headrace"
 FIRST_EPOCH: Final = 1
 _EPOCH_BITS: Final = 32
 _CLAIM_ATTEMPTS: Final = 10
+_AWAY: Final = 60.0
+"""Seconds; the log's clean-up (`settings.MIN_LOG_AGE`) leaves younger commits alone."""
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(\.\d+\.\d+)?\.parquet")
 
 
@@ -53,6 +56,8 @@ class Log:
         self._storage = storage
         self._folder = f"{table}/_delta_log"
         self._next = -1  # the first log version not read yet; -1: nothing read
+        self._checkpoint: list[str] = []  # the files of Delta's checkpoint that reading began with
+        self._looked = 0.0  # Unix time
         self._latest = -1
         self.tokens: set[str] = set()
         """The `userMetadata` of the commits seen."""
@@ -60,16 +65,21 @@ class Log:
         """Delta's id of the table: the same as long as it lives, wherever it is moved."""
 
     def latest(self) -> int:
-        """The highest transaction version committed so far; -1 when there is none. Blocks on storage."""
-        if self._next < 0:
+        """The highest transaction version committed so far; -1 when there is none. Blocks on storage.
+
+        Commits older than `_AWAY` may have been cleaned up meanwhile: after such a pause the log is read from its checkpoint
+        again, or a process that was frozen would take the missing file for the log's end.
+        """
+        if self._next < 0 or not 0 <= time.time() - self._looked < _AWAY:
             self._begin()
         while (text := self._storage.read(f"{self._folder}/{self._next:020d}.json")) is not None:
             for line in text.splitlines():
-                self._take(json.loads(line))
+                self._take(self._next, json.loads(line))
             self._next += 1
+        self._looked = time.time()
         return self._latest
 
-    def _take(self, action: Mapping[str, Mapping[str, object]]) -> None:
+    def _take(self, version: int, action: Mapping[str, Mapping[str, Any]]) -> None:
         txn = action.get("txn")
         if txn is not None and txn["appId"] == APP_ID:
             self._latest = max(self._latest, int(str(txn["version"])))
@@ -83,20 +93,21 @@ class Log:
     def _begin(self) -> None:
         names = self._storage.names(self._folder)
         matches = [match for name in names if (match := _CHECKPOINT.fullmatch(name))]
-        if not matches:
-            self._next = 0
+        newest = int(matches[-1][1]) if matches else -1
+        if newest < self._next:  # what was read is not before it: nothing is missing
             return
-        newest = matches[-1][1]
-        paths = [f"{self._folder}/{match[0]}" for match in matches if match[1] == newest]
+        self._next = newest + 1
+        self._checkpoint = [f"{self._folder}/{match[0]}" for match in matches if int(match[1]) == newest]
+        if not matches:
+            return
         rows = (
-            self._storage.spark.read.parquet(*paths)
+            self._storage.spark.read.parquet(*self._checkpoint)
             .where(f"txn.appId = '{APP_ID}' or metaData.id is not null")
             .select("txn.version", "metaData.id")
             .collect()
         )
         self._latest = max([self._latest, *(row[0] for row in rows if row[0] is not None)])
         self.table_id = next((row[1] for row in rows if row[1] is not None), "")
-        self._next = int(newest) + 1
 
 
 class Fence:

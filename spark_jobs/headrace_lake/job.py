@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Mapping
@@ -22,13 +21,15 @@ from headrace_lake.checkpoint import Checkpoint, Marker
 from headrace_lake.decode import Topics
 from headrace_lake.fence import FIRST_EPOCH, Fence
 from headrace_lake.halt import HaltError, KafkaAwayError, StoppingError
-from headrace_lake.landing import Landed, Landing
+from headrace_lake.landing import Landing
 from headrace_lake.operations import LakeHealth
 from headrace_lake.policy import Policies
+from headrace_lake.progress import Way
 from headrace_lake.settings import LakeProcessSettings, location
-from headrace_lake.source import Brokers, Topic, TopicPartition, source_options
+from headrace_lake.source import Brokers, Topic, source_options
 from headrace_lake.start import Ends, Position, landed, strays
 from headrace_lake.storage import Storage
+from headrace_lake.upkeep import Upkeep
 
 _POLL: Final = 0.2  # seconds between two looks at the query
 _FENCE_LOOK: Final = 10.0  # seconds between two looks for a newer epoch, beside those of each batch
@@ -115,6 +116,16 @@ class Job:
         fence = Fence(self._spark, self._lake)
         epoch, found = self._begin(fence, topics)
         kafka = self._settings.kafka
+        upkeep = Upkeep(
+            self._spark,
+            self._settings,
+            epoch=epoch,
+            landed_before=found.landed,
+            way=self._way(found, topics) if self._once else None,
+            health=self._health,
+            log=self._log,
+            stopping=self._stop.is_set,
+        )
         landing = Landing(
             self._spark,
             self._lake,
@@ -129,7 +140,9 @@ class Job:
             policies=Policies.of(self._settings.lake.quarantine),
             log=self._log,
             stopping=self._stop.is_set,
-            done=self._landed,
+            done=upkeep.landed,
+            alone=upkeep.landing,
+            between=upkeep.between,
         )
         options = source_options(kafka, found.starting(topics), self._settings.lake.batch_records)
         records = self._spark.readStream.format("kafka").options(**options).load()
@@ -145,9 +158,10 @@ class Job:
         self._log.info("landing", epoch=epoch, lake=self._lake, checkpoint=self._checkpoint.path)
         self._health.tell(lake=self._lake, epoch=epoch)
         try:
-            query = writer.start()
-            self._health.waits("")
-            self._watch(query, Fence(self._spark, self._lake), epoch)
+            with upkeep:
+                query = writer.start()
+                self._health.waits("")
+                self._watch(query, Fence(self._spark, self._lake), epoch, upkeep)
         except (PySparkException, Py4JJavaError) as error:
             self._explain(error, landing.failure, topics)
 
@@ -207,41 +221,31 @@ class Job:
             )
         fence.check_batch(marker.epoch, self._checkpoint.last_batch())
 
-    def _watch(self, query: StreamingQuery, fence: Fence, epoch: int) -> None:
+    def _watch(self, query: StreamingQuery, fence: Fence, epoch: int, upkeep: Upkeep) -> None:
         """Returns when the query has ended; raises what ended it. An idle job notices here that it was superseded."""
         look = 0.0
         try:
             while not query.awaitTermination(cast("Any", _POLL)):
                 self._health.turn()
-                self._note_lag(query)
+                idle = not query.status["isTriggerActive"]
                 # Between two batches it may be ended at once; inside one, the next batch will see that it must not begin.
-                if self._stop.is_set() and not query.status["isTriggerActive"]:
+                if self._stop.is_set() and idle:
                     return
                 if time.monotonic() > look:
                     fence.check_epoch(epoch)
                     look = time.monotonic() + _FENCE_LOOK
-            self._note_lag(query)
+                upkeep.turn(idle=idle and not self._once)
+            upkeep.turn(idle=True)
         finally:
             if query.isActive:
                 self._health.waits("stopping")
                 query.stop()
 
-    def _note_lag(self, query: StreamingQuery) -> None:
-        progress = cast("Any", query.lastProgress)
-        if progress is not None:
-            self._health.lag(behind(progress["sources"][0]))
-
-    def _landed(self, result: Landed) -> None:
-        self._health.landed(result)
-        self._log.info(
-            "landed",
-            batch=result.batch,
-            records=result.records,
-            events=result.events,
-            quarantined=result.quarantined,
-            skipped=sum(result.skipped.values()),
-            seconds=round(result.seconds, 2),
-        )
+    def _way(self, found: Position, topics: Mapping[str, Topic]) -> Way:
+        """What a run that ends has before it."""
+        partitions = [(name, number) for name, topic in topics.items() for number in range(topic.partitions)]
+        starts = self._brokers.offsets(partitions, earliest=True) | found.landed
+        return Way(starts, self._brokers.offsets(partitions, earliest=False))
 
     def _explain(
         self, error: PySparkException | Py4JJavaError, failure: BaseException | None, topics: Mapping[str, Topic]
@@ -262,19 +266,3 @@ class Job:
         if losses:
             raise gaps.refuse(losses) from error
         raise HaltError(root_cause(failure or error)) from error
-
-
-def behind(source: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    """Offsets that each partition is behind, of a progress report's source; empty when it says nothing of them."""
-    latest, end = (_offsets(source.get(name)) for name in ("latestOffset", "endOffset"))
-    return {
-        (topic, int(number)): max(0, offset - end.get(topic, {}).get(number, offset))
-        for topic, partitions in latest.items()
-        for number, offset in partitions.items()
-    }
-
-
-def _offsets(report: Any) -> dict[str, dict[str, int]]:
-    """A report has offsets as a mapping, as JSON text, or as the text ``null``."""
-    value = json.loads(report) if isinstance(report, str) else report
-    return value if isinstance(value, dict) else {}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -12,11 +13,13 @@ from headrace_common.log import Log
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
-from headrace_lake import decode
+from headrace_lake import decode, freshness
 from headrace_lake.checkpoint import Checkpoint, Range
-from headrace_lake.decode import FAULT, LOOKED_UP, Topics
+from headrace_lake.decode import FAULT, GAP, LOOKED_UP, Topics
 from headrace_lake.fence import Fence, transaction
+from headrace_lake.freshness import Ages
 from headrace_lake.halt import HaltError, StoppingError
+from headrace_lake.markers import Markers
 from headrace_lake.policy import Policies, Policy
 from headrace_lake.quarantine import Quarantine
 from headrace_lake.source import Brokers, TopicPartition
@@ -43,17 +46,24 @@ class Landed:
     events: int
     quarantined: int
     looked_up: int
-    reasons: Mapping[str, int]
-    """Quarantined, by reason."""
-    skipped: Mapping[str, int]
-    """Left out by a policy, by reason."""
     seconds: float
+    ends: Mapping[TopicPartition, int]
+    """One past the last offset landed, of the partitions that the batch held."""
+    ages: Ages
+    """Of the sound events, at the commit."""
+    duplicates: Mapping[str, int] = field(default_factory=dict)
+    """Left out, by protocol."""
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    """Quarantined, by reason, as far as they were counted."""
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    """Left out by a policy, by reason."""
 
 
 class Landing:
     """Lands batches under one epoch. Called by Spark, one batch at a time.
 
-    `stopping` is asked before a batch begins; `done` hears what it came to.
+    `stopping` is asked before a batch begins; `done` hears what it came to; a batch is landed in the context that `alone`
+    makes; `between` is called when that is left.
     """
 
     def __init__(
@@ -71,6 +81,8 @@ class Landing:
         log: Log,
         stopping: Callable[[], bool],
         done: Callable[[Landed], None],
+        alone: Callable[[], AbstractContextManager[None]] = nullcontext,
+        between: Callable[[], None] = lambda: None,
     ) -> None:
         self._spark = spark
         self._lake = lake
@@ -80,17 +92,22 @@ class Landing:
         self._brokers = brokers
         self._topics = topics
         self._position = position
+        self._markers = Markers(spark, lake, epoch=epoch, topics=topics, fence=fence)
         self._quarantine = Quarantine(spark, lake, topics=topics, policies=policies)
         self._log = log
         self._stopping = stopping
         self._done = done
+        self._alone = alone
+        self._between = between
         self.failure: BaseException | None = None
         """Why the last call raised; Spark hands on no more than its text."""
 
     def __call__(self, records: DataFrame, batch: int) -> None:
         """Lands the batch `records`, whose number is `batch`, or raises and leaves it to be landed again."""
         try:
-            self._land(records, batch)
+            with self._alone():
+                self._land(records, batch)
+            self._between()
         except BaseException as error:
             self.failure = error
             raise
@@ -111,8 +128,9 @@ class Landing:
         if not self._fence.written(QUARANTINE, version):
             self._quarantine.check(records, ranges, landed_at)
 
-        counts, looked_up = self._land_events(records, ranges, version, landed_at)
+        counts, seen = self._land_events(records, ranges, version, landed_at)
         self._log.debug("events written", batch=batch)
+        self._markers.land(records, ranges, seen.get("markers", 0), version, landed_at)
         reasons, skipped = self._land_quarantine(records, ranges, counts, version, landed_at)
         self._log.debug("quarantine written", batch=batch)
         self._fence.write(BATCHES, self._summary(batch, ranges, counts, landed_at), version)
@@ -124,16 +142,27 @@ class Landing:
         events = sum(count.sound for count in counts.values())
         total = sum(count.records for count in counts.values())
         quarantined = total - events - sum(count.skipped for count in counts.values())
-        self._done(Landed(batch, total, events, quarantined, looked_up, reasons, skipped, time.monotonic() - began))
+        took = time.monotonic() - began
+        self._done(
+            Landed(
+                batch, total, events, quarantined, seen.get("looked_up", 0), took,
+                ends={(topic, partition): end for topic, partition, _, end in ranges},
+                ages=freshness.ages(seen, events, took) if seen else Ages([]),
+                reasons=reasons, skipped=skipped,
+            )
+        )  # fmt: skip
 
     def _land_events(
         self, records: DataFrame, ranges: list[Range], version: int, landed_at: datetime
-    ) -> tuple[dict[TopicPartition, Count], int]:
+    ) -> tuple[dict[TopicPartition, Count], Mapping[str, int]]:
+        """Also everything that was counted on the way; empty when the batch has no events."""
         partitions = [item.partition for item in ranges if item.topic == self._topics.events]
         if not partitions:
-            return {}, 0
+            return {}, {}
         decoded = decode.events(records, self._topics, landed_at)
         measures = [sf.count_if(sf.col(LOOKED_UP)).alias("looked_up")]
+        measures.append(sf.count_if(sf.col(GAP) & sf.col(FAULT).isNull()).alias("markers"))
+        measures += freshness.measures(landed_at, sf.col(FAULT).isNull())
         for number in partitions:
             here = sf.col("partition") == number
             measures += [
@@ -142,7 +171,7 @@ class Landing:
             ]
         seen = self._write(EVENTS, decoded, measures, sf.col(FAULT).isNull(), ranges, version)
         counts = {(self._topics.events, n): Count(seen[f"r{n}"], seen[f"s{n}"]) for n in partitions}
-        return counts, seen["looked_up"]
+        return counts, seen
 
     def _land_quarantine(
         self,

@@ -18,12 +18,16 @@ from headrace_lake.landing import Landed
 STALLED: Final = 120.0
 """Seconds without a turn of the main loop after which the process should be restarted."""
 
+_SHARES: Final = (0.5, 0.95)
+_OTHER: Final = "other"  # reasons that nobody counted
+
 
 class LakeHealth:
     """What the job says of itself. Written by the main thread and by Spark's, read by the server's."""
 
     def __init__(self, metrics: LakeMetrics) -> None:
-        self._metrics = metrics
+        self.metrics = metrics
+        """Where it counts."""
         self._turned = time.monotonic()
         self._waits_for = "Spark is starting"
         self._rows: dict[str, str] = {}
@@ -42,13 +46,26 @@ class LakeHealth:
 
     def landed(self, result: Landed) -> None:
         """Counts a batch."""
-        metrics = self._metrics
+        metrics = self.metrics
         metrics.batches_landed.inc()
         metrics.records_landed.inc(result.records)
         metrics.events_landed.inc(result.events)
-        metrics.records_quarantined.inc(result.quarantined)
-        for reason, count in result.skipped.items():
-            metrics.records_skipped.labels(reason).inc(count)
+        for counter, counts in (
+            (metrics.duplicates, result.duplicates),
+            (metrics.records_skipped, result.skipped),
+            (
+                metrics.records_quarantined,
+                {_OTHER: result.quarantined - sum(result.reasons.values()), **result.reasons},
+            ),
+        ):
+            for label, count in counts.items():
+                if count:
+                    counter.labels(label).inc(count)
+        for start, end, count in result.ages.spans:
+            if count:
+                metrics.freshness.observe((start + end) / 2, count)
+        for share in _SHARES:
+            metrics.freshness_quantile.labels(str(share)).set(result.ages.quantile(share))
         metrics.records_looked_up.inc(result.looked_up)
         metrics.batch_seconds.observe(result.seconds)
         metrics.last_landed.set_to_current_time()
@@ -57,7 +74,7 @@ class LakeHealth:
     def lag(self, behind: Mapping[tuple[str, int], int]) -> None:
         """How many offsets each partition is behind."""
         for (topic, partition), offsets in behind.items():
-            self._metrics.lag_offsets.labels(topic, str(partition)).set(offsets)
+            self.metrics.lag_offsets.labels(topic, str(partition)).set(offsets)
 
     def live_problems(self) -> list[str]:
         """As `headrace_common.ops.Health`."""

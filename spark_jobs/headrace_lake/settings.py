@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 from urllib.parse import urlsplit
 
-from headrace_common.settings import KafkaSettings, OpsSettings, Section, Settings
+from headrace_common.settings import MIB, KafkaSettings, OpsSettings, Section, Settings
 from pydantic import Field, field_validator, model_validator
 
 from headrace_lake.policy import DEFAULT, REASONS, Policy, unknown
+
+MIN_LOG_AGE: Final = 600
+"""Seconds; well above what `fence` trusts its own reading of a log for."""
 
 
 def location(path: str) -> str:
@@ -36,6 +39,43 @@ class LakeSettings(Section):
     )
     driver_memory: str = Field(
         "1g", pattern=r"^[1-9]\d*[kmg]$", description="Heap of the JVM that the job starts; spark-submit sets its own."
+    )
+    group: str = Field(
+        "headrace-lake",
+        description="Consumer group that gets the landed offsets, for ordinary lag tools; empty: none. The job itself"
+        " never reads them.",
+    )
+    maintenance_share: float = Field(
+        0.2,
+        ge=0,
+        le=0.9,
+        description="Share of the time that compaction, retention and vacuum may take; no batch begins meanwhile; 0: none"
+        " of them runs.",
+    )
+    maintenance_piece: float = Field(
+        3, gt=0, description="Seconds that one piece of compaction may take: it adapts how much it merges at a time."
+    )
+    compact_files: int = Field(
+        100, ge=2, description="Small files (less than half of FILE_BYTES) of a day, or a table, that start compaction."
+    )
+    file_bytes: int = Field(128 * MIB, ge=MIB, description="Size of the files that compaction makes, at most.")
+    retention_days: int = Field(
+        0,
+        ge=0,
+        description="Days of `events` and `quarantine` to keep before the present one, by the day of landing; 0: all.",
+    )
+    vacuum_age: int = Field(
+        7 * 86_400,
+        ge=3600,
+        le=30 * 86_400,
+        description="Seconds that files stay after compaction or retention took them out: what a reader may take.",
+    )
+    vacuum_every: int = Field(86_400, ge=60, description="Seconds between two vacuums of a table.")
+    log_age: int = Field(
+        3600,
+        ge=MIN_LOG_AGE,
+        description="Seconds that a table's commits stay in its log beyond the next checkpoint: how far a reader that"
+        " follows the table commit by commit may fall behind.",
     )
 
     quarantine: dict[str, Policy] = Field(

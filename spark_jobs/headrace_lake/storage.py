@@ -25,7 +25,10 @@ class Storage:
         there, files = self._at(path)
         if not files.exists(there):
             return []
-        return sorted(status.getPath().getName() for status in files.listStatus(there))
+        paths = self._jvm.org.apache.hadoop.fs.FileUtil.stat2Paths(files.listStatus(there))
+        listed = str(self._jvm.org.apache.commons.lang3.ArrayUtils.toString(paths))  # one call, not one for each
+        folder = str(files.makeQualified(there).toString())
+        return sorted(name.rstrip(",") for name in listed[1:-1].split(f"{folder}/") if name)
 
     def read(self, path: str) -> str | None:
         """The text of the file `path`; None when it is not there."""
@@ -47,10 +50,10 @@ class Storage:
         stream.close()
         files.rename(draft, there)
 
-    def delete(self, path: str) -> None:
-        """Deletes the file or folder `path`, with what is in it; nothing happens when it is not there."""
+    def delete(self, path: str) -> bool:
+        """Deletes the file at `path`, or the folder with all that is in it; False when there was none."""
         there, files = self._at(path)
-        files.delete(there, True)
+        return bool(files.delete(there, True))
 
     def _at(self, path: str) -> tuple[Any, Any]:
         there = self._jvm.org.apache.hadoop.fs.Path(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 from py4j.protocol import Py4JJavaError
@@ -19,6 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from headrace_lake.properties import VACUUMED_AT
 from headrace_lake.storage import Storage
 
 EVENTS: Final = "events"
@@ -26,6 +28,8 @@ QUARANTINE: Final = "quarantine"
 BATCHES: Final = "batches"
 GAPS: Final = "gaps"
 DAY: Final = "day"
+CHECKPOINT_EVERY: Final = 50
+"""Commits between two checkpoints of Delta's: one is a Spark job; without one readers replay that many small files."""
 
 
 def _columns(*columns: tuple[str, DataType]) -> StructType:
@@ -114,7 +118,7 @@ SCHEMAS: Final = {
 
 _PROPERTIES: Final = {
     "delta.enableDeletionVectors": "false",  # any engine shall read the tables
-    "delta.checkpointInterval": "50",  # a checkpoint is a Spark job; readers replay that many small files
+    "delta.checkpointInterval": str(CHECKPOINT_EVERY),
     "delta.autoOptimize.optimizeWrite": "false",
     "delta.autoOptimize.autoCompact": "false",
 }
@@ -133,7 +137,11 @@ def create(storage: Storage, lake: str) -> None:
         partitioned = f"PARTITIONED BY ({DAY})" if DAY in schema.names else ""
         columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema.fields)
         skipped_by = [column for column in _SKIPPED_BY if column in schema.names]
-        properties = {**_PROPERTIES, "delta.dataSkippingStatsColumns": ",".join(skipped_by)}
+        properties = {
+            **_PROPERTIES,
+            VACUUMED_AT: str(int(time.time())),
+            "delta.dataSkippingStatsColumns": ",".join(skipped_by),
+        }
         listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
         statement = (
             f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({columns}) USING delta {partitioned} TBLPROPERTIES ({listed})"

@@ -116,3 +116,18 @@ def test_making_the_tables_again_changes_nothing(spark: SparkSession, lake: Path
     for name, schema in SCHEMAS.items():
         assert [field.name for field in DeltaTable(str(lake / name)).schema().fields] == schema.names
     assert DeltaTable(str(lake / QUARANTINE)).metadata().partition_columns == ["day"]
+
+
+@pytest.mark.spark
+def test_names_are_those_in_the_folder(spark: SparkSession, tmp_path: Path) -> None:
+    storage = Storage(spark)
+    folder = tmp_path / "with, comma {and} space" / "x"
+    folder.mkdir(parents=True)
+    assert storage.names(str(folder)) == []
+    for name in ("b.json", "a=1, 2", "c"):
+        (folder / name).write_text("")
+    assert storage.names(str(folder)) == ["a=1, 2", "b.json", "c"]
+    assert storage.names(f"{folder}/none") == []
+    assert storage.delete(f"{folder}/c")
+    assert not storage.delete(f"{folder}/c")
+    assert storage.names(str(folder)) == ["a=1, 2", "b.json"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from headrace_lake.causes import kafka_is_away, root_cause
-from headrace_lake.job import behind
+from headrace_lake.progress import behind
 
 
 @pytest.mark.parametrize(

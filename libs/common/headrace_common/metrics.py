@@ -5,6 +5,10 @@ The help texts say what an operator should conclude. Documentation is generated 
 
 from __future__ import annotations
 
+import threading
+from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import accumulate
 from typing import Final
 
 from prometheus_client import (
@@ -17,6 +21,8 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
+from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from headrace_common.event import Reason
 
@@ -26,6 +32,29 @@ PREFIX: Final = "headrace"
 ACK_BUCKETS: Final = (
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300,
 )  # fmt: skip
+
+
+class CountedHistogram(Collector):
+    """A histogram of what was counted elsewhere. Thread-safe."""
+
+    def __init__(self, name: str, text: str, buckets: tuple[float, ...]) -> None:
+        self._name, self._text, self._buckets = name, text, buckets
+        self._counts = [0.0] * (len(buckets) + 1)
+        self._sum = 0.0
+        self._lock = threading.Lock()
+
+    def observe(self, value: float, times: float = 1) -> None:
+        """`times` observations of `value`."""
+        with self._lock:
+            self._counts[bisect_left(self._buckets, value)] += times
+            self._sum += value * times
+
+    def collect(self) -> Iterable[Metric]:
+        """As `prometheus_client` wants it."""
+        with self._lock:
+            totals, total = list(accumulate(self._counts)), self._sum
+        edges = [*map(str, map(float, self._buckets)), "+Inf"]
+        yield HistogramMetricFamily(self._name, self._text, list(zip(edges, totals, strict=True)), total)
 
 
 class Catalogue:
@@ -47,6 +76,12 @@ class Catalogue:
     def histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
         """A histogram."""
         return Histogram(name, text, namespace=PREFIX, registry=self.registry, buckets=buckets)
+
+    def counted_histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> CountedHistogram:
+        """A histogram that takes many equal observations at once."""
+        made = CountedHistogram(f"{PREFIX}_{name}", text, buckets)
+        self.registry.register(made)
+        return made
 
     def exposition(self) -> bytes:
         """The Prometheus text format, version 0.0.4."""
@@ -130,6 +165,7 @@ class ReceiverMetrics(Catalogue):
 
 
 BATCH_BUCKETS: Final = (0.25, 0.5, 1, 2, 3, 5, 8, 13, 20, 30, 60, 120, 300, 600, 1800)
+FRESHNESS_BUCKETS: Final = (0.5, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 60, 120, 300, 900, 3600, 21_600, 86_400)
 
 
 class LakeMetrics(Catalogue):
@@ -140,21 +176,76 @@ class LakeMetrics(Catalogue):
         self.batches_landed = self.counter("lake_batches", "Batches landed since start.")
         self.records_landed = self.counter("lake_records", "Records landed since start, of both topics.")
         self.events_landed = self.counter("lake_events", "Rows landed in the events table since start.")
+        self.duplicates = self.counter(
+            "lake_duplicates", "Events left out since start because their id was landed before, by protocol.",
+            ("protocol",),
+        )  # fmt: skip
         self.records_quarantined = self.counter(
-            "lake_quarantined", "Rows landed in the quarantine table since start: what receivers and this job refused."
+            "lake_quarantined",
+            "Rows landed in the quarantine table since start: what receivers and this job refused, by reason.",
+            ("reason",),
         )
         self.records_skipped = self.counter(
-            "lake_skipped",
-            "Records left out because LAKE__QUARANTINE says `skip` for their reason; `other`: a reason that this version"
-            " does not know.",
-            ("reason",),
+            "lake_skipped", "Records left out since start because a policy says so for their reason.", ("reason",)
         )
         self.records_looked_up = self.counter(
             "lake_headers_looked_up",
             "Records whose headers stood in another order, or not alone: they cost more. Who else writes to the topic?",
         )
         self.batch_seconds = self.histogram("lake_batch_seconds", "Time to land a batch.", BATCH_BUCKETS)
+        self.step_seconds = self.gauge(
+            "lake_step_seconds",
+            "Time that the last trigger spent, by Spark's name of the step: addBatch lands, latestOffset asks Kafka.",
+            ("step",),
+        )
         self.last_landed = self.gauge("lake_last_landed_timestamp_seconds", "Unix time when the last batch was landed.")
+        self.freshness = self.counted_histogram(
+            "lake_freshness_seconds", "From a record's receive time until its batch was landed.", FRESHNESS_BUCKETS
+        )
+        self.freshness_quantile = self.gauge(
+            "lake_freshness_last_seconds", "The same of the last batch: p50 and p95 (quantile 0.5 and 0.95).",
+            ("quantile",),
+        )  # fmt: skip
         self.lag_offsets = self.gauge(
             "lake_lag_offsets", "Offsets that the job is behind the end of the partition.", ("topic", "partition")
+        )
+        self.retention_margin = self.gauge(
+            "lake_retention_margin_seconds",
+            "Time until the topic's retention may delete the oldest record that is not landed yet: its timestamp plus "
+            "retention.ms, less now; retention.ms when all is landed. At 0 records are being lost.",
+            ("topic", "partition"),
+        )
+        self.retention_margin_offsets = self.gauge(
+            "lake_retention_margin_offsets",
+            "Offsets between the first record still in Kafka and the oldest that is not landed yet: watch it where "
+            "retention.bytes is set.",
+            ("topic", "partition"),
+        )
+        self.group_failures = self.counter(
+            "lake_group_commit_failures", "Offsets that could not be committed to the consumer group. Landing goes on."
+        )
+        self.files = self.gauge("lake_files", "Data files of the table.", ("table",))
+        self.small_files = self.gauge("lake_small_files", "Those that compaction may still merge.", ("table",))
+        self.table_bytes = self.gauge("lake_table_bytes", "Size of the table's data files.", ("table",))
+        self.files_written = self.counter("lake_files_written", "Data files that landing has written.", ("table",))
+        self.maintenance_runs = self.counter(
+            "lake_maintenance_runs", "Pieces of maintenance done, by task: compact, retain, vacuum.", ("task",)
+        )
+        self.maintenance_seconds = self.counter(
+            "lake_maintenance_seconds", "Time spent on maintenance; no batch begins meanwhile.", ("task",)
+        )
+        self.maintenance_failures = self.counter(
+            "lake_maintenance_failures", "Pieces that failed; they are tried again later. The log says why.", ("task",)
+        )
+        self.maintenance_removed = self.counter(
+            "lake_maintenance_files_removed", "Data files taken out of the tables; vacuum: deleted.", ("task",)
+        )
+        self.maintenance_added = self.counter(
+            "lake_maintenance_files_added", "Data files put into the tables instead.", ("task",)
+        )
+        self.maintenance_bytes = self.counter(
+            "lake_maintenance_bytes", "Size of the files that maintenance took out of the tables.", ("task",)
+        )
+        self.maintenance_last = self.gauge(
+            "lake_maintenance_last_success_timestamp_seconds", "Unix time when the task last succeeded.", ("task",)
         )

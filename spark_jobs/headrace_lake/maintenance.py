@@ -1,0 +1,213 @@
+"""Compaction, retention, vacuum and the log's clean-up: between batches, a piece at a time, on a budget of time.
+
+No commit of these carries our transaction identifier, and none changes what a row says: exactly once does not depend on
+them. Before each piece the tables' logs are read, and a job that was superseded stops. What a zombie could still do is
+harmless: a merge that overlaps another fails, and days are dropped when they are due, whoever does it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final
+
+from headrace_common.log import Log as Logger
+from headrace_common.metrics import LakeMetrics
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from headrace_lake import compaction, retention
+from headrace_lake.causes import root_cause
+from headrace_lake.fence import epoch_of
+from headrace_lake.halt import SupersededError
+from headrace_lake.inventory import Inventory
+from headrace_lake.settings import LakeSettings
+from headrace_lake.storage import Storage
+from headrace_lake.tables import DAY, SCHEMAS
+
+_LOOK: Final = 5.0  # seconds between two looks at the tables' logs
+_SAVED: Final = 10.0  # unused time that is kept for later, in pieces
+_RETRY: Final = 60.0  # seconds until a task that failed is tried again; twice as long each time
+_RETRY_MOST: Final = 3600.0
+
+_SESSION: Final = {
+    "spark.databricks.delta.vacuum.parallelDelete.enabled": "true",
+    "spark.databricks.delta.vacuum.parallelDelete.parallelism": "4",
+    "spark.databricks.delta.vacuum.logging.enabled": "true",  # its count of files; we are the one writer
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",  # the setting has bounds of its own
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",  # tasks that list a table
+}
+
+Piece = tuple[str, str, Callable[[], None]]  # task, table, act
+
+
+class Budget:
+    """A share of the time that passes, of which some can be saved."""
+
+    def __init__(self, share: float, piece: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._share: Final = share
+        self._most: Final = piece * _SAVED
+        self._clock = clock
+        self._then = clock()
+        self._saved = piece if share else 0.0
+
+    def left(self) -> bool:
+        """Whether a piece may begin."""
+        now = self._clock()
+        self._saved = min(self._most, self._saved + (now - self._then) * self._share)
+        self._then = now
+        return self._saved > 0
+
+    def spend(self, seconds: float) -> None:
+        """A piece took `seconds`; more than was saved delays the next."""
+        self._saved -= seconds
+
+
+class Maintenance:
+    """Keeps the tables in `lake` in shape for the job that holds `epoch`. `stopping` is asked between pieces.
+
+    A batch and a piece exclude each other by `landing`.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: str,
+        settings: LakeSettings,
+        *,
+        epoch: int,
+        metrics: LakeMetrics,
+        log: Logger,
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._epoch: Final = epoch
+        self._metrics = metrics
+        self._log = log
+        self._stopping = stopping
+        self._lock = threading.Lock()
+        self._budget = Budget(settings.maintenance_share, settings.maintenance_piece)
+        self._size = compaction.Size(settings.maintenance_piece, settings.file_bytes)
+        self._looked = 0.0
+        self._not_before: dict[tuple[str, str], tuple[float, float]] = {}  # (task, table) -> (monotonic time, pause)
+        storage = Storage(spark)
+        self._paths = {name: f"{lake}/{name}" for name in SCHEMAS}
+        self._tables = {name: Inventory(storage, path, settings.file_bytes // 2) for name, path in self._paths.items()}
+        self._cleaners = {
+            name: retention.LogCleaner(storage, self._paths[name], table, settings.log_age)
+            for name, table in self._tables.items()
+        }
+        for name, value in _SESSION.items():
+            spark.conf.set(name, value)
+
+    @contextmanager
+    def landing(self) -> Iterator[None]:
+        """A batch is being landed: no piece begins until the block ends. Waits for the piece that is under way."""
+        with self._lock:
+            yield
+
+    def turn(self) -> None:
+        """Does what is due, as long as the budget lasts, unless a batch is being landed. Blocks for some pieces.
+
+        Raises `SupersededError`; whatever else fails is logged, counted and tried again later.
+        """
+        if not self._settings.maintenance_share or time.monotonic() - self._looked < _LOOK:
+            return
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._look()
+            while not self._stopping() and self._budget.left() and (piece := self._next()) is not None:
+                self._do(*piece)
+                self._look()
+        except (Py4JError, PySparkException) as error:
+            self._log.warning("the tables' logs cannot be read", reason=root_cause(error))
+        finally:
+            self._looked = time.monotonic()
+            self._lock.release()
+
+    def _look(self) -> None:
+        """Brings the inventories up to date; raises `SupersededError` when another job has taken over."""
+        for name, table in self._tables.items():
+            latest = epoch_of(table.latest())
+            if latest > self._epoch:
+                raise SupersededError(
+                    f"another job has taken over: it claimed epoch {latest} of the tables, this job holds epoch "
+                    f"{self._epoch} and stops"
+                )
+            self._metrics.files.labels(name).set(sum(part.files for part in table.parts.values()))
+            self._metrics.small_files.labels(name).set(table.small_files())
+            self._metrics.table_bytes.labels(name).set(sum(part.size for part in table.parts.values()))
+
+    def _next(self) -> Piece | None:
+        return next((piece for piece in self._pieces() if self._may(*piece[:2])), None)
+
+    def _pieces(self) -> Iterator[Piece]:
+        """What is due, the most urgent first."""
+        settings = self._settings
+        now = time.time()
+        if settings.retention_days:
+            first = retention.first_kept(settings.retention_days, now)
+            for name, table in self._tables.items():
+                if DAY in SCHEMAS[name].names and retention.due(table, first):
+                    yield "retain", name, partial(retention.drop, self._spark, self._paths[name], table, first)
+        for name, cleaner in self._cleaners.items():
+            if cleaner.due():
+                yield "clean_log", name, partial(cleaner.clean, self._stopping)
+        today = datetime.fromtimestamp(now, UTC).date().isoformat()
+        free = {name: table for name, table in self._tables.items() if self._may("compact", name)}
+        piece = compaction.choose(free, today=today, least=settings.compact_files, most=self._size.bytes)
+        if piece is not None:
+            yield "compact", piece.table, partial(self._merge, piece)
+        for name, table in self._tables.items():
+            if retention.vacuum_due(table, settings.vacuum_every):
+                yield (
+                    "vacuum",
+                    name,
+                    partial(retention.vacuum, self._spark, self._paths[name], table, settings.vacuum_age),
+                )
+
+    def _merge(self, piece: compaction.Piece) -> None:
+        began = time.monotonic()
+        compaction.merge(self._spark, self._paths[piece.table], piece)
+        self._size.learn(piece.size, time.monotonic() - began)
+
+    def _may(self, task: str, table: str) -> bool:
+        return time.monotonic() >= self._not_before.get((task, table), (0.0, 0.0))[0]
+
+    def _do(self, task: str, name: str, act: Callable[[], None]) -> None:
+        table = self._tables[name]
+        before = (table.removed, table.added, table.removed_bytes, table.vacuumed)
+        began = time.monotonic()
+        try:
+            act()
+            table.latest()
+        except (Py4JError, PySparkException) as error:
+            _, pause = self._not_before.get((task, name), (0.0, _RETRY / 2))
+            pause = min(_RETRY_MOST, pause * 2)
+            self._not_before[task, name] = (time.monotonic() + pause, pause)
+            self._metrics.maintenance_failures.labels(task).inc()
+            self._log.warning("maintenance failed", task=task, table=name, retry=round(pause), reason=root_cause(error))
+            return
+        finally:
+            took = time.monotonic() - began
+            self._budget.spend(took)
+            self._metrics.maintenance_seconds.labels(task).inc(took)
+        self._not_before.pop((task, name), None)
+        after = (table.removed, table.added, table.removed_bytes, table.vacuumed)
+        removed, added, size, vacuumed = (b - a for a, b in zip(before, after, strict=True))
+        self._metrics.maintenance_runs.labels(task).inc()
+        self._metrics.maintenance_removed.labels(task).inc(removed + vacuumed)
+        self._metrics.maintenance_added.labels(task).inc(added)
+        self._metrics.maintenance_bytes.labels(task).inc(size)
+        self._metrics.maintenance_last.labels(task).set_to_current_time()
+        self._log.info(
+            "maintained", task=task, table=name, files_removed=removed + vacuumed, files_added=added,
+            seconds=round(took, 2),
+        )  # fmt: skip

@@ -1,0 +1,346 @@
+"""Maintenance on real Delta tables: what it may change, and what it never does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from headrace_cli import query
+from headrace_common.metrics import LakeMetrics
+from headrace_lake import compaction, maintenance, retention, tables
+from headrace_lake.fence import Fence, transaction
+from headrace_lake.halt import SupersededError
+from headrace_lake.inventory import Inventory
+from headrace_lake.maintenance import Maintenance
+from headrace_lake.settings import LakeSettings
+from headrace_lake.storage import Storage
+from headrace_lake.tables import BATCHES, EVENTS, QUARANTINE, SCHEMAS
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from structlog.testing import CapturingLogger
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+TODAY = datetime.now(UTC).date()
+PER_BATCH = 20  # events of each of two partitions
+
+
+class Lake:
+    """Tables with batches in them, each two files of events, one of quarantine and one of `batches`."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder
+        tables.create(Storage(spark), str(folder))
+        self.fence = Fence(spark, str(folder))
+        assert self.fence.claim() == 1
+        self.landed = 0
+        self.metrics = LakeMetrics()
+        self.log = CapturingLogger()
+
+    def path(self, table: str) -> str:
+        return str(self.folder / table)
+
+    def land(self, day: date = TODAY) -> None:
+        number = self.landed
+        version = transaction(1, number)
+        self.fence.write(EVENTS, self._rows(EVENTS, number, day), version)
+        self.fence.write(QUARANTINE, self._rows(QUARANTINE, number, day).where("`partition` = 9"), version)
+        lines = [
+            (
+                1,
+                number,
+                "t",
+                "id",
+                partition,
+                number * PER_BATCH,
+                (number + 1) * PER_BATCH,
+                PER_BATCH,
+                PER_BATCH,
+                0,
+                0,
+                0,
+            )
+            for partition in (0, 1)
+        ]
+        moment = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
+        batch = self.spark.createDataFrame([(*line, moment) for line in lines], SCHEMAS[BATCHES]).coalesce(1)
+        self.fence.write(BATCHES, batch, version)
+        self.landed = number + 1
+
+    def _rows(self, table: str, number: int, day: date) -> DataFrame:
+        known = {
+            "body": sf.concat_ws("-", sf.col("partition"), sf.col("offset")),
+            "topic": sf.lit("t"),
+            "topic_id": sf.lit("id"),
+            "partition": sf.col("partition"),
+            "offset": sf.col("offset"),
+            "day": sf.lit(day),
+        }
+        frame = self.spark.range(0, 2 * PER_BATCH, 1, 2).select(
+            (sf.col("id") % 2).cast("int").alias("partition"),
+            (sf.floor(sf.col("id") / 2) + number * PER_BATCH).alias("offset"),
+        )
+        return frame.select(
+            *(known.get(field.name, sf.lit(None)).cast(field.dataType).alias(field.name) for field in SCHEMAS[table])
+        )
+
+    def expected(self, batches: int) -> set[tuple[int, int, str]]:
+        return {(p, n, f"{p}-{n}") for p in (0, 1) for n in range(batches * PER_BATCH)}
+
+    def inventory(self, table: str) -> Inventory:
+        found = Inventory(Storage(self.spark), self.path(table), 64 << 20)
+        found.latest()
+        return found
+
+    def on_disk(self, table: str) -> int:
+        return len([path for path in (self.folder / table).rglob("*.parquet") if "_delta_log" not in path.parts])
+
+    def maintenance(self, **settings: Any) -> Maintenance:
+        chosen = LakeSettings(path=str(self.folder), **{"maintenance_share": 0.9, "compact_files": 4, **settings})
+        return Maintenance(
+            self.spark, str(self.folder), chosen, epoch=1, metrics=self.metrics, log=self.log,  # type: ignore[arg-type]
+            stopping=lambda: False,
+        )  # fmt: skip
+
+    def value(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(f"headrace_lake_{name}", labels) or 0.0
+
+    def proof(self) -> list[dict]:
+        return [row for row in query.exactly_once(self.folder) if not row["ok"]]
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Lake:
+    return Lake(spark, tmp_path)
+
+
+def files(table: Inventory) -> int:
+    return sum(part.files for part in table.parts.values())
+
+
+def test_the_inventory_is_what_delta_says(lake: Lake) -> None:
+    for _ in range(3):
+        lake.land()
+    followed = lake.inventory(EVENTS)
+    assert files(followed) == 6 == followed.small_files() == len(DeltaTable(lake.path(EVENTS)).file_uris())
+    lake.land()
+    compaction.merge(lake.spark, lake.path(EVENTS), compaction.Piece(EVENTS, TODAY.isoformat(), 8, 10_000, 1 << 20))
+    followed.latest()
+    DeltaTable(lake.path(EVENTS)).create_checkpoint()
+    for found in (followed, lake.inventory(EVENTS)):
+        assert files(found) == 1 == len(DeltaTable(lake.path(EVENTS)).file_uris())
+        assert list(found.parts) == [TODAY.isoformat()]
+        (part,) = found.parts.values()
+        assert part.size == sum(path.stat().st_size for path in map(Path, DeltaTable(lake.path(EVENTS)).file_uris()))
+        assert found.properties["delta.enableDeletionVectors"] == "false"
+    assert (followed.added, followed.removed) == (9, 8)
+
+
+def test_a_turn_merges_what_is_due_and_says_so(lake: Lake) -> None:
+    for _ in range(4):
+        lake.land()
+    lake.maintenance().turn()
+    assert {name: files(lake.inventory(name)) for name in (EVENTS, BATCHES)} == {EVENTS: 1, BATCHES: 1}
+    assert lake.proof() == []
+    assert lake.value("maintenance_runs_total", task="compact") == 2
+    assert lake.value("maintenance_files_removed_total", task="compact") == 12
+    assert lake.value("maintenance_files_added_total", task="compact") == 2
+    assert lake.value("maintenance_bytes_total", task="compact") > 1000
+    assert lake.value("maintenance_seconds_total", task="compact") > 0
+    assert lake.value("maintenance_last_success_timestamp_seconds", task="compact") > 1.7e9
+    assert lake.value("files", table=EVENTS) == 1
+    lake.land()  # the fence is not confused by commits that are not ours
+    lake.fence.check(transaction(1, lake.landed - 1))
+    assert lake.proof() == []
+
+
+def test_nothing_is_done_without_a_share_or_while_a_batch_is_landed(lake: Lake) -> None:
+    for _ in range(4):
+        lake.land()
+    lake.maintenance(maintenance_share=0).turn()
+    busy = lake.maintenance()
+    with busy.landing():
+        busy.turn()
+    assert lake.value("maintenance_runs_total", task="compact") == 0
+
+
+def test_a_superseded_job_maintains_nothing(lake: Lake) -> None:
+    for _ in range(4):
+        lake.land()
+    older = lake.maintenance()
+    Fence(lake.spark, str(lake.folder)).claim()
+    with pytest.raises(SupersededError, match="it claimed epoch 2 of the tables, this job holds epoch 1"):
+        older.turn()
+    assert files(lake.inventory(EVENTS)) == 8
+
+
+def test_a_failure_stops_nothing_and_is_tried_again_later(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(4):
+        lake.land()
+
+    def fails(*_: object) -> None:
+        raise Py4JError("disk on fire")
+
+    whole = compaction.merge
+    monkeypatch.setattr(maintenance, "_LOOK", 0.0)
+    monkeypatch.setattr(compaction, "merge", fails)
+    job = lake.maintenance()
+    job.turn()
+    assert lake.value("maintenance_failures_total", task="compact") == 2  # events and batches
+    said = [call.kwargs for call in lake.log.calls if call.args == ("maintenance failed",)]
+    assert [(line["table"], line["reason"]) for line in said] == [
+        (EVENTS, "Py4JError: disk on fire"), (BATCHES, "Py4JError: disk on fire"),
+    ]  # fmt: skip
+    monkeypatch.setattr(compaction, "merge", whole)
+    job.turn()
+    assert lake.value("maintenance_runs_total", task="compact") == 0, "too early"
+    monkeypatch.setattr(job, "_not_before", {})
+    job.turn()
+    assert lake.value("maintenance_runs_total", task="compact") == 2
+
+
+def test_whole_days_go_and_the_proof_still_holds(lake: Lake) -> None:
+    days = [TODAY - timedelta(days=back) for back in (9, 3, 2, 1, 0)]
+    for day in days:
+        lake.land(day)
+    lake.maintenance(retention_days=2, compact_files=100).turn()
+    (row,) = query.run("select min(day) as first, count(*) as n from events", lake.folder)
+    assert row == {"first": TODAY - timedelta(days=2), "n": 3 * 2 * PER_BATCH}
+    assert lake.proof() == []
+    (row,) = query.run("select count(*) as n from batches", lake.folder)
+    assert row["n"] == 2 * len(days), "what was landed stays known"
+    assert lake.value("maintenance_runs_total", task="retain") == 1  # quarantine has no rows
+    assert lake.value("maintenance_files_removed_total", task="retain") == 4
+    lake.maintenance(retention_days=2, compact_files=100).turn()
+    assert lake.value("maintenance_runs_total", task="retain") == 1, "nothing was due"
+
+    lake.spark.sql(f"delete from delta.`{lake.path(EVENTS)}` where day = '{TODAY}'")
+    assert next(row["check"] for row in lake.proof()) == "the events table has what batches says, each record once"
+
+
+def test_vacuum_deletes_what_is_old_enough_only(lake: Lake) -> None:
+    for _ in range(4):
+        lake.land()
+    lake.maintenance().turn()
+    stray = lake.folder / EVENTS / f"day={TODAY}" / "part-of-a-killed-job.parquet"
+    stray.write_bytes(b"half")
+    assert lake.on_disk(EVENTS) == 10
+    assert not retention.vacuum_due(lake.inventory(EVENTS), 3600), "a new table"
+    retention.vacuum(lake.spark, lake.path(EVENTS), lake.inventory(EVENTS), 7 * 86_400)
+    assert lake.on_disk(EVENTS) == 10, "readers may still use them"
+    table = lake.inventory(EVENTS)
+    assert not retention.vacuum_due(table, 3600)
+    retention.vacuum(lake.spark, lake.path(EVENTS), table, 0)
+    assert lake.on_disk(EVENTS) == 1
+    table.latest()
+    assert table.vacuumed == 9
+    assert lake.proof() == []
+
+
+def test_the_log_is_cleaned_up_to_an_old_checkpoint(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.land()
+    table = DeltaTable(lake.path(BATCHES))
+    while table.version() < 112:
+        table.alter.set_table_properties({"headrace.test": str(table.version())})
+        if table.version() in (50, 100):
+            table.create_checkpoint()
+    folder = lake.folder / BATCHES / "_delta_log"
+    assert len(list(folder.glob("*.json"))) == 113
+    inventory = lake.inventory(BATCHES)
+    fence = Fence(lake.spark, str(lake.folder))
+    fence.check(transaction(1, 0))
+    cleaner = retention.LogCleaner(Storage(lake.spark), lake.path(BATCHES), inventory, age=600)
+    assert not cleaner.due(), "everything is young"
+    later = retention.time.time() + 700
+    monkeypatch.setattr(retention.time, "time", lambda: later)
+    assert cleaner.due()
+    cleaner.clean(lambda: True)
+    assert len(list(folder.glob("*.json"))) == 113, "it was stopping"
+    cleaner.clean(lambda: False)
+    assert not cleaner.due()
+    assert sorted(int(path.stem) for path in folder.glob("*.json")) == list(range(100, 113))
+    assert [path.name[:20] for path in folder.glob("*.parquet")] == [f"{100:020d}"]
+    for reread in (lake.fence, fence, Fence(lake.spark, str(lake.folder))):
+        reread.check(transaction(1, 0))
+        assert reread.written(BATCHES, transaction(1, 0))
+    lake.land()
+    assert lake.proof() == []
+
+
+def test_a_frozen_process_notices_commits_that_were_cleaned_up(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its next commit is gone: without another look at the checkpoint that would be the end of the log."""
+    lake.land()
+    frozen = Fence(lake.spark, str(lake.folder))
+    frozen.check(transaction(1, 0))
+    Fence(lake.spark, str(lake.folder)).claim()
+    table = DeltaTable(lake.path(BATCHES))
+    table.create_checkpoint()
+    for path in sorted((lake.folder / BATCHES / "_delta_log").glob("*.json"))[:-1]:
+        path.unlink()
+    (lake.folder / BATCHES / "_delta_log" / f"{table.version():020d}.json").unlink()
+    later = retention.time.time() + 3600
+    monkeypatch.setattr(retention.time, "time", lambda: later)
+    with pytest.raises(SupersededError, match="it claimed epoch 2 of the tables, this job holds epoch 1"):
+        frozen.written(BATCHES, transaction(1, 1))
+
+
+def test_readers_see_the_same_rows_during_compaction(lake: Lake) -> None:
+    """Row sets, not counts, by three engines that read in a loop while batches are landed and merged."""
+    lake.land()
+    ended = threading.Event()
+    wrong: list[str] = []
+    reads: dict[str, int] = {}
+
+    def by_spark() -> list[tuple]:
+        frame = lake.spark.read.format("delta").load(lake.path(EVENTS))
+        return [tuple(row) for row in frame.select("partition", "offset", "body").collect()]
+
+    def by_deltalake() -> list[tuple]:
+        found = DeltaTable(lake.path(EVENTS)).to_pyarrow_table(columns=["partition", "offset", "body"])
+        return [tuple(row.values()) for row in found.to_pylist()]
+
+    def by_duckdb() -> list[tuple]:
+        return [tuple(row.values()) for row in query.run('select "partition", "offset", body from events', lake.folder)]
+
+    def loop(name: str, read: Callable[[], list[tuple]]) -> None:
+        while not ended.is_set() and not wrong:
+            before = lake.landed
+            rows = read()
+            found = set(rows)
+            batches = max(row[1] for row in rows) // PER_BATCH + 1
+            if len(found) != len(rows) or found != lake.expected(batches) or not before <= batches <= lake.landed + 1:
+                wrong.append(f"{name}: {len(rows)} rows, {len(found)} different, {batches} batches, {before} before")
+            reads[name] = reads.get(name, 0) + 1
+
+    readers = {"Spark": by_spark, "deltalake": by_deltalake, "DuckDB": by_duckdb}
+    threads = [threading.Thread(target=loop, args=item) for item in readers.items()]
+    for thread in threads:
+        thread.start()
+    merges = 0
+    inventory = lake.inventory(EVENTS)
+    try:
+        while merges < 4 or min(reads.get(name, 0) for name in readers) < 5:
+            lake.land()
+            inventory.latest()
+            piece = compaction.choose({EVENTS: inventory}, today=TODAY.isoformat(), least=5, most=1 << 20)
+            if piece is not None:
+                compaction.merge(lake.spark, lake.path(EVENTS), piece)
+                merges += 1
+            assert lake.landed < 60
+            if wrong:
+                break
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join(60)
+    assert not wrong, wrong
+    assert set(by_spark()) == lake.expected(lake.landed)
+    inventory.latest()
+    assert files(inventory) < 12

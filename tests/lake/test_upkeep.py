@@ -1,0 +1,189 @@
+"""What the job says of itself, to Prometheus, to Kafka and on a terminal, while it lands from a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import time
+from pathlib import Path
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.structs import TopicPartition
+from headrace_common.metrics import LakeMetrics
+from headrace_common.settings import KafkaSettings, TopicSettings
+from headrace_lake import standing
+from headrace_lake.job import Job
+from headrace_lake.operations import LakeHealth
+from headrace_lake.progress import Way
+from headrace_lake.settings import LakeProcessSettings, LakeSettings
+from headrace_lake.standing import Standing
+from pyspark.sql import SparkSession
+from structlog.testing import CapturingLogger
+
+from tests.lake.stream import Sent, check_landed, send_now
+
+
+def value(metrics: LakeMetrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"headrace_lake_{name}", labels)
+
+
+async def committed(kafka: KafkaSettings, group: str) -> dict[TopicPartition, int]:
+    client = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
+    await client.start()
+    try:
+        return {at: found.offset for at, found in (await client.list_consumer_group_offsets(group)).items()}
+    finally:
+        await client.close()
+
+
+async def delete_before(kafka: KafkaSettings, partition: int, offset: int) -> None:
+    client = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
+    await client.start()
+    try:
+        await client.delete_records({TopicPartition(kafka.events_topic, partition): RecordsToDelete(offset)})
+    finally:
+        await client.close()
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_thirty_small_batches_leave_few_files(spark: SparkSession, topics: KafkaSettings, tmp_path: Path) -> None:
+    """And the group's offsets, the metrics, few files in the checkpoint: all of one run."""
+    sent, metrics, log = Sent(), LakeMetrics(), CapturingLogger()
+    send_now(topics, sent, 1_200)
+    group = f"group-of-{topics.events_topic}"
+    lake = LakeSettings(
+        path=str(tmp_path / "lake"), checkpoint=str(tmp_path / "checkpoint"), trigger=0, batch_records=40, group=group,
+        maintenance_share=0.9, compact_files=16,
+    )  # fmt: skip
+    settings = LakeProcessSettings(kafka=topics, lake=lake)
+    spark.conf.set("spark.sql.streaming.minBatchesToRetain", "5")
+    try:
+        Job(spark, settings, once=True, log=log, health=LakeHealth(metrics)).run()  # type: ignore[arg-type]
+    finally:
+        spark.conf.unset("spark.sql.streaming.minBatchesToRetain")
+    check_landed(tmp_path / "lake", sent)
+    batches = value(metrics, "batches_total")
+    assert batches is not None
+    assert batches >= 30
+
+    for table in ("events", "batches"):
+        files = value(metrics, "files", table=table)
+        assert files is not None
+        assert files < 16 + 8 * 4, "a look every five seconds, four files a batch at most"
+    assert value(metrics, "maintenance_runs_total", task="compact")
+    assert value(metrics, "maintenance_failures_total", task="compact") is None
+    assert len([path for path in (tmp_path / "checkpoint" / "offsets").iterdir() if path.name.isdigit()]) <= 7
+
+    ends: dict[TopicPartition, int] = {}
+    for topic, partition, offset in (*sent.events, *sent.quarantined):
+        at = TopicPartition(topic, partition)
+        ends[at] = max(ends.get(at, 0), offset + 1)
+    assert asyncio.run(committed(topics, group)) == ends
+    assert value(metrics, "group_commit_failures_total") == 0
+
+    for at in ends:
+        assert value(metrics, "lag_offsets", topic=at.topic, partition=str(at.partition)) == 0
+    assert value(metrics, "freshness_seconds_count") == len(sent.events)
+    p50, p95 = (value(metrics, "freshness_last_seconds", quantile=share) for share in ("0.5", "0.95"))
+    assert p50 is not None
+    assert p95 is not None
+    assert 0 < p50 <= p95
+    assert value(metrics, "step_seconds", step="addBatch")
+    left = [call.kwargs["left"] for call in log.calls if call.args == ("landed",)]
+    assert left == sorted(left, reverse=True)
+    assert left[-1] == 0
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_the_margin_is_the_oldest_records_time_plus_the_retention(
+    spark: SparkSession, topics: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standing, "_LOOK", 0.0)
+    send_now(topics, Sent(), 400)
+    metrics, log = LakeMetrics(), CapturingLogger()
+    kept = Standing(spark, topics, group="", metrics=metrics, log=log)  # type: ignore[arg-type]
+    pairs = [(topics.events_topic, number) for number in range(4)]
+    retention = TopicSettings().events_retention
+    kept.landed({**dict.fromkeys(pairs, 10), pairs[3]: 100})
+    kept.turn({**dict.fromkeys(pairs, 90), pairs[3]: 0})
+
+    def margin(partition: int) -> float:
+        found = value(metrics, "retention_margin_seconds", topic=topics.events_topic, partition=str(partition))
+        assert found is not None
+        return found
+
+    assert retention - 120 < margin(0) < retention, "sent a moment ago"
+    assert margin(3) == retention, "all is landed"
+    offsets = "retention_margin_offsets"
+    assert value(metrics, offsets, topic=topics.events_topic, partition="0") == 10
+
+    asyncio.run(delete_before(topics, 0, 50))  # retention has overtaken partition 0
+    week = retention * 0.95
+    now = time.time()
+    monkeypatch.setattr(standing.time, "time", lambda: now + week)
+    kept.turn(dict.fromkeys(pairs, 90))
+    assert margin(0) == 0
+    assert value(metrics, offsets, topic=topics.events_topic, partition="0") == 0
+    assert retention * 0.04 < margin(1) < retention * 0.05
+    said = [call.kwargs for call in log.calls if call.args == ("retention is about to overtake the job",)]
+    assert len(said) == 1, "one line in ten minutes"
+    kept.finish()
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_group_that_cannot_be_committed_is_said_once_and_stops_nothing(
+    spark: SparkSession, topics: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standing, "_ANSWER_TIME", 1)
+    away = topics.model_copy(update={"bootstrap_servers": "127.0.0.1:1"})
+    metrics, log = LakeMetrics(), CapturingLogger()
+    kept = Standing(spark, away, group="g", metrics=metrics, log=log)  # type: ignore[arg-type]
+    kept.landed({(topics.events_topic, 0): 5})
+    kept.turn({})
+    kept._next.clear()
+    kept.turn({})
+    assert value(metrics, "group_commit_failures_total") == 2
+    said = [call.kwargs["what"] for call in log.calls if call.args == ("trouble beside landing",)]
+    assert said == ["committing the group's offsets", "reading the topics' retention"]
+    kept.finish()
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_a_line_and_log_lines_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = _Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    handler = logging.StreamHandler()
+    logger = logging.getLogger()
+    logger.addHandler(handler)
+    try:
+        with Way({("t", 0): 10, ("t", 1): 0}, {("t", 0): 110, ("t", 1): 1000, ("u", 0): 7}) as way:
+            assert way.total == 1100
+            way.landed({("t", 0): 60})
+            logger.warning("a line of the log")
+            way.landed({("t", 0): 110, ("t", 1): 400})
+        assert handler.stream is screen, "as before"
+    finally:
+        logger.removeHandler(handler)
+    assert way.left == 600
+    assert "500 / 1,100 records" in screen.getvalue()
+    assert "a line of the log\n" in screen.getvalue()
+
+
+def test_elsewhere_there_is_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr("sys.stderr", screen)
+    with Way({("t", 0): 0}, {("t", 0): 5}) as way:
+        way.landed({("t", 0): 9})
+    assert (way.left, screen.getvalue()) == (0, "")
