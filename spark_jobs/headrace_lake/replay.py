@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from headrace_common.event import DETERMINISTIC, Attribute
@@ -31,6 +31,7 @@ from headrace_lake.decode import FAULT, Topics, quoted
 from headrace_lake.fence import Fence, transaction
 from headrace_lake.halt import HaltError, KafkaAwayError
 from headrace_lake.policy import Policies
+from headrace_lake.properties import RETAINED_FROM
 from headrace_lake.quarantine import Quarantine
 from headrace_lake.replay_plan import Absent, Piece, Wanted, condition, merged, steps
 from headrace_lake.settings import LakeProcessSettings, location
@@ -44,6 +45,7 @@ _PAGE: Final = 5_000  # rows of `batches` in the driver at once
 _ATTEMPTS: Final = 5  # of a step whose records Kafka deletes meanwhile
 _GONE: Final = "Kafka no longer holds it"
 _PARTLY: Final = "Kafka holds a part only, and what was left out on purpose cannot be told from what is missing"
+_DROPPED: Final = "the tables keep nothing of that day: LAKE__RETENTION_DAYS"
 _ANEW: Final = "the topic was made anew"
 
 
@@ -165,6 +167,7 @@ class Replay:
         earliest = self._brokers.offsets(every, earliest=True)
         ids = {topic.id for topic in topics.values()}
         where = condition(wanted, topics, earliest, starts, ends)
+        kept = self._kept_from()
         rows = self._spark.read.format("delta").load(f"{self._lake}/{BATCHES}").where(where)
         after = "true"
         while True:
@@ -177,7 +180,9 @@ class Replay:
                     row["records"], row["events"], row["duplicates"], row["quarantined"], row["skipped"],
                     row["epoch"], row["batch"], row["landed_at"],
                 )  # fmt: skip
-                if self._can(piece, known=at is not None):
+                if kept is not None and piece.landed_at.astimezone(UTC) < kept:
+                    self._absent.add(piece, piece.start, piece.end, _DROPPED)
+                elif self._can(piece, known=at is not None):
                     yield piece
             if len(page) < _PAGE:
                 return
@@ -186,6 +191,15 @@ class Replay:
                 f"(epoch, batch, topic_id, partition, `from`) > ({last['epoch']}L, {last['batch']}L,"
                 f" {quoted(last['topic_id'])}, {last['partition']}, {last['from']}L)"
             )
+
+    def _kept_from(self) -> datetime | None:
+        """Batches landed before it may lack rows because the tables' own retention dropped them: that was meant."""
+        days = []
+        for table in (EVENTS, QUARANTINE):
+            detail = self._spark.sql(f"describe detail delta.`{self._lake}/{table}`").select("properties").first()
+            days += [] if detail is None else [detail[0].get(RETAINED_FROM)]
+        latest = max((day for day in days if day), default=None)
+        return None if latest is None else datetime.fromisoformat(latest).replace(tzinfo=UTC) + timedelta(days=1)
 
     def _can(self, piece: Piece, *, known: bool) -> bool:
         if not known:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from headrace_lake.fence import Fence, claim_of, transaction
 from headrace_lake.halt import HaltError, SupersededError
+from headrace_lake.properties import RETAINED_FROM
 from headrace_lake.replay import Replay, Replayed
 from headrace_lake.replay_plan import Absent, Piece, Wanted, merged, steps
 from headrace_lake.tables import BATCHES, EVENTS, QUARANTINE, SCHEMAS
@@ -179,6 +180,17 @@ class TestOnKafka:
         }  # fmt: skip
         assert done.corrected == 0
         assert not runs.proven(), "and the proof says so"
+
+    def test_days_that_retention_dropped_stay_dropped(self, runs: Runs) -> None:
+        runs.send(400)
+        runs.run()
+        tomorrow = (datetime.now(UTC) + timedelta(days=1)).date().isoformat()
+        runs.sql(EVENTS, f"alter table TABLE set tblproperties ('{RETAINED_FROM}' = '{tomorrow}')")
+        runs.sql(EVENTS, "delete from TABLE")
+        assert replay(runs).events == 0
+        assert all("LAKE__RETENTION_DAYS" in line["offsets"] for line in runs.said("cannot replay"))
+        assert runs.query("select count(*) as n from events") == [{"n": 0}]
+        assert runs.proven()
 
     def test_there_must_be_tables(self, runs: Runs) -> None:
         with pytest.raises(HaltError, match="there are no tables in"):
