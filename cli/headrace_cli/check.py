@@ -52,7 +52,7 @@ def check(arguments: Sequence[str], *, require: str, lint: bool) -> int:
         if not ok:
             failed.append(name)
     with console.fetching() as progress:  # here, where it is seen; a test would be silent for minutes
-        for name in ("kafka", "spark"):
+        for name in ("kafka", "spark", "s3"):
             jars(name, progress)
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:

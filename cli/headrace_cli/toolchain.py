@@ -75,7 +75,7 @@ def listed(name: str) -> list[Jar]:
 
 
 def jars(name: str, progress: Progress | None = None) -> Path:
-    """The folder with exactly the jars of the set `name` (``kafka`` or ``spark``); fetched if they are not there yet.
+    """The folder with exactly the jars of the set `name` (``kafka``, ``spark``, ``s3``); fetched if they are not there yet.
 
     May block for minutes the first time. Two at once don't disturb each other; a fetch that was interrupted goes on with
     the jars that it lacks. Raises `CommandError` (no network, no disk, a wrong checksum).
@@ -94,6 +94,16 @@ def jars(name: str, progress: Progress | None = None) -> Path:
     except OSError as error:
         raise CommandError(f"The {name} jars cannot be stored in {folder.parent}: {error.strerror}.") from error
     return folder
+
+
+def copy_jars(folder: Path, into: Path) -> None:
+    """Copies the jars of `folder`, which `jars` returned, to the folder `into`. Raises `CommandError`."""
+    try:
+        into.mkdir(parents=True, exist_ok=True)
+        for jar in sorted(folder.glob("*.jar")):
+            shutil.copyfile(jar, into / jar.name)
+    except OSError as error:
+        raise CommandError(f"The jars cannot be copied to {into}: {error.strerror}.") from error
 
 
 def class_path(name: str, progress: Progress | None = None) -> str:

@@ -20,11 +20,11 @@ from headrace_common.settings import describe, load
 
 from headrace_lake import replay_command
 from headrace_lake.causes import root_cause
-from headrace_lake.engine import running
+from headrace_lake.engine import remarks, running
 from headrace_lake.gaps import ACCEPT
 from headrace_lake.job import Job
 from headrace_lake.operations import LakeHealth, OpsThread
-from headrace_lake.settings import LakeProcessSettings
+from headrace_lake.settings import LakeProcessSettings, location
 
 _COMMANDS: Final[tuple[Callable[[Any], None], ...]] = (replay_command.add,)
 """Each adds its parser to what `add_subparsers` returned, with `act` as its default (see `_parser`)."""
@@ -85,6 +85,9 @@ def _land(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log
     ops.start()
     log.info("starting", ops_port=ops.port)
     with running(settings.lake, settings.log) as spark:
+        places = {"LAKE__PATH": settings.lake.path, "LAKE__CHECKPOINT": settings.lake.checkpoint}
+        for remark in remarks(spark, {name: location(path) for name, path in places.items()}):
+            log.warning("remark", what=remark)
         job = Job(spark, settings, once=arguments.once, log=log, health=health, accept_loss=arguments.accept_loss)
         signal.signal(signal.SIGTERM, job.stop)
         signal.signal(signal.SIGINT, job.stop)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from types import FrameType
 from typing import Any, Final, cast
 
@@ -18,13 +19,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace_lake import gaps, tables
 from headrace_lake.causes import chain, kafka_is_away, root_cause
 from headrace_lake.checkpoint import Checkpoint, Marker
+from headrace_lake.clocks import at_start
 from headrace_lake.decode import Topics
 from headrace_lake.fence import FIRST_EPOCH, Fence
 from headrace_lake.halt import HaltError, KafkaAwayError, StoppingError
 from headrace_lake.landing import Landing
+from headrace_lake.landing_events import EventsLanding
+from headrace_lake.memory import Memory, NoMemory
 from headrace_lake.operations import LakeHealth
 from headrace_lake.policy import Policies
 from headrace_lake.progress import Way
+from headrace_lake.recollection import open_memory
 from headrace_lake.settings import LakeProcessSettings, location
 from headrace_lake.source import Brokers, Topic, source_options
 from headrace_lake.start import Ends, Position, landed, strays
@@ -112,10 +117,21 @@ class Job:
         return None
 
     def _land(self, topics: Mapping[str, Topic]) -> None:
+        memory = open_memory(self._spark, self._settings.lake, topics[self._settings.kafka.events_topic].id, self._log)
+        try:
+            self._land_with(memory, topics)
+        finally:
+            memory.close()
+
+    def _land_with(self, memory: Memory, topics: Mapping[str, Topic]) -> None:
         tables.create(Storage(self._spark), self._lake)
         fence = Fence(self._spark, self._lake)
         epoch, found = self._begin(fence, topics)
         kafka = self._settings.kafka
+        known = Topics(kafka.events_topic, kafka.quarantine_topic, {name: topic.id for name, topic in topics.items()})
+        events = self._events_landing(memory, known, fence, found, topics)
+        self._health.waits("reading the ids of what landed lately")
+        self._wait_for(events.recall)
         upkeep = Upkeep(
             self._spark,
             self._settings,
@@ -133,11 +149,10 @@ class Job:
             fence=fence,
             checkpoint=self._checkpoint,
             brokers=self._brokers,
-            topics=Topics(
-                kafka.events_topic, kafka.quarantine_topic, {name: topic.id for name, topic in topics.items()}
-            ),
+            topics=known,
             position=found,
             policies=Policies.of(self._settings.lake.quarantine),
+            events=events,
             log=self._log,
             stopping=self._stop.is_set,
             done=upkeep.landed,
@@ -164,6 +179,37 @@ class Job:
                 self._watch(query, Fence(self._spark, self._lake), epoch, upkeep)
         except (PySparkException, Py4JJavaError) as error:
             self._explain(error, landing.failure, topics)
+
+    def _wait_for(self, work: Callable[[], None]) -> None:
+        """Does what takes minutes on large tables, and lives meanwhile."""
+        with ThreadPoolExecutor(1) as pool:
+            done = pool.submit(work)
+            while wait([done], timeout=1).not_done:
+                self._health.turn()
+            done.result()
+
+    def _events_landing(
+        self, memory: Memory, known: Topics, fence: Fence, found: Position, topics: Mapping[str, Topic]
+    ) -> EventsLanding:
+        kafka = self._settings.kafka
+        clocks = None
+        if not isinstance(memory, NoMemory):
+            pairs = [(known.events, number) for number in range(topics[known.events].partitions)]
+            first = self._brokers.offsets(pairs, earliest=True)
+            following = {pair[1]: max(found.landed.get(pair, start), start) for pair, start in first.items()}
+            clocks = at_start(self._spark, self._brokers, kafka, following)
+        return EventsLanding(
+            self._spark,
+            self._lake,
+            topics=known,
+            fence=fence,
+            position=found,
+            memory=memory,
+            clocks=clocks,
+            horizon=self._settings.lake.horizon,
+            slack=kafka.ack_deadline,
+            log=self._log,
+        )
 
     def _begin(self, fence: Fence, topics: Mapping[str, Topic]) -> tuple[int, Position]:
         """The epoch of the checkpoint, or a new one that is claimed before anything is read; and how far the tables are."""

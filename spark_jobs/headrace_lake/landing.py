@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final
 
 from headrace_common.log import Log
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -15,26 +15,19 @@ from pyspark.sql import functions as sf
 
 from headrace_lake import decode, freshness
 from headrace_lake.checkpoint import Checkpoint, Range
-from headrace_lake.decode import FAULT, GAP, LOOKED_UP, Topics
+from headrace_lake.decode import Topics
 from headrace_lake.fence import Fence, transaction
 from headrace_lake.freshness import Ages
 from headrace_lake.halt import HaltError, StoppingError
+from headrace_lake.landing_events import Count, EventsLanding, Remembered
 from headrace_lake.markers import Markers
 from headrace_lake.policy import Policies, Policy
 from headrace_lake.quarantine import Quarantine
 from headrace_lake.source import Brokers, TopicPartition
 from headrace_lake.start import Position, landed_already
-from headrace_lake.tables import BATCHES, EVENTS, QUARANTINE, SCHEMAS
+from headrace_lake.tables import BATCHES, QUARANTINE, SCHEMAS
 
 _KEY: Final = ("topic_id", "partition", "offset")
-
-
-class Count(NamedTuple):
-    """What a batch held of one partition."""
-
-    records: int = 0
-    sound: int = 0
-    skipped: int = 0
 
 
 @dataclass(frozen=True)
@@ -57,6 +50,8 @@ class Landed:
     """Quarantined, by reason, as far as they were counted."""
     skipped: Mapping[str, int] = field(default_factory=dict)
     """Left out by a policy, by reason."""
+    remembered: Remembered | None = None
+    """By what duplicates are told."""
 
 
 class Landing:
@@ -78,6 +73,7 @@ class Landing:
         topics: Topics,
         position: Position,
         policies: Policies,
+        events: EventsLanding,
         log: Log,
         stopping: Callable[[], bool],
         done: Callable[[Landed], None],
@@ -94,6 +90,7 @@ class Landing:
         self._position = position
         self._markers = Markers(spark, lake, epoch=epoch, topics=topics, fence=fence)
         self._quarantine = Quarantine(spark, lake, topics=topics, policies=policies)
+        self._events = events
         self._log = log
         self._stopping = stopping
         self._done = done
@@ -124,13 +121,15 @@ class Landing:
             return
         self._chained(ranges)
         self._same_topics()
+        self._events.plan()
         landed_at = datetime.now(UTC)
         if not self._fence.written(QUARANTINE, version):
             self._quarantine.check(records, ranges, landed_at)
 
-        counts, seen = self._land_events(records, ranges, version, landed_at)
+        found = self._events.land(records, ranges, version, landed_at)
         self._log.debug("events written", batch=batch)
-        self._markers.land(records, ranges, seen.get("markers", 0), version, landed_at)
+        counts = {(self._topics.events, number): count for number, count in found.partitions.items()}
+        self._markers.land(records, ranges, found.markers, version, landed_at)
         reasons, skipped = self._land_quarantine(records, ranges, counts, version, landed_at)
         self._log.debug("quarantine written", batch=batch)
         self._fence.write(BATCHES, self._summary(batch, ranges, counts, landed_at), version)
@@ -139,39 +138,23 @@ class Landing:
 
         for topic, partition, _, end in ranges:
             self._position.landed[topic, partition] = end
-        events = sum(count.sound for count in counts.values())
+        self._events.landed(ranges, found)
+        duplicates = sum(count.duplicates for count in counts.values())
+        sound = sum(count.sound for count in counts.values())
         total = sum(count.records for count in counts.values())
-        quarantined = total - events - sum(count.skipped for count in counts.values())
+        quarantined = total - sound - sum(count.skipped for count in counts.values())
         took = time.monotonic() - began
         self._done(
             Landed(
-                batch, total, events, quarantined, seen.get("looked_up", 0), took,
+                batch, total, sound - duplicates, quarantined, found.looked_up, took,
                 ends={(topic, partition): end for topic, partition, _, end in ranges},
-                ages=freshness.ages(seen, events, took) if seen else Ages([]),
-                reasons=reasons, skipped=skipped,
+                ages=freshness.ages(found.seen, sound - duplicates, took) if found.seen else Ages([]),
+                duplicates=found.duplicates,
+                reasons=reasons,
+                skipped=skipped,
+                remembered=self._events.remembered(),
             )
         )  # fmt: skip
-
-    def _land_events(
-        self, records: DataFrame, ranges: list[Range], version: int, landed_at: datetime
-    ) -> tuple[dict[TopicPartition, Count], Mapping[str, int]]:
-        """Also everything that was counted on the way; empty when the batch has no events."""
-        partitions = [item.partition for item in ranges if item.topic == self._topics.events]
-        if not partitions:
-            return {}, {}
-        decoded = decode.events(records, self._topics, landed_at)
-        measures = [sf.count_if(sf.col(LOOKED_UP)).alias("looked_up")]
-        measures.append(sf.count_if(sf.col(GAP) & sf.col(FAULT).isNull()).alias("markers"))
-        measures += freshness.measures(landed_at, sf.col(FAULT).isNull())
-        for number in partitions:
-            here = sf.col("partition") == number
-            measures += [
-                sf.count_if(here).alias(f"r{number}"),
-                sf.count_if(here & sf.col(FAULT).isNull()).alias(f"s{number}"),
-            ]
-        seen = self._write(EVENTS, decoded, measures, sf.col(FAULT).isNull(), ranges, version)
-        counts = {(self._topics.events, n): Count(seen[f"r{n}"], seen[f"s{n}"]) for n in partitions}
-        return counts, seen
 
     def _land_quarantine(
         self,
@@ -237,10 +220,11 @@ class Landing:
         moment = f"timestamp'{landed_at:%Y-%m-%d %H:%M:%S.%f}Z'"
         rows = []
         for topic, partition, start, end in ranges:
-            records, sound, skipped = counts[topic, partition]
+            records, sound, duplicates, skipped = counts[topic, partition]
             rows.append(
                 f"({self._epoch}L, {batch}L, {decode.quoted(topic)}, {decode.quoted(self._topics.ids[topic])}, {partition}, "
-                f"{start}L, {end}L, {records}L, {sound}L, 0L, {records - sound - skipped}L, {skipped}L, {moment})"
+                f"{start}L, {end}L, {records}L, {sound - duplicates}L, {duplicates}L, {records - sound - skipped}L, "
+                f"{skipped}L, {moment})"
             )
         # as SQL: a frame of Python rows would start Python workers in every batch
         names = ", ".join(f"`{name}`" for name in SCHEMAS[BATCHES].names)

@@ -14,6 +14,7 @@ from headrace_common.ops import OpsServer
 from headrace_common.settings import OpsSettings
 
 from headrace_lake.landing import Landed
+from headrace_lake.landing_events import Remembered
 
 STALLED: Final = 120.0
 """Seconds without a turn of the main loop after which the process should be restarted."""
@@ -31,6 +32,8 @@ class LakeHealth:
         self._turned = time.monotonic()
         self._waits_for = "Spark is starting"
         self._rows: dict[str, str] = {}
+        self._forgotten = 0
+        self._notes: list[str] = []
 
     def turn(self) -> None:
         """The main loop lives."""
@@ -69,7 +72,22 @@ class LakeHealth:
         metrics.records_looked_up.inc(result.looked_up)
         metrics.batch_seconds.observe(result.seconds)
         metrics.last_landed.set_to_current_time()
+        if result.remembered is not None:
+            self._remembers(result.remembered)
         self.tell(batch=result.batch, records=result.records, seconds=f"{result.seconds:.1f}")
+
+    def _remembers(self, remembered: Remembered) -> None:
+        metrics, state = self.metrics, remembered.state
+        metrics.remembered_ids.set(state.ids)
+        metrics.remembered_bytes.set(state.bytes)
+        metrics.remembered_seconds.set(remembered.span)
+        metrics.forgotten_ids.inc(max(0, state.forgotten - self._forgotten))
+        self._forgotten = state.forgotten
+        self._notes = (
+            [f"resends are told within {remembered.span:.0f} s only: LAKE__DEDUP_MEMORY is used up"]
+            if remembered.short
+            else []
+        )
 
     def lag(self, behind: Mapping[tuple[str, int], int]) -> None:
         """How many offsets each partition is behind."""
@@ -84,6 +102,10 @@ class LakeHealth:
     def ready_problems(self) -> list[str]:
         """As `headrace_common.ops.Health`."""
         return [self._waits_for] if self._waits_for else []
+
+    def notes(self) -> list[str]:
+        """As `headrace_common.ops.Health`."""
+        return self._notes
 
     def status(self) -> dict[str, str]:
         """As `headrace_common.ops.Health`."""

@@ -305,7 +305,7 @@ class Replay:
         """The missing records as rows of either table, with `piece` and whether it is `wanted` there."""
         events = decode.events(missing, self._topics, landed_at).where(f"{FAULT} is null")
         events = events.join(sf.broadcast(pieces), _inside(), "inner")
-        horizon = float(getattr(self._settings.lake, "horizon", 0))
+        horizon = self._settings.lake.horizon
         if horizon and any(piece.duplicates for piece in step):
             events = self._without_resends(events, horizon)
         else:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from headrace_common.settings import MIB, KafkaSettings, OpsSettings, Section, Settings
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from headrace_lake.policy import DEFAULT, REASONS, Policy, unknown
+
+# what AWS, Azure and Google call their secrets in Hadoop's options
+_SECRET: Final = re.compile(
+    r"secret|password|session\.token|access\.key|account\.key|private\.key|sas\.(fixed\.)?token", re.IGNORECASE
+)
 
 MIN_LOG_AGE: Final = 600
 """Seconds; well above what `fence` trusts its own reading of a log for."""
@@ -91,6 +98,52 @@ class LakeSettings(Section):
         if wrong := unknown(policies):
             raise ValueError(f"there is no reason {', '.join(wrong)}; there is: {', '.join((*REASONS, DEFAULT))}")
         return policies
+
+    spark: dict[str, str] = Field(
+        {},
+        description="More options for Spark, a JSON object (a mapping in YAML), names as in Spark's documentation; no secrets:"
+        " they would stand in the process list.",
+    )
+    spark_secrets: dict[str, SecretStr] = Field(
+        {},
+        description="Options `spark.hadoop.…` that are secret, a JSON object; better `…_FILE`. For S3 AWS's own variables do.",
+    )
+
+    @field_validator("spark", mode="before")
+    @classmethod
+    def _texts(cls, options: Any) -> Any:
+        """YAML and JSON have numbers and truth values where Spark has texts."""
+        if not isinstance(options, dict):
+            return options
+        plain = {name: json.dumps(value) for name, value in options.items() if isinstance(value, bool | int | float)}
+        return {**options, **plain}
+
+    @model_validator(mode="after")
+    def _spark_options(self) -> Self:
+        strange = [name for name in self.spark if not name.startswith("spark.")]
+        strange += [name for name in self.spark_secrets if not name.startswith("spark.hadoop.")]
+        if strange:
+            raise ValueError(
+                f"Spark has no option {strange[0]}: in SPARK all begin with spark., in SPARK_SECRETS spark.hadoop."
+            )
+        secret = [name for name in self.spark if _SECRET.search(name)]
+        if secret:
+            raise ValueError(f"{secret[0]} is a secret: SPARK_SECRETS, or AWS's own variables, are the place for it")
+        return self
+
+    horizon: float = Field(
+        3600,
+        ge=0,
+        description="Events with the same id whose Kafka timestamps are at most so far apart are landed once; 0: always.",
+    )
+    dedup: Literal["auto", "map", "arrays", "off"] = Field(
+        "auto",
+        description="Where ids are remembered: `map` in the JVM (only with a `local` master), `arrays` in the driver's Python; "
+        "`auto` takes the one that fits the master.",
+    )
+    dedup_memory: int | None = Field(
+        None, ge=1 << 20, description="Most bytes of remembered ids; default: a quarter of the driver's heap."
+    )
 
     @model_validator(mode="after")
     def _apart(self) -> Self:

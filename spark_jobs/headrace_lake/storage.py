@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from pyspark.sql import SparkSession
+
+from headrace_lake.halt import HaltError
+
+_APPEARS_WHEN_CLOSED: Final = frozenset({"s3a", "gs"})
+"""Object stores: a file is there from the moment that it is closed, and a rename is a copy."""
 
 
 class Storage:
@@ -42,13 +47,24 @@ class Storage:
             stream.close()
 
     def write(self, path: str, text: str) -> None:
-        """Puts a new file at `path`, whole or not at all. Must not exist yet."""
+        """Puts a new file at `path`, whole or not at all, and returns when it is there. Must not exist yet."""
         there, files = self._at(path)
+        if self.scheme(path) in _APPEARS_WHEN_CLOSED:
+            self._create(files, there, text, overwrite=False)
+            return
         draft, _ = self._at(f"{path}.draft")
-        stream = files.create(draft, True)
+        self._create(files, draft, text, overwrite=True)
+        if not files.rename(draft, there):
+            raise HaltError(f"{path} cannot be written: it is there already, or its folder is not")
+
+    def scheme(self, path: str) -> str:
+        """Which kind of file system `path` is on (``file``, ``hdfs``, ``s3a``); without one in `path`, the default one's."""
+        return str(self._at(path)[1].getUri().getScheme())
+
+    def _create(self, files: Any, there: Any, text: str, *, overwrite: bool) -> None:
+        stream = files.create(there, overwrite)
         stream.write(bytearray(text.encode()))
         stream.close()
-        files.rename(draft, there)
 
     def delete(self, path: str) -> bool:
         """Deletes the file at `path`, or the folder with all that is in it; False when there was none."""

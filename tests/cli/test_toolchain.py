@@ -116,6 +116,16 @@ class TestJars:
         assert maven.asked == {"one-1.0.jar": 1, "two-1.0.jar": 1}
         assert toolchain.class_path("demo") == f"{folder}/*"
 
+    def test_copied_to_where_somebody_wants_them(self, maven: Maven, tmp_path: Path) -> None:
+        folder = toolchain.jars("demo")
+        toolchain.copy_jars(folder, tmp_path / "a" / "b")
+        assert sorted(jar.name for jar in (tmp_path / "a" / "b").iterdir()) == sorted(
+            jar.name for jar in folder.iterdir()
+        )
+        (tmp_path / "taken").write_text("")
+        with pytest.raises(CommandError, match="cannot be copied to"):
+            toolchain.copy_jars(folder, tmp_path / "taken")
+
     def test_a_jar_that_is_not_there_is_named(self, maven: Maven) -> None:
         maven.missing = {"two-1.0.jar"}
         with pytest.raises(CommandError, match=r"^two-1.0.jar could not be fetched: the repository lacks it") as caught:
@@ -177,8 +187,8 @@ def test_an_unknown_set_is_named() -> None:
         toolchain.listed("nothing")
 
 
-def test_the_committed_list_has_both_sets_without_repetition() -> None:
-    for name, least in (("kafka", 40), ("spark", 6)):
+def test_the_committed_list_has_all_sets_without_repetition() -> None:
+    for name, least in (("kafka", 40), ("spark", 6), ("s3", 30)):
         found = toolchain.listed(name)
         assert len(found) >= least
         assert len({jar.file for jar in found}) == len(found)

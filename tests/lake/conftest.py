@@ -13,6 +13,7 @@ from headrace_lake.engine import session
 from headrace_lake.settings import LakeSettings
 from pyspark.sql import SparkSession
 
+from tests.lake.bench import Bench
 from tests.lake.lander import QUICK_START
 from tests.lake.runs import Runs
 
@@ -30,3 +31,10 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture
 def runs(spark: SparkSession, topics: KafkaSettings, tmp_path: Path) -> Runs:
     return Runs(spark, topics, tmp_path)
+
+
+@pytest.fixture
+def bench(topics: KafkaSettings, tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(topics, tmp_path)
+    yield made
+    made.stop()

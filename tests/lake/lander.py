@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from deltalake import DeltaTable
@@ -26,11 +26,28 @@ QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class Lander:
-    """One run of ``python -m headrace_lake`` in a process group of its own (the JVM is in it)."""
+    """One run of ``python -m headrace_lake`` in a process group of its own (the JVM is in it).
+
+    `launcher`: another command that runs it, up to its arguments. `variables`: more of its environment. `lake_settings`:
+    more settings of the section LAKE, or others than these; None leaves one out.
+    """
 
     def __init__(
-        self, kafka: KafkaSettings, lake: Path, checkpoint: Path, *, once: bool = False, batch_records: int = 1000
+        self,
+        kafka: KafkaSettings,
+        lake: Path | str,
+        checkpoint: Path | str,
+        *,
+        once: bool = False,
+        batch_records: int = 1000,
+        launcher: Sequence[str] = (sys.executable, "-m", "headrace_lake"),
+        variables: Mapping[str, str] | None = None,
+        **lake_settings: object,
     ) -> None:
+        settings = {
+            "path": lake, "checkpoint": checkpoint, "jars": jars("spark"), "master": "local[2]", "trigger": 0,
+            "batch_records": batch_records, **lake_settings,
+        }  # fmt: skip
         variables = {
             **environment(
                 "kafka",
@@ -38,22 +55,21 @@ class Lander:
                 events_topic=kafka.events_topic,
                 quarantine_topic=kafka.quarantine_topic,
             ),
-            **environment(
-                "lake", path=lake, checkpoint=checkpoint, jars=jars("spark"), master="local[2]", trigger=0,
-                batch_records=batch_records,
-            ),
+            **environment("lake", **{name: value for name, value in settings.items() if value is not None}),
             **environment("ops", host="127.0.0.1", port=0),
             **environment("log", level="debug", format="json"),
             "JAVA_HOME": str(java_home()),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "JDK_JAVA_OPTIONS": QUICK_START,
             "PYTHONPATH": os.pathsep.join(sys.path),
-        }  # fmt: skip
+            **(variables or {}),
+        }
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "headrace_lake", *(["--once"] if once else [])],
+            [*launcher, *(["--once"] if once else [])],
             env={**os.environ, **variables},
             stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,  # where spark-submit puts what its Python says
+            stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
         )
@@ -65,8 +81,8 @@ class Lander:
         self._reader.start()
 
     def _read(self) -> None:
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
             with self._news:
                 try:
                     self.lines.append(json.loads(line))
@@ -89,6 +105,10 @@ class Lander:
                 if ended or not self._news.wait(max(0.0, min(0.5, deadline - time.monotonic()))):
                     assert not ended, f"it ended without {event!r}: {self.tail()}"
                     assert time.monotonic() < deadline, f"no {event!r} within {TIMEOUT} s: {self.tail()}"
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def freeze(self) -> None:
         os.killpg(self._process.pid, signal.SIGSTOP)
@@ -132,10 +152,12 @@ def version(lake: Path, table: str) -> int:
     return -1 if found is None else found
 
 
-def await_true(condition: Callable[[], bool], what: str, job: Lander, timeout: float = TIMEOUT) -> None:
-    """Waits while `job` lives."""
+def await_true(
+    condition: Callable[[], bool], what: str, job: Lander, timeout: float = TIMEOUT, *, alive: bool = True
+) -> None:
+    """Waits while `job` lives, or with `alive` false also when it has ended."""
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout} s: {what}; {job.tail()}"
-        assert job.alive(), f"it ended before {what}: {job.tail()}"
+        assert not alive or job.alive(), f"it ended before {what}: {job.tail()}"
         time.sleep(0.01)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import time
 
@@ -22,7 +23,7 @@ CREATED = 1_770_000_000_000
 
 def record(name: str, *, kind: str, value: dict, attributes: dict, source: str = SOURCE) -> tuple[bytes, list]:
     values = (
-        "1.0", f"d.{name.encode().hex():0>32}", source, kind, "app-env", "2026-05-06T12:00:00Z", "application/json",
+        "1.0", f"d.{hashlib.md5(name.encode()).hexdigest()}", source, kind, "app-env", "2026-05-06T12:00:00Z", "application/json",
         json.dumps(attributes),
     )  # fmt: skip
     return json.dumps(value).encode(), [(key, text.encode()) for key, text in zip(HEADERS, values, strict=True)]
@@ -30,7 +31,7 @@ def record(name: str, *, kind: str, value: dict, attributes: dict, source: str =
 
 def message(number: int, *, device: int = 7, created: int = CREATED, source: str = SOURCE) -> tuple[bytes, list]:
     attributes = {"device": device, "sequence": number, "created": created}
-    name = f"{source[-3:]}{device}{number}{created % 1000}"
+    name = f"{source} {device} {number} {created}"
     return record(name, kind="headrace.logjam.event", value={"n": number}, attributes=attributes, source=source)
 
 
@@ -38,7 +39,7 @@ def marker(
     start: object, end: object, *, device: object = 7, consumer: str = "a", **more: object
 ) -> tuple[bytes, list]:
     value = {"consumer": consumer, "device": device, "from": start, "to": end, **more}
-    return record(f"{consumer}{device}{start}{end}", kind=GAP_TYPE, value=value, attributes={})
+    return record(f"{consumer} {device} {start} {end}", kind=GAP_TYPE, value=value, attributes={})
 
 
 def send(runs: Runs, *records: tuple[bytes, list]) -> None:

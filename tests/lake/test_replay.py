@@ -159,6 +159,26 @@ class TestOnKafka:
         runs.check()
         assert runs.query("select sum(skipped)::int as n from batches") == [{"n": 0}]
 
+    def test_resends_stay_out_while_a_copy_is_there(self, runs: Runs) -> None:
+        runs.send(400)
+        kept = dict(runs.sent.events)
+        runs.send(400)  # all of it again
+        again = runs.sent.events.keys() - kept.keys()
+        for place in again:
+            del runs.sent.events[place]
+        runs.run(batch_records=300)
+        runs.check()
+        said = batches(runs)
+        assert sum(row["duplicates"] for row in said) == len(again)
+        runs.sql(EVENTS, "delete from TABLE where partition > 1")
+        done = replay(runs, batch_records=350)
+        assert (done.events, done.corrected) == (sum(place[1] > 1 for place in kept), 0)
+        runs.check()
+        assert batches(runs) == said
+        assert replay(runs, horizon=0).events == len(again), "asked to keep them all"
+        assert runs.query("select sum(duplicates)::int as n from batches") == [{"n": 0}]
+        assert runs.proven()
+
     def test_what_kafka_no_longer_holds_is_named_and_left(self, runs: Runs) -> None:
         topic = runs.kafka.events_topic
         runs.send(800)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from headrace_common.errors import EXIT_CONFIG, ConfigError
 from headrace_common.settings import load
+from headrace_lake.engine import session_options
 from headrace_lake.settings import LakeProcessSettings, location
 
 
@@ -31,6 +32,11 @@ from headrace_lake.settings import LakeProcessSettings, location
         ),
         ({"LAKE__QUARANTINE": '{"bad_json": "drop"}'}, "HEADRACE_LAKE__QUARANTINE__bad_json".upper()),
         ({"LAKE__QUARANTINE": "skip"}, "HEADRACE_LAKE__QUARANTINE: not JSON"),
+        ({"LAKE__SPARK": "fast"}, "HEADRACE_LAKE__SPARK: not JSON"),
+        ({"LAKE__SPARK": '{"fs.s3a.endpoint": "x"}'}, "Spark has no option fs.s3a.endpoint"),
+        ({"LAKE__SPARK": '{"spark.hadoop.fs.s3a.secret.key": "x"}'}, "spark.hadoop.fs.s3a.secret.key is a secret"),
+        ({"LAKE__SPARK": '{"spark.hadoop.fs.azure.account.key.a": "x"}'}, "fs.azure.account.key.a is a secret"),
+        ({"LAKE__SPARK_SECRETS": '{"spark.ssl.keyPassword": "x"}'}, "in SPARK_SECRETS spark.hadoop."),
         ({"LAKE__SPEED": "9"}, "HEADRACE_LAKE__SPEED: there is no such setting"),
         ({"KAFKA__QUARANTINE_TOPIC": "headrace.events"}, "are the same"),
     ],
@@ -48,6 +54,8 @@ def test_a_contradiction_is_refused(monkeypatch: pytest.MonkeyPatch, variables: 
     [
         {"LAKE__PATH": "/x/lake", "LAKE__CHECKPOINT": "/x/lake-checkpoint"},
         {"LAKE__TRIGGER": "0"},
+        {"LAKE__SPARK": '{"spark.hadoop.fs.s3a.path.style.access": true, "spark.executor.instances": 2}'},
+        {"LAKE__SPARK_SECRETS": '{"spark.hadoop.fs.s3a.secret.key": "x"}'},
         {"LAKE__BATCH_RECORDS": "1"},
         {"LAKE__QUARANTINE": '{"default": "skip", "oversized": "log", "invalid_utf8": "suspend"}'},
         {"LISTEN__NONSENSE": "a section that this process lacks"},
@@ -74,3 +82,33 @@ def test_the_process_exits_with_78_and_a_line() -> None:
     assert done.returncode == EXIT_CONFIG
     assert done.stderr.startswith("headrace_lake: HEADRACE_LAKE__TRIGGER: ")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_options_for_spark_are_texts_and_secrets_may_be_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "secrets").write_text('{"spark.hadoop.fs.azure.account.key.a": "k"}\n')
+    monkeypatch.setenv("HEADRACE_LAKE__SPARK", '{"spark.x": true, "spark.y": 2, "spark.z": "s"}')
+    monkeypatch.setenv("HEADRACE_LAKE__SPARK_SECRETS_FILE", str(tmp_path / "secrets"))
+    lake = load(LakeProcessSettings).lake
+    assert lake.spark == {"spark.x": "true", "spark.y": "2", "spark.z": "s"}
+    assert {name: secret.get_secret_value() for name, secret in lake.spark_secrets.items()} == {
+        "spark.hadoop.fs.azure.account.key.a": "k"
+    }
+
+
+@pytest.mark.parametrize("source", ["LAKE__SPARK", "spark-submit"])
+def test_what_the_rows_depend_on_cannot_be_set_otherwise(source: str) -> None:
+    options = {"spark.sql.session.timeZone": "Europe/Vienna"}
+    given, wanted = (options, {}) if source == "spark-submit" else ({}, options)
+    with pytest.raises(
+        ConfigError, match=f"{source} sets spark.sql.session.timeZone to Europe/Vienna: the job needs UTC"
+    ):
+        session_options(given, wanted)
+
+
+def test_what_only_costs_may_be_set_by_either() -> None:
+    ours = session_options({}, {})
+    assert ours["spark.ui.enabled"] == "false"
+    assert "spark.ui.enabled" not in session_options({"spark.ui.enabled": "true"}, {})  # as the context has it
+    assert session_options({}, {"spark.ui.enabled": "true"})["spark.ui.enabled"] == "true"
+    name = "spark.executor.extraJavaOptions"
+    assert session_options({name: "-Da=1"}, {name: "-Db=2"})[name] == f"{ours[name]} -Da=1 -Db=2"

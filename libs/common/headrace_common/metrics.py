@@ -177,9 +177,20 @@ class LakeMetrics(Catalogue):
         self.records_landed = self.counter("lake_records", "Records landed since start, of both topics.")
         self.events_landed = self.counter("lake_events", "Rows landed in the events table since start.")
         self.duplicates = self.counter(
-            "lake_duplicates", "Events left out since start because their id was landed before, by protocol.",
+            "lake_duplicates",
+            "Events left out since start because their id had landed within LAKE__HORIZON, by protocol: clients' resends.",
             ("protocol",),
-        )  # fmt: skip
+        )
+        self.remembered_ids = self.gauge("lake_remembered_ids", "Ids by which duplicates are told now.")
+        self.remembered_bytes = self.gauge("lake_remembered_bytes", "What these take, of LAKE__DEDUP_MEMORY.")
+        self.remembered_seconds = self.gauge(
+            "lake_remembered_seconds",
+            "Time between two sendings over which duplicates are told: LAKE__HORIZON, or less while memory is used up.",
+        )
+        self.forgotten_ids = self.counter(
+            "lake_forgotten_ids",
+            "Ids forgotten before their time because LAKE__DEDUP_MEMORY was used up: resends of those land again.",
+        )
         self.records_quarantined = self.counter(
             "lake_quarantined",
             "Rows landed in the quarantine table since start: what receivers and this job refused, by reason.",

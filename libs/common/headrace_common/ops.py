@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from typing import Protocol
 
 from aiohttp import web
@@ -20,6 +21,9 @@ class Health(Protocol):
 
     def ready_problems(self) -> list[str]:
         """Why no client should come now; empty when ready."""
+
+    def notes(self) -> list[str]:
+        """What an operator should know although it is ready: lines of `/readyz`."""
 
     def status(self) -> dict[str, str]:
         """Rows for the status page."""
@@ -66,7 +70,7 @@ class OpsServer:
         return _verdict(self._health.live_problems())
 
     async def _ready(self, _: web.Request) -> web.Response:
-        return _verdict(self._health.ready_problems())
+        return _verdict(self._health.ready_problems(), self._health.notes())
 
     async def _exposition(self, _: web.Request) -> web.Response:
         self._health.collect()
@@ -78,7 +82,7 @@ class OpsServer:
         live, ready = self._health.live_problems(), self._health.ready_problems()
         rows = {
             "live": "yes" if not live else "; ".join(live),
-            "ready": "yes" if not ready else "; ".join(ready),
+            "ready": "; ".join([*(ready or ["yes"]), *self._health.notes()]),
             **self._health.status(),
         }
         cells = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in rows.items())
@@ -89,7 +93,6 @@ class OpsServer:
         )
 
 
-def _verdict(problems: list[str]) -> web.Response:
-    if problems:
-        return web.Response(status=503, text="".join(f"{problem}\n" for problem in problems))
-    return web.Response(text="ok\n")
+def _verdict(problems: list[str], notes: Sequence[str] = ()) -> web.Response:
+    lines = [*(problems or ["ok"]), *notes]
+    return web.Response(status=503 if problems else 200, text="".join(f"{line}\n" for line in lines))

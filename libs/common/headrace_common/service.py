@@ -145,6 +145,10 @@ class Service:
         """Draining, or Kafka is away."""
         return (["draining"] if self._draining else []) + self._publisher.ready_problems()
 
+    def notes(self) -> list[str]:
+        """Nothing so far."""
+        return []
+
     def status(self) -> dict[str, str]:
         """For the status page."""
         return {

@@ -1,0 +1,155 @@
+"""Lands hundreds of small batches: does a batch take longer, do the files become more, do readers see what they should?
+
+Readers (DuckDB over the log's file list; deltalake's own engine) loop beside the job, and each compares row sets with what
+`batches` said before it began.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+from deltalake import DeltaTable, QueryBuilder
+from headrace_cli import query
+
+from benchmarks.endurance.stage import Stage, say, stage, write
+from benchmarks.endurance.traffic import Traffic, fill
+from benchmarks.endurance.verify import compare
+
+PARTITIONS: Final = 4
+WINDOW: Final = 20
+"""Batches at the start and at the end that are compared."""
+
+_PAUSE: Final = 1.0  # seconds between two looks of a reader: they shall not take the CPU that is measured
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command can be told."""
+    parser.add_argument("--batches", type=int, default=200)
+    parser.add_argument("--warm", type=int, default=40, help="batches before, that do not count: the JVM warms up")
+    parser.add_argument("--events", type=int, default=2_000, help="in each batch")
+    parser.add_argument("--scale", type=float, default=1.0, help="of batches and warm ones")
+
+
+class Readers:
+    """Two threads that read the lake until stopped."""
+
+    def __init__(self, lake: Path) -> None:
+        self._lake = lake
+        self._stop = threading.Event()
+        self.looks = {"duckdb": 0, "deltalake": 0}
+        self.wrong: list[str] = []
+        self._threads = [
+            threading.Thread(target=self._loop, args=(name, look), daemon=True)
+            for name, look in (("duckdb", self._duckdb), ("deltalake", self._deltalake))
+        ]
+
+    def start(self) -> None:
+        """Begins to look."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Ends after the look that is under way."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _loop(self, name: str, look: Any) -> None:
+        while not self._stop.wait(_PAUSE):
+            try:
+                self.wrong += [f"{name}: {problem}" for problem in look()]
+            except Exception as error:
+                self.wrong.append(f"{name}: {error}")
+                return
+            self.looks[name] += 1
+
+    def _duckdb(self) -> list[str]:
+        return [f"{row['check']}: {row['detail']}" for row in query.exactly_once(self._lake) if not row["ok"]]
+
+    def _deltalake(self) -> list[str]:
+        """Each landed range has the rows that `batches` (read first) says, by another reader's engine."""
+        engine = QueryBuilder()
+        for name in ("batches", "events"):
+            engine = engine.register(name, DeltaTable(str(self._lake / name)))
+        sql = """
+            select count(*) as ranges from (
+                select b.topic_id, b."partition", b."from", b.events, count(e."offset") as found,
+                    count(distinct e."offset") as different
+                from batches b left join events e on e.topic_id = b.topic_id and e."partition" = b."partition"
+                    and e."offset" >= b."from" and e."offset" < b."to"
+                group by b.topic_id, b."partition", b."from", b.events)
+            where events <> found or found <> different"""
+        ranges = sum(int(batch["ranges"][0].as_py()) for batch in engine.execute(sql).read_all().to_batches())
+        return [f"{ranges} ranges do not have the rows that batches says"] if ranges else []
+
+
+def run(options: argparse.Namespace) -> int:
+    """The exit status: 1 when a row was wrong, at the end or for a reader."""
+    warm, batches = max(2, round(options.warm * options.scale)), max(2, round(options.batches * options.scale))
+    events = options.events * (warm + batches)
+    with stage(PARTITIONS) as here:
+        sent = here.folder / "sent.csv"
+        asyncio.run(fill(here.kafka, Traffic(events, PARTITIONS), sent, 0))
+        seconds, files, readers = _land(here, options.events, warm + batches)
+        wrong = readers.wrong + compare(here.lake, sent, collapse=bool(_duplicates(here.lake)))
+        for line in wrong:
+            say(f"WRONG: {line}")
+        if wrong:
+            return 1
+    counted = seconds[warm:]
+    window = min(WINDOW, len(counted) // 2)
+    first, last = statistics.median(counted[:window]), statistics.median(counted[-window:])
+    rows: list[tuple[str, object]] = [
+        ("batches", f"{len(counted)}, after {warm} that warm the JVM"),
+        (f"seconds a batch, the first {window} (median)", f"{first:.2f}"),
+        (f"seconds a batch, the last {window} (median)", f"{last:.2f}"),
+        ("last to first", f"{last / first:.2f}"),
+        ("data files of events, listed by the table", files[-1]["active"]),
+        ("… in the folder", files[-1]["events"]),
+        ("… most at any time", max(entry["events"] for entry in files)),
+        ("files of the tables' logs", files[-1]["logs"]),
+        ("files of the checkpoint", files[-1]["checkpoint"]),
+        ("looks of readers beside it, none of them wrong", sum(readers.looks.values())),
+    ]
+    result = {"warm": warm, "seconds": seconds, "files": files, "looks": readers.looks, "ratio": last / first}
+    write("batches", f"{len(counted)} batches of {options.events:,} events.", rows, result, dry=options.dry)
+    return 0
+
+
+def _land(here: Stage, size: int, batches: int) -> tuple[list[float], list[dict[str, int]], Readers]:
+    """Duration of each batch, and what lay there after every tenth of them."""
+    job = here.start(batch_records=size)
+    readers = Readers(here.lake)
+    seconds: list[float] = []
+    files = []
+    while len(seconds) < batches:
+        line = job.next("landed")
+        seconds.append(line["seconds"])
+        if len(seconds) == 1:
+            readers.start()
+        if len(seconds) % 10 == 0 or len(seconds) == batches:
+            files.append(_files(here))
+            say(f"batch {len(seconds)}: {line['seconds']} s, {files[-1]}")
+    readers.stop()
+    job.terminate()
+    job.wait()
+    return seconds, files, readers
+
+
+def _files(here: Stage) -> dict[str, int]:
+    events = list((here.lake / "events").rglob("*.parquet"))
+    return {
+        "active": len(DeltaTable(str(here.lake / "events")).file_uris()),
+        "events": sum("_delta_log" not in path.parts for path in events),
+        "logs": sum(1 for path in here.lake.glob("*/_delta_log/**/*") if path.is_file()),
+        "checkpoint": sum(1 for path in here.checkpoint.rglob("*") if path.is_file()),
+    }
+
+
+def _duplicates(lake: Path) -> int:
+    return int(query.run("select coalesce(sum(duplicates), 0)::bigint as n from batches", lake)[0]["n"])

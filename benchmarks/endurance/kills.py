@@ -1,0 +1,112 @@
+"""Kills the job at random points while it lands, and proves the lake exact, row by row.
+
+SIGKILL of the driver, of the JVM or of both: at a moment of its start, after a time, or between the writes of two tables. In
+some the checkpoint is deleted too. Half of the partitions are hours behind the others; one record of 100 is a resend.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import signal
+import time
+from typing import Any, Final
+
+import psutil
+from headrace_lake.settings import LakeSettings
+
+from benchmarks.endurance.stage import Stage, say, stage, write
+from benchmarks.endurance.traffic import Traffic, fill
+from benchmarks.endurance.verify import compare
+from tests.lake.lander import Lander
+
+PARTITIONS: Final = 6
+POINTS: Final = ("batch begins", "events written", "quarantine written", "batch written")
+_LONGEST_START: Final = 12.0
+_LONGEST_LIFE: Final = 10.0
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command can be told."""
+    parser.add_argument("--events", type=int, default=2_000_000)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--scale", type=float, default=1.0, help="of events and kills")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 30))
+
+
+def run(options: argparse.Namespace) -> int:
+    """The exit status: 1 when a row is wrong."""
+    events, kills = round(options.events * options.scale), max(2, round(options.kills * options.scale))
+    rng = random.Random(options.seed)
+    collapse = "horizon" in LakeSettings.model_fields
+    with stage(PARTITIONS) as here:
+        sent = here.folder / "sent.csv"
+        counts = asyncio.run(fill(here.kafka, Traffic(events, PARTITIONS, options.seed), sent, events // 2000))
+        say(f"seed {options.seed}: {counts}")
+        began = time.monotonic()
+        done = [_kill(here, rng, number, kills, events // 100) for number in range(kills)]
+        last = here.start(once=True, batch_records=events // 10)
+        if last.wait():
+            say(f"the last run stopped: {last.tail()}")
+            return 1
+        seconds = time.monotonic() - began
+        wrong = compare(here.lake, sent, collapse=collapse)
+        for line in wrong:
+            say(f"WRONG: {line}")
+        if wrong:
+            return 1
+    lost = sum(kill["checkpoint_lost"] for kill in done)
+    rows: list[tuple[str, object]] = [
+        ("events sent", f"{events:,}"),
+        ("… of them resends, collapsed" if collapse else "… of them resends", f"{counts.get('resend', 0):,}"),
+        ("… resends beyond the horizon, landed", counts.get("far", 0)),
+        ("… of one client-chosen `_id` with other content, landed", counts.get("spoofed", 0)),
+        ("… bad records, in quarantine", f"{counts.get('bad', 0):,}"),
+        ("kills (SIGKILL)", f"{len(done)}, {lost} with the checkpoint deleted"),
+        ("… between two tables' writes", sum(kill["point"] in POINTS for kill in done)),
+        ("rows that are wrong, missing or double", 0),
+    ]
+    title = f"{len(done)} kills at random over {events:,} events, {PARTITIONS // 2} of {PARTITIONS} partitions hours behind."
+    result = {"seed": options.seed, "sent": counts, "kills": done, "seconds": seconds, "wrong": wrong}
+    write("kills", title, rows, result, dry=options.dry)
+    return 0
+
+
+def _kill(here: Stage, rng: random.Random, number: int, kills: int, batch: int) -> dict[str, Any]:
+    """One life of the job, and how it ended."""
+    lose = number % 5 == 3
+    victim = "both" if lose else rng.choice(("both", "both", "driver", "jvm"))
+    point = rng.choice(("start", "time", "time", *POINTS))
+    job = here.start(batch_records=batch)
+    if point == "start":
+        time.sleep(rng.uniform(0.5, _LONGEST_START))
+    else:
+        job.next("landing")
+        if point == "time":
+            time.sleep(rng.uniform(0, _LONGEST_LIFE))
+        else:
+            for _ in range(rng.randint(1, 3)):
+                job.next(point)
+    _strike(job, victim)
+    if lose:
+        here.lose_checkpoint()
+    landed = [line["batch"] for line in job.lines if line["event"] == "landed"]
+    say(
+        f"kill {number + 1}/{kills}: {victim} at {point!r}, {len(landed)} batches landed{', checkpoint lost' if lose else ''}"
+    )
+    return {"point": point, "victim": victim, "batches": len(landed), "checkpoint_lost": lose}
+
+
+def _strike(job: Lander, victim: str) -> None:
+    if victim == "both":
+        job.kill()
+        return
+    driver = psutil.Process(job.pid)
+    java = [child for child in driver.children(recursive=True) if "java" in child.name()]
+    if victim == "driver" or not java:
+        os.kill(job.pid, signal.SIGKILL)  # the JVM notices by itself, while the next run starts
+    else:
+        os.kill(java[0].pid, signal.SIGKILL)
+    job.wait()

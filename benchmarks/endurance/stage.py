@@ -1,0 +1,92 @@
+"""A broker with topics, and the job as a process of its own: what every command stands on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from headrace_cli.broker import EmbeddedKafka
+from headrace_common.settings import KafkaSettings, TopicSettings
+from headrace_common.topics import ensure
+
+from benchmarks.landing import machine
+from tests.lake.lander import Lander
+
+RESULTS: Final = Path(__file__).parent.parent / "results"
+_PROPERTIES: Final = {"log.segment.bytes": str(256 << 20)}  # a topic of many small files would measure the broker
+
+
+@dataclass
+class Stage:
+    """One broker, one lake, one checkpoint, and the jobs that were started."""
+
+    folder: Path
+    broker: EmbeddedKafka
+    kafka: KafkaSettings
+    jobs: list[Lander] = field(default_factory=list)
+
+    @property
+    def lake(self) -> Path:
+        """The folder with the tables."""
+        return self.folder / "lake"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The job's own progress."""
+        return self.folder / "checkpoint"
+
+    def start(self, *, once: bool = False, **lake_settings: Any) -> Lander:
+        """The job as it ships: no quick start for the JVM."""
+        options = {"trigger": 0, **lake_settings}
+        job = Lander(self.kafka, self.lake, self.checkpoint, once=once, variables={"JDK_JAVA_OPTIONS": ""}, **options)
+        self.jobs.append(job)
+        return job
+
+    def lose_checkpoint(self) -> None:
+        """Deletes it."""
+        shutil.rmtree(self.checkpoint, ignore_errors=True)
+
+
+@contextmanager
+def stage(partitions: int) -> Iterator[Stage]:
+    """Everything of it is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="headrace-endurance-") as name:
+        folder = Path(name)
+        broker = EmbeddedKafka(folder / "kafka", properties=_PROPERTIES, heap="384m")
+        broker.start()
+        set_up = Stage(folder, broker, KafkaSettings(bootstrap_servers=broker.bootstrap))
+        try:
+            asyncio.run(ensure(set_up.kafka, TopicSettings(events_partitions=partitions)))
+            yield set_up
+        finally:
+            for job in set_up.jobs:
+                job.kill()
+            broker.stop()
+
+
+def write(name: str, title: str, rows: list[tuple[str, object]], result: Mapping[str, Any], *, dry: bool) -> None:
+    """Prints the table, and writes it with `result` as ``endurance-<name>.md`` and ``.json`` unless it was a trial."""
+    where = machine()
+    head = (
+        f"{title} PySpark {where['pyspark']}, Delta {where['delta']}, {where['cpus']} CPUs ({where['cpu']}). "
+        f"Written by `python -m benchmarks.endurance {name}`.\n\n"
+    )
+    table = "\n".join(["| what | figure |", "|---|---|", *(f"| {label} | {value} |" for label, value in rows)])
+    print(head + table)
+    if dry:
+        return
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"endurance-{name}.md").write_text(head + table + "\n")
+    (RESULTS / f"endurance-{name}.json").write_text(json.dumps({"machine": where, **result}, indent=1) + "\n")
+
+
+def say(text: str) -> None:
+    """One line of progress."""
+    print(text, flush=True)

@@ -1,0 +1,201 @@
+"""Lands a steady stream for minutes: how fresh the lake is, whether memory stays flat and the lag does not grow.
+
+Freshness of an event: from its timestamp in Kafka until the job says that its batch is committed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import psutil
+from aiokafka import AIOKafkaProducer
+from deltalake import DeltaTable
+from headrace_cli import query
+from headrace_common.event import HEADERS, Protocol, deterministic_id, rfc3339_ms
+from headrace_common.settings import KafkaSettings
+
+from benchmarks.endurance.stage import say, stage, write
+from tests.lake.lander import Lander
+
+PARTITIONS: Final = 4
+TICK: Final = 0.1  # seconds between two sendings
+LOOK: Final = 5.0  # seconds between two looks at memory and lag
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command can be told."""
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--rate", type=int, default=5_000, help="events a second")
+    parser.add_argument("--trigger", type=float, default=5, help="the job's LAKE__TRIGGER, seconds")
+    parser.add_argument("--warm", type=float, default=2, help="minutes before, that do not count")
+
+
+class Source:
+    """Sends at a steady rate in a thread of its own, whatever the job does."""
+
+    def __init__(self, kafka: KafkaSettings, rate: int) -> None:
+        self._kafka = kafka
+        self._rate = rate
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
+        self.sent = 0
+
+    def start(self) -> None:
+        """Begins to send."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when all that was begun is stored."""
+        self._stop.set()
+        self._thread.join()
+
+    async def _run(self) -> None:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self._kafka.bootstrap_servers, enable_idempotence=True, acks="all",
+            compression_type="zstd", max_batch_size=1 << 20,
+        )  # fmt: skip
+        await producer.start()
+        loop = asyncio.get_running_loop()
+        began, turn = loop.time(), 0
+        try:
+            while not self._stop.is_set():
+                await self._send(producer, turn % PARTITIONS, round(self._rate * TICK))
+                turn += 1
+                await asyncio.sleep(max(0.0, began + turn * TICK - loop.time()))
+        finally:
+            await producer.stop()
+
+    async def _send(self, producer: AIOKafkaProducer, partition: int, events: int) -> None:
+        batch = producer.create_batch()
+        now = int(time.time() * 1000)
+        for index in range(events):
+            number = self.sent + index
+            values = (
+                b"1.0", deterministic_id(Protocol.FORWARD, b"%d" % number), b"/forward/host-%d" % (number % 50),
+                b"headrace.forward.event", b"app.web", rfc3339_ms(now), b"application/json", b'{"index":%d}' % index,
+            )  # fmt: skip
+            value = b'{"number":%d,"text":"%s","status":200}' % (number, b"all the king's horses " * (8 + number % 5))
+            batch.append(key=None, value=value, timestamp=now, headers=list(zip(HEADERS, values, strict=True)))
+        batch.close()
+        await (await producer.send_batch(batch, self._kafka.events_topic, partition=partition))
+        self.sent += events
+
+
+def run(options: argparse.Namespace) -> int:
+    """The exit status: 1 when a row is wrong."""
+    with stage(PARTITIONS) as here:
+        source = Source(here.kafka, options.rate)
+        job = here.start(trigger=options.trigger, batch_records=500_000)
+        job.next("landing")
+        source.start()
+        looks, commits = _watch(job, source, (options.warm + options.minutes) * 60)
+        source.stop()
+        commits += _rest(job, source.sent, commits)
+        job.terminate()
+        job.wait()
+        proof = [row for row in query.exactly_once(here.lake) if not row["ok"]]
+        landed = query.run("select count(*) as n from events", here.lake)[0]["n"]
+        if proof or landed != source.sent:
+            say(f"WRONG: {source.sent} sent, {landed} landed, {proof}")
+            return 1
+        fresh = _freshness(here.lake, commits, options.warm * 60)
+    steady = [look for look in looks if look["second"] >= options.warm * 60]
+    fifth = max(1, len(steady) // 5)
+    rows: list[tuple[str, object]] = [
+        ("events a second", f"{options.rate:,}, {options.minutes:g} minutes after {options.warm:g} that do not count"),
+        ("events sent and landed, each once", f"{source.sent:,}"),
+        ("freshness p50, p95, p99, most (s)", ", ".join(f"{value:.1f}" for value in fresh)),
+        ("memory of driver and JVM, first fifth (MB, median)", f"{_median(steady[:fifth], 'memory'):.0f}"),
+        ("… last fifth", f"{_median(steady[-fifth:], 'memory'):.0f}"),
+        ("lag, first fifth (events, median)", f"{_median(steady[:fifth], 'lag'):.0f}"),
+        ("… last fifth", f"{_median(steady[-fifth:], 'lag'):.0f}"),
+        ("CPU of driver and JVM (cores)", f"{_cores(steady):.2f}"),
+    ]
+    title = f"{options.rate:,} events a second for {options.minutes:g} minutes, a batch every {options.trigger:g} s."
+    result = {"rate": options.rate, "minutes": options.minutes, "freshness": fresh, "looks": looks}
+    write("steady", title, rows, result, dry=options.dry)
+    return 0
+
+
+def _watch(job: Lander, source: Source, seconds: float) -> tuple[list[dict[str, float]], list[tuple[int, int, float]]]:
+    """Memory, CPU and lag every few seconds; (batch, records, Unix time) of every batch, when the job said so."""
+    commits: list[tuple[int, int, float]] = []
+    looks = []
+    seen, records = 0, 0
+    began = due = time.monotonic()
+    while (now := time.monotonic()) < began + seconds:
+        for line in job.lines[seen:]:
+            seen += 1
+            if line["event"] == "landed":
+                commits.append((line["batch"], line["records"], time.time()))
+                records += line["records"]
+        if now >= due:
+            due += LOOK
+            memory, cpu = _use(job)
+            looks.append({"second": now - began, "memory": memory, "cpu": cpu, "lag": source.sent - records})
+            if len(looks) % 12 == 0:
+                say(f"{now - began:.0f} s: {memory:.0f} MB, {source.sent - records:,} behind, {len(commits)} batches")
+        if not job.alive():
+            raise SystemExit(f"the job ended: {job.tail()}")
+        time.sleep(0.02)
+    return looks, commits
+
+
+def _rest(job: Lander, sent: int, commits: Sequence[tuple[int, int, float]]) -> list[tuple[int, int, float]]:
+    """The batches until all that was sent is landed."""
+    known = {batch for batch, _, _ in commits}
+    records = sum(count for _, count, _ in commits)
+    rest = []
+    while records < sent:
+        line = job.next("landed")
+        if line["batch"] not in known:
+            rest.append((line["batch"], line["records"], time.time()))
+            records += line["records"]
+    return rest
+
+
+def _use(job: Lander) -> tuple[float, float]:
+    """Resident megabytes and CPU seconds of driver and JVM."""
+    memory, cpu = 0.0, 0.0
+    for process in (psutil.Process(job.pid), *psutil.Process(job.pid).children(recursive=True)):
+        memory += process.memory_info().rss / 1e6
+        times = process.cpu_times()
+        cpu += times.user + times.system
+    return memory, cpu
+
+
+def _freshness(lake: Path, commits: Sequence[tuple[int, int, float]], warm: float) -> list[float]:
+    """Seconds: p50, p95, p99 and the most, of the events that came after `warm` seconds."""
+    with duckdb.connect(":memory:") as connection:
+        for table in ("events", "batches"):
+            listed = ", ".join(f"'{name}'" for name in DeltaTable(str(lake / table)).file_uris())
+            connection.execute(f"create view {table} as select * from read_parquet([{listed}])")
+        values = ", ".join(f"({batch}, {moment})" for batch, _, moment in commits)
+        row: Any = connection.execute(
+            f"""
+            with said(batch, moment) as (values {values}),
+            fresh as (
+                select s.moment - epoch(e.received_time) as age, epoch(e.received_time) as came
+                from events e asof join batches b
+                    on e.topic_id = b.topic_id and e."partition" = b."partition" and e."offset" >= b."from"
+                join said s on s.batch = b.batch)
+            select quantile_cont(age, [0.5, 0.95, 0.99]), max(age) from fresh
+            where came >= (select min(came) from fresh) + {warm}"""
+        ).fetchone()
+    return [*row[0], row[1]]
+
+
+def _median(looks: Sequence[dict[str, float]], name: str) -> float:
+    return statistics.median(look[name] for look in looks)
+
+
+def _cores(looks: Sequence[dict[str, float]]) -> float:
+    return (looks[-1]["cpu"] - looks[0]["cpu"]) / max(1.0, looks[-1]["second"] - looks[0]["second"])

@@ -1,0 +1,156 @@
+"""Fills the topics with what the promise is about, and writes down what was sent and where it came to lie.
+
+Half of the partitions are hours behind the others (by Kafka's timestamps). Kinds of records:
+
+first    an event that was not there before
+resend   the same event again, minutes later at most: it must not land
+far      the same event again in a partition hours ahead, so beyond the horizon: it must land
+unique   an event with a `u.` id
+spoofed  an event whose client chose the same `_id` as another one's, with other content: it must land
+bad      a record that is no event: it must be in quarantine
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from aiokafka import AIOKafkaProducer
+from headrace_common.event import HEADERS, QUARANTINE_HEADERS, Protocol, deterministic_id, rfc3339_ms, unique_id
+from headrace_common.settings import KafkaSettings
+from headrace_lumberjack.identity import Names
+
+BLOCK: Final = 500
+BEHIND: Final = 3 * 3600.0
+"""Seconds that the first half of the partitions is behind the others."""
+
+SPREAD: Final = 2400.0
+"""Seconds from the first to the last timestamp of a partition: within the horizon's default."""
+
+_RECENT: Final = 20_000
+"""Events of which one may be sent again."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record of the events topic, before it has a place."""
+
+    kind: str
+    event_id: bytes
+    value: bytes
+    time_ms: int
+
+
+class Traffic:
+    """`events` records over `partitions`, the same for the same `seed` but for the unique ids; one of 100 is a resend."""
+
+    def __init__(self, events: int, partitions: int, seed: int = 11) -> None:
+        self._events = events
+        self._partitions = partitions
+        self._random = random.Random(seed)
+        self._began = time.time() - SPREAD
+        self._recent: dict[bool, deque[tuple[bytes, bytes]]] = {late: deque(maxlen=_RECENT) for late in (True, False)}
+        self._names = Names()
+
+    def blocks(self) -> Iterator[tuple[int, list[Record]]]:
+        """(partition, records) until all events are out."""
+        for block, start in enumerate(range(0, self._events, BLOCK)):
+            partition = block % self._partitions
+            late = partition < self._partitions // 2
+            yield partition, [self._record(n, late) for n in range(start, min(start + BLOCK, self._events))]
+
+    def _record(self, number: int, late: bool) -> Record:
+        moment = self._began + SPREAD * number / self._events - (BEHIND if late else 0)
+        kind, event_id, value = self._content(number, late)
+        if kind == "first":
+            self._recent[late].append((event_id, value))
+        return Record(kind, event_id, value, int(moment * 1000))
+
+    def _content(self, number: int, late: bool) -> tuple[str, bytes, bytes]:
+        if number % 100 == 50 and self._recent[late]:
+            return "resend", *self._random.choice(self._recent[late])
+        if number % 20_011 == 20_010 and not late and self._recent[True]:
+            event_id, value = self._recent[True].popleft()  # once only
+            return "far", event_id, value
+        body = {"number": number, "text": self._random.choice(_TEXTS), "status": self._random.choice((200, 404, 500))}
+        value = json.dumps(body).encode()
+        if number % 997 == 5:
+            return "bad", b"", value
+        if number % 10_007 == 9:
+            document, when = f"order-{number // 20_014}", "2026-01-01T00:00:00.000Z"
+            return "spoofed", self._names.by_id(document, when, f"message {number}", value), value
+        if number % 10 == 3:
+            return "unique", unique_id(), value
+        return "first", deterministic_id(Protocol.FORWARD, b"%d" % number, value), value
+
+
+_WORDS: Final = [
+    "all",
+    "the",
+    "king's",
+    "horses",
+    "and",
+    "all",
+    "the",
+    "king's",
+    "men",
+    "could",
+    "not",
+    "put",
+    "it",
+    "together",
+    "again",
+]
+_TEXTS: Final = [" ".join(random.Random(seed).choices(_WORDS, k=20)) for seed in range(500)]
+
+
+async def fill(kafka: KafkaSettings, traffic: Traffic, sent: Path, rejects: int) -> dict[str, int]:
+    """Sends `traffic`, and `rejects` quarantine records; writes ``partition,offset,id,md5,kind`` lines to `sent`.
+
+    How many of each kind there are. A thousand records of each partition stand in one request.
+    """
+    producer = AIOKafkaProducer(
+        bootstrap_servers=kafka.bootstrap_servers, enable_idempotence=True, acks="all", compression_type="zstd",
+        max_batch_size=1 << 20,
+    )  # fmt: skip
+    counts: dict[str, int] = {}
+    await producer.start()
+    try:
+        with sent.open("w") as lines:
+            for partition, records in traffic.blocks():
+                await _send(producer, kafka.events_topic, partition, records, lines)
+                for record in records:
+                    counts[record.kind] = counts.get(record.kind, 0) + 1
+        for number in range(rejects):
+            values = (b"bad_json", b"x", b"forward", b"/forward/h", b"-", b"u." + b"0" * 32, b"1/1", b"00", b"{}")
+            headers = list(zip(QUARANTINE_HEADERS, values, strict=True))
+            await producer.send(kafka.quarantine_topic, b"%d \xff" % number, partition=number % 3, headers=headers)
+        await producer.flush()
+    finally:
+        await producer.stop()
+    return {**counts, "reject": rejects}
+
+
+async def _send(producer: AIOKafkaProducer, topic: str, partition: int, records: list[Record], lines: IO[str]) -> None:
+    batch = producer.create_batch()
+    for index, record in enumerate(records):
+        values = (
+            b"1.0", record.event_id, b"/forward/host-%d" % (index % 50), b"headrace.forward.event", b"app.web",
+            rfc3339_ms(record.time_ms), b"application/json", b'{"index":%d}' % index,
+        )  # fmt: skip
+        headers = list(zip(HEADERS, values, strict=True))
+        if record.kind == "bad":
+            del headers[1]
+        batch.append(key=None, value=record.value, timestamp=record.time_ms, headers=headers)
+    batch.close()
+    first = (await (await producer.send_batch(batch, topic, partition=partition))).offset
+    for offset, record in enumerate(records, first):
+        digest = hashlib.md5(record.value, usedforsecurity=False).hexdigest()
+        lines.write(f"{partition},{offset},{record.event_id.decode()},{digest},{record.kind}\n")

@@ -1,0 +1,55 @@
+"""Compares the lake with what was sent, row by row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import duckdb
+from deltalake import DeltaTable
+from headrace_cli import query
+
+_CHECKS: Final = {
+    "rows of events that nobody sent there": """
+        select * from events e anti join sent s on s."partition" = e."partition" and s."offset" = e."offset"
+            and s.event_id = e.event_id and s.digest = md5(e.body) and s.kind <> 'bad'""",
+    "records that landed twice": 'select "partition", "offset" from events group by all having count(*) > 1',
+    "events that landed too often or not at all": """
+        select event_id from (select event_id, count(*) as n from sent where kind not in ('bad', {collapsed}) group by all) w
+        full join (select event_id, count(*) as n from events group by all) f using (event_id)
+        where w.n is distinct from f.n""",
+    "bad records that are not in quarantine once": """
+        select "partition", "offset" from (select * from sent where kind = 'bad') s
+        full join (select "partition", "offset", count(*) as n from quarantine where reason = 'missing_header' group by all) q
+            using ("partition", "offset")
+        where s.kind is null or q.n is distinct from 1""",
+}
+"""What must come back empty. `collapsed`: kinds that must not land."""
+
+
+def compare(lake: Path, sent: Path, *, collapse: bool) -> list[str]:
+    """What is wrong, a line each. `collapse`: resends were to be left out.
+
+    Beside the named proof, which only looks at the lake.
+    """
+    wrong = [f"{row['check']}: {row['detail']}" for row in query.exactly_once(lake) if not row["ok"]]
+    with duckdb.connect(":memory:") as connection:
+        connection.execute(
+            f"create table sent as select * from read_csv('{sent}', header = false, columns = "
+            "{'partition': 'int', 'offset': 'bigint', 'event_id': 'varchar', 'digest': 'varchar', 'kind': 'varchar'})"
+        )
+        for table in ("events", "quarantine", "batches"):
+            files = DeltaTable(str(lake / table)).file_uris()
+            listed = ", ".join(f"'{name}'" for name in files)
+            connection.execute(f"create view {table} as select * from read_parquet([{listed}], union_by_name = true)")
+        kinds = "'resend'" if collapse else "''"
+        for what, sql in _CHECKS.items():
+            row = connection.execute(f"select count(*) from ({sql.replace('{collapsed}', kinds)})").fetchone()
+            if row is not None and row[0]:
+                wrong.append(f"{row[0]} {what}")
+        row = connection.execute(
+            "select (select sum(duplicates) from batches), (select count(*) from sent where kind = 'resend')"
+        ).fetchone()
+        if row is not None and collapse and row[0] != row[1]:
+            wrong.append(f"batches counts {row[0]} duplicates, {row[1]} were sent")
+    return wrong

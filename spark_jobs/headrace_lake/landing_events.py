@@ -1,0 +1,239 @@
+"""The events of a batch: judged, written and counted, so that `records = events + duplicates + quarantined + skipped`."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from headrace_common.event import Protocol
+from headrace_common.log import Log
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as sf
+
+from headrace_lake import decode, freshness, lookup
+from headrace_lake.checkpoint import Range
+from headrace_lake.clocks import Clocks
+from headrace_lake.decode import FAULT, GAP, LOOKED_UP, Topics
+from headrace_lake.fence import Fence
+from headrace_lake.memory import DUPLICATE, Memory, State
+from headrace_lake.start import Position, landed_already
+from headrace_lake.tables import EVENTS, SCHEMAS
+
+_KEY: Final = ("topic_id", "partition", "offset")
+_OTHER: Final = "other"
+
+
+class Count(NamedTuple):
+    """What a batch held of one partition."""
+
+    records: int = 0
+    sound: int = 0
+    duplicates: int = 0
+    skipped: int = 0
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """How well duplicates are told now."""
+
+    state: State
+    span: float
+    """Seconds between two Kafka timestamps over which they are told: the horizon, or less when memory ran out."""
+    short: bool
+    """Whether it is less."""
+
+
+@dataclass(frozen=True)
+class EventCounts:
+    """What a batch held of the events topic."""
+
+    partitions: Mapping[int, Count]
+    looked_up: int = 0
+    duplicates: Mapping[str, int] = field(default_factory=dict)
+    """By protocol; what is no protocol of ours is ``other``."""
+    latest: Mapping[int, int] = field(default_factory=dict)
+    """The latest Kafka timestamp of each partition, in ms."""
+    markers: int = 0
+    """Markers of Logjam gaps among them."""
+    seen: Mapping[str, int] = field(default_factory=dict)
+    """What `freshness.measures` counted of what landed; empty when the batch was counted afterwards."""
+
+
+class EventsLanding:
+    """Lands the events of one batch after the other. `memory` tells duplicates; `clocks` are None when it never does."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: str,
+        *,
+        topics: Topics,
+        fence: Fence,
+        position: Position,
+        memory: Memory,
+        clocks: Clocks | None,
+        horizon: float,
+        slack: float,
+        log: Log,
+    ) -> None:
+        """`horizon` and `slack` in seconds: how long an id is kept after its time."""
+        self._spark = spark
+        self._lake = lake
+        self._topics = topics
+        self._fence = fence
+        self._position = position
+        self._memory = memory
+        self._clocks = clocks
+        self._horizon = horizon
+        self._kept: Final = round((horizon + slack) * 1000)
+        self._log = log
+
+    def recall(self) -> None:
+        """Fills the memory from the events table. Blocks for as long as it takes to read the ids of the horizon."""
+        low_water = self._clocks.low_water() if self._clocks else None
+        if low_water is None:
+            return
+        began = time.monotonic()
+        self._memory.expire(low_water - self._kept)
+        self._memory.rebuild(low_water - self._kept)
+        seconds = round(time.monotonic() - began, 2)
+        self._log.info("remembers what landed", ids=self._memory.state().ids, seconds=seconds)
+
+    def plan(self) -> None:
+        """A batch begins. Raises `KafkaAwayError`."""
+        if self._clocks is None:
+            return
+        self._clocks.ask()
+        low_water = self._clocks.low_water()
+        if low_water is not None:
+            self._memory.expire(low_water - self._kept)
+
+    def land(self, records: DataFrame, ranges: list[Range], version: int, landed_at: datetime) -> EventCounts:
+        """Writes the rows of the events table, once, and counts. `ranges`: those of the batch, of any topic."""
+        mine = [item for item in ranges if item.topic == self._topics.events]
+        if not mine:
+            return EventCounts({})
+        decoded = decode.events(records, self._topics, landed_at)
+        if self._fence.written(EVENTS, version):  # this batch, in a run that did not live to finish it
+            return self._counted_again(decoded, mine)
+        columns = SCHEMAS[EVENTS].names
+        if any(start < self._position.strays.get((topic, number), 0) for topic, number, start, _ in mine):
+            self._log.info("leaves out what an interrupted job has landed already", table=EVENTS)
+            there = self._there(mine)
+
+            def write_rest(judged: DataFrame) -> dict[str, Any]:
+                rows = judged.where(_wanted()).select(*columns).join(there, list(_KEY), "left_anti").select(*columns)
+                self._fence.write(EVENTS, rows, version)
+                return {}
+
+            self._memory.judged(decoded, write_rest)
+            return self._counted_again(decoded, mine)
+
+        def write(judged: DataFrame) -> dict[str, Any]:
+            observation = Observation()
+            measures = _measures(item.partition for item in mine) + freshness.measures(landed_at, _wanted())
+            rows = judged.observe(observation, *measures)
+            self._fence.write(EVENTS, rows.where(_wanted()).select(*columns), version)
+            return dict(observation.get)
+
+        seen = self._memory.judged(decoded, write)
+        return EventCounts(
+            {n: Count(seen[f"r{n}"], seen[f"s{n}"], seen[f"d{n}"]) for _, n, _, _ in mine},
+            seen["looked_up"],
+            {name: count for name in (*Protocol, _OTHER) if (count := seen[f"of_{name}"])},
+            {n: latest for _, n, _, _ in mine if (latest := seen[f"t{n}"]) is not None},
+            seen["markers"],
+            seen,
+        )
+
+    def landed(self, ranges: Iterable[Range], counts: EventCounts) -> None:
+        """The batch is in all tables."""
+        if self._clocks is not None:
+            ends = {item.partition: item.end for item in ranges if item.topic == self._topics.events}
+            self._clocks.landed(ends, counts.latest)
+
+    def remembered(self) -> Remembered:
+        """How well duplicates are told now."""
+        state = self._memory.state()
+        low_water = self._clocks.low_water() if self._clocks else None
+        if low_water is None or state.forgotten_to is None:
+            return Remembered(state, self._horizon, short=False)
+        span = max(0, low_water - state.forgotten_to) / 1000
+        return Remembered(state, min(self._horizon, span), short=span < self._horizon)
+
+    def _there(self, ranges: Iterable[Range]) -> DataFrame:
+        """(topic_id, partition, offset) of what the table has from these ranges' starts on."""
+        starts = {(item.topic, item.partition): item.start for item in ranges}
+        return landed_already(self._spark, self._lake, EVENTS, starts, self._topics.ids)
+
+    def _counted_again(self, decoded: DataFrame, ranges: list[Range]) -> EventCounts:
+        """The counts of a batch whose rows are in the table, by reading both once more: only after a crash.
+
+        The table says what was a duplicate: what is sound and not there.
+        """
+        sound = sf.col(FAULT).isNull()
+        protocol = sf.when(sound, _protocol()).otherwise(_OTHER)
+        counted = decoded.groupBy("partition", protocol).agg(
+            sf.count(sf.lit(1)), sf.count_if(sound), sf.count_if(LOOKED_UP), sf.count_if(_marker()),
+            sf.max(sf.expr(lookup.TIME)),
+        )  # fmt: skip
+        partitions = {item.partition: Count() for item in ranges}
+        duplicates: Counter[str] = Counter()
+        latest: dict[int, int] = {}
+        looked_up = markers = 0
+        for number, name, records, good, looked, marked, stamp in counted.collect():
+            count = partitions[number]
+            partitions[number] = Count(count.records + records, count.sound + good, count.duplicates + good)
+            duplicates[name] += good
+            looked_up += looked
+            markers += marked
+            latest[number] = max(latest.get(number, stamp), stamp)
+        for number, name, events in self._in_table(ranges):
+            count = partitions[number]
+            partitions[number] = count._replace(duplicates=count.duplicates - events)
+            duplicates[name] -= events
+        return EventCounts(partitions, looked_up, +duplicates, latest, markers)
+
+    def _in_table(self, ranges: list[Range]) -> list[tuple[int, str, int]]:
+        """(partition, protocol, rows) of these ranges in the events table."""
+        inside = " or ".join(
+            f"(topic_id = {decode.quoted(self._topics.ids[topic])} and partition = {number}"
+            f" and offset >= {start} and offset < {end})"
+            for topic, number, start, end in ranges
+        )
+        rows = self._spark.read.format("delta").load(f"{self._lake}/{EVENTS}").where(inside)
+        return [tuple(row) for row in rows.groupBy("partition", _protocol()).count().collect()]
+
+
+def _marker() -> Column:
+    return sf.col(FAULT).isNull() & sf.col(GAP)
+
+
+def _wanted() -> Column:
+    return sf.col(FAULT).isNull() & ~sf.col(DUPLICATE)
+
+
+def _protocol() -> Column:
+    """The protocol of a row, as a metric may name it."""
+    return sf.when(sf.col("protocol").isin(*map(str, Protocol)), sf.col("protocol")).otherwise(_OTHER)
+
+
+def _measures(partitions: Iterable[int]) -> list[Column]:
+    """What is counted of the rows on their way: by partition, and duplicates by protocol."""
+    measures = [sf.count_if(LOOKED_UP).alias("looked_up"), sf.count_if(_marker()).alias("markers")]
+    measures += [
+        sf.count_if(sf.col(DUPLICATE) & (_protocol() == str(name))).alias(f"of_{name}") for name in (*Protocol, _OTHER)
+    ]
+    for number in partitions:
+        here = sf.col("partition") == number
+        measures += [
+            sf.count_if(here).alias(f"r{number}"),
+            sf.count_if(here & sf.col(FAULT).isNull()).alias(f"s{number}"),
+            sf.count_if(here & sf.col(DUPLICATE)).alias(f"d{number}"),
+            sf.max(sf.when(here, sf.expr(lookup.TIME))).alias(f"t{number}"),
+        ]
+    return measures

@@ -1,0 +1,74 @@
+"""What is asked about an event, as SQL, and what the tables know of ids that no memory holds."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace_common.batch import REPUBLISHED
+from headrace_common.event import DETERMINISTIC, UNIQUE
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from headrace_lake.decode import FAULT, quoted
+from headrace_lake.memory import ELSEWHERE, OFFSET_BITS, Kind
+from headrace_lake.tables import EVENTS
+
+PLACE: Final = f"shiftleft(bigint(partition), {OFFSET_BITS}) | `offset`"
+_UNIQUE: Final = f"startswith(event_id, '{UNIQUE.decode()}')"
+_REPUBLISHED: Final = f"endswith(attributes, '{REPUBLISHED.decode()}')"
+
+_FAR_OUT: Final = 9_000_000_000_000_000  # ms that still are a timestamp
+
+TIME: Final = "unix_millis(received_time)"
+"""As SQL: the Kafka timestamp of a row."""
+
+
+def kind(*, uniques: bool) -> str:
+    """As SQL: the `Kind` of a row, null when nothing is asked of it. `uniques`: whether any `u.` ids are remembered."""
+    others = f" when {_UNIQUE} then {int(Kind.UNIQUE)}" if uniques else ""
+    return (
+        f"case when {FAULT} is not null then null"
+        f" when startswith(event_id, '{DETERMINISTIC.decode()}') then {int(Kind.ORDINARY)}"
+        f" when {_REPUBLISHED} then {int(Kind.REPUBLISHED)}{others} end"
+    )
+
+
+def place(topic_id: str | None = None) -> str:
+    """As SQL: the place of a row, of any topic other than `topic_id` an impossible one."""
+    here = PLACE if topic_id is None else f"if(topic_id = {quoted(topic_id)}, {PLACE}, {ELSEWHERE})"
+    return f"if({_UNIQUE}, ({here}) | shiftleft(1L, 63), {here})"
+
+
+def landed(spark: SparkSession, lake: str, since: int, topic_id: str) -> DataFrame:
+    """(event_id, time, place) of what the events table holds since `since` (ms) and a memory should; by files' statistics."""
+    rows = _events(spark, lake).where(f"received_time >= {_moment(since)}")
+    rows = rows.where(f"startswith(event_id, '{DETERMINISTIC.decode()}') or {_REPUBLISHED}")
+    return rows.selectExpr("event_id", f"{TIME} as time", f"{place(topic_id)} as place")
+
+
+def of_republished(
+    spark: SparkSession, lake: str, decoded: DataFrame, horizon: int, topic_id: str
+) -> tuple[DataFrame, DataFrame]:
+    """(event_id, time, place) of all events with the `u.` ids that come republished in the batch `decoded`: in the table, and
+    in the batch itself. Blocks; `horizon` in ms.
+    """
+    unique = decoded.where(f"{FAULT} is null and {_UNIQUE}")
+    found = unique.where(_REPUBLISHED).select("event_id", sf.expr(TIME)).collect()
+    ids = sf.broadcast(spark.createDataFrame([(name,) for name, _ in found], "event_id string"))
+    first, last = (limit(time for _, time in found) for limit in (min, max))
+    near = f"received_time between {_moment(first - horizon)} and {_moment(last + horizon)}"
+    there = _events(spark, lake).where(near).join(ids, "event_id", "left_semi")
+    here = unique.join(ids, "event_id", "left_semi")
+    return (
+        there.selectExpr("event_id", f"{TIME} as time", f"{place(topic_id)} as place"),
+        here.selectExpr("event_id", f"{TIME} as time", f"{place()} as place"),
+    )
+
+
+def _events(spark: SparkSession, lake: str) -> DataFrame:
+    return spark.read.format("delta").load(f"{lake}/{EVENTS}")
+
+
+def _moment(milliseconds: int) -> str:
+    """As SQL; times that its type cannot hold become the first or the last."""
+    return f"timestamp_millis({max(-_FAR_OUT, min(_FAR_OUT, milliseconds))}L)"

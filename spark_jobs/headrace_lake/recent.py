@@ -1,0 +1,193 @@
+"""The way `arrays`: ids of the events that landed lately, in sorted arrays of NumPy. Pure: no Spark, no clock.
+
+The rule is that of `memory`, where an id has several entries when its events lie farther apart than the horizon.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace_lake.memory import Kind, State
+
+_BYTES: Final = 32  # of an entry
+_PEAK_BYTES: Final = 48  # of an entry while two runs are merged
+_ROOMY: Final = 0.75  # of the most entries: what is left when the oldest had to go
+
+Longs = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass
+class Rows:
+    """Events, one at an index of each array: the 32 hex digits of the id as two words, time in ms, place, `Kind`."""
+
+    high: Words
+    low: Words
+    time: Longs
+    place: Longs
+    kind: npt.NDArray[np.int8]
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+
+@dataclass
+class _Run:
+    """Entries sorted by `key`: the id's words mixed, which with `low` is as good as both words."""
+
+    key: Words
+    low: Words
+    time: Longs
+    place: Longs
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    def take(self, which: Flags) -> _Run:
+        return self if which.all() else _Run(*(column[which] for column in self.columns()))
+
+    def columns(self) -> tuple[npt.NDArray[Any], ...]:
+        return self.key, self.low, self.time, self.place
+
+
+class RecentArrays:
+    """A memory of ids. Runs of sorted arrays, each at least twice as long as the next, so an id costs the same in the long run
+    however many are held.
+    """
+
+    def __init__(self, horizon: int, most: int) -> None:
+        """`horizon` in ms; `most`: bytes that the arrays may take, merging included."""
+        self._horizon: Final = horizon
+        self._most: Final = most // _PEAK_BYTES
+        self._runs: list[_Run] = []
+        self._keep_from = -(1 << 63)
+        self._forgotten = 0
+        self._forgotten_to: int | None = None
+        self.uniques = 0
+        """How many `u.` ids are remembered: while there are none, other `u.` ids need not be asked for."""
+
+    def expire(self, keep_from: int) -> None:
+        """Entries before this time, in ms, may go when room is needed."""
+        self._keep_from = keep_from
+
+    def state(self) -> State:
+        """What it holds now."""
+        ids = sum(map(len, self._runs))
+        return State(ids, ids * _BYTES, self._forgotten, self._forgotten_to)
+
+    def remember(self, rows: Rows) -> None:
+        """`rows` are in the table."""
+        key = _mixed(rows.high, rows.low)
+        order = np.argsort(key, kind="stable")
+        entries = _Run(key[order], rows.low[order], rows.time[order], rows.place[order])
+        known, _ = self._find(entries)
+        self._insert(entries.take(~known))
+
+    def judge(self, rows: Rows) -> Flags:
+        """Which of `rows` are duplicates, one after the other; the others are remembered."""
+        key = _mixed(rows.high, rows.low)
+        order = np.argsort(key, kind="stable")
+        asked = _Run(key[order], rows.low[order], rows.time[order], rows.place[order])
+        ask_only = rows.kind[order] == Kind.UNIQUE
+        known, near = self._find(asked)
+        duplicate = near & ~known
+        self._repeats(asked, ask_only, ~near & ~known, duplicate)
+        self._insert(asked.take(~known & ~duplicate & ~ask_only))
+        answer = np.empty(len(rows), np.bool_)
+        answer[order] = duplicate
+        return answer
+
+    def _find(self, asked: _Run) -> tuple[Flags, Flags]:
+        """For each: whether this very record is remembered, and whether one with its id is within the horizon."""
+        known = np.zeros(len(asked), np.bool_)
+        near = np.zeros(len(asked), np.bool_)
+        for run in self._runs:
+            step = np.searchsorted(run.key, asked.key)
+            which = np.flatnonzero(run.key[np.minimum(step, len(run) - 1)] == asked.key)
+            step = step[which]
+            while len(which):  # an id may have several entries
+                same = (run.low[step] == asked.low[which]) & ((run.place[step] ^ asked.place[which]) >= 0)
+                apart = np.abs(run.time[step] - asked.time[which])
+                known[which] |= same & (apart == 0) & (run.place[step] == asked.place[which])
+                near[which] |= same & (apart <= self._horizon)
+                step += 1
+                more = step < len(run)
+                step, which = step[more], which[more]
+                more = run.key[step] == asked.key[which]
+                step, which = step[more], which[more]
+        return known, near
+
+    def _repeats(self, asked: _Run, ask_only: Flags, undecided: Flags, duplicate: Flags) -> None:
+        """Marks in `duplicate` which of the `undecided` repeat one that stands before them."""
+        alike = asked.key[1:] == asked.key[:-1]
+        repeated = np.zeros(len(asked), np.bool_)
+        repeated[1:] = alike
+        repeated[:-1] |= alike
+        seen: dict[tuple[int, int, bool], list[int]] = {}
+        which = np.flatnonzero(repeated & undecided)
+        listed = (column[which].tolist() for column in (asked.key, asked.low, asked.time, asked.place, ask_only))
+        for index, key, low, time, place, only in zip(which.tolist(), *listed, strict=True):
+            times = seen.setdefault((key, low, place < 0), [])
+            if any(abs(time - other) <= self._horizon for other in times):
+                duplicate[index] = True
+            elif not only:
+                times.append(time)
+
+    def _insert(self, entries: _Run) -> None:
+        if not len(entries):
+            return
+        self._runs.append(entries)
+        while len(self._runs) > 1 and len(self._runs[-2]) < 2 * len(self._runs[-1]):
+            self._merge()
+        if sum(map(len, self._runs)) > self._most:
+            while len(self._runs) > 1:
+                self._merge()
+            self._forget()
+        self.uniques = sum(int(np.count_nonzero(run.place < 0)) for run in self._runs)
+
+    def _merge(self) -> None:
+        """Makes one of the last two runs, without what has expired."""
+        small, large = self._live(self._runs.pop()), self._live(self._runs.pop())
+        into = np.searchsorted(large.key, small.key) + np.arange(len(small))
+        kept = np.ones(len(small) + len(large), np.bool_)
+        kept[into] = False
+        merged = []
+        for mine, others in zip(small.columns(), large.columns(), strict=True):
+            column = np.empty(len(kept), mine.dtype)
+            column[into] = mine
+            column[kept] = others
+            merged.append(column)
+        if len(kept):
+            self._runs.append(_Run(*merged))
+
+    def _live(self, run: _Run) -> _Run:
+        return run.take(run.time >= self._keep_from)
+
+    def _forget(self) -> None:
+        """What has expired goes; if there is still too much, the oldest go. There is at most one run."""
+        self._runs = [live for run in self._runs if len(live := self._live(run))]
+        drop = sum(map(len, self._runs)) - int(self._most * _ROOMY)
+        if drop <= 0:
+            return
+        (run,) = self._runs
+        oldest = np.argpartition(run.time, drop - 1)[:drop]
+        self._forgotten += drop
+        latest = int(run.time[oldest].max())
+        self._forgotten_to = latest if self._forgotten_to is None else max(self._forgotten_to, latest)
+        stays = np.ones(len(run), np.bool_)
+        stays[oldest] = False
+        self._runs = [run.take(stays)] if stays.any() else []
+
+
+def _mixed(high: Words, low: Words) -> Words:
+    """A bijection of `high` for each `low`: ids of one frame share most of their digits."""
+    with np.errstate(over="ignore"):
+        key = high * np.uint64(0x9E3779B97F4A7C15) + low
+        for _ in range(2):
+            key = (key ^ (key >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+    return key

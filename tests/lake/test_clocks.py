@@ -1,0 +1,83 @@
+"""By which clock ids expire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from headrace_lake import clocks
+from headrace_lake.clocks import Clocks
+
+NOW = 1_770_000_000_000
+
+
+class Brokers:
+    def __init__(self, ends: dict[int, int]) -> None:
+        self.ends = ends
+
+    def offsets(self, pairs: Iterable[tuple[str, int]], *, earliest: bool) -> dict[tuple[str, int], int]:
+        assert not earliest
+        return {pair: self.ends[pair[1]] for pair in pairs}
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    times = [NOW]
+    monkeypatch.setattr(clocks, "_now", lambda: times[-1])
+    return times
+
+
+def made(brokers: Brokers, following: dict[int, int]) -> Clocks:
+    return Clocks(brokers, "e", following)  # type: ignore[arg-type]
+
+
+def test_the_slowest_partition_is_the_low_water(now: list[int]) -> None:
+    brokers = Brokers({0: 100, 1: 100})
+    found = made(brokers, {0: 0, 1: 0})
+    found.ask()
+    assert found.unknown() == {0: 0, 1: 0}
+    assert found.low_water() is None
+    found.begin_at({0: NOW - 9000, 1: NOW - 8000})
+    assert found.low_water() == NOW - 9000
+    found.landed({0: 50, 1: 50}, {0: NOW - 5000, 1: NOW - 7000})
+    assert found.low_water() == NOW - 7000
+    found.landed({1: 60}, {1: NOW - 7500})  # out of order: a clock never goes back
+    assert found.low_water() == NOW - 7000
+
+
+def test_a_partition_read_to_its_end_is_as_late_as_when_its_end_was_asked_for(now: list[int]) -> None:
+    brokers = Brokers({0: 100, 1: 0})
+    found = made(brokers, {0: 100, 1: 0})
+    found.ask()
+    assert found.low_water() == NOW, "an empty partition, too"
+    brokers.ends[0] = 200
+    now.append(NOW + 60_000)
+    found.ask()
+    assert found.low_water() == NOW, "there is more, and it may be as old"
+    found.landed({0: 199}, {0: NOW + 10_000})
+    assert found.low_water() == NOW + 10_000
+    found.landed({0: 200}, {0: NOW + 11_000})
+    assert found.low_water() == NOW + 60_000
+
+
+def test_a_clock_that_is_ahead_does_not_make_ids_expire(now: list[int]) -> None:
+    found = made(Brokers({0: 100}), {0: 0})
+    found.ask()
+    found.landed({0: 50}, {0: NOW + 3_600_000})
+    assert found.low_water() == NOW
+
+
+def test_a_batch_without_records_leaves_the_clock(now: list[int]) -> None:
+    found = made(Brokers({0: 100}), {0: 10})
+    found.ask()
+    found.begin_at({0: NOW - 100})
+    found.landed({0: 20}, {})
+    assert found.low_water() == NOW - 100
+
+
+def test_a_new_partition_joins_with_its_first_batch(now: list[int]) -> None:
+    brokers = Brokers({0: 100, 1: 40})
+    found = made(brokers, {0: 100})
+    found.ask()
+    found.landed({1: 20}, {1: NOW - 50})
+    assert found.low_water() == NOW - 50

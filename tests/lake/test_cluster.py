@@ -1,0 +1,69 @@
+"""The job on a standalone cluster, submitted with `spark-submit`: hosts die, the driver dies, every record lands once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import headrace_lake.__main__
+import pytest
+from headrace_cli.toolchain import jars
+from headrace_common.errors import EXIT_CONFIG
+from headrace_lake.fence import FIRST_EPOCH, claim_of
+from headrace_lake.tables import EVENTS
+
+from tests.lake.bench import Bench
+from tests.lake.cluster import EXECUTOR_MEMORY, Cluster, submit
+from tests.lake.lander import Lander, await_true, version
+from tests.lake.stream import check_landed, send_now
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+
+NO_PYTHON = {"PYSPARK_PYTHON": "/nowhere/python"}
+"""What executors would start, did they need Python."""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path / "cluster", environment=NO_PYTHON)
+    yield made
+    made.stop()
+
+
+def submitted(bench: Bench, cluster: Cluster, **options: object) -> Lander:
+    """The job as docs/lake-clusters.md submits it."""
+    listed = ",".join(map(str, sorted(jars("spark").glob("*.jar"))))
+    launcher = submit(
+        headrace_lake.__main__.__file__, "--master", cluster.master, "--jars", listed,
+        "--driver-java-options", "-XX:-DontCompileHugeMethods", "--executor-memory", EXECUTOR_MEMORY,
+    )  # fmt: skip
+    python = {**NO_PYTHON, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    return bench.start(launcher=launcher, variables=python, jars=None, master=None, **options)
+
+
+def test_a_worker_and_the_driver_are_killed(bench: Bench, cluster: Cluster) -> None:
+    send_now(bench.kafka, bench.sent, 12_000)
+    job = submitted(bench, cluster, batch_records=4_000)
+    job.next("landing")
+    known = bench.files()
+    await_true(lambda: len(cluster.executors(0)) == len(cluster.executors(1)) == 1, "an executor on each worker", job)
+    await_true(lambda: bool(bench.files() - known), "a file of the events table", job)
+    assert cluster.kill_worker(0) == 1
+    assert version(bench.lake, EVENTS) == claim_of(FIRST_EPOCH), "the kill came after the commit: it proves nothing"
+    assert job.next("landed")["batch"] == 0
+    assert cluster.alive() == 1
+    bench.freeze_at(job, "events written")
+    job.kill()
+    last = submitted(bench, cluster, once=True, batch_records=100_000)
+    assert last.wait() == 0, last.tail()
+    await_true(lambda: len(cluster.state()["completedapps"]) == 2, "both runs were the cluster's", last, alive=False)
+    check_landed(bench.lake, bench.sent)
+
+
+def test_jars_that_come_too_late_are_refused(bench: Bench) -> None:
+    launcher = submit(headrace_lake.__main__.__file__, "--master", "local[1]")
+    job = bench.start(launcher=launcher, variables={"PYSPARK_DRIVER_PYTHON": sys.executable}, once=True)
+    assert job.wait() == EXIT_CONFIG, job.tail()
+    assert "LAKE__JARS" in job.reason()
+    assert "--jars" in job.reason()

@@ -1,0 +1,86 @@
+"""What the files and pages for clusters name exists, at the versions that everything else is tested with."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import headrace_lake
+import pytest
+import yaml
+from headrace_cli.toolchain import listed
+from headrace_common.settings import each_setting, variable
+from headrace_lake.settings import LakeProcessSettings
+
+ROOT = Path(__file__).parent.parent.parent
+PYSPARK = re.search(r"^pyspark==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[1]
+SETTINGS = {variable(section, name) for section, name, _ in each_setting(LakeProcessSettings)}
+PAGES = ["docs/lake.md", "docs/lake-clusters.md"]
+
+POD = {
+    "cores", "memory", "memoryOverhead", "env", "envFrom", "labels", "annotations", "serviceAccount", "securityContext",
+    "terminationGracePeriodSeconds", "volumeMounts", "nodeSelector", "tolerations", "affinity",
+}  # fmt: skip
+FIELDS = {
+    "spec": {
+        "type", "pythonVersion", "mode", "sparkVersion", "image", "imagePullPolicy", "mainApplicationFile", "arguments",
+        "restartPolicy", "sparkConf", "hadoopConf", "driver", "executor", "volumes",
+    },
+    "restartPolicy": {"type", "onSubmissionFailureRetryInterval", "onFailureRetryInterval"},
+    "driver": {*POD, "javaOptions", "ports"},
+    "executor": {*POD, "instances"},
+}  # fmt: skip
+"""Of sparkoperator.k8s.io/v1beta2, from the operator's own types: what we may use."""
+
+
+@pytest.fixture
+def application() -> dict:
+    return yaml.safe_load((ROOT / "deploy" / "spark" / "sparkapplication.yaml").read_text())
+
+
+def test_the_operator_knows_every_field(application: dict) -> None:
+    assert (application["apiVersion"], application["kind"]) == ("sparkoperator.k8s.io/v1beta2", "SparkApplication")
+    spec = application["spec"]
+    assert spec.keys() <= FIELDS["spec"]
+    for name in ("restartPolicy", "driver", "executor"):
+        assert spec[name].keys() <= FIELDS[name]
+    assert (spec["type"], spec["mode"], spec["restartPolicy"]["type"]) == ("Python", "cluster", "Always")
+    assert all(isinstance(value, str) for value in spec["sparkConf"].values())
+    assert all(isinstance(variable["value"], str) for variable in spec["driver"]["env"])
+
+
+def test_it_names_what_exists(application: dict) -> None:
+    spec = application["spec"]
+    assert spec["sparkVersion"] == PYSPARK
+    assert spec["image"] == f"headrace-lake:{headrace_lake.__version__}"
+    assert spec["mainApplicationFile"].startswith("local:///")
+    assert (ROOT / "spark_jobs" / "headrace_lake" / Path(spec["mainApplicationFile"]).name).is_file()
+    variables = {item["name"]: item["value"] for item in spec["driver"]["env"]}
+    assert variables.keys() <= SETTINGS
+    assert variables["HEADRACE_OPS__PORT"] == str(spec["driver"]["ports"][0]["containerPort"])
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_name_the_versions_that_are_tested(page: str) -> None:
+    text = (ROOT / page).read_text()
+    jars = {f"{jar.group}:{jar.artifact}:{jar.version}" for name in ("spark", "s3") for jar in listed(name)}
+    short = {jar.partition(":")[2] for jar in jars}
+    untried = text.partition("<!-- not in jars.txt -->")[2].partition("<!-- end -->")[0]
+    named = set(re.findall(r"`((?:[\w.-]+:)?[a-z][\w.-]+:\d[\w.-]*)`", text.replace(untried, "")))
+    assert named <= jars | short, "jars.txt has another version, or none of it"
+    assert set(re.findall(r"(?:PySpark|Spark) (\d+\.\d+\.\d+)", text)) <= {PYSPARK}
+    assert set(re.findall(r"headrace-lake:([\d.]+\d)", text)) <= {headrace_lake.__version__}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_name_settings_that_exist(page: str) -> None:
+    named = set(re.findall(r"HEADRACE_[A-Z0-9_]+", (ROOT / page).read_text()))
+    assert {name.removesuffix("_FILE") for name in named} <= SETTINGS
+
+
+def test_no_module_hides_one_of_pythons() -> None:
+    # spark-submit puts the folder of the file that it runs first on Python's path
+    import sys
+
+    modules = {path.stem for path in (ROOT / "spark_jobs" / "headrace_lake").glob("*.py")}
+    assert not modules & sys.stdlib_module_names

@@ -1,0 +1,310 @@
+"""Events that were sent again: landed once within the horizon, whichever way ids are remembered and whatever dies when."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from headrace_cli import query
+from headrace_common.event import HEADERS
+from headrace_common.metrics import LakeMetrics
+from headrace_common.settings import KafkaSettings
+from headrace_lake.arrays_memory import ArraysMemory
+from headrace_lake.halt import HaltError
+from headrace_lake.job import Job
+from headrace_lake.landing import Landing
+from headrace_lake.map_memory import MapMemory
+from headrace_lake.operations import LakeHealth
+from headrace_lake.settings import LakeProcessSettings, LakeSettings
+from pyspark.sql import SparkSession
+from structlog.testing import CapturingLogger
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+HORIZON = 600  # seconds
+MS = HORIZON * 1000
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A record to send. `at`: ms after the test's beginning of time."""
+
+    id: str
+    at: int
+    partition: int = 0
+    protocol: str = "forward"
+    marked: bool = False
+    bad: bool = False
+    body: bytes = b'{"a":1}'
+
+
+def d(number: int) -> str:
+    return f"d.{number:032x}"
+
+
+def u(number: int) -> str:
+    return f"u.{number:032x}"
+
+
+@dataclass
+class Lake:
+    """A topic, a lake, and runs of the job on them."""
+
+    spark: SparkSession
+    kafka: KafkaSettings
+    folder: Path
+    way: str
+    began: int = field(default_factory=lambda: int(time.time() * 1000) - 3 * 3600 * 1000)
+
+    def __post_init__(self) -> None:
+        self.lake = self.folder / "lake"
+        self.metrics = LakeMetrics()
+        self.health = LakeHealth(self.metrics)
+
+    def send(self, *records: Sent) -> None:
+        asyncio.run(self._send(records))
+
+    async def _send(self, records: tuple[Sent, ...]) -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=self.kafka.bootstrap_servers, enable_idempotence=True, acks="all")
+        await producer.start()
+        try:
+            for partition in {record.partition for record in records}:
+                batch = producer.create_batch()
+                for record in records:
+                    if record.partition == partition:
+                        made = batch.append(
+                            key=None, value=record.body, timestamp=self.began + record.at, headers=_headers(record)
+                        )
+                        assert made is not None
+                batch.close()
+                await (await producer.send_batch(batch, self.kafka.events_topic, partition=partition))
+        finally:
+            await producer.stop()
+
+    def run(self, *, batch_records: int = 100_000, **lake: Any) -> None:
+        settings = LakeSettings(
+            path=str(self.lake), checkpoint=str(self.folder / "checkpoint"), batch_records=batch_records, trigger=0,
+            **{"horizon": HORIZON, "dedup": self.way, **lake},
+        )  # fmt: skip
+        self.log = CapturingLogger()
+        whole = LakeProcessSettings(kafka=self.kafka, lake=settings)
+        Job(self.spark, whole, once=True, log=self.log, health=self.health).run()  # type: ignore[arg-type]
+
+    def lose_checkpoint(self) -> None:
+        shutil.rmtree(self.folder / "checkpoint")
+
+    def landed(self) -> list[tuple[str, int, int]]:
+        """(id, ms after the beginning, partition), sorted; after the proof and the metrics were seen to hold."""
+        proof = query.exactly_once(self.lake)
+        assert all(row["ok"] for row in proof), proof
+        sql = f'select event_id, epoch_ms(received_time) - {self.began} as at, "partition" from events order by all'
+        return [(row["event_id"], row["at"], row["partition"]) for row in query.run(sql, self.lake)]
+
+    def remembered(self) -> int:
+        """How many ids the last run read back."""
+        (line,) = [call.kwargs for call in self.log.calls if call.args == ("remembers what landed",)]
+        return line["ids"]
+
+    def duplicates(self) -> int:
+        (row,) = query.run("select sum(duplicates)::bigint as n from batches", self.lake)
+        return row["n"]
+
+    def counted(self, protocol: str) -> float:
+        """The metric; of all runs."""
+        return self.metrics.registry.get_sample_value("headrace_lake_duplicates_total", {"protocol": protocol}) or 0.0
+
+
+def _headers(record: Sent) -> list[tuple[str, bytes]]:
+    attributes = b'{"index":1,"republished":true}' if record.marked else b'{"index":1}'
+    values = (
+        b"1.0", record.id.encode(), b"/x/h", f"headrace.{record.protocol}.event".encode(), b"s", b"2026-05-06T00:00:00Z",
+        b"application/json", attributes,
+    )  # fmt: skip
+    headers = list(zip(HEADERS, values, strict=True))
+    return headers[:2] + headers[3:] if record.bad else headers
+
+
+def _rows(*records: Sent) -> list[tuple[str, int, int]]:
+    return sorted((record.id, record.at, record.partition) for record in records)
+
+
+@pytest.fixture(params=["map", "arrays"])
+def lake(spark: SparkSession, topics: KafkaSettings, tmp_path: Path, request: pytest.FixtureRequest) -> Lake:
+    return Lake(spark, topics, tmp_path, request.param)
+
+
+FIRST = [Sent(d(n), MS, n % 4) for n in range(6)] + [Sent(u(n), MS) for n in range(2)]
+
+
+def _resends() -> tuple[list[Sent], list[Sent]]:
+    """What comes after `FIRST` in other partitions: what must land, and what must not."""
+    lands = [
+        Sent(d(0), MS + MS + 1, 1),  # one past the horizon, later
+        Sent(d(1), MS - MS - 1, 2),  # and earlier: a partition that was behind
+        Sent(u(0), MS, 1),  # nothing is known of `u.` ids
+        Sent(u(0), MS, 0),
+        Sent("d." + "X" * 32, MS),  # not an id of ours
+        Sent("d." + "X" * 32, MS, 2),
+        Sent(d(100), 5 * MS, 3),
+    ]
+    collapses = [
+        Sent(d(2), MS + MS, 3),  # on the horizon
+        Sent(d(3), 0, 0, protocol="lumberjack"),
+        Sent(d(4), MS, 1, protocol="courier"),
+        Sent(d(5), MS, 1, body=b'{"b":2}', protocol="of nobody"),  # an id is its content: this is the same event
+        Sent(d(100), 5 * MS, 3),  # in the same batch and partition
+    ]
+    return lands, collapses
+
+
+@pytest.mark.parametrize("loses_checkpoint", [False, True])
+def test_resends_collapse_within_the_horizon_across_runs(lake: Lake, loses_checkpoint: bool) -> None:
+    lake.send(*FIRST)
+    lake.run()
+    assert lake.landed() == _rows(*FIRST)
+    lands, collapses = _resends()
+    lake.send(*lands, *collapses)
+    if loses_checkpoint:
+        lake.lose_checkpoint()
+    lake.run()
+    assert lake.landed() == _rows(*FIRST, *lands)
+    assert lake.duplicates() == len(collapses)
+    counted = {name: lake.counted(name) for name in ("forward", "lumberjack", "courier", "other")}
+    assert counted == {"forward": 2, "lumberjack": 1, "courier": 1, "other": 1}
+
+
+def test_resends_collapse_between_the_batches_of_a_run_and_inside_one(lake: Lake) -> None:
+    lands, collapses = _resends()
+    lake.send(*FIRST)
+    lake.send(*lands, *collapses)
+    lake.send(*(Sent(d(n), MS + 1, n % 4) for n in range(200, 250)))
+    lake.send(*(Sent(d(n), MS + 2, n % 4) for n in range(200, 250)))  # a batch of nothing but duplicates
+    lake.run(batch_records=12)
+    unique = {record.id: record for record in (Sent(d(n), MS + 1, n % 4) for n in range(200, 250))}
+    assert lake.landed() == _rows(*FIRST, *lands, *unique.values())
+    (row,) = query.run("select max(batch) as last, sum(events)::bigint as n from batches", lake.lake)
+    assert row["last"] >= 5
+    assert lake.duplicates() == len(collapses) + 50
+
+
+def test_without_the_ids_of_the_table_a_restart_lands_duplicates(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the tests above can fail."""
+    lake.send(*FIRST)
+    lake.run()
+    lake.send(*(replace(record, at=MS + 1) for record in FIRST))
+    for memory in (MapMemory, ArraysMemory):
+        monkeypatch.setattr(memory, "rebuild", lambda *_: None)
+    lake.run()
+    assert len(lake.landed()) == 2 * len(FIRST)
+
+
+def test_ids_of_bad_records_are_not_remembered(lake: Lake) -> None:
+    lake.send(Sent(d(1), 0, bad=True), Sent(d(1), 1), Sent(d(1), 2), Sent(d(1), 3, bad=True))
+    lake.run()
+    assert lake.landed() == _rows(Sent(d(1), 1))
+    (row,) = query.run("select sum(quarantined)::bigint as q, sum(duplicates)::bigint as n from batches", lake.lake)
+    assert row == {"q": 2, "n": 1}
+
+
+def test_a_partition_hours_behind_is_compared_with_what_landed_long_ago(lake: Lake) -> None:
+    """The others are hours past the horizon when it comes: their ids are read back for it, and not longer than for it."""
+    ahead = [Sent(d(n), n * 1_000_000, n % 3) for n in range(9)]
+    lake.send(*ahead)
+    lake.run()
+    behind = [Sent(d(n), n * 1_000_000 + 1, 3) for n in range(9)]
+    new = [Sent(d(100 + n), n * 1_000_000, 3) for n in range(9)]
+    lake.send(*(record for pair in zip(behind, new, strict=True) for record in pair))
+    lake.run(batch_records=4)
+    assert lake.remembered() == 9
+    assert lake.landed() == _rows(*ahead, *new)
+    assert lake.duplicates() == len(behind)
+    lake.run()
+    assert lake.remembered() == 0, "every partition has passed them by hours"
+
+
+def test_the_horizon_is_a_setting_and_0_lands_all(lake: Lake) -> None:
+    records = [Sent(d(1), 0), Sent(d(1), 1000), Sent(d(1), 1001)]
+    lake.send(*records)
+    lake.run(horizon=1)
+    assert lake.landed() == _rows(records[0], records[2])
+    lake.send(*(replace(record, at=record.at + 10) for record in records))
+    lake.run(horizon=0)
+    assert len(lake.landed()) == 5
+    lake.send(Sent(d(1), 5))
+    lake.run(dedup="off")
+    assert len(lake.landed()) == 6
+
+
+@pytest.mark.parametrize("loses_checkpoint", [False, True])
+def test_a_batch_with_duplicates_that_died_half_way(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, loses_checkpoint: bool
+) -> None:
+    """Its events are in the table, its line in `batches` is not: by the transaction identifier, or by another job."""
+    lake.send(*FIRST)
+    lake.run()
+    lands, collapses = _resends()
+    bad = [Sent(d(7), MS, bad=True), Sent(d(8), MS, 1, bad=True)]
+    lake.send(*lands, *collapses, *bad)
+    with monkeypatch.context() as patched:
+        patched.setattr(Landing, "_land_quarantine", _dies)
+        with pytest.raises(HaltError, match="killed here"):
+            lake.run()
+    again = [Sent(d(4), MS + 5, 2), Sent(d(100), 5 * MS, 0)]
+    late = [Sent(d(300), MS)]
+    lake.send(*again, *late)
+    if loses_checkpoint:
+        lake.lose_checkpoint()
+    lake.run(batch_records=5 if loses_checkpoint else 100)
+    assert lake.landed() == _rows(*FIRST, *lands, *late)
+    assert lake.duplicates() == len(collapses) + len(again)
+    assert sum(map(lake.counted, ("forward", "lumberjack", "courier", "other"))) == len(collapses) + len(again)
+
+
+def _dies(*_: Any) -> None:
+    raise RuntimeError("killed here")
+
+
+def test_republished_records_are_looked_up_whatever_their_kind(lake: Lake) -> None:
+    lake.send(*FIRST, Sent(u(20), MS, 1), Sent(u(21), MS, 1))
+    lake.run()
+    copies = [
+        Sent(u(0), MS + 1, 2, marked=True),  # of the run before
+        Sent(d(0), MS + 1, 2, marked=True),
+        Sent(u(30), MS + 1, 2, marked=True),  # whose original is in this batch
+        Sent(u(31), MS + 1, 3, marked=True),  # twice
+    ]
+    lands = [
+        Sent(u(1), 2 * MS + 1, 2, marked=True),  # beyond the horizon
+        Sent(u(30), MS + 1, 0),
+        Sent(u(31), MS + 1, 0, marked=True),
+        Sent(u(32), MS + 1, 3, marked=True),  # whose original never came
+        Sent(u(33), MS + 1, 3, marked=True),  # whose original comes after it
+        Sent(u(20), MS + 1, 0),  # nobody's copy: lands
+    ]
+    lake.send(*copies, *lands)
+    lake.run()
+    kept = lake.landed()
+    assert len(kept) == len(FIRST) + 2 + len(lands)
+    assert {row[0] for row in kept} == {record.id for record in (*FIRST, *lands)} | {u(21)}
+    assert lake.duplicates() == len(copies)
+    lake.send(Sent(u(33), MS, 1), Sent(u(33), MS + 2, 1, marked=True), Sent(u(21), MS + 1, 1))
+    lake.lose_checkpoint()
+    lake.run()
+    assert len(lake.landed()) == len(kept) + 1, "only u(21), of which there is no republished copy"
+    assert lake.duplicates() == len(copies) + 2
+
+
+def test_many_duplicates_of_a_batch_are_joined_rather_than_named(lake: Lake) -> None:
+    records = [Sent(d(n), n, n % 4) for n in range(3000)]
+    lake.send(*records)
+    lake.run()
+    lake.send(*records[::2], *(Sent(d(10_000 + n), n) for n in range(10)))
+    lake.run()
+    assert len(lake.landed()) == 3010
+    assert lake.duplicates() == 1500

@@ -1,0 +1,96 @@
+"""Tables and checkpoint on `s3a://`: kills, exact rows, and another reader."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+from headrace_cli.toolchain import jars
+from headrace_lake.tables import EVENTS, QUARANTINE
+
+from tests.lake.bench import Bench
+from tests.lake.lander import Lander, await_true
+from tests.lake.s3 import BUCKET, S3
+from tests.lake.stream import Sent, check_landed, send_now
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+
+LAKE = f"s3a://{BUCKET}/lake"
+CHECKPOINT = f"s3a://{BUCKET}/checkpoint"
+# Where a job is killed, and whether its checkpoint is lost with it. All but the first: with HEADRACE_FULL=1.
+KILLS = [
+    ("events being written", False),
+    ("events written", True),
+    ("quarantine written", False),
+    ("batch written", False),
+    ("events being written", True),
+]
+
+
+@pytest.fixture
+def s3(tmp_path: Path) -> Iterator[S3]:
+    made = S3(tmp_path)
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def class_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder for LAKE__JARS: both sets in one."""
+    folder = tmp_path_factory.mktemp("jars")
+    for name in ("spark", "s3"):
+        for jar in jars(name).glob("*.jar"):
+            (folder / jar.name).symlink_to(jar)
+    return folder
+
+
+def start(bench: Bench, s3: S3, class_path: Path, *, once: bool = False) -> Lander:
+    job = Lander(
+        bench.kafka, LAKE, CHECKPOINT, once=once, batch_records=100_000 if once else 1_000, jars=class_path,
+        spark=json.dumps(s3.spark), variables=s3.environment,
+    )  # fmt: skip
+    bench.jobs.append(job)
+    return job
+
+
+def test_kills(bench: Bench, s3: S3, class_path: Path) -> None:
+    send_now(bench.kafka, bench.sent, 8_000)
+    for point, loses_checkpoint in KILLS if os.environ.get("HEADRACE_FULL") else KILLS[:1]:
+        job = start(bench, s3, class_path)
+        if point == "events being written":
+            job.next("batch begins")
+            before = set(s3.keys("lake/events/day="))
+            await_true(
+                lambda before=before: set(s3.keys("lake/events/day=")) != before, "a file of the events table", job
+            )
+        else:
+            job.next(point)
+        job.kill()
+        if loses_checkpoint:
+            s3.delete("checkpoint/")
+    last = start(bench, s3, class_path, once=True)
+    assert last.wait() == 0, last.tail()
+    check_landed(s3.mirror("lake", bench.folder), bench.sent)
+    assert read(s3) == expected(bench.sent)
+    assert not [key for key in s3.keys("checkpoint/") if "draft" in key]
+
+
+def read(s3: S3) -> set[tuple[object, ...]]:
+    """Both tables as deltalake reads them from the bucket itself."""
+    engine = QueryBuilder()
+    for name in (EVENTS, QUARANTINE):
+        engine = engine.register(name, DeltaTable(f"s3://{BUCKET}/lake/{name}", storage_options=s3.storage_options))
+    sql = f"""select topic, "partition", "offset", event_id as what from {EVENTS}
+        union all select topic, "partition", "offset", reason from {QUARANTINE}"""
+    rows = engine.execute(sql).read_all()
+    columns = [rows.column(name).to_pylist() for name in ("topic", "partition", "offset", "what")]
+    return set(zip(*columns, strict=True))
+
+
+def expected(sent: Sent) -> set[tuple[object, ...]]:
+    events = {(*place, event_id) for place, (event_id, _) in sent.events.items()}
+    return events | {(*place, reason) for place, (_, reason) in sent.quarantined.items()}
