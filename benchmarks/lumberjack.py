@@ -1,9 +1,10 @@
 """What the Lumberjack receiver costs beside Forward's, in one run: CPU per event, memory, acknowledgement latency.
 
-The same records in every shape; those of v2 have the fields beside that Filebeat's ids are made of. Writes
+The same records in every shape; those of v2 have the fields beside that Filebeat's ids are made of. Both receivers run all
+the time, and what is compared takes turns, so that whatever else the machine does falls on both. Writes
 ``benchmarks/results/lumberjack.json`` and ``.md``.
 
-    .venv/bin/python benchmarks/lumberjack.py [--seconds 5] [--connections 16] [--rate 10000]
+    .venv/bin/python benchmarks/lumberjack.py [--seconds 5] [--turns 3] [--connections 16] [--rate 10000]
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import statistics
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -87,12 +89,26 @@ class WindowTalker:
         return False
 
 
+def together(phases: list[dict[str, float]]) -> dict[str, float]:
+    """Phases of one kind as one. Latencies are the median phase's, memory the most of all."""
+    events = sum(each["events"] for each in phases)
+    return {
+        "events": events,
+        "events_per_second": statistics.median(each["events_per_second"] for each in phases),
+        "cpu_seconds_per_million": sum(each["cpu_seconds_per_million"] * each["events"] for each in phases) / events,
+        "resident_max_mb": max(each["resident_max_mb"] for each in phases),
+        "ack_p50_ms": statistics.median(each["ack_p50_ms"] for each in phases),
+        "ack_p99_ms": statistics.median(each["ack_p99_ms"] for each in phases),
+    }
+
+
 def main() -> None:
     """Runs all phases and writes the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--connections", type=int, default=16)
     parser.add_argument("--rate", type=float, default=10_000)
+    parser.add_argument("--turns", type=int, default=3, help="how often Forward and J in C of 500 take turns")
     arguments = parser.parse_args()
     made = frames(500)
     records = [entry for entries, _ in made for entry in entries]
@@ -117,34 +133,36 @@ def main() -> None:
         ("v1 in C, 500", 500, V1, windows(500, v1)),
         ("v1 in C, 2,048", 2048, V1, windows(2048, v1)),
     ]
-    with tempfile.TemporaryDirectory() as name, load.kafka(Path(name)) as bootstrap:
-        folder = Path(name)
-        with load.receiver("headrace_forward", bootstrap, folder) as (process, port):
-            shape = load.Load(arguments.connections, 500, arguments.seconds)
-            for _ in range(2):  # the first is the warm-up
-                forward = asyncio.run(
-                    load.run(shape, lambda number: ForwardTalker(number, made), port, process, bootstrap)
-                )
-            shape = load.Load(arguments.connections, 1, arguments.seconds)
-            single = frames(1)
-            forward_1 = asyncio.run(
-                load.run(shape, lambda number: ForwardTalker(number, single), port, process, bootstrap)
+    many = load.Load(arguments.connections, 500, arguments.seconds)
+    single, one_each = frames(1), load.Load(arguments.connections, 1, arguments.seconds)
+    with (
+        tempfile.TemporaryDirectory() as name,
+        load.kafka(Path(name)) as bootstrap,
+        load.receiver("headrace_forward", bootstrap, Path(name)) as (theirs, their_port),
+        load.receiver("headrace_lumberjack", bootstrap, Path(name)) as (process, port),
+    ):
+        idle = process.memory_info().rss / 1e6
+
+        def forward_phase(shape: load.Load, sent: list[Any]) -> dict[str, float]:
+            return asyncio.run(load.run(shape, lambda n: ForwardTalker(n, sent), their_port, theirs, bootstrap))
+
+        def phase(row: tuple[str, int, int, list[bytes]], rate: float = 0.0) -> dict[str, float]:
+            _, size, version, sent = row
+            shape = load.Load(arguments.connections, size, arguments.seconds, rate)
+            return asyncio.run(
+                load.run(shape, lambda n: WindowTalker(n, sent, size, version), port, process, bootstrap)
             )
-        phases = {}
-        with load.receiver("headrace_lumberjack", bootstrap, folder) as (process, port):
-            idle = process.memory_info().rss / 1e6
 
-            def phase(row: tuple[str, int, int, list[bytes]], rate: float = 0.0) -> dict[str, float]:
-                _, size, version, sent = row
-                shape = load.Load(arguments.connections, size, arguments.seconds, rate)
-                return asyncio.run(
-                    load.run(shape, lambda n: WindowTalker(n, sent, size, version), port, process, bootstrap)
-                )
-
-            phase(shapes[0])  # warm-up
-            for row in shapes:
-                phases[row[0]] = {**phase(row), "bytes_per_event": sum(map(len, row[3])) / len(row[3]) / row[1]}
-            paced = phase(shapes[0], arguments.rate)
+        forward_phase(many, made), phase(shapes[0])  # warm-up
+        turns = [(forward_phase(many, made), phase(shapes[0]), phase(shapes[1])) for _ in range(arguments.turns)]
+        forward, *compared = (together(list(phases)) for phases in zip(*turns, strict=True))
+        phases = dict(zip((row[0] for row in shapes), compared, strict=False))
+        for row in shapes[2:]:
+            phases[row[0]] = phase(row)
+        for row in shapes:
+            phases[row[0]]["bytes_per_event"] = sum(map(len, row[3])) / len(row[3]) / row[1]
+        forward_1 = forward_phase(one_each, single)
+        paced = phase(shapes[0], arguments.rate)
     first = phases[shapes[0][0]]
     result = {
         "machine": load.machine(),

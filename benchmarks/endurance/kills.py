@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     """The exit status: 1 when a row is wrong."""
     events, kills = round(options.events * options.scale), max(2, round(options.kills * options.scale))
     rng = random.Random(options.seed)
-    collapse = "horizon" in LakeSettings.model_fields
+    collapse = LakeSettings().horizon > 0
     with stage(PARTITIONS) as here:
         sent = here.folder / "sent.csv"
         counts = asyncio.run(fill(here.kafka, Traffic(events, PARTITIONS, options.seed), sent, events // 2000))

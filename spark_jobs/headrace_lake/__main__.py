@@ -18,7 +18,7 @@ from headrace_common.log import Log
 from headrace_common.metrics import LakeMetrics
 from headrace_common.settings import describe, load
 
-from headrace_lake import replay_command
+from headrace_lake import migrate, replay_command
 from headrace_lake.causes import root_cause
 from headrace_lake.engine import remarks, running
 from headrace_lake.gaps import ACCEPT
@@ -26,7 +26,7 @@ from headrace_lake.job import Job
 from headrace_lake.operations import LakeHealth, OpsThread
 from headrace_lake.settings import LakeProcessSettings, location
 
-_COMMANDS: Final[tuple[Callable[[Any], None], ...]] = (replay_command.add,)
+_COMMANDS: Final[tuple[Callable[[Any], None], ...]] = (migrate.add, replay_command.add)
 """Each adds its parser to what `add_subparsers` returned, with `act` as its default (see `_parser`)."""
 
 

@@ -30,11 +30,13 @@ from headrace_lake.checkpoint import Checkpoint, Range
 from headrace_lake.decode import FAULT, Topics, quoted
 from headrace_lake.fence import Fence, transaction
 from headrace_lake.halt import HaltError, KafkaAwayError
+from headrace_lake.migrate import prepare
 from headrace_lake.policy import Policies
 from headrace_lake.properties import RETAINED_FROM
 from headrace_lake.quarantine import Quarantine
 from headrace_lake.replay_plan import Absent, Piece, Wanted, condition, merged, steps
 from headrace_lake.settings import LakeProcessSettings, location
+from headrace_lake.shape import Shape
 from headrace_lake.source import Brokers, Topic, TopicPartition, range_options
 from headrace_lake.start import rows_in
 from headrace_lake.storage import Storage
@@ -92,6 +94,7 @@ class Replay:
         self._fence = Fence(spark, self._lake)
         self._absent = Absent()
         self._epoch = 0
+        self._shape = Shape()
 
     def run(self) -> Replayed:
         """Replays, says what it did in one line for each step and at the end, and returns the sum.
@@ -124,7 +127,7 @@ class Replay:
 
     def _claim(self) -> None:
         """Shuts every job out. Its checkpoint goes first: if we are killed in between, the next job claims by itself."""
-        tables.create(self._storage, self._lake)
+        self._shape = prepare(self._storage, self._settings.lake)
         checkpoint = Checkpoint(self._storage, location(self._settings.lake.checkpoint))
         try:
             marker = checkpoint.marker()
@@ -293,7 +296,7 @@ class Replay:
         if not self._dry_run:
             for table, frame, count in ((EVENTS, events, adds[0]), (QUARANTINE, rejects, adds[1])):
                 if count:
-                    self._fence.write(table, frame.where("wanted").select(*SCHEMAS[table].names), version)
+                    self._fence.write(table, frame.where("wanted").select(*tables.columns(table, self._shape)), version)
                     self._log.debug("restored", table=table)
             if corrected:
                 self._fence.replace(BATCHES, self._summary(corrected), _these(corrected), version)
@@ -303,7 +306,7 @@ class Replay:
         self, step: list[Piece], spans: list[Range], missing: DataFrame, landed_at: datetime, pieces: DataFrame
     ) -> tuple[DataFrame, DataFrame]:
         """The missing records as rows of either table, with `piece` and whether it is `wanted` there."""
-        events = decode.events(missing, self._topics, landed_at).where(f"{FAULT} is null")
+        events = decode.events(missing, self._topics, landed_at, self._shape).where(f"{FAULT} is null")
         events = events.join(sf.broadcast(pieces), _inside(), "inner")
         horizon = self._settings.lake.horizon
         if horizon and any(piece.duplicates for piece in step):

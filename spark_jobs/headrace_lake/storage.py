@@ -18,6 +18,7 @@ class Storage:
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
         self._jvm: Any = spark._jvm
+        self._gateway: Any = spark.sparkContext._gateway
         self._configuration = cast("Any", spark)._jsc.hadoopConfiguration()
 
     def exists(self, path: str) -> bool:
@@ -30,7 +31,11 @@ class Storage:
         there, files = self._at(path)
         if not files.exists(there):
             return []
-        paths = self._jvm.org.apache.hadoop.fs.FileUtil.stat2Paths(files.listStatus(there))
+        hadoop, statuses = self._jvm.org.apache.hadoop.fs, files.listStatus(there)
+        # S3A's array is of a class of its own, which py4j takes for another type
+        plain = self._gateway.new_array(hadoop.FileStatus, len(statuses))
+        self._jvm.java.lang.System.arraycopy(statuses, 0, plain, 0, len(statuses))
+        paths = hadoop.FileUtil.stat2Paths(plain)
         listed = str(self._jvm.org.apache.commons.lang3.ArrayUtils.toString(paths))  # one call, not one for each
         folder = str(files.makeQualified(there).toString())
         return sorted(name.rstrip(",") for name in listed[1:-1].split(f"{folder}/") if name)

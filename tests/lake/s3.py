@@ -15,6 +15,7 @@ from headrace_cli.tether import tethered
 
 HOST = "127.0.0.1"
 BUCKET = "headrace"
+ABORTABLE = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
 REGION = "eu-central-1"
 TIMEOUT = 60.0
 
@@ -31,6 +32,7 @@ class S3:
             "spark.hadoop.fs.s3a.endpoint": self.endpoint,
             "spark.hadoop.fs.s3a.endpoint.region": REGION,
             "spark.hadoop.fs.s3a.path.style.access": True,
+            "spark.sql.streaming.checkpointFileManagerClass": ABORTABLE,
         }
         self.storage_options = {**self.environment, "AWS_ENDPOINT_URL": self.endpoint, "AWS_ALLOW_HTTP": "true"}
         self.log = folder / "s3.log"

@@ -70,6 +70,17 @@ async def report(client: Path, *arguments: object) -> dict[str, dict[str, Any]]:
     return {told["name"]: told for told in map(json.loads, out.splitlines())}
 
 
+def say(told: dict[str, dict[str, Any]]) -> None:
+    """What the clients waited for their acknowledgements."""
+    for name, each in sorted(told.items()):
+        print(
+            f"\n{name}: {each['acknowledged']:,} events acknowledged in {each['seconds']:.1f} s, "
+            f"a window after p50 {each['p50_ms']:.1f} ms, p99 {each['p99_ms']:.1f} ms",
+            end="",
+        )
+    print()
+
+
 def once_and_in_order(records: list[Stored], names: set[str], count: int) -> None:
     """Each client's events are there exactly once, in its order, on one partition, each with an id of its own."""
     in_order(records)
@@ -86,8 +97,10 @@ def once_and_in_order(records: list[Stored], names: set[str], count: int) -> Non
 
 
 @pytest.mark.requires("go")
-async def test_go_lumber(kafka_settings: KafkaSettings, client: Path, tmp_path: Path, record_property: Any) -> None:
-    """Sync and async, with and without compression and TLS, windows of 1, 7 and 2,048, all at the same time."""
+async def test_go_lumber(kafka_settings: KafkaSettings, client: Path, tmp_path: Path) -> None:
+    """Sync and async, with and without compression and TLS, windows of 1, 7 and 2,048, all at the same time; then many
+    events over one connection. What the acknowledgements took is printed (``pytest -s``).
+    """
     authority = Authority(tmp_path)
     cert, key = authority.issue("server", "server")
     plain = Receiver("lumberjack", kafka_settings, _folder(tmp_path, "plain"))
@@ -99,9 +112,9 @@ async def test_go_lumber(kafka_settings: KafkaSettings, client: Path, tmp_path: 
         where = ("-plain", f"127.0.0.1:{plain.port}", "-tls", f"127.0.0.1:{secure.port}", "-ca", authority.file)
         told = await report(client, *where, "-count", COUNT, mark)
         assert told.keys() == COMBINATIONS
+        say(told)
         for name, each in told.items():
             assert (each["problem"], each["acknowledged"]) == ("", COUNT), name
-            record_property(name, each)
         records = await events(kafka_settings)
         once_and_in_order(records, COMBINATIONS, COUNT)
         for record in records[::997]:
@@ -112,7 +125,7 @@ async def test_go_lumber(kafka_settings: KafkaSettings, client: Path, tmp_path: 
         mark = uuid.uuid4().hex
         told = await report(client, *where, "-count", MANY, "-only", name, mark)
         assert (told[name]["problem"], told[name]["acknowledged"]) == ("", MANY)
-        print("large run:", json.dumps(told[name]))
+        say(told)
         once_and_in_order(await events(kafka_settings, mark), {name}, MANY)
         assert await quarantined(kafka_settings) == []
         for receiver in (plain, secure):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 import pytest
@@ -14,7 +16,7 @@ from headrace_common.event import Protocol, Reason, Reject, deterministic_id
 from headrace_common.session import Peer
 from headrace_lumberjack.wire import V1, json_frame, pairs_frame, window
 
-from lumberjack.driving import RECEIVED, Seen, document, drive
+from lumberjack.driving import RECEIVED, Seen, document, drive, feed, parts_of, session
 
 IDS = Path(__file__).parent / "ids.json"
 
@@ -61,6 +63,43 @@ def test_json_is_passed_through_byte_for_byte() -> None:
 )
 def test_the_source(more: dict[str, Any], source: str) -> None:
     assert one(document(**more)).source == f"/lumberjack/{source}"
+
+
+@pytest.mark.parametrize(("letter", "length"), [("h", 1024), ("ü", 512)])
+def test_a_name_as_long_as_is_believed_and_one_byte_longer(letter: str, length: int) -> None:
+    """It goes into headers and is kept encoded: a client may call its host and its index anything."""
+    name = letter * length
+    believed = one(document(host={"name": name}, **{"@metadata": {"beat": name}}))
+    assert believed.source == f"/lumberjack/{quote(name)}"
+    assert believed.subject == name
+    for _ in range(2):
+        longer = one(document(host={"name": f"{name}x"}, **{"@metadata": {"beat": f"{name}x"}}))
+        assert (longer.source, longer.subject) == ("/lumberjack/192.0.2.7", "-")
+    (event,) = drive([window(1, V1) + pairs_frame(1, [(b"host", b"h" * 1025), (b"type", b"t" * 1025)])]).events
+    assert (event.source, event.subject) == ("/lumberjack/192.0.2.7", "-")
+
+
+def test_names_that_never_repeat_fill_no_memory() -> None:
+    """Nor do files: a connection remembers some hundred short ones."""
+    driven = session()
+    documents = [
+        document(n, host={"name": f"{n}" * 200}, log={"file": {"path": f"/{n}/" + "x" * 30_000}, "offset": n})
+        for n in range(300)
+    ]
+    frames = b"".join(json_frame(1 + n, item) for n, item in enumerate(documents))
+    del documents
+    feed(driven, window(300) + frames)
+    del frames
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for frame in driven.frames():
+            assert len(parts_of(frame)) == 300
+            driven.settle(frame.ticket, 300, True)
+        driven.outgoing()
+        assert tracemalloc.get_traced_memory()[0] - before < 4_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_certificate_says_who_it_is() -> None:

@@ -194,3 +194,53 @@ def test_what_is_abandoned_and_all_behind_it_is_never_acknowledged() -> None:
     assert watch.heard == []
     assert watch.session.deadline() is None
     assert not watch.session.idle()
+
+
+# What is said last, when a window will not be complete
+
+
+def test_what_is_stored_of_a_window_is_told_before_the_end() -> None:
+    watch = Watch()
+    watch.feed(window(1) + v2(9) + window(5) + v2(1, 2) + compressed(v2(3)) + json_frame(4, b"{}")[:-1])
+    for index, count in enumerate((1, 2, 1)):
+        watch.stored(index, count, whole=True)
+    assert watch.numbers == [9]
+    assert acks(watch.session.farewell()) == [("2", 3)]
+    assert watch.session.farewell() == b""
+
+
+def test_nothing_is_said_twice_at_the_end() -> None:
+    watch = Watch()
+    watch.feed(window(5) + v2(1, 2))
+    watch.stored(0, 2, whole=True)
+    watch.wait(5)
+    assert watch.numbers == [2]
+    assert watch.session.farewell() == b""
+
+
+@pytest.mark.parametrize(
+    ("data", "units"),
+    [
+        (b"", 0),
+        (window(1) + v2(1), 1),
+        (window(3), 0),
+        (window(3) + json_frame(1, b"{}")[:-1], 0),
+        (window(3) + v2(5, 5), 2),  # the first 5 would acknowledge what was never sent
+        (window(3, V1) + pairs_frame(1, [(b"line", b"a")]), 1),  # a v1 client would take it for all of the window
+    ],
+)
+def test_where_no_part_can_be_told_there_is_no_farewell(data: bytes, units: int) -> None:
+    watch = Watch()
+    watch.feed(data)
+    for frame in range(len(watch.tickets)):
+        watch.stored(frame, units, whole=True)
+    assert watch.session.farewell() == b""
+
+
+def test_what_was_abandoned_ends_without_a_farewell() -> None:
+    watch = Watch()
+    watch.feed(window(5) + v2(1))
+    watch.feed(v2(2))
+    watch.stored(0, 1, whole=True)
+    watch.session.abandon(watch.tickets[1])
+    assert watch.session.farewell() == b""

@@ -50,11 +50,8 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         now = self._loop.time()
-        self._paused_at = now
-        self._last_bytes = now
-        self._frame_began = now
+        self._paused_at = self._last_bytes = self._frame_began = self._born = now
         self._frame_bytes = 0
-        self._born = now
         self._age = shared.age()
         self._state_until: float | None = None
         self._resends = Resends(shared.metrics.events_duplicate)
@@ -247,6 +244,8 @@ class Connection(asyncio.Protocol):
             self._flushing = True
             self._loop.call_soon(self._flush_more)
         elif self._state == State.SETTLING and not self._frames:
+            if last_words := self._session.farewell():
+                self._transport.write(last_words)
             self._drain()
 
     def _flush_more(self) -> None:

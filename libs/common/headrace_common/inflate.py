@@ -89,7 +89,7 @@ def inflate_zstd(data: bytes, limits: InflateLimits) -> Iterator[bytes]:
 def inflate_zlib(data: bytes, limits: InflateLimits) -> Iterator[bytes]:
     """The content of one zlib stream (RFC 1950) that must be the whole of `data`. Otherwise as `inflate_gzip`."""
     view = memoryview(data)
-    end = yield from _member(view, 0, ZLIB_WBITS, _Gauge(len(data), limits))
+    end = yield from _member(view, 0, ZLIB_WBITS, _Gauge(len(data), limits), LAST_WINDOW)  # there is only one
     if end != len(view):
         raise ProtocolError(f"{len(view) - end} bytes follow the zlib stream")
 
@@ -136,10 +136,11 @@ class _Gauge:
             raise ProtocolError(f"inflates more than {self._limits.ratio:g} fold", limit="LIMITS__RATIO")
 
 
-def _member(view: memoryview, position: int, wbits: int, gauge: _Gauge) -> Generator[bytes, None, int]:
+def _member(
+    view: memoryview, position: int, wbits: int, gauge: _Gauge, window: int = FIRST_WINDOW
+) -> Generator[bytes, None, int]:
     """Inflates one stream from `position`; the generator's value is the position behind it."""
     decompressor = isal_zlib.decompressobj(wbits=wbits)
-    window = FIRST_WINDOW
     rest: bytes | memoryview = b""
     full = False  # the last slice: there may be more in the decompressor than is left of the input
     while not decompressor.eof:

@@ -17,9 +17,12 @@ from headrace_common.event import FIRST_SECOND, LAST_SECOND, Reason, rfc3339
 T = TypeVar("T", bound=msgspec.Struct)
 
 _TEXTS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_ARRAY: Final = ord("[")
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # as signed bytes: one down, one up
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[{]}")
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:?\d\d)", re.ASCII)
+
+_MILLISECONDS: Final = frozenset(f".{number:03d}Z" for number in range(1000))  # how most clients write them
 
 DECIMALS: Final = 9
 """Decimals of a second that are kept; what follows is cut off."""
@@ -40,11 +43,14 @@ class JsonObject(Generic[T]):
 
     def __init__(self, wanted: type[T], depth: int) -> None:
         self._decode = msgspec.json.Decoder(wanted).decode
-        self._none = wanted()
+        self.nothing = wanted()
         self._depth = depth
 
     def read(self, raw: bytes) -> T | Fault:
-        """The wanted fields, or why these bytes are no event. Never raises, for any bytes."""
+        """The wanted fields, or why these bytes are no event; `nothing` where a wanted field has a type that it may not have.
+
+        Never raises, for any bytes.
+        """
         try:
             found = self._decode(raw)
             if not raw.isascii():
@@ -57,9 +63,15 @@ class JsonObject(Generic[T]):
             return Fault(Reason.BAD_JSON, str(error))
         except RecursionError:
             return self._too_deep()
-        if _may_be_deep(raw, self._depth) and deepest(raw) > self._depth:
+        # More than `depth` opening brackets, in texts or outside: only then it may be too deep. To take them out costs half
+        # of counting them (the search for a byte has a fast way, counting has none), and most events have no array.
+        opening = len(raw) - len(raw.replace(b"{", b""))
+        if (opening > self._depth or _ARRAY in raw) and self._is_deep(raw):
             return self._too_deep()
         return found
+
+    def _is_deep(self, raw: bytes) -> bool:
+        return raw.count(b"{") + raw.count(b"[") > self._depth and deepest(raw) > self._depth
 
     def _unfit(self, raw: bytes, problem: str) -> T | Fault:
         """Sound JSON that does not fit: no object, or a number in a wanted field that Python cannot hold."""
@@ -69,13 +81,13 @@ class JsonObject(Generic[T]):
             return Fault(Reason.BAD_RECORD, problem)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return Fault(Reason.BAD_JSON, str(error))
-        if _may_be_deep(raw, self._depth) and deepest(raw) > self._depth:
+        if self._is_deep(raw):
             return self._too_deep()
         try:
             raw.decode()
         except UnicodeDecodeError as error:
             return Fault(Reason.BAD_JSON, f"not UTF-8: {error.reason} at byte {error.start}")
-        return self._none
+        return self.nothing
 
     def _too_deep(self) -> Fault:
         return Fault(Reason.TOO_DEEP, f"nested deeper than LIMITS__DEPTH ({self._depth})")
@@ -85,11 +97,6 @@ def deepest(raw: bytes) -> int:
     """How deep a sound JSON text is nested: 1 for an object of plain values. Some 30 ns for each bracket."""
     steps = _TEXTS.sub(b"", raw).translate(_STEPS, _NO_BRACKETS)
     return max(accumulate(memoryview(steps).cast("b")), default=0)
-
-
-def _may_be_deep(raw: bytes, depth: int) -> bool:
-    """Whether there are more than `depth` opening brackets, in texts or outside: only then it may be too deep."""
-    return raw.count(b"{") + raw.count(b"[") > depth
 
 
 @lru_cache(maxsize=4096)
@@ -114,6 +121,8 @@ def utc(text: object) -> bytes | None:
     """
     if type(text) is not str:
         return None
+    if text[19:] in _MILLISECONDS and text.isascii() and _is_second(text[:19]):
+        return text.encode()
     if text[-1:] == "Z" and text.isascii() and _is_second(text[:19]):
         decimals = text[20:-1]
         if (len(text) == 20) or (text[19] == "." and len(decimals) <= DECIMALS and decimals.isdecimal()):

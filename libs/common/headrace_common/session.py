@@ -97,6 +97,11 @@ class Session(Protocol):
         Call it until it returns nothing.
         """
 
+    def farewell(self) -> bytes:
+        """What to write last: no more is read, and all that was handed out is durable. Of a frame that did not arrive as a
+        whole it is now or never that its beginning can be acknowledged.
+        """
+
     def idle(self) -> bool:
         """Nothing pending, nothing half read: the connection may be closed for its age."""
 

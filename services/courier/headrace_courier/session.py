@@ -158,6 +158,10 @@ class CourierSession:
         if self._decoder.held():
             raise self._decoder.cut_off()
 
+    def farewell(self) -> bytes:
+        """A payload that has not arrived as a whole has no event that is stored."""
+        return b""
+
     def idle(self) -> bool:
         """See the seam."""
         return not self._pending and not self._decoder.held()

@@ -227,6 +227,10 @@ class ForwardSession:
             self._deadline = None
             raise ProtocolError("no login in time", limit="LIMITS__HANDSHAKE_TIME", offset=0)
 
+    def farewell(self) -> bytes:
+        """A message is acknowledged as a whole or not at all."""
+        return b""
+
     def idle(self) -> bool:
         """See the seam."""
         return not self._pending and not self.held()

@@ -13,6 +13,9 @@ from headrace_lumberjack.wire import SAMPLE, Compressed, Cutter, Run, Window, Wi
 FRAME_COST: Final = 64
 """Bytes inflated that take as long as cutting one frame."""
 
+FEW: Final = 4
+"""Slices that are kept as they come: 4 MiB, more than Beats put into a frame by default."""
+
 
 class Content:
     """One C frame's content. Call `step` until `done`; then `items` is all that it holds."""
@@ -20,13 +23,15 @@ class Content:
     def __init__(self, frame: Compressed, limits: WireLimits, inflate: InflateLimits) -> None:
         self._frame = frame
         self._slices: Iterator[bytes] | None = inflate_zlib(frame.stream, inflate)
+        self._pieces: list[bytes] = []  # while they are few
         self._cutter = Cutter(limits, nested=True, offset=frame.offset)
         self.items: list[Window | Run] = []
         self.done = False
 
     def held(self) -> int:
         """Bytes it holds: the stream while it is inflated, and what came out."""
-        return len(self._frame.stream) * (self._slices is not None) + len(self._cutter.buffer)
+        stream = len(self._frame.stream) * (self._slices is not None)
+        return stream + sum(map(len, self._pieces)) + len(self._cutter.buffer)
 
     def step(self) -> int:
         """Inflates or cuts one slice (1 MiB, some thousand frames); what that cost, in bytes. Sets `done` at the end.
@@ -53,11 +58,22 @@ class Content:
             raise ProtocolError(str(error), limit=error.limit, offset=self._frame.offset, sample=sample) from error
         if piece is None:
             self._slices = None
+            self._gather()
             return 0
-        if not self._cutter.buffer:
-            self._cutter.buffer = piece  # mostly there is only one: it is not copied
-        elif isinstance(self._cutter.buffer, bytes):
-            self._cutter.buffer = bytearray(self._cutter.buffer) + piece
-        else:
-            self._cutter.buffer += piece
+        self._pieces.append(piece)
+        if len(self._pieces) > FEW:
+            self._gather()
         return len(piece)
+
+    def _gather(self) -> None:
+        """The pieces to the cutter. Few become `bytes`, from which frames are cut without another copy; many a buffer that
+        grows, because a second copy of all of them would be too much.
+        """
+        cutter = self._cutter
+        if cutter.buffer or len(self._pieces) > FEW:
+            cutter.buffer = bytearray(cutter.buffer) if isinstance(cutter.buffer, bytes) else cutter.buffer
+            for piece in self._pieces:
+                cutter.buffer += piece
+        else:
+            cutter.buffer = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces.clear()

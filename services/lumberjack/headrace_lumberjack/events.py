@@ -6,12 +6,11 @@ from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any, Final
 
-import msgspec
 import orjson
 from headrace_common.event import (
     Attribute,
     Envelope,
-    FrameIds,
+    Event,
     Part,
     Protocol,
     Reason,
@@ -22,9 +21,10 @@ from headrace_common.event import (
     unique_id,
 )
 from headrace_common.json_object import Fault, JsonObject, utc
+from headrace_common.record import length
 from headrace_common.session import Peer, Ticket
-from msgspec import UNSET, Raw, Struct, UnsetType, field
 
+from headrace_lumberjack.fields import Fields, host_of, loosely, stream_of
 from headrace_lumberjack.identity import Names
 from headrace_lumberjack.wire import DATA_HEADER, V2, Run, pair_count, pairs
 
@@ -41,49 +41,17 @@ LARGE: Final = 1 << 18
 REMEMBERED: Final = 256
 """Envelopes of one connection that are kept encoded: one for each host and index."""
 
+NAME_BYTES: Final = 1024
+"""Longest text that is believed to name a host or an index: it goes into a header of every event, and stays in memory."""
+
 RECEIVED: Final = b'{"%b":"received"}' % Attribute.TIME.value.encode()
 
+MILLISECONDS: Final = frozenset(f"{number:03d}Z" for number in range(1000))
+"""How Beats end their times, which have `TIME_BYTES` then."""
+
+TIME_BYTES: Final = len("2026-11-21T09:30:00.000Z")
+
 NOTHING: Final[dict[str, Any]] = {}
-
-
-class _Metadata(Struct, gc=False):
-    id: str | None = field(name="_id", default=None)
-    raw_index: str | None = None
-    index: str | None = None
-    beat: str | None = None
-
-
-class _Agent(Struct, gc=False):
-    id: str | None = None
-    ephemeral_id: str | None = None
-    hostname: str | None = None
-
-
-class _Log(Struct, gc=False):
-    file: Raw | UnsetType = UNSET
-    offset: int | None = None
-
-
-class _Host(Struct, gc=False):
-    name: str | None = None
-
-
-class _Fields(Struct, gc=False):
-    """The fields of an event that matter here; the rest is only checked to be JSON."""
-
-    time: str | None = field(name="@timestamp", default=None)
-    metadata: _Metadata | None = field(name="@metadata", default=None)
-    agent: _Agent | None = None
-    log: _Log | str | None = None  # a text where containers' logs are at the top
-    host: _Host | str | None = None
-    type: str | None = None
-    message: str | None = None
-
-
-_NONE: Final = _Fields()
-_read_loosely = msgspec.json.Decoder(dict[str, Raw]).decode
-_NAMES: Final = {info.encode_name: info for info in msgspec.structs.fields(_Fields)}
-_DECODERS: Final = {name: msgspec.json.Decoder(info.type).decode for name, info in _NAMES.items()}
 
 
 class Records:
@@ -95,7 +63,8 @@ class Records:
     def __init__(self, peer: Peer, event_bytes: int, depth: int) -> None:
         self._peer = peer
         self._event_bytes = event_bytes
-        self._json = JsonObject(_Fields, depth)
+        wanted = JsonObject(Fields, depth)
+        self._read, self._nothing = wanted.read, wanted.nothing
         self._envelopes: dict[tuple[str | None, str | None], Envelope] = {}
         self._names = Names()
 
@@ -105,10 +74,13 @@ class Records:
         known = self._envelopes.get(key)
         if known is None:
             peer = self._peer
-            identity = peer.identity if peer.identity != peer.address or not host else host
-            if len(self._envelopes) >= REMEMBERED:
-                self._envelopes.clear()
-            known = self._envelopes[key] = Envelope(PROTOCOL, source(PROTOCOL, identity), subject or "")
+            identity = host if host and peer.identity == peer.address and _names(host) else peer.identity
+            stream = subject if subject and _names(subject) else ""
+            known = Envelope(PROTOCOL, source(PROTOCOL, identity), stream)
+            if stream == (subject or "") and (not host or _names(host)):
+                if len(self._envelopes) >= REMEMBERED:
+                    self._envelopes.clear()
+                self._envelopes[key] = known
         return known
 
     def reject(self, reason: Reason, detail: str, raw: bytes, sequence: int) -> Reject:
@@ -116,51 +88,65 @@ class Records:
         attributes = b'{"%b":%d}' % (Attribute.SEQUENCE.value.encode(), sequence)
         return self.envelope(None, None).reject(reason, detail, raw, unique_id(), attributes)
 
-    def document(self, raw: bytes, unique: FrameIds, index: int, received_ms: int) -> Part | Fault:
-        """The JSON of a J frame, byte for byte; or why not."""
-        if len(raw) > self._event_bytes:
-            return self._too_large(len(raw))
-        fields = self._json.read(raw)
-        if isinstance(fields, Fault):
-            return fields
-        if fields == _NONE:
-            fields = _loosely(raw)
-        metadata, agent = fields.metadata, fields.agent
-        host = fields.host
-        name = host.name if type(host) is _Host else None
-        if not name and agent is not None:
-            name = agent.hostname
-        if not name and type(host) is str:
-            name = host
-        subject = None
-        if metadata is not None:
-            subject = metadata.raw_index or metadata.index or metadata.beat
-        envelope = self.envelope(name, subject or fields.type)
-        time = None if fields.time is None else utc(fields.time)
-        event_id = self._id(fields, raw) or unique(index)
-        if time is None:
-            return envelope.event(event_id, rfc3339_ms(received_ms), raw, RECEIVED)
-        return envelope.event(event_id, time, raw)
+    def documents(self, run: Run, received_ms: int) -> Iterator[Part | int]:
+        """The JSON of the J frames of `run`, byte for byte, or rejects; 0 before what takes long.
 
-    def _id(self, fields: _Fields, raw: bytes) -> bytes | None:
-        """The deterministic id, if the event has what it takes."""
-        time, agent, log, metadata = fields.time, fields.agent, fields.log, fields.metadata
-        if time is None:
-            return None
-        if metadata is not None and metadata.id:
-            return self._names.by_id(metadata.id, time, fields.message, raw)
-        if (
-            agent is None or agent.id is None or agent.ephemeral_id is None
-            or type(log) is not _Log or log.offset is None or type(log.file) is not Raw
-        ):  # fmt: skip
-            return None
-        file = bytes(log.file)
-        if file == b"null":
-            return None
-        return self._names.by_origin(agent.id, agent.ephemeral_id, file, log.offset, time, fields.message, raw)
+        Nearly all of a Beat's events go through this loop: what they share with the one before is not made again.
+        """
+        data, at, most = run.data, run.start + DATA_HEADER, self._event_bytes
+        read, name_of, unique = self._read, self._names.of, unique_frame_ids()
+        now = rfc3339_ms(received_ms)
+        host = subject = None
+        envelope = self.envelope(host, subject)
+        before, between, behind = envelope.around(TIME_BYTES)
+        second = ""  # as far as the point of the last time that was of milliseconds
+        for index, end in enumerate(run.ends):
+            piece = data[at:end]
+            raw = piece if type(piece) is bytes else bytes(piece)
+            at = end + DATA_HEADER
+            size = len(raw)
+            if size > LARGE:
+                yield 0
+            fields = read(raw) if size <= most else self._too_large(size)
+            if isinstance(fields, Fault):
+                yield self.reject(*fields, raw, run.sequence(index))
+                continue
+            if fields is self._nothing:
+                fields = loosely(raw)
+            its_host, its_subject = host_of(fields), stream_of(fields)
+            if its_host != host or its_subject != subject:
+                host, subject = its_host, its_subject
+                envelope = self.envelope(host, subject)
+                before, between, behind = envelope.around(TIME_BYTES)
+            text = fields.time
+            if text is None:
+                yield envelope.event(unique(index), now, raw, RECEIVED)
+                continue
+            written = text.encode()
+            name = name_of(fields, written, raw) or unique(index)
+            if text[:20] != second or text[20:] not in MILLISECONDS:
+                time = utc(text)
+                if time is None:
+                    yield envelope.event(name, now, raw, RECEIVED)
+                    continue
+                if time != written or text[20:] not in MILLISECONDS:
+                    yield envelope.event(name, time, raw)
+                    continue
+                second = text[:20]
+            yield b"".join((length(size), raw, before, name, between, written, behind))
 
-    def pairs(self, frame: bytes, unique: FrameIds, index: int, received_ms: int) -> Part | Fault:
-        """The pairs of a D frame as a JSON object; or why not. A repeated key's values become an array, in order."""
+    def pairs(self, run: Run, received_ms: int) -> Iterator[Part | int]:
+        """The pairs of the D frames of `run` as JSON objects, or rejects; 0 before what takes long."""
+        unique = unique_frame_ids()
+        for index in range(len(run)):
+            frame = run.frame(index)
+            if len(frame) > LARGE:
+                yield 0
+            part = self._object(frame, unique(index), received_ms)
+            yield self.reject(*part, frame, run.sequence(index)) if isinstance(part, Fault) else part
+
+    def _object(self, frame: bytes, name: bytes, received_ms: int) -> Event | Fault:
+        """A repeated key's values become an array, in order."""
         if len(frame) > self._event_bytes + DATA_HEADER + 8 * pair_count(frame):
             return self._too_large(len(frame))
         record, notes = _plainly(frame), NOTHING
@@ -175,7 +161,7 @@ class Records:
             attributes = orjson.dumps(notes if time else {**notes, Attribute.TIME.value: "received"})
         if len(value) + len(attributes or b"") > self._event_bytes:
             return self._too_large(len(value))
-        return self.envelope(host, kind).event(unique(index), time or rfc3339_ms(received_ms), value, attributes)
+        return self.envelope(host, kind).event(name, time or rfc3339_ms(received_ms), value, attributes)
 
     def _too_large(self, size: int) -> Fault:
         return Fault(Reason.OVERSIZED, f"{size} bytes, LIMITS__EVENT_BYTES {self._event_bytes}")
@@ -187,7 +173,7 @@ class EventsFrame:
     __slots__ = ("_records", "_run", "acknowledged", "received_ms", "size", "ticket")
 
     def __init__(self, run: Run, ticket: Ticket, received_ms: int, records: Records) -> None:
-        self._run = run
+        self._run: Run | None = run
         self._records = records
         self.ticket = ticket
         self.received_ms = received_ms
@@ -197,41 +183,17 @@ class EventsFrame:
     def spoiled(self, detail: str) -> Reject:
         """All of them as received, reason `internal`."""
         run = self._run
+        assert run is not None, "all records were made"
         raw = bytes(run.data[run.start : run.ends[-1]])
         return self._records.reject(Reason.INTERNAL, detail, raw, run.sequence(0))
 
     def parts(self) -> Iterator[Part | int]:
         """See `headrace_common.session.Frame.parts`."""
-        run, data, received_ms = self._run, self._run.data, self.received_ms
-        records, ids = self._records, unique_frame_ids()
-        skip = DATA_HEADER if run.version == V2 else 0
-        build = records.document if run.version == V2 else records.pairs
-        at = run.start
-        for index, end in enumerate(run.ends):
-            piece = data[at + skip : end]
-            raw = piece if type(piece) is bytes else bytes(piece)
-            if len(raw) > LARGE:
-                yield 0
-            part = build(raw, ids, index, received_ms)
-            yield part if type(part) is bytes else self._rejected(part, raw, index)
-            at = end
-
-    def _rejected(self, part: Part | Fault, raw: bytes, index: int) -> Part:
-        assert isinstance(part, Fault)
-        return self._records.reject(*part, raw, self._run.sequence(index))
-
-
-def _loosely(raw: bytes) -> _Fields:
-    """The fields of an object some of which have another type than Beats give them: those count as absent."""
-    found: dict[str, Any] = {}
-    for name, value in _read_loosely(raw).items():
-        info = _NAMES.get(name)
-        if info is not None:
-            try:
-                found[info.name] = _DECODERS[name](value)
-            except msgspec.ValidationError:
-                continue
-    return _Fields(**found)
+        run = self._run
+        assert run is not None, "called once"
+        make = self._records.documents if run.version == V2 else self._records.pairs
+        yield from make(run, self.received_ms)
+        self._run = None  # it waits for Kafka now, and its records hold all that it held
 
 
 def _plainly(frame: bytes) -> dict[str, Any] | None:
@@ -274,6 +236,11 @@ def _decode(raw: bytes, place: str, invalid: dict[str, str]) -> str:
     except UnicodeDecodeError:
         invalid[place] = b64encode(raw).decode()
         return raw.decode("utf-8", "replace")
+
+
+def _names(text: str) -> bool:
+    """Whether it is short enough to be believed."""
+    return len(text) <= NAME_BYTES and len(text.encode("utf-8", "replace")) <= NAME_BYTES
 
 
 def _first(value: Any) -> str | None:

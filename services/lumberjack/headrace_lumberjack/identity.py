@@ -5,72 +5,96 @@ Filebeat writes JSON keys in a new random order at every attempt, so what is has
 
 from __future__ import annotations
 
-import hashlib
 import json
 import struct
-from typing import Any, Final
+from binascii import hexlify
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
 
 import orjson
 from headrace_common.event import DETERMINISTIC, Protocol
+from msgspec import Raw
 
-REMEMBERED: Final = 1024
+from headrace_lumberjack.fields import Fields, Log
+
+REMEMBERED: Final = 256
 """Files whose part of the id is kept encoded."""
+
+MEMORABLE: Final = 1024
+"""Bytes of what an origin is made of, above which it is not kept: a client may call a file anything."""
 
 _SORTED: Final = orjson.OPT_SORT_KEYS
 _u32: Final = struct.Struct(">I").pack
-_LENGTHS: Final = tuple(_u32(number) for number in range(2048))
-
-
-def _length(number: int) -> bytes:
-    return _LENGTHS[number] if number < 2048 else _u32(number)
+_KNOWN: Final = 2048
+_LENGTHS: Final = tuple(_u32(number) for number in range(_KNOWN))
 
 
 def _field(data: bytes) -> bytes:
-    return _length(len(data)) + data
+    return _u32(len(data)) + data
 
 
 _PROTOCOL: Final = _field(Protocol.LUMBERJACK.value.encode())
 
 
+class _Origin(NamedTuple):
+    """A file, as an agent names it in one of its runs. `state`: the hash over the fields so far."""
+
+    agent: str
+    run: str
+    state: blake2b
+
+
 class Names:
-    """Makes ids as `headrace_common.event.deterministic_id` does, with what many events have in common encoded once."""
+    """Makes ids as `headrace_common.event.deterministic_id` does, with what many events have in common hashed once."""
 
     def __init__(self) -> None:
-        self._origins: dict[tuple[str, str, bytes], bytes] = {}
+        self._origins: dict[bytes, _Origin] = {}
 
-    def by_origin(
-        self, agent: str, ephemeral: str, file: bytes, offset: int, time: str, message: str | None, event: bytes
-    ) -> bytes:
-        """Over `agent.id`, `agent.ephemeral_id`, `log.file` (JSON), `log.offset`, `@timestamp`, `message`.
+    def of(self, fields: Fields, time: bytes, event: bytes) -> bytes | None:
+        """The id of an event with these fields, or None where they do not name it. `time`: its `@timestamp` as written.
 
-        Without a message the whole event takes its place, and one empty field more says so.
+        Over `@metadata._id`, `@timestamp` and `message`; else over `agent.id`, `agent.ephemeral_id`, `log.file` (JSON),
+        `log.offset`, `@timestamp` and `message`. Without a message the whole event takes its place, and one empty field
+        more says so.
         """
-        key = (agent, ephemeral, file)
-        origin = self._origins.get(key)
-        if origin is None:
+        metadata, agent, log, message = fields.metadata, fields.agent, fields.log, fields.message
+        if metadata is not None and metadata.id:
+            content = _field(message.encode()) if message is not None else b"".join(_whole(event))
+            named = _PROTOCOL + _field(metadata.id.encode()) + _field(time) + content
+            return DETERMINISTIC + hexlify(blake2b(named, digest_size=16).digest())
+        if agent is None or type(log) is not Log or type(log.file) is not Raw:
+            return None
+        name, run, offset, file = agent.id, agent.ephemeral_id, log.offset, bytes(log.file)
+        if name is None or run is None or offset is None or file == b"null":
+            return None
+        origin = self._origins.get(file)
+        if origin is None or origin[0] != name or origin[1] != run:
+            origin = self._origin(name, run, file)
+        place = b"%d" % offset
+        at = _LENGTHS[len(time)] if len(time) < _KNOWN else _u32(len(time))
+        if message is None:
+            size, content = _whole(event)
+        else:
+            content = message.encode()
+            size = _LENGTHS[len(content)] if len(content) < _KNOWN else _u32(len(content))
+        state = origin[2].copy()
+        state.update(b"".join((_LENGTHS[len(place)], place, at, time, size, content)))
+        return DETERMINISTIC + hexlify(state.digest())
+
+    def _origin(self, agent: str, run: str, file: bytes) -> _Origin:
+        named = _PROTOCOL + _field(agent.encode()) + _field(run.encode()) + _field(canonical(file))
+        origin = _Origin(agent, run, blake2b(named, digest_size=16))
+        if len(agent) + len(run) + len(file) <= MEMORABLE:
             if len(self._origins) >= REMEMBERED:
                 self._origins.clear()
-            origin = _PROTOCOL + _field(agent.encode()) + _field(ephemeral.encode()) + _field(canonical(file))
-            self._origins[key] = origin
-        place, at = b"%d" % offset, time.encode()
-        if message is None:
-            return _hash(b"".join((origin, _field(place), _field(at), _instead(event))))
-        text = message.encode()
-        return _hash(b"".join((origin, _LENGTHS[len(place)], place, _length(len(at)), at, _length(len(text)), text)))
-
-    def by_id(self, document: str, time: str, message: str | None, event: bytes) -> bytes:
-        """Over `@metadata._id`, `@timestamp` and `message`; without a message as above."""
-        content = _instead(event) if message is None else _field(message.encode())
-        return _hash(b"".join((_PROTOCOL, _field(document.encode()), _field(time.encode()), content)))
+            self._origins[file] = origin
+        return origin
 
 
-def _instead(event: bytes) -> bytes:
-    """What takes the message's place."""
-    return _field(canonical(event)) + _field(b"")
-
-
-def _hash(fields: bytes) -> bytes:
-    return DETERMINISTIC + hashlib.blake2b(fields, digest_size=16).hexdigest().encode()
+def _whole(event: bytes) -> tuple[bytes, bytes]:
+    """What takes the message's place: the event's length, and the event with an empty field."""
+    content = canonical(event)
+    return _u32(len(content)), content + _u32(0)
 
 
 def canonical(document: bytes) -> bytes:

@@ -187,6 +187,16 @@ class LumberjackSession:
         elif window.units and silent >= KEEP_ALIVE and (window.said or not window.ambiguous()):
             self._say(window.said_mark, now)
 
+    def farewell(self) -> bytes:
+        """How far the window is that will not be complete: its client need not send that part again."""
+        if self._windows and not self._ended:
+            oldest = self._windows[0]
+            stored, mark = oldest.progress()
+            if oldest.version == V2 and oldest.steady and stored > oldest.said:
+                oldest.said, oldest.said_mark = stored, mark
+                return acknowledgement(V2, mark)
+        return b""
+
     def _say(self, number: int, now: float) -> None:
         self._out += acknowledgement(V2, number)
         self._said_at = now

@@ -43,9 +43,9 @@ RUN: Final = 8_192
 """Most frames that are cut in one go."""
 
 _number = struct.Struct(">I").unpack_from
-_data_header = struct.Struct(">2sII").unpack_from
-_J2: Final = b"2J"
-_D1: Final = b"1D"
+_data_header = struct.Struct(">HII").unpack_from
+_J2: Final = V2 << 8 | J
+_D1: Final = V1 << 8 | D
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,8 @@ class Cutter:
         end = at + HEADER + number
         if end > len(buffer):
             return None
-        compressed = Compressed(version, bytes(buffer[at + HEADER : end]), self.offset)
+        with memoryview(buffer) as view:
+            compressed = Compressed(version, bytes(view[at + HEADER : end]), self.offset)
         self._at = end
         return compressed
 
@@ -260,7 +261,9 @@ class Cutter:
             return None
         if self._nested:
             return Run(version, self.buffer, first, ends, steady, self._base, nested=True)
-        return Run(version, bytes(self.buffer[first:at]), 0, ends, steady, self._base + first)
+        with memoryview(self.buffer) as view:
+            data = bytes(view[first:at])
+        return Run(version, data, 0, ends, steady, self._base + first)
 
     def _pairs_end(self, at: int, pairs: int) -> int:
         """Where the D frame at `at` ends; beyond the buffer when it does so later. Goes on where the last call stopped."""
