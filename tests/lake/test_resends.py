@@ -74,7 +74,9 @@ class Lake:
         asyncio.run(self._send(records))
 
     async def _send(self, records: tuple[Sent, ...]) -> None:
-        producer = AIOKafkaProducer(bootstrap_servers=self.kafka.bootstrap_servers, enable_idempotence=True, acks="all")
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self.kafka.bootstrap_servers, enable_idempotence=True, acks="all", max_batch_size=1 << 20
+        )
         await producer.start()
         try:
             for partition in {record.partition for record in records}:
