@@ -14,6 +14,7 @@ from typing import Final
 
 from headrace_common.event import (
     DETERMINISTIC,
+    GAP_TYPE,
     HEADERS,
     ID_LENGTH,
     JSON,
@@ -27,6 +28,8 @@ from headrace_common.event import (
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
+from headrace_lake.literals import quoted as quoted
+from headrace_lake.shape import Shape
 from headrace_lake.tables import DAY
 
 FAULT: Final = "fault"
@@ -35,10 +38,16 @@ FAULT: Final = "fault"
 LOOKED_UP: Final = "looked_up"
 """Column of decoded rows: the headers stood in another order, or not alone, and were looked up by name."""
 
+GAP: Final = "gap"
+"""Column of decoded events: it is the marker of a Logjam gap (`headrace_common.event.GAP_TYPE`)."""
+
 _RECORD: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 _RFC3339: Final = r"^\\d{4}-\\d\\d-\\d\\d[Tt]\\d\\d:\\d\\d:\\d\\d(\\.\\d+)?([Zz]|[+-]\\d\\d:\\d\\d)$"
 _CALENDAR_BEGINS: Final = "timestamp'0001-01-01 00:00:00Z'"  # before it Spark counts on, other readers do not
 _TYPE_PREFIX: Final = "headrace."
+_TEXT: Final = "if(json, string(value), null)"
+_PARSED: Final = "parsed"
+_PLAIN: Final = Shape()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +59,18 @@ class Topics:
     ids: Mapping[str, str]
 
 
-def events(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame:
-    """Rows for the events table of `records` (a Kafka source's frame, with headers); `FAULT` and `LOOKED_UP` beside.
+def events(records: DataFrame, topics: Topics, landed_at: datetime, shape: Shape = _PLAIN) -> DataFrame:
+    """Rows for the events table of `records` (a Kafka source's frame, with headers); `FAULT`, `LOOKED_UP` and `GAP` beside.
 
     A row with a fault is none: `faults` makes a row of the quarantine table of it.
     """
-    return _event_texts(records, topics).selectExpr(
+    frame = _event_texts(records, topics)
+    if shape.variant:
+        frame = frame.selectExpr("*", f"try_parse_json({_TEXT}) as {_PARSED}")
+    return frame.selectExpr(
         f"{_fault(_EVENT_RULES)} as {FAULT}",
         LOOKED_UP,
+        f"coalesce(ce_type = '{GAP_TYPE}', false) as {GAP}",
         "ce_id as event_id",
         f"{_PROTOCOL} as protocol",
         "ce_source as source",
@@ -66,7 +79,7 @@ def events(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame
         "ce_time as event_time_text",
         "timestamp as received_time",
         "`content-type` as content_type",
-        "if(json, string(value), null) as body",
+        *shape.body(_TEXT, _PARSED),
         "if(json, null, value) as payload",
         "ce_attributes as attributes",
         *_position(topics.events, topics, landed_at),
@@ -246,11 +259,6 @@ def _listed(conditions: Iterable[tuple[str, str]]) -> str:
 
 def _name(name: str) -> str:
     return f"`{name}`"
-
-
-def quoted(value: str) -> str:
-    """`value` as a literal of Spark's SQL."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _bytes(value: bytes) -> str:

@@ -14,14 +14,15 @@ from headrace_common.log import Log
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
-from headrace_lake import decode, freshness, lookup
+from headrace_lake import decode, freshness, lookup, tables
 from headrace_lake.checkpoint import Range
 from headrace_lake.clocks import Clocks
-from headrace_lake.decode import FAULT, LOOKED_UP, Topics
+from headrace_lake.decode import FAULT, GAP, LOOKED_UP, Topics
 from headrace_lake.fence import Fence
 from headrace_lake.memory import DUPLICATE, Memory, State
+from headrace_lake.shape import Shape
 from headrace_lake.start import Position, landed_already
-from headrace_lake.tables import EVENTS, SCHEMAS
+from headrace_lake.tables import EVENTS
 
 _KEY: Final = ("topic_id", "partition", "offset")
 _OTHER: Final = "other"
@@ -33,6 +34,7 @@ class Count(NamedTuple):
     records: int = 0
     sound: int = 0
     duplicates: int = 0
+    skipped: int = 0
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class EventCounts:
     """By protocol; what is no protocol of ours is ``other``."""
     latest: Mapping[int, int] = field(default_factory=dict)
     """The latest Kafka timestamp of each partition, in ms."""
+    markers: int = 0
+    """Markers of Logjam gaps among them."""
     seen: Mapping[str, int] = field(default_factory=dict)
     """What `freshness.measures` counted of what landed; empty when the batch was counted afterwards."""
 
@@ -72,6 +76,7 @@ class EventsLanding:
         fence: Fence,
         position: Position,
         memory: Memory,
+        shape: Shape,
         clocks: Clocks | None,
         horizon: float,
         slack: float,
@@ -84,6 +89,7 @@ class EventsLanding:
         self._fence = fence
         self._position = position
         self._memory = memory
+        self._shape: Final = shape
         self._clocks = clocks
         self._horizon = horizon
         self._kept: Final = round((horizon + slack) * 1000)
@@ -114,10 +120,10 @@ class EventsLanding:
         mine = [item for item in ranges if item.topic == self._topics.events]
         if not mine:
             return EventCounts({})
-        decoded = decode.events(records, self._topics, landed_at)
+        decoded = decode.events(records, self._topics, landed_at, self._shape)
         if self._fence.written(EVENTS, version):  # this batch, in a run that did not live to finish it
             return self._counted_again(decoded, mine)
-        columns = SCHEMAS[EVENTS].names
+        columns = tables.columns(EVENTS, self._shape)
         if any(start < self._position.strays.get((topic, number), 0) for topic, number, start, _ in mine):
             self._log.info("leaves out what an interrupted job has landed already", table=EVENTS)
             there = self._there(mine)
@@ -143,6 +149,7 @@ class EventsLanding:
             seen["looked_up"],
             {name: count for name in (*Protocol, _OTHER) if (count := seen[f"of_{name}"])},
             {n: latest for _, n, _, _ in mine if (latest := seen[f"t{n}"]) is not None},
+            seen["markers"],
             seen,
         )
 
@@ -174,23 +181,25 @@ class EventsLanding:
         sound = sf.col(FAULT).isNull()
         protocol = sf.when(sound, _protocol()).otherwise(_OTHER)
         counted = decoded.groupBy("partition", protocol).agg(
-            sf.count(sf.lit(1)), sf.count_if(sound), sf.count_if(LOOKED_UP), sf.max(sf.expr(lookup.TIME))
-        )
+            sf.count(sf.lit(1)), sf.count_if(sound), sf.count_if(LOOKED_UP), sf.count_if(_marker()),
+            sf.max(sf.expr(lookup.TIME)),
+        )  # fmt: skip
         partitions = {item.partition: Count() for item in ranges}
         duplicates: Counter[str] = Counter()
         latest: dict[int, int] = {}
-        looked_up = 0
-        for number, name, records, good, looked, stamp in counted.collect():
+        looked_up = markers = 0
+        for number, name, records, good, looked, marked, stamp in counted.collect():
             count = partitions[number]
             partitions[number] = Count(count.records + records, count.sound + good, count.duplicates + good)
             duplicates[name] += good
             looked_up += looked
+            markers += marked
             latest[number] = max(latest.get(number, stamp), stamp)
         for number, name, events in self._in_table(ranges):
             count = partitions[number]
             partitions[number] = count._replace(duplicates=count.duplicates - events)
             duplicates[name] -= events
-        return EventCounts(partitions, looked_up, +duplicates, latest)
+        return EventCounts(partitions, looked_up, +duplicates, latest, markers)
 
     def _in_table(self, ranges: list[Range]) -> list[tuple[int, str, int]]:
         """(partition, protocol, rows) of these ranges in the events table."""
@@ -201,6 +210,10 @@ class EventsLanding:
         )
         rows = self._spark.read.format("delta").load(f"{self._lake}/{EVENTS}").where(inside)
         return [tuple(row) for row in rows.groupBy("partition", _protocol()).count().collect()]
+
+
+def _marker() -> Column:
+    return sf.col(FAULT).isNull() & sf.col(GAP)
 
 
 def _wanted() -> Column:
@@ -214,7 +227,7 @@ def _protocol() -> Column:
 
 def _measures(partitions: Iterable[int]) -> list[Column]:
     """What is counted of the rows on their way: by partition, and duplicates by protocol."""
-    measures = [sf.count_if(LOOKED_UP).alias("looked_up")]
+    measures = [sf.count_if(LOOKED_UP).alias("looked_up"), sf.count_if(_marker()).alias("markers")]
     measures += [
         sf.count_if(sf.col(DUPLICATE) & (_protocol() == str(name))).alias(f"of_{name}") for name in (*Protocol, _OTHER)
     ]
