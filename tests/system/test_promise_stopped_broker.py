@@ -30,8 +30,8 @@ LIMITS = {
     "connection_budget": 4 * MIB,
     "process_budget": PROCESS_BUDGET,
 }
-MOST_SENT = 8 * MIB
-"""What each client would send if it were read: together eight times the budget."""
+MOST_SENT = 24 * MIB
+"""What each client would send if it were read: far more than its budget and what the kernel may take for a socket (6 MiB)."""
 
 SLACK = 32 * MIB
 """What a receiver may take beyond its budget: for each of the four partitions a round of 1 MiB as records, as a batch and
