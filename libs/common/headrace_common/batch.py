@@ -42,6 +42,11 @@ class Lot:
     def __len__(self) -> int:
         return len(self.records)
 
+    @property
+    def size(self) -> int:
+        """Bytes of the batch, before compression until it is sealed."""
+        return 0 if self._batch is None else self._batch.size()
+
     def add(self, record: bytes, owner: Consignment) -> bool:
         """Adds a record; False when it does not fit any more."""
         return self.extend([record], 0, owner) == 1
