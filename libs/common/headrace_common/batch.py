@@ -49,6 +49,11 @@ class Lot:
         """
         return self._unbatched if self._batch is None else self._batch.events()
 
+    @property
+    def size(self) -> int:
+        """Bytes of the batch, before compression until it is sealed."""
+        return 0 if self._batch is None else self._batch.size()
+
     def add(self, record: bytes, owner: Consignment) -> bool:
         """Adds a record; False when it does not fit any more."""
         return self.extend([record], 0, owner) == 1
