@@ -161,6 +161,14 @@ class Reject:
     id: bytes
     attributes: bytes = b"{}"
 
+    def __bool__(self) -> bool:
+        """However little it holds, it is there."""
+        return True
+
+    def __len__(self) -> int:
+        """Bytes that it holds."""
+        return len(self.raw) + len(self.attributes)
+
     def record(self, value: bytes, part: int, parts: int, sha256: bytes) -> bytes:
         """The encoded record of part `part` of `parts` (from 1), with `value`; `sha256` is the hex digest of the whole."""
         values = (
