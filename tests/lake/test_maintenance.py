@@ -89,11 +89,11 @@ class Lake:
     def on_disk(self, table: str) -> int:
         return len([path for path in (self.folder / table).rglob("*.parquet") if "_delta_log" not in path.parts])
 
-    def maintenance(self, **settings: Any) -> Maintenance:
+    def maintenance(self, stopping: Callable[[], bool] = lambda: False, **settings: Any) -> Maintenance:
         chosen = LakeSettings(path=str(self.folder), **{"maintenance_share": 0.9, "compact_files": 4, **settings})
         return Maintenance(
             self.spark, str(self.folder), chosen, epoch=1, metrics=self.metrics, log=self.log,  # type: ignore[arg-type]
-            stopping=lambda: False,
+            stopping=stopping,
         )  # fmt: skip
 
     def value(self, name: str, **labels: str) -> float:
@@ -152,7 +152,9 @@ def test_a_turn_merges_what_is_due_and_says_so(lake: Lake) -> None:
     assert lake.proof() == []
 
 
-def test_nothing_is_done_without_a_share_or_while_a_batch_is_landed(lake: Lake) -> None:
+def test_nothing_is_done_without_a_share_while_a_batch_is_landed_or_after_sigterm(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for _ in range(4):
         lake.land()
     lake.maintenance(maintenance_share=0).turn()
@@ -161,6 +163,10 @@ def test_nothing_is_done_without_a_share_or_while_a_batch_is_landed(lake: Lake) 
     with busy.landing():
         busy.turn()
     assert lake.value("maintenance_runs_total", task="compact") == 0
+    merged: list[object] = []
+    monkeypatch.setattr(compaction, "merge", lambda *piece: merged.append(piece))
+    lake.maintenance(stopping=lambda: bool(merged)).turn()
+    assert len(merged) == 1, "the piece that was under way, and no other: it was asked to stop meanwhile"
 
 
 def test_a_superseded_job_maintains_nothing(lake: Lake) -> None:
