@@ -18,13 +18,14 @@ from headrace_common.log import Log
 from headrace_common.metrics import LakeMetrics
 from headrace_common.settings import describe, load
 
+from headrace_lake import migrate
 from headrace_lake.causes import root_cause
 from headrace_lake.engine import remarks, running
 from headrace_lake.job import Job
 from headrace_lake.operations import LakeHealth, OpsThread
 from headrace_lake.settings import LakeProcessSettings, location
 
-_COMMANDS: Final[tuple[Callable[[Any], None], ...]] = ()
+_COMMANDS: Final[tuple[Callable[[Any], None], ...]] = (migrate.add,)
 """Each adds its parser to what `add_subparsers` returned, with `act` as its default (see `_parser`)."""
 
 

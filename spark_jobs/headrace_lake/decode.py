@@ -27,6 +27,8 @@ from headrace_common.event import (
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
+from headrace_lake.literals import quoted as quoted
+from headrace_lake.shape import Shape
 from headrace_lake.tables import DAY
 
 FAULT: Final = "fault"
@@ -39,6 +41,9 @@ _RECORD: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "
 _RFC3339: Final = r"^\\d{4}-\\d\\d-\\d\\d[Tt]\\d\\d:\\d\\d:\\d\\d(\\.\\d+)?([Zz]|[+-]\\d\\d:\\d\\d)$"
 _CALENDAR_BEGINS: Final = "timestamp'0001-01-01 00:00:00Z'"  # before it Spark counts on, other readers do not
 _TYPE_PREFIX: Final = "headrace."
+_TEXT: Final = "if(json, string(value), null)"
+_PARSED: Final = "parsed"
+_PLAIN: Final = Shape()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +55,15 @@ class Topics:
     ids: Mapping[str, str]
 
 
-def events(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame:
+def events(records: DataFrame, topics: Topics, landed_at: datetime, shape: Shape = _PLAIN) -> DataFrame:
     """Rows for the events table of `records` (a Kafka source's frame, with headers); `FAULT` and `LOOKED_UP` beside.
 
     A row with a fault is none: `faults` makes a row of the quarantine table of it.
     """
-    return _event_texts(records, topics).selectExpr(
+    frame = _event_texts(records, topics)
+    if shape.variant:
+        frame = frame.selectExpr("*", f"try_parse_json({_TEXT}) as {_PARSED}")
+    return frame.selectExpr(
         f"{_fault(_EVENT_RULES)} as {FAULT}",
         LOOKED_UP,
         "ce_id as event_id",
@@ -66,7 +74,7 @@ def events(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame
         "ce_time as event_time_text",
         "timestamp as received_time",
         "`content-type` as content_type",
-        "if(json, string(value), null) as body",
+        *shape.body(_TEXT, _PARSED),
         "if(json, null, value) as payload",
         "ce_attributes as attributes",
         *_position(topics.events, topics, landed_at),
@@ -246,11 +254,6 @@ def _listed(conditions: Iterable[tuple[str, str]]) -> str:
 
 def _name(name: str) -> str:
     return f"`{name}`"
-
-
-def quoted(value: str) -> str:
-    """`value` as a literal of Spark's SQL."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _bytes(value: bytes) -> str:

@@ -16,7 +16,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace_lake import tables
 from headrace_lake.causes import chain, kafka_is_away, root_cause
 from headrace_lake.checkpoint import Checkpoint, Marker
 from headrace_lake.clocks import at_start
@@ -26,10 +25,12 @@ from headrace_lake.halt import HaltError, KafkaAwayError, StoppingError
 from headrace_lake.landing import Landing, check_same
 from headrace_lake.landing_events import EventsLanding
 from headrace_lake.memory import Memory, NoMemory
+from headrace_lake.migrate import prepare
 from headrace_lake.operations import LakeHealth
 from headrace_lake.progress import Way
 from headrace_lake.recollection import open_memory
 from headrace_lake.settings import LakeProcessSettings, location
+from headrace_lake.shape import Shape
 from headrace_lake.source import Brokers, Topic, source_options
 from headrace_lake.start import Ends, Position, check_offsets, landed, strays
 from headrace_lake.storage import Storage
@@ -115,13 +116,13 @@ class Job:
             memory.close()
 
     def _land_with(self, memory: Memory, topics: Mapping[str, Topic]) -> None:
-        tables.create(Storage(self._spark), self._lake)
+        shape = prepare(Storage(self._spark), self._settings.lake)
         fence = Fence(self._spark, self._lake)
         epoch, found = self._begin(fence, topics)
         check_offsets(self._brokers, found, topics)
         kafka = self._settings.kafka
         known = Topics(kafka.events_topic, kafka.quarantine_topic, {name: topic.id for name, topic in topics.items()})
-        events = self._events_landing(memory, known, fence, found, topics)
+        events = self._events_landing(memory, known, fence, found, topics, shape)
         self._health.waits("reading the ids of what landed lately")
         self._wait_for(events.recall)
         upkeep = Upkeep(
@@ -180,7 +181,7 @@ class Job:
             done.result()
 
     def _events_landing(
-        self, memory: Memory, known: Topics, fence: Fence, found: Position, topics: Mapping[str, Topic]
+        self, memory: Memory, known: Topics, fence: Fence, found: Position, topics: Mapping[str, Topic], shape: Shape
     ) -> EventsLanding:
         kafka = self._settings.kafka
         clocks = None
@@ -196,6 +197,7 @@ class Job:
             fence=fence,
             position=found,
             memory=memory,
+            shape=shape,
             clocks=clocks,
             horizon=self._settings.lake.horizon,
             slack=kafka.ack_deadline,

@@ -14,14 +14,15 @@ from headrace_common.log import Log
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
-from headrace_lake import decode, freshness, lookup
+from headrace_lake import decode, freshness, lookup, tables
 from headrace_lake.checkpoint import Range
 from headrace_lake.clocks import Clocks
 from headrace_lake.decode import FAULT, LOOKED_UP, Topics
 from headrace_lake.fence import Fence
 from headrace_lake.memory import DUPLICATE, Memory, State
+from headrace_lake.shape import Shape
 from headrace_lake.start import Position, landed_already
-from headrace_lake.tables import EVENTS, SCHEMAS
+from headrace_lake.tables import EVENTS
 
 _KEY: Final = ("topic_id", "partition", "offset")
 _OTHER: Final = "other"
@@ -72,6 +73,7 @@ class EventsLanding:
         fence: Fence,
         position: Position,
         memory: Memory,
+        shape: Shape,
         clocks: Clocks | None,
         horizon: float,
         slack: float,
@@ -84,6 +86,7 @@ class EventsLanding:
         self._fence = fence
         self._position = position
         self._memory = memory
+        self._shape: Final = shape
         self._clocks = clocks
         self._horizon = horizon
         self._kept: Final = round((horizon + slack) * 1000)
@@ -114,10 +117,10 @@ class EventsLanding:
         mine = [item for item in ranges if item.topic == self._topics.events]
         if not mine:
             return EventCounts({})
-        decoded = decode.events(records, self._topics, landed_at)
+        decoded = decode.events(records, self._topics, landed_at, self._shape)
         if self._fence.written(EVENTS, version):  # this batch, in a run that did not live to finish it
             return self._counted_again(decoded, mine)
-        columns = SCHEMAS[EVENTS].names
+        columns = tables.columns(EVENTS, self._shape)
         if any(start < self._position.strays.get((topic, number), 0) for topic, number, start, _ in mine):
             self._log.info("leaves out what an interrupted job has landed already", table=EVENTS)
             there = self._there(mine)

@@ -24,11 +24,12 @@ from pyspark.sql import SparkSession
 from headrace_lake import compaction, retention
 from headrace_lake.causes import root_cause
 from headrace_lake.fence import epoch_of
-from headrace_lake.halt import SupersededError
+from headrace_lake.halt import HaltError, SupersededError
 from headrace_lake.inventory import Inventory
 from headrace_lake.settings import LakeSettings
+from headrace_lake.shape import Shape, of_table
 from headrace_lake.storage import Storage
-from headrace_lake.tables import DAY, SCHEMAS
+from headrace_lake.tables import EVENTS, QUARANTINE, SCHEMAS
 
 _LOOK: Final = 5.0  # seconds between two looks at the tables' logs
 _SAVED: Final = 10.0  # unused time that is kept for later, in pieces
@@ -95,6 +96,7 @@ class Maintenance:
         self._budget = Budget(settings.maintenance_share, settings.maintenance_piece)
         self._size = compaction.Size(settings.maintenance_piece, settings.file_bytes)
         self._looked = 0.0
+        self._shape: Shape | None = None
         self._not_before: dict[tuple[str, str], tuple[float, float]] = {}  # (task, table) -> (monotonic time, pause)
         storage = Storage(spark)
         self._paths = {name: f"{lake}/{name}" for name in SCHEMAS}
@@ -103,6 +105,7 @@ class Maintenance:
             name: retention.LogCleaner(storage, self._paths[name], table, settings.log_age)
             for name, table in self._tables.items()
         }
+        self._counted = dict.fromkeys(SCHEMAS, 0)  # files of each table that were put in so far
         for name, value in _SESSION.items():
             spark.conf.set(name, value)
 
@@ -112,12 +115,21 @@ class Maintenance:
         with self._lock:
             yield
 
+    def begin(self) -> None:
+        """Reads the logs for the first time, so that what is landed from now on is told from what was there. Blocks."""
+        try:
+            for name, table in self._tables.items():
+                table.latest()
+                self._counted[name] = table.added
+        except (Py4JError, PySparkException) as error:
+            self._log.warning("the tables' logs cannot be read", reason=root_cause(error))
+
     def turn(self) -> None:
         """Does what is due, as long as the budget lasts, unless a batch is being landed. Blocks for some pieces.
 
-        Raises `SupersededError`; whatever else fails is logged, counted and tried again later.
+        Raises `HaltError` as `_look`; whatever else fails is logged, counted and tried again later.
         """
-        if not self._settings.maintenance_share or time.monotonic() - self._looked < _LOOK:
+        if time.monotonic() - self._looked < _LOOK:
             return
         if not self._lock.acquire(blocking=False):
             return
@@ -133,7 +145,10 @@ class Maintenance:
             self._lock.release()
 
     def _look(self) -> None:
-        """Brings the inventories up to date; raises `SupersededError` when another job has taken over."""
+        """Brings the inventories up to date.
+
+        Raises `SupersededError` when another job has taken over, `HaltError` when the table has other columns now.
+        """
         for name, table in self._tables.items():
             latest = epoch_of(table.latest())
             if latest > self._epoch:
@@ -141,9 +156,15 @@ class Maintenance:
                     f"another job has taken over: it claimed epoch {latest} of the tables, this job holds epoch "
                     f"{self._epoch} and stops"
                 )
+            self._metrics.files_written.labels(name).inc(table.added - self._counted[name])
+            self._counted[name] = table.added
             self._metrics.files.labels(name).set(sum(part.files for part in table.parts.values()))
             self._metrics.small_files.labels(name).set(table.small_files())
             self._metrics.table_bytes.labels(name).set(sum(part.size for part in table.parts.values()))
+        shape = of_table(self._tables[EVENTS].properties)
+        if self._shape not in (None, shape):
+            raise HaltError("the events table was migrated: start the job again, so that it fills the new columns")
+        self._shape = shape
 
     def _next(self) -> Piece | None:
         return next((piece for piece in self._pieces() if self._may(*piece[:2])), None)
@@ -154,8 +175,9 @@ class Maintenance:
         now = time.time()
         if settings.retention_days:
             first = retention.first_kept(settings.retention_days, now)
-            for name, table in self._tables.items():
-                if DAY in SCHEMAS[name].names and retention.due(table, first):
+            for name in (EVENTS, QUARANTINE):
+                table = self._tables[name]
+                if retention.due(table, first):
                     yield "retain", name, partial(retention.drop, self._spark, self._paths[name], table, first)
         for name, cleaner in self._cleaners.items():
             if cleaner.due():
@@ -200,6 +222,7 @@ class Maintenance:
             self._budget.spend(took)
             self._metrics.maintenance_seconds.labels(task).inc(took)
         self._not_before.pop((task, name), None)
+        self._counted[name] = table.added  # none of them was landed
         after = (table.removed, table.added, table.removed_bytes, table.vacuumed)
         removed, added, size, vacuumed = (b - a for a, b in zip(before, after, strict=True))
         self._metrics.maintenance_runs.labels(task).inc()

@@ -87,10 +87,8 @@ class LogCleaner:
         until = min(self._keep, self._low + _VERSIONS)
         while self._low < until and not stopping():
             name = f"{self._folder}/{self._low:020d}"
-            if self._low % CHECKPOINT_EVERY == 0:
-                self._storage.delete(f"{name}.checkpoint.parquet")
-            self._storage.delete(f"{name}.crc")
-            self._storage.delete(f"{name}.json")
+            for kind in ("checkpoint.parquet", "crc", "json"):
+                self._storage.delete(f"{name}.{kind}")
             self._low += 1
 
     def _lowest(self) -> int:

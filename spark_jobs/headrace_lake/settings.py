@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 from headrace_common.settings import MIB, KafkaSettings, OpsSettings, Section, Settings
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from headrace_lake import promotion
+
 # what AWS, Azure and Google call their secrets in Hadoop's options
 _SECRET: Final = re.compile(
     r"secret|password|session\.token|access\.key|account\.key|private\.key|sas\.(fixed\.)?token", re.IGNORECASE
@@ -49,6 +51,29 @@ class LakeSettings(Section):
         "headrace-lake",
         description="Consumer group that gets the landed offsets, for ordinary lag tools; empty: none. The job itself"
         " never reads them.",
+    )
+    body: Literal["string", "variant"] | None = Field(
+        None,
+        description="`variant`: the body goes to the column `body_variant`, and its text to `body` only where VARIANT cannot"
+        " hold it; default: as the tables are, `string` for new ones.",
+    )
+    promote: str = Field(
+        "",
+        description="Parts of the body that become columns, `body.path as name type` with commas; default: as the tables"
+        " are, none for new ones.",
+    )
+    horizon: float = Field(
+        3600,
+        ge=0,
+        description="Events with the same id whose Kafka timestamps are at most so far apart are landed once; 0: always.",
+    )
+    dedup: Literal["auto", "map", "arrays", "off"] = Field(
+        "auto",
+        description="Where ids are remembered: `map` in the JVM (only with a `local` master), `arrays` in the driver's Python; "
+        "`auto` takes the one that fits the master.",
+    )
+    dedup_memory: int | None = Field(
+        None, ge=1 << 20, description="Most bytes of remembered ids; default: a quarter of the driver's heap."
     )
     maintenance_share: float = Field(
         0.2,
@@ -115,19 +140,21 @@ class LakeSettings(Section):
             raise ValueError(f"{secret[0]} is a secret: SPARK_SECRETS, or AWS's own variables, are the place for it")
         return self
 
-    horizon: float = Field(
-        3600,
-        ge=0,
-        description="Events with the same id whose Kafka timestamps are at most so far apart are landed once; 0: always.",
-    )
-    dedup: Literal["auto", "map", "arrays", "off"] = Field(
-        "auto",
-        description="Where ids are remembered: `map` in the JVM (only with a `local` master), `arrays` in the driver's Python; "
-        "`auto` takes the one that fits the master.",
-    )
-    dedup_memory: int | None = Field(
-        None, ge=1 << 20, description="Most bytes of remembered ids; default: a quarter of the driver's heap."
-    )
+    @field_validator("promote")
+    @classmethod
+    def _promotions(cls, text: str) -> str:
+        promotion.parse(promotion.split(text))
+        return text
+
+    @model_validator(mode="after")
+    def _maintained(self) -> Self:
+        if self.retention_days and not self.maintenance_share:
+            raise ValueError(
+                "LAKE__RETENTION_DAYS needs a LAKE__MAINTENANCE_SHARE above 0: else nothing is ever dropped"
+            )
+        if self.retention_days and self.retention_days * 86_400 < self.horizon:
+            raise ValueError("LAKE__HORIZON is longer than LAKE__RETENTION_DAYS: ids are read from the table at start")
+        return self
 
     @model_validator(mode="after")
     def _apart(self) -> Self:

@@ -19,7 +19,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from headrace_lake.literals import quoted
 from headrace_lake.properties import VACUUMED_AT
+from headrace_lake.shape import Shape
 from headrace_lake.storage import Storage
 
 EVENTS: Final = "events"
@@ -101,27 +103,40 @@ _PROPERTIES: Final = {
 }
 
 
+_PLAIN: Final = Shape()
 _SKIPPED_BY: Final = ("event_time", "received_time", "topic_id", "partition", "offset")
 """Columns with statistics, by which readers and this job skip files; on a body they would cost CPU and serve nobody."""
 
 
-def create(storage: Storage, lake: str) -> None:
+def statistics(name: str, shape: Shape) -> dict[str, str]:
+    """The property of the table `name` that says which columns have statistics."""
+    promoted = [promotion.name for promotion in shape.promoted] if name == EVENTS else []
+    own = [column for column in _SKIPPED_BY if column in SCHEMAS[name].names]
+    return {"delta.dataSkippingStatsColumns": ",".join([*own, *promoted])}
+
+
+def columns(name: str, shape: Shape) -> list[str]:
+    """The names of the columns of the table `name` that landing fills."""
+    return [*SCHEMAS[name].names, *(shape.columns if name == EVENTS else ())]
+
+
+def create(storage: Storage, lake: str, shape: Shape = _PLAIN) -> None:
     """Makes the tables that are not there yet; another job may do so at the same time. Blocks on storage."""
     for name, schema in SCHEMAS.items():
         path = f"{lake}/{name}"
         if storage.exists(f"{path}/_delta_log"):
             continue
         partitioned = f"PARTITIONED BY ({DAY})" if DAY in schema.names else ""
-        columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema.fields)
-        skipped_by = [column for column in _SKIPPED_BY if column in schema.names]
-        properties = {
-            **_PROPERTIES,
-            VACUUMED_AT: str(int(time.time())),
-            "delta.dataSkippingStatsColumns": ",".join(skipped_by),
-        }
-        listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+        kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
+        properties = {**_PROPERTIES, VACUUMED_AT: str(int(time.time())), **statistics(name, shape)}
+        if name == EVENTS:
+            kinds |= shape.columns
+            properties |= shape.properties
+        listed_columns = ", ".join(f"`{column}` {kind}" for column, kind in kinds.items())
+        listed = ", ".join(f"'{key}' = {quoted(value)}" for key, value in properties.items())
         statement = (
-            f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({columns}) USING delta {partitioned} TBLPROPERTIES ({listed})"
+            f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({listed_columns}) USING delta {partitioned} "
+            f"TBLPROPERTIES ({listed})"
         )
         try:
             storage.spark.sql(statement)

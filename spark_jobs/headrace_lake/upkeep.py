@@ -48,6 +48,7 @@ class Upkeep(AbstractContextManager["Upkeep"]):
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
+        self._maintenance.begin()
         reports = Reports(self._heard)
         self._spark.streams.addListener(reports)
         self._open.callback(self._standing.finish)

@@ -12,9 +12,9 @@ import pytest
 from deltalake import DeltaTable
 from headrace_cli import query
 from headrace_common.metrics import LakeMetrics
-from headrace_lake import compaction, maintenance, retention, tables
+from headrace_lake import compaction, maintenance, migrate, retention, tables
 from headrace_lake.fence import Fence, transaction
-from headrace_lake.halt import SupersededError
+from headrace_lake.halt import HaltError, SupersededError
 from headrace_lake.inventory import Inventory
 from headrace_lake.maintenance import Maintenance
 from headrace_lake.settings import LakeSettings
@@ -144,9 +144,12 @@ def test_the_inventory_is_what_delta_says(lake: Lake) -> None:
 
 
 def test_a_turn_merges_what_is_due_and_says_so(lake: Lake) -> None:
-    for _ in range(4):
+    lake.land()
+    job = lake.maintenance()
+    job.begin()
+    for _ in range(3):
         lake.land()
-    lake.maintenance().turn()
+    job.turn()
     assert {name: files(lake.inventory(name)) for name in (EVENTS, BATCHES)} == {EVENTS: 1, BATCHES: 1}
     assert lake.proof() == []
     assert lake.value("maintenance_runs_total", task="compact") == 2
@@ -156,6 +159,7 @@ def test_a_turn_merges_what_is_due_and_says_so(lake: Lake) -> None:
     assert lake.value("maintenance_seconds_total", task="compact") > 0
     assert lake.value("maintenance_last_success_timestamp_seconds", task="compact") > 1.7e9
     assert lake.value("files", table=EVENTS) == 1
+    assert lake.value("files_written_total", table=EVENTS) == 6
     lake.land()  # the fence is not confused by commits that are not ours
     lake.fence.check(transaction(1, lake.landed - 1))
     assert lake.proof() == []
@@ -165,6 +169,7 @@ def test_nothing_is_done_without_a_share_or_while_a_batch_is_landed(lake: Lake) 
     for _ in range(4):
         lake.land()
     lake.maintenance(maintenance_share=0).turn()
+    assert lake.value("small_files", table=EVENTS) == 8, "the metrics are there all the same"
     busy = lake.maintenance()
     with busy.landing():
         busy.turn()
@@ -179,6 +184,16 @@ def test_a_superseded_job_maintains_nothing(lake: Lake) -> None:
     with pytest.raises(SupersededError, match="it claimed epoch 2 of the tables, this job holds epoch 1"):
         older.turn()
     assert files(lake.inventory(EVENTS)) == 8
+
+
+def test_a_job_whose_table_was_migrated_stops(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "_LOOK", 0.0)
+    job = lake.maintenance()
+    job.turn()
+    settings = LakeSettings(path=str(lake.folder), promote="body.a as a string")
+    migrate.migrate(lake.spark, settings, (), variant=False)
+    with pytest.raises(HaltError, match="was migrated: start the job again"):
+        job.turn()
 
 
 def test_a_failure_stops_nothing_and_is_tried_again_later(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +263,7 @@ def test_the_log_is_cleaned_up_to_an_old_checkpoint(lake: Lake, monkeypatch: pyt
     lake.land()
     table = DeltaTable(lake.path(BATCHES))
     while table.version() < 112:
-        table.alter.set_table_properties({"headrace.test": str(table.version())})
+        table.alter.set_table_properties({"delta.logRetentionDuration": f"interval {30 + table.version()} days"})
         if table.version() in (50, 100):
             table.create_checkpoint()
     folder = lake.folder / BATCHES / "_delta_log"

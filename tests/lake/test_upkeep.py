@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.structs import TopicPartition
+from headrace_cli import query
 from headrace_common.metrics import LakeMetrics
 from headrace_common.settings import KafkaSettings, TopicSettings
 from headrace_lake import standing
@@ -52,13 +53,13 @@ async def delete_before(kafka: KafkaSettings, partition: int, offset: int) -> No
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_thirty_small_batches_leave_few_files(spark: SparkSession, topics: KafkaSettings, tmp_path: Path) -> None:
-    """And the group's offsets, the metrics, few files in the checkpoint: all of one run."""
+    """And the group's offsets, the metrics, a promoted column, few files in the checkpoint: all of one run."""
     sent, metrics, log = Sent(), LakeMetrics(), CapturingLogger()
     send_now(topics, sent, 1_200)
     group = f"group-of-{topics.events_topic}"
     lake = LakeSettings(
         path=str(tmp_path / "lake"), checkpoint=str(tmp_path / "checkpoint"), trigger=0, batch_records=40, group=group,
-        maintenance_share=0.9, compact_files=16,
+        maintenance_share=0.9, compact_files=16, promote="body.index as number bigint",
     )  # fmt: skip
     settings = LakeProcessSettings(kafka=topics, lake=lake)
     spark.conf.set("spark.sql.streaming.minBatchesToRetain", "5")
@@ -67,6 +68,8 @@ def test_thirty_small_batches_leave_few_files(spark: SparkSession, topics: Kafka
     finally:
         spark.conf.unset("spark.sql.streaming.minBatchesToRetain")
     check_landed(tmp_path / "lake", sent)
+    promoted = query.run("select body->>'$.index' as said, number from events", tmp_path / "lake")
+    assert all(int(row["said"]) == row["number"] for row in promoted)
     batches = value(metrics, "batches_total")
     assert batches is not None
     assert batches >= 30

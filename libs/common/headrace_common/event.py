@@ -193,6 +193,12 @@ class Envelope:
             (length(len(value)), value, self._before_id, name, self._after_id, length(len(time)), time, self._tail)
         )
 
+    def around(self, time_bytes: int) -> tuple[bytes, bytes, bytes]:
+        """What stands around the id, and behind the time, of events without attributes whose time has so many bytes: an event
+        is ``length(len(value)), value, [0], id, [1], time, [2]``. For loops that make nothing else; otherwise `event`.
+        """
+        return self._bare, self._after_id + length(time_bytes), self._kind
+
     def reject(
         self, reason: Reason, detail: str, raw: bytes, reject_id: bytes, attributes: bytes | None = None
     ) -> Reject:

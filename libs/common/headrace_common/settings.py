@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeVar, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
@@ -339,6 +338,8 @@ def own_environment() -> dict[str, str]:
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
+    import yaml  # a megabyte that most processes do without
+
     try:
         document = yaml.safe_load(path.read_text()) or {}
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:

@@ -21,6 +21,7 @@ from headrace_common.event import (
     unique_id,
 )
 from headrace_common.json_object import Fault, JsonObject, utc
+from headrace_common.record import length
 from headrace_common.session import Peer, Ticket
 
 from headrace_lumberjack.fields import Fields, host_of, loosely, stream_of
@@ -46,7 +47,9 @@ NAME_BYTES: Final = 1024
 RECEIVED: Final = b'{"%b":"received"}' % Attribute.TIME.value.encode()
 
 MILLISECONDS: Final = frozenset(f"{number:03d}Z" for number in range(1000))
-"""How Beats end their times."""
+"""How Beats end their times, which have `TIME_BYTES` then."""
+
+TIME_BYTES: Final = len("2026-11-21T09:30:00.000Z")
 
 NOTHING: Final[dict[str, Any]] = {}
 
@@ -94,15 +97,17 @@ class Records:
         read, name_of, unique = self._read, self._names.of, unique_frame_ids()
         now = rfc3339_ms(received_ms)
         host = subject = None
-        event = self.envelope(host, subject).event
+        envelope = self.envelope(host, subject)
+        before, between, behind = envelope.around(TIME_BYTES)
         second = ""  # as far as the point of the last time that was of milliseconds
         for index, end in enumerate(run.ends):
             piece = data[at:end]
             raw = piece if type(piece) is bytes else bytes(piece)
             at = end + DATA_HEADER
-            if len(raw) > LARGE:
+            size = len(raw)
+            if size > LARGE:
                 yield 0
-            fields = read(raw) if len(raw) <= most else self._too_large(len(raw))
+            fields = read(raw) if size <= most else self._too_large(size)
             if isinstance(fields, Fault):
                 yield self.reject(*fields, raw, run.sequence(index))
                 continue
@@ -111,23 +116,24 @@ class Records:
             its_host, its_subject = host_of(fields), stream_of(fields)
             if its_host != host or its_subject != subject:
                 host, subject = its_host, its_subject
-                event = self.envelope(host, subject).event
+                envelope = self.envelope(host, subject)
+                before, between, behind = envelope.around(TIME_BYTES)
             text = fields.time
             if text is None:
-                yield event(unique(index), now, raw, RECEIVED)
+                yield envelope.event(unique(index), now, raw, RECEIVED)
                 continue
             written = text.encode()
             name = name_of(fields, written, raw) or unique(index)
-            if text[:20] == second and text[20:] in MILLISECONDS:
-                yield event(name, written, raw)
-                continue
-            time = utc(text)
-            if time is None:
-                yield event(name, now, raw, RECEIVED)
-                continue
-            if time == written and text[20:] in MILLISECONDS:
+            if text[:20] != second or text[20:] not in MILLISECONDS:
+                time = utc(text)
+                if time is None:
+                    yield envelope.event(name, now, raw, RECEIVED)
+                    continue
+                if time != written or text[20:] not in MILLISECONDS:
+                    yield envelope.event(name, time, raw)
+                    continue
                 second = text[:20]
-            yield event(name, time, raw)
+            yield b"".join((length(size), raw, before, name, between, written, behind))
 
     def pairs(self, run: Run, received_ms: int) -> Iterator[Part | int]:
         """The pairs of the D frames of `run` as JSON objects, or rejects; 0 before what takes long."""

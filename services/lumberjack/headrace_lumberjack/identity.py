@@ -59,8 +59,9 @@ class Names:
         """
         metadata, agent, log, message = fields.metadata, fields.agent, fields.log, fields.message
         if metadata is not None and metadata.id:
-            named = _PROTOCOL, _field(metadata.id.encode()), _field(time), *_content(message, event)
-            return _id(blake2b(b"".join(named), digest_size=16))
+            content = _field(message.encode()) if message is not None else b"".join(_whole(event))
+            named = _PROTOCOL + _field(metadata.id.encode()) + _field(time) + content
+            return DETERMINISTIC + hexlify(blake2b(named, digest_size=16).digest())
         if agent is None or type(log) is not Log or type(log.file) is not Raw:
             return None
         name, run, offset, file = agent.id, agent.ephemeral_id, log.offset, bytes(log.file)
@@ -70,8 +71,12 @@ class Names:
         if origin is None or origin[0] != name or origin[1] != run:
             origin = self._origin(name, run, file)
         place = b"%d" % offset
-        size, content = _content(message, event)
         at = _LENGTHS[len(time)] if len(time) < _KNOWN else _u32(len(time))
+        if message is None:
+            size, content = _whole(event)
+        else:
+            content = message.encode()
+            size = _LENGTHS[len(content)] if len(content) < _KNOWN else _u32(len(content))
         state = origin[2].copy()
         state.update(b"".join((_LENGTHS[len(place)], place, at, time, size, content)))
         return DETERMINISTIC + hexlify(state.digest())
@@ -86,17 +91,10 @@ class Names:
         return origin
 
 
-def _content(message: str | None, event: bytes) -> tuple[bytes, bytes]:
-    """What the event says: its message, or all of it and an empty field. Length and rest."""
-    if message is None:
-        whole = canonical(event)
-        return _u32(len(whole)), whole + _u32(0)
-    text = message.encode()
-    return _LENGTHS[len(text)] if len(text) < _KNOWN else _u32(len(text)), text
-
-
-def _id(state: blake2b) -> bytes:
-    return DETERMINISTIC + hexlify(state.digest())
+def _whole(event: bytes) -> tuple[bytes, bytes]:
+    """What takes the message's place: the event's length, and the event with an empty field."""
+    content = canonical(event)
+    return _u32(len(content)), content + _u32(0)
 
 
 def canonical(document: bytes) -> bytes:
