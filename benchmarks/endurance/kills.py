@@ -26,6 +26,7 @@ PARTITIONS: Final = 6
 POINTS: Final = ("batch begins", "events written", "quarantine written", "batch written")
 _LONGEST_START: Final = 12.0
 _LONGEST_LIFE: Final = 10.0
+_LONGEST_END: Final = 3600.0
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
         began = time.monotonic()
         done = [_kill(here, rng, number, kills, events // 100) for number in range(kills)]
         last = here.start(once=True, batch_records=events // 10)
-        if last.wait():
+        if last.wait(_LONGEST_END):
             say(f"the last run stopped: {last.tail()}")
             return 1
         seconds = time.monotonic() - began

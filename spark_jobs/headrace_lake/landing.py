@@ -183,8 +183,8 @@ class Landing:
             self._fence.write(table, decoded.where(wanted).select(*columns), version)
             return {}
         observation = Observation()
-        self._fence.write(table, decoded.observe(observation, *measures).where(wanted).select(*columns), version)
-        return dict(observation.get)
+        ours = self._fence.write(table, decoded.observe(observation, *measures).where(wanted).select(*columns), version)
+        return dict(observation.get) if ours else self._measured(decoded, measures)  # else it would wait for ever
 
     @staticmethod
     def _measured(decoded: DataFrame, measures: list[Column]) -> dict[str, int]:
