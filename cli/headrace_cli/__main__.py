@@ -157,12 +157,17 @@ def purge(
 
 @app.command()
 def query(
-    sql: Annotated[str | None, typer.Argument(help="One query; tables: events, quarantine, batches.")] = None,
+    sql: Annotated[str | None, typer.Argument(help="One query; tables: events, quarantine, batches, gaps.")] = None,
     state: State = DEFAULT_STATE,
     lake: Annotated[
         Path | None, typer.Option(help="Folder that holds the tables; default: the state folder's.")
     ] = None,
-    named: Annotated[str | None, typer.Option(metavar="NAME", help="Instead of SQL: exactly-once, the proof.")] = None,
+    named: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Instead of SQL: exactly-once (the proof), gaps, hours, resends, quarantine."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A list of objects.")] = False,
 ) -> None:
     """Ask the lake, in DuckDB's SQL. With --named the exit status is 1 if the proof does not hold."""

@@ -11,9 +11,10 @@ import base64
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,6 +44,17 @@ _TYPES: Final = {
     "timestamp_ntz": "TIMESTAMP",
 }
 
+_NO_GAPS: Final = ", ".join(
+    f'null::{kind} as "{name}"'
+    for kind, names in {
+        "varchar": ("reason", "topic", "topic_id", "source", "consumer", "detail"),
+        "bigint": ("partition", "from", "to", "rows", "device", "from_sequence", "to_sequence", "epoch"),
+        "boolean": ("covered",),
+        "timestamptz": ("landed_at",),
+    }.items()
+    for name in names
+)
+
 Row = dict[str, Any]
 
 
@@ -54,12 +66,19 @@ class Check:
     sql: str
 
 
-_RANGES: Final = """
+_EVER: Final = "9223372036854775807"
+_COVERED: Final = f"""
+    select topic_id, "partition", "from", "to", epoch, batch, false as is_gap from batches
+    union all
+    select topic_id, "partition", "from", coalesce("to", {_EVER}), epoch, null, true from gaps
+    where "from" is not null and "partition" is not null"""
+"""What the lake knows of each offset: landed with a batch, or lost and accepted; a gap without an end: the topic is gone."""
+_RANGES: Final = f"""
     select *, row_number() over (partition by topic_id, "partition" order by "from", "to") as number,
         lag("to") over (partition by topic_id, "partition" order by "from", "to") as previous
-    from batches"""
+    from ({_COVERED})"""
+_ENDS: Final = f"""select topic_id, "partition", max("to") as landed_to from ({_COVERED}) group by all"""
 _KEPT: Final = "kept_from"  # a table of ours: from which day on retention has kept a table
-_ENDS: Final = """select topic_id, "partition", max("to") as landed_to from batches group by all"""
 
 
 def _rows_agree(table: str, column: str) -> str:
@@ -69,14 +88,15 @@ def _rows_agree(table: str, column: str) -> str:
     kept from, or on it, since a batch that was interrupted has rows of an earlier day than its line in `batches`.
     """
     return f"""
-    with landed as (
+    with covered as ({_COVERED}),
+    landed as (
         select r.topic_id, r."partition", r."offset" from {table} r join ({_ENDS}) e using (topic_id, "partition")
         where r."offset" < e.landed_to),
     placed as (
-        select l.topic_id, l."partition", b."from", count(*) as found, count(distinct l."offset") as different
-        from landed l asof left join batches b
-            on l.topic_id = b.topic_id and l."partition" = b."partition" and l."offset" >= b."from"
-        group by all)
+        select l.topic_id, l."partition", c."from", count(*) as found, count(distinct l."offset") as different
+        from landed l asof left join covered c
+            on l.topic_id = c.topic_id and l."partition" = c."partition" and l."offset" >= c."from"
+        where c.is_gap is not true group by all)
     select topic_id, "partition", "from", b.{column} as said, coalesce(found, 0) as found, coalesce(different, 0) as different
     from batches b full join placed p using (topic_id, "partition", "from")
     where coalesce(found, 0) <> coalesce(different, 0) or b.{column} is distinct from coalesce(found, 0)
@@ -88,10 +108,23 @@ def _rows_beyond(table: str) -> str:
         where e.landed_to is null or r."offset" >= e.landed_to"""
 
 
+_ROWS_IN_GAPS: Final = f"""
+    with kept as (
+        select topic_id, "partition", "offset" from events union all select topic_id, "partition", "offset" from quarantine),
+    placed as (
+        select g.topic_id, g."partition", g."from", g."rows" as said, count(k."offset") as found,
+            count(distinct k."offset") as different
+        from gaps g left join kept k on g.topic_id = k.topic_id and g."partition" = k."partition"
+            and k."offset" >= g."from" and k."offset" < coalesce(g."to", {_EVER})
+        where g."from" is not null and g."partition" is not null group by all)
+    select * from placed
+    where found <> different or found > said or said is null or (found < said and not exists (from {_KEPT}))"""
+
+
 EXACTLY_ONCE: Final = (
     Check(
-        "the ranges of each partition have no hole and no overlap",
-        f'select topic_id, "partition", epoch, batch, "from", "to", previous from ({_RANGES}) '
+        "the ranges of each partition have no hole that is not in gaps, and no overlap",
+        f'select topic_id, "partition", epoch, batch, is_gap, "from", "to", previous from ({_RANGES}) '
         'where "from" >= "to" or (number > 1 and "from" <> previous)',
     ),
     Check(
@@ -101,6 +134,7 @@ EXACTLY_ONCE: Final = (
     ),
     Check("the events table has what batches says, each record once", _rows_agree("events", "events")),
     Check("the quarantine table has what batches says, each record once", _rows_agree("quarantine", "quarantined")),
+    Check("the gaps hold the rows that they say, each once", _ROWS_IN_GAPS),
     Check(
         "no record is in both tables",
         'select topic_id, "partition", "offset" from quarantine semi join events using (topic_id, "partition", "offset")',
@@ -119,11 +153,11 @@ def query(sql: str | None, lake: Path | str, *, named: str | None = None, as_jso
     if sql is not None:
         _show(run(sql, lake), as_json=as_json)
         return 0
-    if named not in NAMED:
+    if named is None or named not in NAMED:
         raise CommandError(f"There is no query named {named}; there is: {', '.join(NAMED)}.", status=2)
     rows = NAMED[named](lake)
     _show(rows, as_json=as_json)
-    return 0 if all(row["ok"] for row in rows) else EXIT_FAILED
+    return 0 if all(row.get("ok", True) for row in rows) else EXIT_FAILED
 
 
 def run(sql: str, lake: Path | str) -> list[Row]:
@@ -146,13 +180,35 @@ def exactly_once(lake: Path | str) -> list[Row]:
             "coalesce(sum(records), 0)::bigint as records, coalesce(sum(events), 0)::bigint as events, "
             "coalesce(sum(duplicates), 0)::bigint as duplicates, coalesce(sum(quarantined), 0)::bigint as quarantined, "
             "coalesce(sum(skipped), 0)::bigint as skipped, "
+            '(select coalesce(sum("to" - "from" - "rows"), 0)::bigint from gaps) as lost_offsets, '
+            "(select count(*) from gaps where reason = 'recreated') as partitions_lost, "
             f"({_rows_beyond('events')}) + ({_rows_beyond('quarantine')}) as rows_of_a_batch_under_way from batches",
         )[0]
     proof.append({"check": "all of it", "ok": all(row["ok"] for row in proof), "detail": _compact(totals)})
     return proof
 
 
-NAMED: Final = {"exactly-once": exactly_once}
+QUERIES: Final = {
+    "gaps": """
+        select reason, topic, "partition", "from", "to", "to" - "from" - "rows" as lost, source, consumer, device,
+            from_sequence, to_sequence, covered, landed_at, detail
+        from gaps order by landed_at, topic, "partition", "from", source, device, from_sequence""",
+    "hours": """
+        select date_trunc('hour', received_time) as hour, source, count(*) as events
+        from events group by all order by all""",
+    "resends": """
+        select date_trunc('hour', landed_at) as hour, topic, sum(events)::bigint as events, sum(duplicates)::bigint as collapsed
+        from batches group by all having sum(duplicates) > 0 order by all""",
+    "quarantine": """
+        select reason, protocol, count(*) as records, min(received_time) as first, max(received_time) as last
+        from quarantine group by all order by records desc, reason, protocol""",
+}
+"""Queries that people need first: what is missing, what came in, what was sent again, what could not be understood."""
+
+NAMED: Final[Mapping[str, Callable[[Path | str], list[Row]]]] = {
+    "exactly-once": exactly_once,
+    **{name: partial(run, sql) for name, sql in QUERIES.items()},
+}
 
 
 def _connected(lake: Path | str) -> duckdb.DuckDBPyConnection:
@@ -164,6 +220,8 @@ def _connected(lake: Path | str) -> duckdb.DuckDBPyConnection:
     found = [name for name in TABLES if _view(connection, folder, name)]
     if not found:
         raise CommandError(f"There are no tables in {folder}: the landing job has not run yet, or --lake is wrong.")
+    if "gaps" not in found:  # tables of a version that had none
+        connection.execute(f"create view gaps as select {_NO_GAPS} where false")
     connection.execute(f"set allowed_directories = [{_literal(str(folder))}]")
     connection.execute("set enable_external_access = false")
     connection.execute("set lock_configuration = true")

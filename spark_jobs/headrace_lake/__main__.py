@@ -18,14 +18,15 @@ from headrace_common.log import Log
 from headrace_common.metrics import LakeMetrics
 from headrace_common.settings import describe, load
 
-from headrace_lake import migrate
+from headrace_lake import migrate, replay_command
 from headrace_lake.causes import root_cause
 from headrace_lake.engine import remarks, running
+from headrace_lake.gaps import ACCEPT
 from headrace_lake.job import Job
 from headrace_lake.operations import LakeHealth, OpsThread
 from headrace_lake.settings import LakeProcessSettings, location
 
-_COMMANDS: Final[tuple[Callable[[Any], None], ...]] = (migrate.add,)
+_COMMANDS: Final[tuple[Callable[[Any], None], ...]] = (migrate.add, replay_command.add)
 """Each adds its parser to what `add_subparsers` returned, with `act` as its default (see `_parser`)."""
 
 
@@ -64,6 +65,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--config", type=Path, help="YAML file with settings; the environment wins")
     parser.add_argument("--once", action="store_true", help="land what is there now, then end (for cron)")
+    parser.add_argument(
+        ACCEPT,
+        action="store_true",
+        help="note what Kafka deleted before it was landed in the table of gaps, and go on behind it",
+    )
     parser.set_defaults(act=_land)
     if _COMMANDS:
         commands = parser.add_subparsers(title="commands", metavar="COMMAND", description="default: land")
@@ -82,7 +88,7 @@ def _land(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log
         places = {"LAKE__PATH": settings.lake.path, "LAKE__CHECKPOINT": settings.lake.checkpoint}
         for remark in remarks(spark, {name: location(path) for name, path in places.items()}):
             log.warning("remark", what=remark)
-        job = Job(spark, settings, once=arguments.once, log=log, health=health)
+        job = Job(spark, settings, once=arguments.once, log=log, health=health, accept_loss=arguments.accept_loss)
         signal.signal(signal.SIGTERM, job.stop)
         signal.signal(signal.SIGINT, job.stop)
         job.run()

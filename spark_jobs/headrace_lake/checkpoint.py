@@ -11,6 +11,7 @@ from headrace_lake.halt import HaltError
 from headrace_lake.storage import Storage
 
 _MARKER: Final = "headrace.json"
+_VOID: Final = "headrace.void"
 
 
 class Range(NamedTuple):
@@ -40,7 +41,9 @@ class Checkpoint:
         self.path = path
 
     def marker(self) -> Marker | None:
-        """Whose it is; None for a folder that is new. Raises `HaltError` for one that is not ours."""
+        """Whose it is; None for a folder that is new, or was made so by `void`. Raises `HaltError` for one that is not ours."""
+        if self._storage.exists(f"{self.path}/{_VOID}"):
+            self._clear()
         text = self._storage.read(f"{self.path}/{_MARKER}")
         if text is None:
             if self._storage.exists(f"{self.path}/offsets"):
@@ -58,6 +61,21 @@ class Checkpoint:
     def mark(self, marker: Marker) -> None:
         """Makes the folder ours."""
         self._storage.write(f"{self.path}/{_MARKER}", json.dumps(asdict(marker)))
+
+    def void(self) -> None:
+        """Has the next job begin anew, from where the tables end, whoever may still write here until then.
+
+        Only a folder that `marker` calls ours may be voided: what is in it is deleted when `marker` is asked next.
+        """
+        if not self._storage.exists(f"{self.path}/{_VOID}"):
+            self._storage.write(f"{self.path}/{_VOID}", "")
+
+    def _clear(self) -> None:
+        """The file that orders it goes last: a kill in between leaves the rest to the next call."""
+        for name in self._storage.names(self.path):
+            if name != _VOID:
+                self._storage.delete(f"{self.path}/{name}")
+        self._storage.delete(f"{self.path}/{_VOID}")
 
     def last_batch(self) -> int:
         """The newest batch that was begun; -1 when none was."""

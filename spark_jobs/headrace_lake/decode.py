@@ -14,6 +14,7 @@ from typing import Final
 
 from headrace_common.event import (
     DETERMINISTIC,
+    GAP_TYPE,
     HEADERS,
     ID_LENGTH,
     JSON,
@@ -37,6 +38,9 @@ FAULT: Final = "fault"
 LOOKED_UP: Final = "looked_up"
 """Column of decoded rows: the headers stood in another order, or not alone, and were looked up by name."""
 
+GAP: Final = "gap"
+"""Column of decoded events: it is the marker of a Logjam gap (`headrace_common.event.GAP_TYPE`)."""
+
 _RECORD: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 _RFC3339: Final = r"^\\d{4}-\\d\\d-\\d\\d[Tt]\\d\\d:\\d\\d:\\d\\d(\\.\\d+)?([Zz]|[+-]\\d\\d:\\d\\d)$"
 _CALENDAR_BEGINS: Final = "timestamp'0001-01-01 00:00:00Z'"  # before it Spark counts on, other readers do not
@@ -56,7 +60,7 @@ class Topics:
 
 
 def events(records: DataFrame, topics: Topics, landed_at: datetime, shape: Shape = _PLAIN) -> DataFrame:
-    """Rows for the events table of `records` (a Kafka source's frame, with headers); `FAULT` and `LOOKED_UP` beside.
+    """Rows for the events table of `records` (a Kafka source's frame, with headers); `FAULT`, `LOOKED_UP` and `GAP` beside.
 
     A row with a fault is none: `faults` makes a row of the quarantine table of it.
     """
@@ -66,6 +70,7 @@ def events(records: DataFrame, topics: Topics, landed_at: datetime, shape: Shape
     return frame.selectExpr(
         f"{_fault(_EVENT_RULES)} as {FAULT}",
         LOOKED_UP,
+        f"coalesce(ce_type = '{GAP_TYPE}', false) as {GAP}",
         "ce_id as event_id",
         f"{_PROTOCOL} as protocol",
         "ce_source as source",

@@ -14,7 +14,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace_lake.halt import HaltError, SupersededError
 from headrace_lake.storage import Storage
-from headrace_lake.tables import BATCHES, EVENTS, QUARANTINE, SCHEMAS
+from headrace_lake.tables import BATCHES, EVENTS, GAPS, QUARANTINE, SCHEMAS
 
 APP_ID: Final = "headrace"
 FIRST_EPOCH: Final = 1
@@ -111,7 +111,7 @@ class Log:
 
 
 class Fence:
-    """The transaction versions of the three tables: claims an epoch, writes under it, notices a newer one."""
+    """The transaction versions of the tables: claims an epoch, writes under it, notices a newer one."""
 
     def __init__(self, spark: SparkSession, lake: str) -> None:
         storage = Storage(spark)
@@ -128,25 +128,28 @@ class Fence:
         self._logs[BATCHES].latest()
         return self._logs[BATCHES].table_id
 
-    def claim(self) -> int:
+    def claim(self, gaps: Callable[[int], DataFrame | None] = lambda _: None) -> int:
         """Claims the next epoch in every table, `batches` first, and returns it.
 
         From its commit in a table on, no older job can write there. Raises `SupersededError` when another job claims at the
-        same time and wins: the first table decides.
+        same time and wins: the first table decides. `gaps` is asked last, with the epoch, when nobody else can land any
+        more: the rows that it returns go into the table of gaps together with the claim, all or none.
         """
         for _ in range(_CLAIM_ATTEMPTS):
             epoch = self.epoch() + 1
-            if all(self._claim_in(name, epoch) for name in (BATCHES, EVENTS, QUARANTINE)):
+            if all(self._claim_in(name, epoch) for name in (BATCHES, EVENTS, QUARANTINE)) and self._claim_in(
+                GAPS, epoch, gaps(epoch)
+            ):
                 return epoch
         raise HaltError("the tables are too busy to claim: is another job landing on them?")
 
-    def _claim_in(self, name: str, epoch: int) -> bool:
-        """False: a running job's commit came in between and the claim must be tried again."""
+    def _claim_in(self, name: str, epoch: int, rows: DataFrame | None = None) -> bool:
+        """Appends `rows`, or none. False: a running job's commit came in between and the claim must be tried again."""
         token = f"claim {epoch} {uuid.uuid4()}"
         log = self._logs[name]
         empty = self._spark.read.format("delta").load(self._paths[name]).where("false")
         try:
-            self._append(name, empty, claim_of(epoch), token)
+            self._append(name, empty if rows is None else rows, claim_of(epoch), token)
         except (Py4JJavaError, PySparkException) as error:
             if not _overtaken(error):
                 raise
@@ -197,6 +200,17 @@ class Fence:
         ours = token in tokens
         tokens.clear()
         return ours
+
+    def replace(self, name: str, rows: DataFrame, condition: str, version: int) -> None:
+        """Puts `rows` in the place of the rows of the table `name` that meet `condition`, in one commit. Raises as `write`."""
+        try:
+            writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", condition)
+            writer.option("txnAppId", APP_ID).option("txnVersion", version).save(self._paths[name])
+        except (Py4JJavaError, PySparkException) as error:
+            if not _overtaken(error):
+                raise
+        if not self.written(name, version):
+            raise HaltError(f"a write to the table {name} was not committed, and nobody else's was either")
 
     def _append(self, name: str, rows: DataFrame, version: int, token: str = "") -> None:
         writer = rows.write.format("delta").mode("append").option("txnAppId", APP_ID).option("txnVersion", version)

@@ -13,6 +13,10 @@ class SupersededError(HaltError):
     """Another job has taken the tables over: what this one writes from now on would not count."""
 
 
+class GapError(HaltError):
+    """Kafka no longer holds what was not landed yet. The message names the offsets and the command to go on."""
+
+
 class StoppingError(HeadraceError):
     """The job was asked to stop and a batch was about to begin: nothing of it was landed."""
 

@@ -13,26 +13,28 @@ from headrace_common.errors import HeadraceError
 from headrace_common.log import Log
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace_lake import gaps
 from headrace_lake.causes import chain, kafka_is_away, root_cause
 from headrace_lake.checkpoint import Checkpoint, Marker
 from headrace_lake.clocks import at_start
 from headrace_lake.decode import Topics
 from headrace_lake.fence import FIRST_EPOCH, Fence
 from headrace_lake.halt import HaltError, KafkaAwayError, StoppingError
-from headrace_lake.landing import Landing, check_same
+from headrace_lake.landing import Landing
 from headrace_lake.landing_events import EventsLanding
 from headrace_lake.memory import Memory, NoMemory
 from headrace_lake.migrate import prepare
 from headrace_lake.operations import LakeHealth
+from headrace_lake.policy import Policies
 from headrace_lake.progress import Way
 from headrace_lake.recollection import open_memory
 from headrace_lake.settings import LakeProcessSettings, location
 from headrace_lake.shape import Shape
 from headrace_lake.source import Brokers, Topic, source_options
-from headrace_lake.start import Ends, Position, check_offsets, landed, strays
+from headrace_lake.start import Ends, Position, landed, strays
 from headrace_lake.storage import Storage
 from headrace_lake.upkeep import Upkeep
 
@@ -46,11 +48,19 @@ class Job:
     """One run of the landing job on a Spark session. `stop` may be called from any thread and from a signal handler."""
 
     def __init__(
-        self, spark: SparkSession, settings: LakeProcessSettings, *, once: bool, log: Log, health: LakeHealth
+        self,
+        spark: SparkSession,
+        settings: LakeProcessSettings,
+        *,
+        once: bool,
+        log: Log,
+        health: LakeHealth,
+        accept_loss: bool = False,
     ) -> None:
         self._spark = spark
         self._settings = settings
         self._once = once
+        self._accept_loss = accept_loss
         self._log = log
         self._health = health
         self._stop = threading.Event()
@@ -119,7 +129,6 @@ class Job:
         shape = prepare(Storage(self._spark), self._settings.lake)
         fence = Fence(self._spark, self._lake)
         epoch, found = self._begin(fence, topics)
-        check_offsets(self._brokers, found, topics)
         kafka = self._settings.kafka
         known = Topics(kafka.events_topic, kafka.quarantine_topic, {name: topic.id for name, topic in topics.items()})
         events = self._events_landing(memory, known, fence, found, topics, shape)
@@ -144,6 +153,7 @@ class Job:
             brokers=self._brokers,
             topics=known,
             position=found,
+            policies=Policies.of(self._settings.lake.quarantine),
             events=events,
             log=self._log,
             stopping=self._stop.is_set,
@@ -170,7 +180,7 @@ class Job:
                 self._health.waits("")
                 self._watch(query, Fence(self._spark, self._lake), epoch, upkeep)
         except (PySparkException, Py4JJavaError) as error:
-            self._explain(error, landing.failure)
+            self._explain(error, landing.failure, topics)
 
     def _wait_for(self, work: Callable[[], None]) -> None:
         """Does what takes minutes on large tables, and lives meanwhile."""
@@ -209,19 +219,41 @@ class Job:
         marker = self._checkpoint.marker()
         if marker is not None:
             self._still_ours(marker, fence, topics)
+        ids = {name: topic.id for name, topic in topics.items()}
+        known = ids if marker is None else marker.topics
+        losses = self._losses(topics, known)
+        if losses and not self._accept_loss:
+            raise gaps.refuse(losses)
+        if marker is not None and not losses:
             left = {(topic, int(n)): end for topic, ends in marker.strays.items() for n, end in ends.items()}
             return marker.epoch, Position(landed(self._spark, self._lake, topics), left)
-        epoch = fence.claim()
+        if marker is not None:  # Spark would go on in the gap
+            self._checkpoint.void()
+            self._checkpoint.marker()
+        epoch = fence.claim(lambda epoch: self._accepted(topics, known, epoch))
         ends: Ends = {}
         left = {}
         if epoch > FIRST_EPOCH:  # else the tables were empty when they were claimed
             ends = landed(self._spark, self._lake, topics)
             left = strays(self._spark, self._lake, ends, topics)
-        ids = {name: topic.id for name, topic in topics.items()}
         by_topic = {name: {str(n): end for (topic, n), end in left.items() if topic == name} for name in topics}
         self._checkpoint.mark(Marker(epoch, fence.lake_id(), ids, by_topic))
         self._log.info("claimed the tables", epoch=epoch)
         return epoch, Position(ends, left)
+
+    def _losses(self, topics: Mapping[str, Topic], known: Mapping[str, str]) -> list[gaps.Loss]:
+        return gaps.find(self._spark, self._lake, self._brokers, topics, known)
+
+    def _accepted(self, topics: Mapping[str, Topic], known: Mapping[str, str], epoch: int) -> DataFrame | None:
+        """Rows for the table of gaps, at a time when nobody else can land any more."""
+        losses = self._losses(topics, known)
+        if not losses:
+            return None
+        if not self._accept_loss:
+            raise gaps.refuse(losses)
+        for loss in losses:
+            self._log.warning("accepts a loss", lost=str(loss), reason=str(loss.reason))
+        return gaps.rows(self._spark, self._lake, losses, epoch)
 
     def _still_ours(self, marker: Marker, fence: Fence, topics: Mapping[str, Topic]) -> None:
         """Raises `HaltError` when the checkpoint that `marker` is in must not be used on."""
@@ -236,7 +268,6 @@ class Job:
                 f"another job has taken over: the checkpoint holds epoch {marker.epoch}, the tables are at epoch {latest}; "
                 f"stop that job and {over}"
             )
-        check_same(marker.topics, topics, self._checkpoint.path)
         fence.check_batch(marker.epoch, self._checkpoint.last_batch())
 
     def _watch(self, query: StreamingQuery, fence: Fence, epoch: int, upkeep: Upkeep) -> None:
@@ -265,7 +296,9 @@ class Job:
         starts = self._brokers.offsets(partitions, earliest=True) | found.landed
         return Way(starts, self._brokers.offsets(partitions, earliest=False))
 
-    def _explain(self, error: PySparkException | Py4JJavaError, failure: BaseException | None) -> None:
+    def _explain(
+        self, error: PySparkException | Py4JJavaError, failure: BaseException | None, topics: Mapping[str, Topic]
+    ) -> None:
         """Raises what `error` means; returns when it means that the job was stopped."""
         self._log.debug("the query ended", exc_info=error)
         if isinstance(failure, StoppingError):
@@ -277,4 +310,8 @@ class Job:
             raise HaltError("another job runs with this checkpoint: this one stops") from error
         if kafka_is_away(causes):
             raise KafkaAwayError(root_cause(failure or error)) from error
+        # Spark words this in several ways, and names no range
+        losses = self._losses(topics, {name: topic.id for name, topic in topics.items()})
+        if losses:
+            raise gaps.refuse(losses) from error
         raise HaltError(root_cause(failure or error)) from error

@@ -20,7 +20,10 @@ from headrace_lake.fence import Fence, transaction
 from headrace_lake.freshness import Ages
 from headrace_lake.halt import HaltError, StoppingError
 from headrace_lake.landing_events import Count, EventsLanding, Remembered
-from headrace_lake.source import Brokers, Topic, TopicPartition
+from headrace_lake.markers import Markers
+from headrace_lake.policy import Policies, Policy
+from headrace_lake.quarantine import Quarantine
+from headrace_lake.source import Brokers, TopicPartition
 from headrace_lake.start import Position, landed_already
 from headrace_lake.tables import BATCHES, QUARANTINE, SCHEMAS
 
@@ -69,6 +72,7 @@ class Landing:
         brokers: Brokers,
         topics: Topics,
         position: Position,
+        policies: Policies,
         events: EventsLanding,
         log: Log,
         stopping: Callable[[], bool],
@@ -84,6 +88,8 @@ class Landing:
         self._brokers = brokers
         self._topics = topics
         self._position = position
+        self._markers = Markers(spark, lake, epoch=epoch, topics=topics, fence=fence)
+        self._quarantine = Quarantine(spark, lake, topics=topics, policies=policies)
         self._events = events
         self._log = log
         self._stopping = stopping
@@ -117,11 +123,14 @@ class Landing:
         self._same_topics()
         self._events.plan()
         landed_at = datetime.now(UTC)
+        if not self._fence.written(QUARANTINE, version):
+            self._quarantine.check(records, ranges, landed_at)
 
         found = self._events.land(records, ranges, version, landed_at)
         self._log.debug("events written", batch=batch)
         counts = {(self._topics.events, number): count for number, count in found.partitions.items()}
-        counts |= self._land_quarantine(records, ranges, counts, version, landed_at)
+        self._markers.land(records, ranges, found.markers, version, landed_at)
+        reasons, skipped = self._land_quarantine(records, ranges, counts, version, landed_at)
         self._log.debug("quarantine written", batch=batch)
         self._fence.write(BATCHES, self._summary(batch, ranges, counts, landed_at), version)
         self._log.debug("batch written", batch=batch)
@@ -133,13 +142,16 @@ class Landing:
         duplicates = sum(count.duplicates for count in counts.values())
         sound = sum(count.sound for count in counts.values())
         total = sum(count.records for count in counts.values())
+        quarantined = total - sound - sum(count.skipped for count in counts.values())
         took = time.monotonic() - began
         self._done(
             Landed(
-                batch, total, sound - duplicates, total - sound, found.looked_up, took,
+                batch, total, sound - duplicates, quarantined, found.looked_up, took,
                 ends={(topic, partition): end for topic, partition, _, end in ranges},
                 ages=freshness.ages(found.seen, sound - duplicates, took) if found.seen else Ages([]),
                 duplicates=found.duplicates,
+                reasons=reasons,
+                skipped=skipped,
                 remembered=self._events.remembered(),
             )
         )  # fmt: skip
@@ -148,22 +160,29 @@ class Landing:
         self,
         records: DataFrame,
         ranges: list[Range],
-        counts: dict[tuple[str, int], Count],
+        counts: dict[TopicPartition, Count],
         version: int,
         landed_at: datetime,
-    ) -> dict[tuple[str, int], Count]:
-        """Also what `counts` found faulty among the events."""
-        partitions = [item.partition for item in ranges if item.topic == self._topics.quarantine]
-        faults = any(count.sound < count.records for count in counts.values())
-        if not partitions and not faults:
-            return {}
-        frames = [decode.rejects(records, self._topics, landed_at)] if partitions else []
-        frames += [decode.faults(records, self._topics, landed_at)] if faults else []
-        decoded = frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
-        of_topic = sf.col("topic") == self._topics.quarantine
-        measures = [sf.count_if(of_topic & (sf.col("partition") == n)).alias(f"r{n}") for n in partitions]
-        seen = self._write(QUARANTINE, decoded, measures, sf.lit(True), ranges, version)
-        return {(self._topics.quarantine, n): Count(seen[f"r{n}"], 0) for n in partitions}
+    ) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """Also what `counts` found faulty among the events. Completes `counts`; what was landed, and skipped, by reason."""
+        faulty = {place for place, count in counts.items() if count.sound < count.records}
+        decoded = self._quarantine.rows(records, ranges, landed_at, faults=bool(faulty))
+        if decoded is None:
+            return {}, {}
+        places = [item[:2] for item in ranges if item.topic == self._topics.quarantine or item[:2] in faulty]
+        measures = self._quarantine.measures(places)
+        again = self._fence.written(QUARANTINE, version) or self._has_strays(ranges)
+        seen = self._write(QUARANTINE, decoded, measures, self._quarantine.wanted, ranges, version)
+        there = self._quarantine.there(ranges) if again else {}
+        for place, (records_there, skipped) in self._quarantine.measured(places, seen).items():
+            count = counts.get(place, Count(records_there))
+            if again:  # by another policy perhaps: what counts is what was landed
+                skipped = count.records - count.sound - there.get(place, 0)
+            counts[place] = count._replace(skipped=skipped)
+        return (
+            self._quarantine.by_reason(places, seen, Policy.LOG),
+            self._quarantine.by_reason(places, seen, Policy.SKIP),
+        )
 
     def _write(
         self, table: str, decoded: DataFrame, measures: list[Column], wanted: Column, ranges: list[Range], version: int
@@ -172,8 +191,8 @@ class Landing:
         columns = SCHEMAS[table].names
         if self._fence.written(table, version):  # this batch, in a run that did not live to finish it
             return self._measured(decoded, measures)
-        starts = {(topic, number): start for topic, number, start, _ in ranges}
-        if any(start < self._position.strays.get(key, 0) for key, start in starts.items()):
+        if self._has_strays(ranges):
+            starts = {(topic, number): start for topic, number, start, _ in ranges}
             there = landed_already(self._spark, self._lake, table, starts, self._topics.ids)
             self._log.info("leaves out what an interrupted job has landed already", table=table)
             rows = decoded.where(wanted).select(*columns).join(there, list(_KEY), "left_anti").select(*columns)
@@ -186,6 +205,9 @@ class Landing:
         ours = self._fence.write(table, decoded.observe(observation, *measures).where(wanted).select(*columns), version)
         return dict(observation.get) if ours else self._measured(decoded, measures)  # else it would wait for ever
 
+    def _has_strays(self, ranges: list[Range]) -> bool:
+        return any(start < self._position.strays.get((topic, number), 0) for topic, number, start, _ in ranges)
+
     @staticmethod
     def _measured(decoded: DataFrame, measures: list[Column]) -> dict[str, int]:
         """The measures by reading the batch once more: only after a crash."""
@@ -193,15 +215,16 @@ class Landing:
         return row.asDict() if row is not None else {}
 
     def _summary(
-        self, batch: int, ranges: list[Range], counts: dict[tuple[str, int], Count], landed_at: datetime
+        self, batch: int, ranges: list[Range], counts: dict[TopicPartition, Count], landed_at: datetime
     ) -> DataFrame:
         moment = f"timestamp'{landed_at:%Y-%m-%d %H:%M:%S.%f}Z'"
         rows = []
         for topic, partition, start, end in ranges:
-            records, sound, duplicates = counts[topic, partition]
+            records, sound, duplicates, skipped = counts[topic, partition]
             rows.append(
                 f"({self._epoch}L, {batch}L, {decode.quoted(topic)}, {decode.quoted(self._topics.ids[topic])}, {partition}, "
-                f"{start}L, {end}L, {records}L, {sound - duplicates}L, {duplicates}L, {records - sound}L, 0L, {moment})"
+                f"{start}L, {end}L, {records}L, {sound - duplicates}L, {duplicates}L, {records - sound - skipped}L, "
+                f"{skipped}L, {moment})"
             )
         # as SQL: a frame of Python rows would start Python workers in every batch
         names = ", ".join(f"`{name}`" for name in SCHEMAS[BATCHES].names)
@@ -237,16 +260,12 @@ class Landing:
 
     def _same_topics(self) -> None:
         """Raises `HaltError` when a topic was deleted, or made anew, since the job began."""
-        check_same(self._topics.ids, self._brokers.topics(self._topics.ids), self._checkpoint.path)
-
-
-def check_same(known: Mapping[str, str], now: Mapping[str, Topic], checkpoint: str) -> None:
-    """Raises `HaltError` unless the topics that exist `now` are those that `known` gives the ids of."""
-    for name, topic_id in known.items():
-        if name not in now:
-            raise HaltError(f"the topic {name} (id {topic_id}) was deleted")
-        if now[name].id != topic_id:
-            raise HaltError(
-                f"the topic {name} was deleted and made anew (id {topic_id}, now {now[name].id}): nothing of the new one is "
-                f"landed under the old one's offsets; delete the checkpoint {checkpoint} to go on with the new one"
-            )
+        now = self._brokers.topics(self._topics.ids)
+        for name, topic_id in self._topics.ids.items():
+            if name not in now:
+                raise HaltError(f"the topic {name} (id {topic_id}) was deleted")
+            if now[name].id != topic_id:
+                raise HaltError(
+                    f"the topic {name} was deleted and made anew (id {topic_id}, now {now[name].id}): nothing of the new one"
+                    " is landed under the old one's offsets; start again to see what is lost"
+                )

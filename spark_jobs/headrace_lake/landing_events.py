@@ -17,7 +17,7 @@ from pyspark.sql import functions as sf
 from headrace_lake import decode, freshness, lookup, tables
 from headrace_lake.checkpoint import Range
 from headrace_lake.clocks import Clocks
-from headrace_lake.decode import FAULT, LOOKED_UP, Topics
+from headrace_lake.decode import FAULT, GAP, LOOKED_UP, Topics
 from headrace_lake.fence import Fence
 from headrace_lake.memory import DUPLICATE, Memory, State
 from headrace_lake.shape import Shape
@@ -34,6 +34,7 @@ class Count(NamedTuple):
     records: int = 0
     sound: int = 0
     duplicates: int = 0
+    skipped: int = 0
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class EventCounts:
     """By protocol; what is no protocol of ours is ``other``."""
     latest: Mapping[int, int] = field(default_factory=dict)
     """The latest Kafka timestamp of each partition, in ms."""
+    markers: int = 0
+    """Markers of Logjam gaps among them."""
     seen: Mapping[str, int] = field(default_factory=dict)
     """What `freshness.measures` counted of what landed; empty when the batch was counted afterwards."""
 
@@ -148,6 +151,7 @@ class EventsLanding:
             seen["looked_up"],
             {name: count for name in (*Protocol, _OTHER) if (count := seen[f"of_{name}"])},
             {n: latest for _, n, _, _ in mine if (latest := seen[f"t{n}"]) is not None},
+            seen["markers"],
             seen,
         )
 
@@ -179,23 +183,25 @@ class EventsLanding:
         sound = sf.col(FAULT).isNull()
         protocol = sf.when(sound, _protocol()).otherwise(_OTHER)
         counted = decoded.groupBy("partition", protocol).agg(
-            sf.count(sf.lit(1)), sf.count_if(sound), sf.count_if(LOOKED_UP), sf.max(sf.expr(lookup.TIME))
-        )
+            sf.count(sf.lit(1)), sf.count_if(sound), sf.count_if(LOOKED_UP), sf.count_if(_marker()),
+            sf.max(sf.expr(lookup.TIME)),
+        )  # fmt: skip
         partitions = {item.partition: Count() for item in ranges}
         duplicates: Counter[str] = Counter()
         latest: dict[int, int] = {}
-        looked_up = 0
-        for number, name, records, good, looked, stamp in counted.collect():
+        looked_up = markers = 0
+        for number, name, records, good, looked, marked, stamp in counted.collect():
             count = partitions[number]
             partitions[number] = Count(count.records + records, count.sound + good, count.duplicates + good)
             duplicates[name] += good
             looked_up += looked
+            markers += marked
             latest[number] = max(latest.get(number, stamp), stamp)
         for number, name, events in self._in_table(ranges):
             count = partitions[number]
             partitions[number] = count._replace(duplicates=count.duplicates - events)
             duplicates[name] -= events
-        return EventCounts(partitions, looked_up, +duplicates, latest)
+        return EventCounts(partitions, looked_up, +duplicates, latest, markers)
 
     def _in_table(self, ranges: list[Range]) -> list[tuple[int, str, int]]:
         """(partition, protocol, rows) of these ranges in the events table."""
@@ -206,6 +212,10 @@ class EventsLanding:
         )
         rows = self._spark.read.format("delta").load(f"{self._lake}/{EVENTS}").where(inside)
         return [tuple(row) for row in rows.groupBy("partition", _protocol()).count().collect()]
+
+
+def _marker() -> Column:
+    return sf.col(FAULT).isNull() & sf.col(GAP)
 
 
 def _wanted() -> Column:
@@ -219,7 +229,7 @@ def _protocol() -> Column:
 
 def _measures(partitions: Iterable[int]) -> list[Column]:
     """What is counted of the rows on their way: by partition, and duplicates by protocol."""
-    measures = [sf.count_if(LOOKED_UP).alias("looked_up")]
+    measures = [sf.count_if(LOOKED_UP).alias("looked_up"), sf.count_if(_marker()).alias("markers")]
     measures += [
         sf.count_if(sf.col(DUPLICATE) & (_protocol() == str(name))).alias(f"of_{name}") for name in (*Protocol, _OTHER)
     ]

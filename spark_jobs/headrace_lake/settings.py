@@ -12,6 +12,7 @@ from headrace_common.settings import MIB, KafkaSettings, OpsSettings, Section, S
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from headrace_lake import promotion
+from headrace_lake.policy import DEFAULT, REASONS, Policy, unknown
 
 # what AWS, Azure and Google call their secrets in Hadoop's options
 _SECRET: Final = re.compile(
@@ -107,6 +108,20 @@ class LakeSettings(Section):
         description="Seconds that a table's commits stay in its log beyond the next checkpoint: how far a reader that"
         " follows the table commit by commit may fall behind.",
     )
+
+    quarantine: dict[str, Policy] = Field(
+        {},
+        description="What becomes of what could not be understood, by reason, a mapping (JSON in the environment): `log` lands"
+        " it in the table, `skip` leaves it out and counts it, `suspend` stops the job before its batch is landed. `default`"
+        " stands for every reason that is not named; without it that is `log`.",
+    )
+
+    @field_validator("quarantine")
+    @classmethod
+    def _reasons(cls, policies: dict[str, Policy]) -> dict[str, Policy]:
+        if wrong := unknown(policies):
+            raise ValueError(f"there is no reason {', '.join(wrong)}; there is: {', '.join((*REASONS, DEFAULT))}")
+        return policies
 
     spark: dict[str, str] = Field(
         {},

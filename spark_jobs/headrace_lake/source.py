@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from headrace_common.settings import KafkaSettings
@@ -60,6 +61,25 @@ def source_options(settings: KafkaSettings, starting: Mapping[str, Mapping[str, 
     }
 
 
+def range_options(settings: KafkaSettings, ranges: Mapping[TopicPartition, tuple[int, int]]) -> dict[str, str]:
+    """Options for one bounded read of `ranges`: first offset, and one past the last, of each partition."""
+    assigned: dict[str, list[int]] = {}
+    ends: tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]] = ({}, {})
+    for (topic, partition), pair in ranges.items():
+        assigned.setdefault(topic, []).append(partition)
+        for side, offset in zip(ends, pair, strict=True):
+            side.setdefault(topic, {})[str(partition)] = offset
+    options = source_options(settings, {}, 1)
+    for name in ("subscribe", "maxOffsetsPerTrigger"):
+        del options[name]
+    return {
+        **options,
+        "assign": json.dumps(assigned),
+        "startingOffsets": json.dumps(ends[0]),
+        "endingOffsets": json.dumps(ends[1]),
+    }
+
+
 class Brokers:
     """Asks the brokers. Every call blocks up to `_ANSWER_TIME` seconds; raises `KafkaAwayError` when none answers."""
 
@@ -82,15 +102,26 @@ class Brokers:
 
     def offsets(self, partitions: Iterable[TopicPartition], *, earliest: bool) -> dict[TopicPartition, int]:
         """The first offset still there (`earliest`), or one past the last that a reader of committed records sees."""
+        spec = self._jvm.org.apache.kafka.clients.admin.OffsetSpec
+        return self._offsets(partitions, spec.earliest() if earliest else spec.latest())
+
+    def _offsets(self, partitions: Iterable[TopicPartition], spec: Any) -> dict[TopicPartition, int]:
         kafka = self._jvm.org.apache.kafka
-        spec = kafka.clients.admin.OffsetSpec
         wanted = self._jvm.java.util.HashMap()
         keys = {pair: kafka.common.TopicPartition(*pair) for pair in partitions}
         for key in keys.values():
-            wanted.put(key, spec.earliest() if earliest else spec.latest())
+            wanted.put(key, spec)
         committed = kafka.common.IsolationLevel.READ_COMMITTED
         answers = self._client().listOffsets(wanted, kafka.clients.admin.ListOffsetsOptions(committed))
         return {pair: int(self._wait(answers.partitionResult(key)).offset()) for pair, key in keys.items()}
+
+    def offsets_since(self, partitions: Iterable[TopicPartition], time: datetime) -> dict[TopicPartition, int | None]:
+        """The first offset whose record's timestamp is `time` or later; None where there is none."""
+        milliseconds = int(time.timestamp() * 1000)
+        found = self._offsets(
+            partitions, self._jvm.org.apache.kafka.clients.admin.OffsetSpec.forTimestamp(milliseconds)
+        )
+        return {pair: None if offset < 0 else offset for pair, offset in found.items()}
 
     def close(self) -> None:
         """Lets the connections go."""

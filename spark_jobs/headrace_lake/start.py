@@ -5,15 +5,15 @@ Never "earliest" or "latest" for a partition that was landed before: the one wou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from headrace_lake.halt import HaltError
-from headrace_lake.source import Brokers, Topic, TopicPartition
-from headrace_lake.tables import BATCHES, EVENTS, QUARANTINE
+from headrace_lake.checkpoint import Range
+from headrace_lake.source import Topic, TopicPartition
+from headrace_lake.tables import BATCHES, EVENTS, GAPS, QUARANTINE
 
 _EARLIEST = -2  # Spark's name for the first offset still there
 _SHOWN = 5
@@ -39,9 +39,10 @@ class Position:
 
 
 def landed(spark: SparkSession, lake: str, topics: Mapping[str, Topic]) -> Ends:
-    """One past the last offset that `batches` covers, per partition of `topics` that it has seen. Blocks."""
+    """One past the last offset that `batches` or an accepted gap covers, per partition of `topics` with any. Blocks."""
     names = {topic.id: name for name, topic in topics.items()}
-    rows = _read(spark, lake, BATCHES).where(sf.col("topic_id").isin(list(names)))
+    ranges = [_read(spark, lake, table).select("topic_id", "partition", "to") for table in (BATCHES, GAPS)]
+    rows = ranges[0].unionAll(ranges[1]).where(sf.col("topic_id").isin(list(names)) & sf.col("to").isNotNull())
     ends = rows.groupBy("topic_id", "partition").agg(sf.max("to")).collect()
     return {(names[topic_id], number): end for topic_id, number, end in ends}
 
@@ -66,19 +67,14 @@ def landed_already(spark: SparkSession, lake: str, table: str, starts: Ends, ids
     return _read(spark, lake, table).where(_from(starts, ids)).select("topic_id", "partition", "offset")
 
 
-def check_offsets(brokers: Brokers, found: Position, topics: Mapping[str, Topic]) -> None:
-    """Raises `HaltError` when Kafka has lost what was not landed yet, or has less than what was landed."""
-    landed = {key: end for key, end in found.landed.items() if key[1] < topics[key[0]].partitions}
-    first = brokers.offsets(landed, earliest=True)
-    last = brokers.offsets(landed, earliest=False)
-    gaps = [f"{t}/{p}: {end} to {first[t, p]}" for (t, p), end in sorted(landed.items()) if first[t, p] > end]
-    if gaps:
-        raise HaltError(f"Kafka has deleted records that were not landed yet (retention): {_some(gaps)}")
-    short = [
-        f"{t}/{p}: landed to {end}, ends at {last[t, p]}" for (t, p), end in sorted(landed.items()) if last[t, p] < end
+def rows_in(spark: SparkSession, lake: str, table: str, ranges: Iterable[Range], ids: Mapping[str, str]) -> DataFrame:
+    """(topic_id, partition, offset) of the rows of `table` in `ranges`; `ids` as in `landed_already`."""
+    conditions = [
+        f"(topic_id = '{ids[topic]}' and partition = {number} and offset >= {start} and offset < {end})"
+        for topic, number, start, end in ranges
     ]
-    if short:
-        raise HaltError(f"the topic is shorter than what was landed of it: {_some(short)}")
+    rows = _read(spark, lake, table).where(" or ".join(conditions) or "false")
+    return rows.select("topic_id", "partition", "offset")
 
 
 def _from(starts: Ends, ids: Mapping[str, str]) -> str:
@@ -93,6 +89,7 @@ def _read(spark: SparkSession, lake: str, table: str) -> DataFrame:
     return spark.read.format("delta").load(f"{lake}/{table}")
 
 
-def _some(items: list[str]) -> str:
-    more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
-    return "; ".join(items[:_SHOWN]) + more
+def some(items: list[str], shown: int = _SHOWN) -> str:
+    """The first of `items` in a line, and how many more there are."""
+    more = f" and {len(items) - shown} more" if len(items) > shown else ""
+    return "; ".join(items[:shown]) + more

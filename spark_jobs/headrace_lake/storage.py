@@ -72,9 +72,9 @@ class Storage:
         stream.close()
 
     def delete(self, path: str) -> bool:
-        """Deletes the file at `path`; False when there was none."""
+        """Deletes the file at `path`, or the folder with all that is in it; False when there was none."""
         there, files = self._at(path)
-        return bool(files.delete(there, False))
+        return bool(files.delete(there, True))
 
     def _at(self, path: str) -> tuple[Any, Any]:
         there = self._jvm.org.apache.hadoop.fs.Path(path)

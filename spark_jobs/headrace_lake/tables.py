@@ -9,6 +9,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import (
     BinaryType,
+    BooleanType,
     DataType,
     DateType,
     IntegerType,
@@ -27,6 +28,7 @@ from headrace_lake.storage import Storage
 EVENTS: Final = "events"
 QUARANTINE: Final = "quarantine"
 BATCHES: Final = "batches"
+GAPS: Final = "gaps"
 DAY: Final = "day"
 CHECKPOINT_EVERY: Final = 50
 """Commits between two checkpoints of Delta's: one is a Spark job; without one readers replay that many small files."""
@@ -92,6 +94,27 @@ SCHEMAS: Final = {
         ("quarantined", LongType()),
         ("skipped", LongType()),
         ("landed_at", TimestampType()),
+    ),
+    GAPS: _columns(
+        ("reason", StringType()),  # a `headrace_common.event.GapReason`
+        ("topic", StringType()),  # of the missing offsets; of a Logjam gap: where its marker lies, like the next three
+        ("topic_id", StringType()),
+        ("partition", IntegerType()),  # null: of a topic that was made anew before anything of it was landed
+        ("offset", LongType()),  # of the marker of a Logjam gap, else null
+        ("from", LongType()),  # first missing offset; null for a Logjam gap
+        ("to", LongType()),  # one past the last; null when nobody knows (the topic was made anew)
+        ("rows", LongType()),  # of that range that are in the tables all the same: of a batch that was left half done
+        ("source", StringType()),  # of a Logjam gap: whose numbers
+        ("consumer", StringType()),  # who did not receive them
+        ("device", LongType()),
+        ("from_sequence", LongType()),
+        ("to_sequence", LongType()),  # one past the last
+        ("covered", BooleanType()),  # whether another consumer's events fill a Logjam gap; never true of offsets
+        ("covered_at", TimestampType()),
+        ("detail", StringType()),
+        ("received_time", TimestampType()),  # of the marker
+        ("epoch", LongType()),
+        ("landed_at", TimestampType()),  # when the marker was landed, or the loss accepted
     ),
 }
 

@@ -21,6 +21,8 @@ from headrace_common.event import (
     Envelope,
     FieldHash,
     FrameIds,
+    GapField,
+    GapReason,
     Protocol,
     Reason,
     deterministic_id,
@@ -336,5 +338,5 @@ class TestTimes:
 
 
 def test_the_closed_lists_are_labels() -> None:
-    for name in (*Reason, *Attribute, *Protocol):
+    for name in (*Reason, *Attribute, *Protocol, *GapReason, *GapField):
         assert re.fullmatch("[a-z][a-z_0-9]*", name.value)

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from tests.lake.bench import Bench
 from tests.lake.lander import QUICK_START
+from tests.lake.runs import Runs
 
 
 @pytest.fixture(scope="session")
@@ -25,6 +26,11 @@ def spark() -> Iterator[SparkSession]:
     running = session(LakeSettings(jars=jars("spark"), master="local[2]"), LogSettings())
     yield running
     running.stop()
+
+
+@pytest.fixture
+def runs(spark: SparkSession, topics: KafkaSettings, tmp_path: Path) -> Runs:
+    return Runs(spark, topics, tmp_path)
 
 
 @pytest.fixture

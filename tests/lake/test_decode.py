@@ -135,6 +135,7 @@ def test_an_event_has_every_column(spark: SparkSession) -> None:
     assert row == {
         "fault": None,
         "looked_up": False,
+        "gap": False,
         "event_id": "d.00112233445566778899aabbccddeeff",
         "protocol": "forward",
         "source": "/forward/web-1.example.org",

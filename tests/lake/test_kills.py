@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 
 import pytest
 from headrace_lake.fence import transaction
 from headrace_lake.tables import BATCHES
 
 from tests.lake.bench import Bench
-from tests.lake.lander import version
+from tests.lake.lander import TIMEOUT, version
 from tests.lake.stream import check_landed, send_now
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -60,6 +61,41 @@ def test_a_second_job_with_a_fresh_checkpoint_takes_over(bench: Bench) -> None:
     assert newer.wait() == 0, newer.tail()
     last = bench.start("newer", once=True, batch_records=100_000)
     assert last.wait() == 0, last.tail()
+    check_landed(bench.lake, bench.sent)
+
+
+def test_of_two_jobs_with_one_checkpoint_one_goes_on(bench: Bench) -> None:
+    send_now(bench.kafka, bench.sent, 1_000)
+    older = bench.start(batch_records=100_000)
+    older.next("landed")
+    newer = bench.start(batch_records=100_000)
+    newer.next("landing")
+    send_now(bench.kafka, bench.sent, 400, mark="b")
+    deadline = time.monotonic() + TIMEOUT
+    while older.alive() and newer.alive():
+        assert time.monotonic() < deadline, older.tail()
+        time.sleep(0.05)
+    stopped, goes_on = (older, newer) if newer.alive() else (newer, older)
+    assert stopped.wait() == 1, stopped.tail()
+    assert "another job" in stopped.reason()
+    goes_on.next("landed")
+    goes_on.terminate()
+    assert goes_on.wait() == 0, goes_on.tail()
+    last = bench.start(once=True, batch_records=100_000)
+    assert last.wait() == 0, last.tail()
+    check_landed(bench.lake, bench.sent)
+
+
+def test_a_frozen_job_wakes_up_after_its_successor_on_the_same_checkpoint(bench: Bench) -> None:
+    send_now(bench.kafka, bench.sent, 1_200)
+    older = bench.start()
+    bench.freeze_at(older, "events written")
+    newer = bench.start(once=True, batch_records=700)
+    assert newer.wait() == 0, newer.tail()
+    check_landed(bench.lake, bench.sent)
+    older.thaw()
+    assert older.wait() == 1, older.tail()
+    assert "another job has gone on with this checkpoint" in older.reason()
     check_landed(bench.lake, bench.sent)
 
 

@@ -2,84 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
-from aiokafka.structs import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from headrace_cli import query
-from headrace_common.metrics import LakeMetrics
 from headrace_common.settings import KafkaSettings
 from headrace_lake.fence import transaction
 from headrace_lake.halt import HaltError, SupersededError
-from headrace_lake.job import Job
 from headrace_lake.landing import Landing
-from headrace_lake.operations import LakeHealth
-from headrace_lake.settings import LakeProcessSettings, LakeSettings
 from headrace_lake.tables import BATCHES, EVENTS
-from pyspark.sql import SparkSession
-from structlog.testing import CapturingLogger
 
 from tests.lake.lander import version
-from tests.lake.stream import Sent, check_landed, send_now
+from tests.lake.runs import Runs
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
-
-
-class Runs:
-    """Runs of the job on one lake."""
-
-    def __init__(self, spark: SparkSession, kafka: KafkaSettings, folder: Path) -> None:
-        self.spark = spark
-        self.kafka = kafka
-        self.lake = folder / "lake"
-        self.checkpoint = folder / "checkpoint"
-        self.sent = Sent()
-        self.metrics = LakeMetrics()
-        self.said: list[tuple[str, dict[str, Any]]] = []
-
-    def job(self, *, once: bool = True, batch_records: int = 100_000, kafka: KafkaSettings | None = None) -> Job:
-        lake = LakeSettings(
-            path=str(self.lake), checkpoint=str(self.checkpoint), batch_records=batch_records, trigger=0
-        )
-        settings = LakeProcessSettings(kafka=kafka or self.kafka, lake=lake)
-        log = CapturingLogger()
-        self.calls = log.calls
-        return Job(self.spark, settings, once=once, log=log, health=LakeHealth(self.metrics))  # type: ignore[arg-type]
-
-    def run(self, **options: Any) -> None:
-        self.job(**options).run()
-
-    def send(self, records: int, mark: str = "a") -> None:
-        send_now(self.kafka, self.sent, records, mark=mark)
-
-    def check(self) -> None:
-        check_landed(self.lake, self.sent)
-
-    def lose_checkpoint(self) -> None:
-        shutil.rmtree(self.checkpoint)
-
-    def admin(self, act: Callable[[AIOKafkaAdminClient], Any]) -> None:
-        async def run() -> None:
-            client = AIOKafkaAdminClient(bootstrap_servers=self.kafka.bootstrap_servers)
-            await client.start()
-            try:
-                await act(client)
-            finally:
-                await client.close()
-
-        asyncio.run(run())
-
-
-@pytest.fixture
-def runs(spark: SparkSession, topics: KafkaSettings, tmp_path: Path) -> Runs:
-    return Runs(spark, topics, tmp_path)
 
 
 def test_it_resumes_and_starts_from_batches_without_a_checkpoint(runs: Runs) -> None:
@@ -170,47 +111,6 @@ def test_new_partitions_are_landed_from_their_first_record(runs: Runs) -> None:
     runs.check()
 
 
-def test_a_topic_made_anew_is_not_taken_for_the_old_one(runs: Runs) -> None:
-    runs.send(400)
-    runs.run()
-    landed = dict(runs.sent.events)
-
-    async def make_anew(admin: AIOKafkaAdminClient) -> None:
-        await admin.delete_topics([runs.kafka.events_topic])
-        while runs.kafka.events_topic in await admin.list_topics():  # noqa: ASYNC110  (the broker has no event for it)
-            await asyncio.sleep(0.05)
-        await admin.create_topics([NewTopic(runs.kafka.events_topic, 4, 1)])
-
-    runs.admin(make_anew)
-    runs.sent.events.clear()
-    runs.send(1_200, mark="b")  # longer than the old one was: no offset tells them apart
-    with pytest.raises(HaltError, match=r"was deleted and made anew .* delete the checkpoint"):
-        runs.run()
-    (row,) = query.run("select count(*) as n from events", runs.lake)
-    assert row["n"] == len(landed)
-    runs.lose_checkpoint()
-    runs.run()
-    (row,) = query.run("select count(*) as n, count(distinct topic_id) as ids from events", runs.lake)
-    assert row == {"n": len(landed) + len(runs.sent.events), "ids": 2}
-    assert all(row["ok"] for row in query.exactly_once(runs.lake))
-
-
-@pytest.mark.parametrize("loses_checkpoint", [True, False])
-def test_records_deleted_before_they_were_landed_stop_the_job(runs: Runs, loses_checkpoint: bool) -> None:
-    runs.send(400)
-    runs.run()
-    runs.send(800, mark="b")
-
-    async def delete(admin: AIOKafkaAdminClient) -> None:
-        await admin.delete_records({TopicPartition(runs.kafka.events_topic, 2): RecordsToDelete(150)})
-
-    runs.admin(delete)
-    if loses_checkpoint:
-        runs.lose_checkpoint()
-    with pytest.raises(HaltError, match=rf"not landed yet \(retention\): {runs.kafka.events_topic}/2: 100 to 150"):
-        runs.run()
-
-
 def test_an_old_copy_of_the_checkpoint_is_refused(runs: Runs, tmp_path: Path) -> None:
     runs.send(400)
     runs.run()
@@ -253,7 +153,7 @@ def test_it_waits_for_topics_with_one_line_and_stops_when_asked(runs: Runs, topi
     thread = threading.Thread(target=job.run)
     thread.start()
     waiting = [f"there is no topic {missing.quarantine_topic}"]
-    while not (said := _said(runs, "waiting")):
+    while not (said := runs.said("waiting")):
         time.sleep(0.05)
         assert thread.is_alive()
 
@@ -261,13 +161,13 @@ def test_it_waits_for_topics_with_one_line_and_stops_when_asked(runs: Runs, topi
         await admin.create_topics([NewTopic(missing.quarantine_topic, 3, 1)])
 
     runs.admin(make)
-    while not _said(runs, "landing"):
+    while not runs.said("landing"):
         time.sleep(0.05)
         assert thread.is_alive()
     assert [line["reason"] for line in said] == waiting
     runs.kafka = missing
     runs.send(400)
-    while not _said(runs, "landed"):
+    while not runs.said("landed"):
         time.sleep(0.05)
         assert thread.is_alive()
     job.stop()
@@ -276,7 +176,3 @@ def test_it_waits_for_topics_with_one_line_and_stops_when_asked(runs: Runs, topi
     runs.run()
     runs.check()
     assert version(runs.lake, BATCHES) < transaction(2, 0)
-
-
-def _said(runs: Runs, event: str) -> list[dict]:
-    return [call.kwargs for call in runs.calls if call.args == (event,)]

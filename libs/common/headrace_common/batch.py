@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, cast
 
 from headrace_common.consignment import Consignment
-from headrace_common.event import Attribute
+from headrace_common.event import Attribute, Part
 from headrace_common.record import UNLIMITED, Batch, batch_of, decode, encode
 
 REPUBLISHED: Final = b'"%b":true}' % Attribute.REPUBLISHED.value.encode()
@@ -44,13 +44,16 @@ class Lot:
 
     def add(self, record: bytes, owner: Consignment) -> bool:
         """Adds a record; False when it does not fit any more."""
+        return self.extend([record], 0, owner) == 1
+
+    def extend(self, parts: Sequence[Part], start: int, owner: Consignment) -> int:
+        """Adds records of one owner from `parts[start]` on, up to what is none or does not fit any more: where it stopped."""
         batch = self._batch
         assert batch is not None
-        if not batch.add(record, owner.frame.received_ms, self._limit):
-            return False
-        self.records.append(record)
-        self.owners.append(owner)
-        return True
+        end = batch.extend(parts, start, owner.frame.received_ms, self._limit)
+        self.records += cast("Sequence[bytes]", parts[start:end])
+        self.owners += [owner] * (end - start)
+        return end
 
     def batch(self) -> Batch:
         """The records as a sealed batch; compressed again only when they have changed."""

@@ -90,12 +90,42 @@ class RecordFault(StrEnum):
     INVALID_UTF8 = "invalid_utf8"  # the value says application/json and is no UTF-8
 
 
+class GapReason(StrEnum):
+    """Why records are missing; `reason` of the table of gaps. A closed list."""
+
+    RETENTION = "retention"  # Kafka deleted offsets before they were landed
+    RECREATED = "recreated"  # the topic was deleted and made anew: what was not landed of the old one
+    LOGJAM = "logjam"  # a Logjam consumer did not receive numbers that a device had given out: `GAP_TYPE`
+
+
+GAP_TYPE: Final = "headrace.logjam.gap"
+"""`ce_type` of the marker that a Logjam consumer publishes for numbers that it never received: a JSON object of `GapField`s.
+
+Its `ce_source` is that of the endpoint's events, which carry the attributes `device`, `sequence` and `created`: by these four
+the landing job sees that another consumer has brought what is missing. A device numbers its heartbeats too, so a range with
+one in it is never wholly covered by events alone.
+"""
+
+
+class GapField(StrEnum):
+    """Keys of a marker's JSON object. A closed list."""
+
+    CONSUMER = "consumer"  # which receiver did not get them: its name
+    DEVICE = "device"  # the device's number
+    FROM = "from"  # the first number that is missing
+    TO = "to"  # one past the last
+    AFTER = "after"  # `created` of the message before, Unix time in milliseconds; absent when unknown
+    BEFORE = "before"  # `created` of the message behind, likewise
+
+
 class Attribute(StrEnum):
     """Keys of the JSON objects in `ce_attributes` and in the quarantine's `attributes`. A closed list."""
 
     CHUNK = "chunk"  # Forward: the chunk as text, or {"$bin": base64} when it is no text
     INDEX = "index"  # position of the event in its frame, from 0
-    SEQUENCE = "sequence"  # Lumberjack: the sequence number of a quarantined event, as the client wrote it
+    SEQUENCE = (
+        "sequence"  # Lumberjack: of a quarantined event, as the client wrote it. Logjam: the device's of a message
+    )
     TAG = "tag"  # Forward: the tag of a quarantined entry, or the original of an unusable one
     OPTION = "option"  # Forward: the message's option map
     NONCE = "nonce"  # Courier: the payload's nonce, 32 hex digits
@@ -105,6 +135,8 @@ class Attribute(StrEnum):
     KEYS = "keys"  # JSON pointer -> what was changed about the key: integer, binary, repeated, other
     INVALID_UTF8 = "invalid_utf8"  # JSON pointer -> base64 of the original bytes of a text that was no UTF-8
     REPUBLISHED = "republished"  # true on records that a fresh producer sent again
+    DEVICE = "device"  # Logjam: the device's number
+    CREATED = "created"  # Logjam: when the device says it was made, Unix time in milliseconds
     HEADERS = "headers"  # of a record with a `RecordFault`: its headers as [{"key": text, "value": base64}, ...]
     RECORD_KEY = "record_key"  # of a record with a `RecordFault`: its Kafka key as base64
 
@@ -128,6 +160,14 @@ class Reject:
     subject: str
     id: bytes
     attributes: bytes = b"{}"
+
+    def __bool__(self) -> bool:
+        """However little it holds, it is there."""
+        return True
+
+    def __len__(self) -> int:
+        """Bytes that it holds."""
+        return len(self.raw) + len(self.attributes)
 
     def record(self, value: bytes, part: int, parts: int, sha256: bytes) -> bytes:
         """The encoded record of part `part` of `parts` (from 1), with `value`; `sha256` is the hex digest of the whole."""

@@ -9,11 +9,18 @@ figures are in docs/performance.md.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Final
 
 import cramjam
 from aiokafka.record.util import calc_crc32c
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 Header = tuple[str, bytes]
 
@@ -28,6 +35,13 @@ CRC_AT: Final = 17
 MAGIC: Final = 2
 ZSTD: Final = 4
 ZSTD_LEVEL: Final = 3
+
+STREAM: Final = 1 << 20
+"""Bytes of records after which those so far are compressed while more are added, so that no batch takes 10 ms at once."""
+
+STREAM_WINDOW_LOG: Final = 19
+"""2 ** this bytes a compressor looks back then: with its default of 21 each partition would hold some MiB more."""
+
 UNLIMITED: Final = 1 << 30
 NO_PRODUCER: Final = (-1, -1, -1)
 
@@ -41,6 +55,22 @@ def varint(number: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+_parameter = zstd.CompressionParameter
+_STREAMING: Final[dict[int, int]] = {_parameter.compression_level: ZSTD_LEVEL, _parameter.window_log: STREAM_WINDOW_LOG}
+
+SMALL: Final = 32 << 10
+"""Bytes of a batch up to which one compressor serves all: making one takes twice as long as compressing one event. For large
+batches a new one is cheaper: the old one's tables have left the processor's cache by then."""
+
+_compressor: Final = zstd.ZstdCompressor(level=ZSTD_LEVEL)
+
+
+def _compressed(plain: bytes) -> bytes:
+    if len(plain) <= SMALL:
+        return _compressor.compress(plain, zstd.ZstdCompressor.FLUSH_FRAME)
+    return bytes(cramjam.zstd.compress(plain, level=ZSTD_LEVEL))
 
 
 _SMALL: Final = tuple(varint(number) for number in range(2048))
@@ -112,39 +142,72 @@ class Batch:
         self._stamp = -1
         self._before = b""
         self._body: bytes | None = None
+        self._stream: zstd.ZstdCompressor | None = None
+        self._packed: list[bytes] = []  # what it has given so far
+        self._fed = 0  # pieces that it was given
+        self._fed_bytes = 0
         self._attributes = 0
         self._producer = NO_PRODUCER
 
     def add(self, event: bytes, timestamp: int, limit: int) -> bool:
-        """Appends a record: what `encode` made, at the Unix time `timestamp` in milliseconds.
+        """As `extend`, for one record; whether it fits."""
+        return self.extend((event,), 0, timestamp, limit) == 1
 
-        False, and nothing done, when the batch would be larger than `limit` bytes before compression. The first always fits.
+    def extend(self, events: Sequence[object], start: int, timestamp: int, limit: int) -> int:
+        """Appends records from `events[start]` on: what `encode` made, at the Unix time `timestamp` in milliseconds.
+
+        It stops at what is no bytes, or would make the batch larger than `limit` bytes before compression: where. The
+        first always fits.
         """
-        count = self._count
+        count, total, pieces = self._count, self._size, self._pieces
         if timestamp != self._stamp:
             if not count:
                 self._first_timestamp = timestamp
             self._stamp = timestamp
             self._last_timestamp = max(self._last_timestamp, timestamp)
             self._before = b"\0" + varint(timestamp - self._first_timestamp)
-        offset = _OFFSETS[count] if count < 8192 else varint(count) + KEYLESS
-        size = len(self._before) + len(offset) + len(event)
-        before = (_SMALL[size] if size < 2048 else varint(size)) + self._before + offset
-        total = self._size + len(before) + len(event)
-        if total > limit and count:
-            return False
-        self._pieces += (before, event)
-        self._size = total
-        self._count = count + 1
-        return True
+        stamp = self._before
+        at = start
+        for event in islice(events, start, None):
+            if type(event) is not bytes:
+                break
+            offset = _OFFSETS[count] if count < 8192 else varint(count) + KEYLESS
+            size = len(stamp) + len(offset) + len(event)
+            before = (_SMALL[size] if size < 2048 else varint(size)) + stamp + offset
+            total += len(before) + len(event)
+            if total > limit and count:
+                total -= len(before) + len(event)
+                break
+            pieces += (before, event)
+            count += 1
+            at += 1
+        self._size, self._count = total, count
+        if total - self._fed_bytes > STREAM:
+            self._compress_so_far()
+        return at
+
+    def _compress_so_far(self) -> None:
+        if self._stream is None:
+            self._stream = zstd.ZstdCompressor(options=_STREAMING)
+        self._packed.append(self._stream.compress(b"".join(self._pieces[self._fed :])))
+        self._fed, self._fed_bytes = len(self._pieces), self._size
 
     def seal(self) -> None:
-        """Compresses what was added, or leaves it as it is where that does not make it smaller. Costs about 3 ns a byte."""
+        """Compresses what was added, or leaves it as it is where that does not make it smaller. Costs about 3 ns a byte, of
+        `STREAM` bytes at most.
+        """
         if self._body is None:
-            plain = b"".join(self._pieces)
-            packed = bytes(cramjam.zstd.compress(plain, level=ZSTD_LEVEL))
-            self._body, self._attributes = (packed, ZSTD) if len(packed) < len(plain) else (plain, 0)
-            self._pieces = []
+            if self._stream is None:
+                plain = b"".join(self._pieces)
+                packed = _compressed(plain)
+            else:
+                self._compress_so_far()
+                packed = b"".join((*self._packed, self._stream.flush()))
+            if len(packed) < self._size:
+                self._body, self._attributes = packed, ZSTD
+            else:
+                self._body, self._attributes = b"".join(self._pieces), 0
+            self._pieces, self._packed, self._stream = [], [], None
 
     # What aiokafka calls
 

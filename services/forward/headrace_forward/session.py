@@ -30,9 +30,10 @@ from headrace_forward import json_wire, option
 from headrace_forward.events import ForwardFrame, Limits, MessageFrame
 from headrace_forward.handshake import NONCE_BYTES, Handshake, Security
 from headrace_forward.json_events import JsonFrame
+from headrace_forward.kinds import KINDS, Kind
 from headrace_forward.option import Option
 from headrace_forward.settings import ForwardSection
-from headrace_forward.wire import KINDS, SAMPLE, Decoder, Kind, acknowledgement
+from headrace_forward.wire import SAMPLE, Decoder, acknowledgement
 
 PING_ELEMENTS = 6
 PINGS = {b"\xa4PING", b'"PING"'}
@@ -203,8 +204,8 @@ class ForwardSession:
             yield self._ready.popleft()
 
     def busy(self) -> bool:
-        """A message is inflated while its parts are made, not before."""
-        return False
+        """Much was received at once: tiny messages or entries. Inflating is no part of it: that is done with the parts."""
+        return self._decoder is not None and self._decoder.paused
 
     def eof(self) -> None:
         """See the seam. A client that never said a word is a heartbeat."""

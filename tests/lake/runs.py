@@ -1,0 +1,96 @@
+"""Runs of the job in the test's own process, on a lake of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.structs import TopicPartition
+from headrace_cli import query
+from headrace_common.metrics import LakeMetrics
+from headrace_common.settings import KafkaSettings
+from headrace_lake.job import Job
+from headrace_lake.operations import LakeHealth
+from headrace_lake.settings import LakeProcessSettings, LakeSettings
+from pyspark.sql import SparkSession
+from structlog.testing import CapturingLogger
+
+from tests.lake.stream import Sent, check_landed, send_now
+
+
+class Runs:
+    """Runs of the job on one lake."""
+
+    def __init__(self, spark: SparkSession, kafka: KafkaSettings, folder: Path) -> None:
+        self.spark = spark
+        self.kafka = kafka
+        self.lake = folder / "lake"
+        self.checkpoint = folder / "checkpoint"
+        self.sent = Sent()
+        self.metrics = LakeMetrics()
+
+    def settings(self, kafka: KafkaSettings | None = None, **lake: Any) -> LakeProcessSettings:
+        values = {"batch_records": 100_000, "trigger": 0, **lake}
+        section = LakeSettings(path=str(self.lake), checkpoint=str(self.checkpoint), **values)
+        return LakeProcessSettings(kafka=kafka or self.kafka, lake=section)
+
+    def log(self) -> Any:
+        log = CapturingLogger()
+        self.calls = log.calls
+        return log
+
+    def job(self, *, once: bool = True, accept_loss: bool = False, **settings: Any) -> Job:
+        return Job(
+            self.spark, self.settings(**settings), once=once, log=self.log(), health=LakeHealth(self.metrics),
+            accept_loss=accept_loss,
+        )  # fmt: skip
+
+    def run(self, **options: Any) -> None:
+        self.job(**options).run()
+
+    def send(self, records: int, mark: str = "a", **options: Any) -> None:
+        send_now(self.kafka, self.sent, records, mark=mark, **options)
+
+    def check(self) -> None:
+        check_landed(self.lake, self.sent)
+
+    def lose_checkpoint(self) -> None:
+        shutil.rmtree(self.checkpoint)
+
+    def said(self, event: str) -> list[dict[str, Any]]:
+        """What the last job, or replay, said with its lines of `event`."""
+        return [call.kwargs for call in self.calls if call.args == (event,)]
+
+    def query(self, sql: str) -> list[dict[str, Any]]:
+        return query.run(sql, self.lake)
+
+    def proven(self) -> bool:
+        return all(row["ok"] for row in query.exactly_once(self.lake))
+
+    def sql(self, table: str, statement: str) -> None:
+        """A statement of Spark's on a table, which it calls TABLE: what an operator does by hand."""
+        self.spark.sql(statement.replace("TABLE", f"delta.`{self.lake / table}`"))
+
+    def delete_records(self, before: dict[int, int], topic: str | None = None) -> None:
+        """Has Kafka delete the records of each partition before an offset, as its retention does."""
+        name = topic or self.kafka.events_topic
+
+        async def delete(admin: AIOKafkaAdminClient) -> None:
+            await admin.delete_records({TopicPartition(name, n): RecordsToDelete(end) for n, end in before.items()})
+
+        self.admin(delete)
+
+    def admin(self, act: Callable[[AIOKafkaAdminClient], Any]) -> None:
+        async def run() -> None:
+            client = AIOKafkaAdminClient(bootstrap_servers=self.kafka.bootstrap_servers)
+            await client.start()
+            try:
+                await act(client)
+            finally:
+                await client.close()
+
+        asyncio.run(run())

@@ -1,0 +1,265 @@
+"""What Kafka deleted before it was landed: the job stops and names it, and goes on behind it once that is accepted."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from headrace_cli import query
+from headrace_lake import gaps
+from headrace_lake.fence import transaction
+from headrace_lake.halt import GapError, HaltError
+from headrace_lake.landing import Landing
+from headrace_lake.tables import BATCHES
+
+from tests.lake.lander import version
+from tests.lake.runs import Runs
+from tests.lake.stream import Sent, check_landed
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+def losses(runs: Runs) -> list[tuple[Any, ...]]:
+    columns = 'reason, topic, "partition", "from", "to", "rows"'
+    return [tuple(row.values()) for row in runs.query(f"select {columns} from gaps order by all")]
+
+
+def check_without(runs: Runs, partition: int, start: int, end: int) -> None:
+    """All that was sent is landed, but for those offsets of the events topic."""
+    lost = {(runs.kafka.events_topic, partition, offset) for offset in range(start, end)}
+    kept = Sent(
+        {place: what for place, what in runs.sent.events.items() if place not in lost},
+        {place: what for place, what in runs.sent.quarantined.items() if place not in lost},
+    )
+    check_landed(runs.lake, kept)
+
+
+@pytest.mark.parametrize("loses_checkpoint", [True, False])
+def test_retention_at_start_stops_the_job_until_it_is_accepted(runs: Runs, loses_checkpoint: bool) -> None:
+    topic = runs.kafka.events_topic
+    runs.send(400)
+    runs.run(accept_loss=True)  # nothing to accept
+    runs.send(800, mark="b")
+    runs.delete_records({2: 150})
+    if loses_checkpoint:
+        runs.lose_checkpoint()
+    before = version(runs.lake, BATCHES)
+    with pytest.raises(GapError, match=rf"{topic}/2: 100 to 149\. .* python -m headrace_lake --accept-loss") as refused:
+        runs.run()
+    assert "50 offsets" in str(refused.value)
+    assert version(runs.lake, BATCHES) == before
+    assert losses(runs) == []
+
+    runs.run(accept_loss=True)
+    assert losses(runs) == [("retention", topic, 2, 100, 150, 0)]
+    check_without(runs, 2, 100, 150)
+    assert [line["lost"] for line in runs.said("accepts a loss")] == [f"{topic}/2: 100 to 149"]
+    (row,) = runs.query(f'select "from" from batches where topic = \'{topic}\' and "partition" = 2 and "from" > 100')
+    assert row["from"] == 150
+    runs.send(400, mark="c")
+    runs.run()
+    check_without(runs, 2, 100, 150)
+    assert len(losses(runs)) == 1
+    runs.lose_checkpoint()
+    runs.send(400, mark="d")
+    runs.run()
+    check_without(runs, 2, 100, 150)
+
+
+def test_retention_while_it_runs_stops_the_job(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch is planned already when Kafka deletes the beginning of it."""
+    runs.send(400)
+    runs.run()
+    runs.send(800, mark="b")
+    whole = Landing._chained
+
+    def deletes_first(self: Landing, ranges: Any) -> None:
+        runs.delete_records({2: 150})
+        whole(self, ranges)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Landing, "_chained", deletes_first)
+        with pytest.raises(GapError, match=rf"{runs.kafka.events_topic}/2: 100 to 149\. "):
+            runs.run(once=False)
+    runs.run(accept_loss=True)
+    assert losses(runs) == [("retention", runs.kafka.events_topic, 2, 100, 150, 0)]
+    check_without(runs, 2, 100, 150)
+
+
+def test_rows_of_a_batch_half_done_are_kept_and_counted_in_the_gap(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = runs.kafka.events_topic
+    runs.send(400)
+    runs.run()
+    runs.send(800, mark="b")
+    with monkeypatch.context() as patched:
+        patched.setattr(Landing, "_land_quarantine", _dies)
+        with pytest.raises(HaltError, match="killed here"):
+            runs.run()  # events are written, quarantine and batches are not
+    runs.delete_records({2: 150})
+    with pytest.raises(GapError):
+        runs.run()
+    runs.run(accept_loss=True)
+    kept = sum((topic, 2, offset) in runs.sent.events for offset in range(100, 150))
+    assert 0 < kept < 50
+    assert losses(runs) == [("retention", topic, 2, 100, 150, kept)]
+    for place in [place for place in runs.sent.quarantined if place[:2] == (topic, 2) and 100 <= place[2] < 150]:
+        del runs.sent.quarantined[place]
+    proof = query.exactly_once(runs.lake)
+    assert all(row["ok"] for row in proof), proof
+    assert f"lost_offsets {50 - kept}" in proof[-1]["detail"]
+    landed = {(row["topic"], row["partition"], row["offset"]) for row in runs.query("select * from events")}
+    assert landed == runs.sent.events.keys()
+
+
+def test_an_acceptance_that_is_killed_is_tried_again(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs.send(400)
+    runs.run()
+    runs.send(800, mark="b")
+    runs.delete_records({1: 180, 2: 150})
+    with monkeypatch.context() as patched:  # the checkpoint is void, three tables are claimed
+        patched.setattr(gaps, "rows", _dies)
+        with pytest.raises(RuntimeError, match="killed here"):
+            runs.run(accept_loss=True)
+    assert losses(runs) == []
+    with pytest.raises(GapError, match=r"/1: 100 to 179; .*/2: 100 to 149\. "):
+        runs.run()
+    runs.run(accept_loss=True)
+    assert [loss[2:5] for loss in losses(runs)] == [(1, 100, 180), (2, 100, 150)]
+    assert runs.proven()
+    runs.run()
+    assert runs.query("select max(epoch) as n from batches") == [{"n": 3}]
+
+
+def test_a_new_partition_whose_first_records_are_gone_has_a_gap(runs: Runs) -> None:
+    runs.send(400)
+    runs.run()
+
+    async def grow(admin: AIOKafkaAdminClient) -> None:
+        await admin.create_partitions({runs.kafka.events_topic: NewPartitions(5)})
+
+    runs.admin(grow)
+
+    async def send() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=runs.kafka.bootstrap_servers) as producer:
+            for _ in range(5):
+                await producer.send_and_wait(runs.kafka.events_topic, b"x", partition=4)
+
+    asyncio.run(send())
+    runs.delete_records({4: 3})
+    with pytest.raises(GapError, match="/4: 0 to 2"):
+        runs.run()
+    runs.run(accept_loss=True)
+    assert [loss[2:5] for loss in losses(runs)] == [(4, 0, 3)]
+    assert runs.proven()
+    assert runs.query('select count(*) as n from quarantine where "partition" = 4') == [{"n": 2}]
+
+
+def test_what_was_deleted_before_the_first_start_is_no_gap(runs: Runs) -> None:
+    runs.send(400)
+    runs.delete_records({2: 30})
+    runs.run()
+    assert losses(runs) == []
+    assert runs.proven()
+
+
+@pytest.mark.parametrize("loses_checkpoint", [True, False])
+def test_a_topic_made_anew_is_not_taken_for_the_old_one(runs: Runs, loses_checkpoint: bool) -> None:
+    runs.send(400)
+    runs.run()
+    landed = dict(runs.sent.events)
+    make_anew(runs)
+    runs.sent.events.clear()
+    runs.send(1_200, mark="b")  # longer than the old one was: no offset tells them apart
+    if loses_checkpoint:
+        runs.lose_checkpoint()
+    with pytest.raises(
+        GapError, match=rf"{runs.kafka.events_topic}/0 \(id .*, made anew\): from 100 on; .* --accept-loss"
+    ):
+        runs.run()
+    (row,) = runs.query("select count(*) as n from events")
+    assert row["n"] == len(landed)
+    runs.run(accept_loss=True)
+    (row,) = runs.query("select count(*) as n, count(distinct topic_id) as ids from events")
+    assert row == {"n": len(landed) + len(runs.sent.events), "ids": 2}
+    assert [loss[0] for loss in losses(runs)] == ["recreated"] * 4
+    assert {loss[2:5] for loss in losses(runs)} == {(n, 100, None) for n in range(4)}
+    assert runs.proven()
+    runs.run()
+
+
+def test_a_topic_made_anew_before_anything_of_it_was_landed(runs: Runs) -> None:
+    job = runs.job(once=False)
+    thread = threading.Thread(target=job.run)
+    thread.start()
+    while not runs.said("landing"):
+        assert thread.is_alive()
+        thread.join(0.05)
+    job.stop()
+    thread.join(60)
+    make_anew(runs)
+    runs.send(400)
+    with pytest.raises(GapError, match=r"made anew\): of all partitions"):
+        runs.run()
+    runs.run(accept_loss=True)
+    runs.check()
+    assert [loss[:4] for loss in losses(runs)] == [("recreated", runs.kafka.events_topic, None, 0)]
+    runs.lose_checkpoint()
+    runs.run()
+    runs.check()
+
+
+def make_anew(runs: Runs) -> None:
+    async def act(admin: AIOKafkaAdminClient) -> None:
+        await admin.delete_topics([runs.kafka.events_topic])
+        while runs.kafka.events_topic in await admin.list_topics():  # noqa: ASYNC110  (the broker has no event for it)
+            await asyncio.sleep(0.05)
+        await admin.create_topics([NewTopic(runs.kafka.events_topic, 4, 1)])
+
+    runs.admin(act)
+
+
+def test_aborted_offsets_and_deletion_of_what_was_landed_are_no_gaps(runs: Runs) -> None:
+    asyncio.run(_transactions(runs))
+    runs.send(400)
+    asyncio.run(_transactions(runs))
+    runs.run(batch_records=50)
+    runs.run()
+    runs.check()
+    runs.delete_records({0: 60, 2: 100})  # all of it was landed
+    runs.send(400, mark="b")
+    asyncio.run(_transactions(runs))
+    runs.run()
+    runs.lose_checkpoint()
+    runs.run()
+    runs.check()
+    assert losses(runs) == []
+    (row,) = runs.query('select sum("to" - "from" - records) as unseen from batches')
+    assert row["unseen"] > 60
+
+
+async def _transactions(runs: Runs) -> None:
+    """An aborted transaction, and one of no record."""
+    producer = AIOKafkaProducer(bootstrap_servers=runs.kafka.bootstrap_servers, transactional_id="t", acks="all")
+    async with producer:
+        await producer.begin_transaction()
+        for index in range(20):
+            await producer.send_and_wait(runs.kafka.events_topic, b"%d" % index, partition=0)
+        await producer.abort_transaction()
+
+
+def test_the_transaction_of_an_accepted_loss_is_the_claim(runs: Runs) -> None:
+    runs.send(400)
+    runs.run()
+    runs.send(400, mark="b")
+    runs.delete_records({0: 120})
+    runs.run(accept_loss=True)
+    assert version(runs.lake, "gaps") == transaction(2, 0) - 1
+    assert runs.query("select epoch from gaps") == [{"epoch": 2}]
+
+
+def _dies(*_: Any, **__: Any) -> None:
+    raise RuntimeError("killed here")

@@ -1,0 +1,123 @@
+"""Logjam gaps: a consumer's marker becomes a row of `gaps`, and is covered once the numbers have come another way."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from headrace_common.event import GAP_TYPE, HEADERS
+from headrace_lake import markers
+from headrace_lake.landing import Landing
+
+from tests.lake.runs import Runs
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+SOURCE = "/logjam/tcp%3A%2F%2Fdevice-1%3A9606"
+CREATED = 1_770_000_000_000
+
+
+def record(name: str, *, kind: str, value: dict, attributes: dict, source: str = SOURCE) -> tuple[bytes, list]:
+    values = (
+        "1.0", f"d.{hashlib.md5(name.encode()).hexdigest()}", source, kind, "app-env", "2026-05-06T12:00:00Z", "application/json",
+        json.dumps(attributes),
+    )  # fmt: skip
+    return json.dumps(value).encode(), [(key, text.encode()) for key, text in zip(HEADERS, values, strict=True)]
+
+
+def message(number: int, *, device: int = 7, created: int = CREATED, source: str = SOURCE) -> tuple[bytes, list]:
+    attributes = {"device": device, "sequence": number, "created": created}
+    name = f"{source} {device} {number} {created}"
+    return record(name, kind="headrace.logjam.event", value={"n": number}, attributes=attributes, source=source)
+
+
+def marker(
+    start: object, end: object, *, device: object = 7, consumer: str = "a", **more: object
+) -> tuple[bytes, list]:
+    value = {"consumer": consumer, "device": device, "from": start, "to": end, **more}
+    return record(f"{consumer} {device} {start} {end}", kind=GAP_TYPE, value=value, attributes={})
+
+
+def send(runs: Runs, *records: tuple[bytes, list]) -> None:
+    async def act() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=runs.kafka.bootstrap_servers) as producer:
+            for value, headers in records:
+                await producer.send_and_wait(runs.kafka.events_topic, value, partition=1, headers=headers)
+
+    asyncio.run(act())
+
+
+def found(runs: Runs) -> dict[tuple, bool]:
+    rows = runs.query("select * from gaps where reason = 'logjam'")
+    return {(row["device"], row["from_sequence"], row["to_sequence"]): row["covered"] for row in rows}
+
+
+def test_a_marker_becomes_a_gap_that_other_consumers_cover(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(markers, "_LOOK", 0.0)
+    elsewhere = "/logjam/tcp%3A%2F%2Fdevice-2%3A9606"
+    send(runs, message(4), message(10), marker(5, 10), marker(20, 22), marker(5, 6, device=8), marker("x", None))
+    runs.run()
+    assert found(runs) == {(7, 5, 10): False, (7, 20, 22): False, (8, 5, 6): False, (7, None, None): False}
+    (row,) = runs.query("select * from gaps where from_sequence = 20")
+    assert (row["source"], row["consumer"], row["from"], row["to"], row["offset"]) == (SOURCE, "a", None, None, 3)
+    assert json.loads(row["detail"])["to"] == 22
+    assert runs.query("select count(*) as n from events") == [{"n": 6}], "a marker is an event too"
+
+    send(runs, *(message(n) for n in (5, 6, 7, 9)), message(8, source=elsewhere), message(8, device=6))
+    runs.run()
+    assert not any(found(runs).values())
+    send(runs, message(8), message(21))
+    runs.run()
+    assert found(runs) == {(7, 5, 10): True, (7, 20, 22): False, (8, 5, 6): False, (7, None, None): False}
+    (row,) = runs.query("select * from gaps where covered")
+    assert row["covered_at"] > row["landed_at"]
+    send(runs, message(20), message(5, device=8))
+    runs.run()
+    assert found(runs) == {(7, 5, 10): True, (7, 20, 22): True, (8, 5, 6): True, (7, None, None): False}
+    assert runs.proven()
+    assert len(runs.query("select * from gaps")) == 4
+
+
+def test_numbers_of_another_life_of_the_device_cover_nothing(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(markers, "_LOOK", 0.0)
+    bounds = {"after": CREATED, "before": CREATED + 4_000}
+    send(runs, marker(5, 7, **bounds), message(5, created=CREATED - 60_000), message(6, created=CREATED + 5_000))
+    runs.run()
+    assert found(runs) == {(7, 5, 7): False}
+    send(runs, message(5, created=CREATED))
+    runs.run()
+    assert found(runs) == {(7, 5, 7): True}
+
+
+def test_a_marker_is_one_row_however_often_its_batch_is_landed(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    send(runs, marker(5, 10), message(4))
+    whole = Landing._summary
+
+    def dies(*_: object) -> None:
+        raise RuntimeError("killed here")
+
+    for loses_checkpoint in (False, True):
+        monkeypatch.setattr(Landing, "_summary", dies)
+        with pytest.raises(Exception, match="killed here"):
+            runs.run()
+        assert found(runs) == {(7, 5, 10): False}
+        if loses_checkpoint:
+            runs.lose_checkpoint()
+    monkeypatch.setattr(Landing, "_summary", whole)
+    runs.run()
+    assert len(runs.query("select * from gaps")) == 1
+    assert runs.proven()
+
+
+def test_open_gaps_are_not_looked_for_in_every_batch(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+    covered = markers.Markers._covered
+    monkeypatch.setattr(markers.Markers, "_covered", lambda *args: looks.append(time.monotonic()) or covered(*args))
+    send(runs, marker(5, 10), *(message(n) for n in range(20, 40)))
+    runs.run(batch_records=2)
+    assert len(looks) == 1
+    assert len(runs.query("select distinct batch from batches")) > 4

@@ -1,0 +1,122 @@
+"""Every kind of record that somebody could put on the topics, through Kafka and the whole job: none stops it, each lands."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Final
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from headrace_common.event import RecordFault
+
+from tests.lake.records import GOOD, REJECT, Record, changed, expected_fault
+from tests.lake.runs import Runs
+from tests.lake.test_decode import FAULTY, SOUND, TIMES
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+DAY: Final = 86_400_000
+TIMESTAMPS: Final = (
+    0,
+    1,
+    DAY,
+    253_402_300_799_999,
+    253_402_300_800_000,
+    8_000_000_000_000_000,
+    -1,
+    -DAY,
+    -62_135_596_800_001,
+)
+"""Milliseconds: 1970, the year 9999 and one later, the year 255486, before 1970, before the year 1."""
+
+KEYS: Final = (b"", b"k", b"\xff" * 1_000)
+HUGE: Final = {
+    "1 MB header of ours": Record(changed("ce_subject", b"x" * 1_000_000)),
+    "1 MB header of ours, no UTF-8": Record(changed("ce_id", b"\xff" * 1_000_000)),
+    "1 MB header of a stranger": Record([*GOOD, ("x", b"\x00" * 1_000_000)]),
+    "1 MB header in another order": Record([*changed("ce_source", b"/" + b"x" * 1_000_000)[::-1]]),
+    "3 MB value": Record(value=b"[" + b"1," * 1_500_000 + b"1]"),
+    "10,000 headers": Record([*GOOD, *(("x", b"1") for _ in range(10_000))]),
+    "10,000 times a header of ours": Record([*GOOD, *[GOOD[1]] * 10_000]),
+}
+
+
+def records() -> list[tuple[Record, int | None]]:
+    """Records and their timestamps; None: now."""
+    kinds = [record for record, _, _ in FAULTY.values()] + [*SOUND.values(), *HUGE.values()]
+    kinds += [Record(changed("ce_time", text)) for text in TIMES]
+    kinds += [Record(key=key) for key in KEYS] + [Record(value=None, key=key) for key in KEYS]
+    kinds += [Record(headers, None) for headers in (None, [], REJECT)] + [Record(REJECT)]
+    stamped: list[tuple[Record, int | None]] = [(record, None) for record in kinds]
+    stamped += [(record, stamp) for stamp in TIMESTAMPS for record in (Record(), Record(None))]
+    return [(_with_id(record, b"d.%032x" % index), stamp) for index, (record, stamp) in enumerate(stamped)]
+
+
+def _with_id(record: Record, event_id: bytes) -> Record:
+    """An id of its own where it has the usual one: otherwise most would be resends."""
+    usual = GOOD[1]
+    headers = record.headers and [(usual[0], event_id) if header == usual else header for header in record.headers]
+    return replace(record, headers=headers)
+
+
+async def _send(runs: Runs, sent: list[tuple[Record, int | None]], topic: str) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=runs.kafka.bootstrap_servers, max_request_size=1 << 22)
+    async with producer:
+        for offset, (record, stamp) in enumerate(sent):
+            stored = await producer.send_and_wait(
+                topic, record.value, record.key, partition=2, timestamp_ms=stamp, headers=record.headers or []
+            )
+            assert stored.offset == offset
+
+
+@pytest.fixture
+def lax(runs: Runs) -> Runs:
+    """Topics that take any timestamp, as somebody else may have made them."""
+
+    async def configure(admin: AIOKafkaAdminClient) -> None:
+        anything = {"message.timestamp.before.max.ms": str(2**63 - 1), "message.timestamp.after.max.ms": str(2**63 - 1)}
+        anything |= {"retention.ms": "-1", "max.message.bytes": str(1 << 22)}
+        topics = (runs.kafka.events_topic, runs.kafka.quarantine_topic)
+        await admin.alter_configs(
+            [ConfigResource(ConfigResourceType.TOPIC, topic, configs=anything) for topic in topics]
+        )
+
+    runs.admin(configure)
+    return runs
+
+
+def test_no_record_of_the_events_topic_stops_the_job(lax: Runs) -> None:
+    sent = records()
+    asyncio.run(_send(lax, sent, lax.kafka.events_topic))
+    lax.run()
+    stamp_of = "epoch_us(received_time) as stamp"  # Python has no date for some of them
+    events = {row["offset"]: row for row in lax.query(f'select "offset", body, payload, {stamp_of} from events')}
+    rejects = {row["offset"]: row for row in lax.query(f'select "offset", reason, raw, {stamp_of} from quarantine')}
+    for offset, (record, stamp) in enumerate(sent):
+        row = events.get(offset, rejects.get(offset))
+        assert row is not None, record
+        assert (offset in rejects) is (expected_fault(record) is not None), (record, row)
+        if stamp is not None:
+            assert row["stamp"] == stamp * 1000
+        if offset in rejects:
+            assert (row["reason"], row["raw"]) == (expected_fault(record), record.value)
+        else:
+            assert (row["payload"] or row["body"].encode()) == record.value
+    assert len(events) + len(rejects) == len(sent)
+    assert {row["reason"] for row in rejects.values()} == {str(fault) for fault in RecordFault}
+    assert lax.proven()
+
+
+def test_no_record_of_the_quarantine_topic_stops_the_job(lax: Runs) -> None:
+    sent = [*records(), (Record(REJECT, b"\xff"), None), (Record(REJECT[::-1], b""), None)]
+    asyncio.run(_send(lax, sent, lax.kafka.quarantine_topic))
+    lax.run()
+    rows = lax.query('select "offset", raw, reason from quarantine order by "offset"')
+    assert [row["offset"] for row in rows] == list(range(len(sent)))
+    assert [row["raw"] for row in rows] == [record.value for record, _ in sent]
+    assert {row["reason"] for row in rows} >= {"null_value", "missing_header", "bad_json"}
+    assert lax.query("select count(*) as n from events") == [{"n": 0}]
+    assert lax.proven()

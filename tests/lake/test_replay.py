@@ -1,0 +1,276 @@
+"""Replay: what the tables lack comes back, what they have is not touched, and the proof holds."""
+
+from __future__ import annotations
+
+import os
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from headrace_lake.fence import Fence, claim_of, transaction
+from headrace_lake.halt import HaltError, SupersededError
+from headrace_lake.properties import RETAINED_FROM
+from headrace_lake.replay import Replay, Replayed
+from headrace_lake.replay_plan import Absent, Piece, Wanted, merged, steps
+from headrace_lake.tables import BATCHES, EVENTS, QUARANTINE, SCHEMAS
+
+from tests.lake.lander import version
+from tests.lake.runs import Runs
+
+FULL = os.environ.get("HEADRACE_FULL") == "1"
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+def replay(
+    runs: Runs,
+    since: datetime | None = LONG_AGO,
+    *,
+    starts: dict | None = None,
+    ends: dict | None = None,
+    until: datetime | None = None,
+    dry_run: bool = False,
+    **settings: Any,
+) -> Replayed:
+    wanted = Wanted(None if starts else since, until, starts, ends)
+    return Replay(runs.spark, runs.settings(**settings), wanted, dry_run=dry_run, log=runs.log()).run()
+
+
+def batches(runs: Runs) -> list[dict]:
+    return runs.query("select * from batches order by all")
+
+
+kafka = [pytest.mark.kafka, pytest.mark.spark]
+
+
+class TestOnKafka:
+    pytestmark = kafka
+
+    def test_rows_that_were_deleted_come_back_and_nothing_else(self, runs: Runs) -> None:
+        runs.send(1_600)
+        runs.run(batch_records=500)
+        said = batches(runs)
+        runs.sql(EVENTS, "delete from TABLE where `offset` % 7 = 3 and partition <> 1")
+        runs.sql(QUARANTINE, "delete from TABLE where partition = 2")
+        (row,) = runs.query("select count(*)::int as n from events")
+        lost = len(runs.sent.events) - row["n"]
+        assert lost > 100
+        assert not runs.proven()
+
+        dry = replay(runs, dry_run=True, batch_records=600)
+        assert (dry.events, dry.corrected) == (lost, 0)
+        assert version(runs.lake, BATCHES) < claim_of(2), "a dry run claims nothing"
+        assert replay(runs, batch_records=600) == dry
+        assert len(runs.said("replayed")) > 2
+        assert (dry.events, batches(runs)) == (lost, said)
+        runs.check()
+
+        writes = {name: runs.spark.sql(f"describe history delta.`{runs.lake / name}`").count() for name in SCHEMAS}
+        assert replay(runs) == Replayed(offsets=dry.offsets)
+        after = {name: runs.spark.sql(f"describe history delta.`{runs.lake / name}`").count() for name in SCHEMAS}
+        assert after == {name: count + 1 for name, count in writes.items()}, "a claim, and nothing else"
+        runs.check()
+
+        runs.send(400, mark="b")  # the job goes on by itself: its checkpoint is not in the way
+        runs.run()
+        runs.check()
+
+    def test_only_what_is_asked_for(self, runs: Runs) -> None:
+        topic = runs.kafka.events_topic
+        runs.send(800)
+        runs.run(batch_records=200)
+        runs.sql(EVENTS, "delete from TABLE")
+        ranges = runs.query(f'select "from", "to" from batches where topic = \'{topic}\' and "partition" = 1')
+        covers = next(row for row in ranges if row["from"] <= 50 < row["to"])
+        done = replay(runs, starts={(topic, 1): 50}, ends={(topic, 1): 51})
+        assert done.offsets == covers["to"] - covers["from"], "whole batches"
+        landed = {(row["partition"], row["offset"]) for row in runs.query("select * from events")}
+        assert landed == {
+            (1, offset) for _, n, offset in runs.sent.events if n == 1 and covers["from"] <= offset < covers["to"]
+        }
+        with pytest.raises(HaltError, match="there is no topic other to replay"):
+            replay(runs, starts={("other", 0): 0})
+        with pytest.raises(HaltError, match="has no partition 4: it has 4"):
+            replay(runs, starts={(topic, 4): 0})
+        now = datetime.now(UTC)
+        assert replay(runs, now + timedelta(hours=1)) == Replayed()
+        assert replay(runs, LONG_AGO, until=LONG_AGO + timedelta(1)) == Replayed()
+        replay(runs, now - timedelta(hours=1), until=now + timedelta(hours=1))
+        runs.check()
+
+    @pytest.mark.parametrize("table", [EVENTS, QUARANTINE, BATCHES] if FULL else [EVENTS])
+    def test_a_replay_that_was_killed_is_run_again(
+        self, runs: Runs, monkeypatch: pytest.MonkeyPatch, table: str
+    ) -> None:
+        runs.send(1_200)
+        runs.run(quarantine={"bad_json": "skip"})
+        assert runs.proven()
+        runs.sql(EVENTS, "delete from TABLE where partition > 1")
+        runs.sql(QUARANTINE, "delete from TABLE where partition > 1")
+        written = Fence.written
+        done = iter(range(2))
+
+        def dies(self: Fence, name: str, number: int) -> bool:
+            found = written(self, name, number)
+            if name == table and found and next(done, None) == 1:
+                raise RuntimeError("killed here")
+            return found
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Fence, "written", dies)
+            with pytest.raises(RuntimeError, match="killed here"):
+                replay(runs, batch_records=400)
+        replay(runs, batch_records=400)
+        runs.check()
+        runs.run()
+        runs.check()
+
+    def test_a_running_job_stops_and_starts_again_by_itself(self, runs: Runs) -> None:
+        runs.send(800)
+        job = runs.job(once=False)
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                job.run()
+            except SupersededError as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        while not runs.said("landed"):
+            thread.join(0.05)
+            assert thread.is_alive()
+        runs.sql(EVENTS, "delete from TABLE where partition = 0")
+        replay(runs)
+        runs.send(400, mark="b")
+        thread.join(60)
+        assert "another job has taken over: it claimed epoch 2" in str(failed[0])
+        runs.run()
+        runs.check()
+
+    def test_what_a_policy_left_out_lands_when_the_policy_has_changed(self, runs: Runs) -> None:
+        runs.send(1_200)
+        runs.run(quarantine={"default": "skip"})
+        assert runs.query("select count(*) as n from quarantine") == [{"n": 0}]
+        with pytest.raises(HaltError, match="suspends the job for missing_header"):
+            replay(runs, quarantine={"missing_header": "suspend", "default": "skip"})
+        done = replay(runs)
+        assert (done.events, done.quarantined) == (0, len(runs.sent.quarantined))
+        assert done.corrected == len(runs.query("select * from batches"))
+        runs.check()
+        assert runs.query("select sum(skipped)::int as n from batches") == [{"n": 0}]
+
+    def test_resends_stay_out_while_a_copy_is_there(self, runs: Runs) -> None:
+        runs.send(400)
+        kept = dict(runs.sent.events)
+        runs.send(400)  # all of it again
+        again = runs.sent.events.keys() - kept.keys()
+        for place in again:
+            del runs.sent.events[place]
+        runs.run(batch_records=300)
+        runs.check()
+        said = batches(runs)
+        assert sum(row["duplicates"] for row in said) == len(again)
+        runs.sql(EVENTS, "delete from TABLE where partition > 1")
+        done = replay(runs, batch_records=350)
+        assert (done.events, done.corrected) == (sum(place[1] > 1 for place in kept), 0)
+        runs.check()
+        assert batches(runs) == said
+        assert replay(runs, horizon=0).events == len(again), "asked to keep them all"
+        assert runs.query("select sum(duplicates)::int as n from batches") == [{"n": 0}]
+        assert runs.proven()
+
+    def test_what_kafka_no_longer_holds_is_named_and_left(self, runs: Runs) -> None:
+        topic = runs.kafka.events_topic
+        runs.send(800)
+        runs.run()
+        runs.delete_records({0: 150, 1: 200, 3: 20})
+        runs.sql(EVENTS, "delete from TABLE where partition <> 2 and `offset` between 100 and 180")
+        done = replay(runs)
+        assert sorted(line["offsets"] for line in runs.said("cannot replay")) == [
+            f"{topic}/0: 0 to 149 (Kafka no longer holds it)",
+            f"{topic}/1: 0 to 199 (Kafka no longer holds it)",
+            f"{topic}/3: 0 to 19 (Kafka no longer holds it)",
+        ]
+        missing = runs.sent.events.keys() - {
+            (row["topic"], row["partition"], row["offset"]) for row in runs.query("select * from events")
+        }
+        assert missing == {
+            place for place in runs.sent.events
+            if (place[1] == 0 and 100 <= place[2] < 150) or (place[1] == 1 and 100 <= place[2] <= 180)
+        }  # fmt: skip
+        assert done.corrected == 0
+        assert not runs.proven(), "and the proof says so"
+
+    def test_days_that_retention_dropped_stay_dropped(self, runs: Runs) -> None:
+        runs.send(400)
+        runs.run()
+        tomorrow = (datetime.now(UTC) + timedelta(days=1)).date().isoformat()
+        runs.sql(EVENTS, f"alter table TABLE set tblproperties ('{RETAINED_FROM}' = '{tomorrow}')")
+        runs.sql(EVENTS, "delete from TABLE")
+        assert replay(runs).events == 0
+        assert all("LAKE__RETENTION_DAYS" in line["offsets"] for line in runs.said("cannot replay"))
+        assert runs.query("select count(*) as n from events") == [{"n": 0}]
+        assert runs.proven()
+
+    def test_there_must_be_tables(self, runs: Runs) -> None:
+        with pytest.raises(HaltError, match="there are no tables in"):
+            replay(runs)
+
+    def test_a_job_that_claims_meanwhile_stops_the_replay(self, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+        runs.send(400)
+        runs.run()
+        runs.sql(EVENTS, "delete from TABLE where partition = 0")
+        land = Replay._land
+
+        def late(self: Replay, *arguments: Any) -> Replayed:
+            Fence(runs.spark, str(runs.lake)).claim()
+            return land(self, *arguments)
+
+        monkeypatch.setattr(Replay, "_land", late)
+        with pytest.raises(SupersededError, match="it claimed epoch 3"):
+            replay(runs)
+        assert version(runs.lake, EVENTS) == transaction(3, 0) - 1
+        (row,) = runs.query("select count(*) as n from events where topic like 'events%' and \"partition\" = 0")
+        assert row["n"] == 0
+
+
+def piece(start: int, end: int, partition: int = 0, held: int | None = None, duplicates: int = 0) -> Piece:
+    held = start if held is None else held
+    records = end - start
+    return Piece(
+        "t", "id", partition, start, end, held, records, records - duplicates, duplicates, 0, 0, 1, start, LONG_AGO
+    )
+
+
+def test_steps_take_pieces_in_order_up_to_the_limit() -> None:
+    pieces = [piece(0, 10), piece(0, 10, 1), piece(10, 20), piece(20, 120), piece(120, 121)]
+    assert list(steps(pieces, 20)) == [pieces[:2], pieces[2:3], pieces[3:4], pieces[4:]]
+    assert list(steps(pieces, 10_000)) == [pieces]
+    assert list(steps([], 10)) == []
+
+
+def test_a_step_has_no_hole_in_a_partition() -> None:
+    pieces = [piece(0, 10), piece(0, 5, 1), piece(15, 20), piece(5, 10, 1), piece(20, 30)]
+    assert list(steps(pieces, 10_000)) == [pieces[:2], pieces[2:]]
+    assert merged(pieces[2:]) == {("t", 0): (15, 30), ("t", 1): (5, 10)}
+    cut = [piece(0, 10, held=4), piece(10, 20)]
+    assert list(steps(cut, 10_000)) == [cut]
+    assert merged(cut) == {("t", 0): (4, 20)}
+
+
+def test_a_part_is_replayed_only_where_nothing_was_left_out_on_purpose() -> None:
+    assert piece(0, 10).replayable
+    assert piece(0, 10, duplicates=2).replayable
+    assert piece(0, 10, held=5).replayable
+    assert not piece(0, 10, held=5, duplicates=1).replayable
+    assert not piece(0, 10, held=10).replayable
+
+
+def test_absent_ranges_are_joined() -> None:
+    absent = Absent()
+    for start, end in ((0, 5), (5, 9), (20, 30)):
+        absent.add(piece(start, end), start, end, "gone")
+    absent.add(piece(9, 12), 9, 12, "else")
+    assert list(absent) == ["t/0: 9 to 11 (else)", "t/0: 0 to 8 (gone)", "t/0: 20 to 29 (gone)"]
