@@ -98,9 +98,9 @@ def write(name: str, title: str, rows: list[tuple[str, object]], result: Mapping
         return
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"endurance-{name}.md").write_text(head + table + "\n")
+    java = os.environ.get("JDK_JAVA_OPTIONS", "")
     (RESULTS / f"endurance-{name}.json").write_text(
-        json.dumps({"machine": where, "java_options": os.environ.get("JDK_JAVA_OPTIONS", ""), **result}, indent=1)
-        + "\n"
+        json.dumps({"machine": where, "java_options": java, **result}, indent=1) + "\n"
     )
 
 
