@@ -188,18 +188,25 @@ class Fence:
         _not_past(name, latest, version)
         return latest == version
 
-    def write(self, name: str, rows: DataFrame, version: int) -> None:
-        """Appends `rows` to the table `name` under `version` and makes sure that this is what was committed.
+    def write(self, name: str, rows: DataFrame, version: int) -> bool:
+        """Appends `rows` to the table `name` under `version` and makes sure that a write of this batch is committed.
 
-        Raises `SupersededError` when another job was faster, `HaltError` when the commit is nowhere to be found.
+        False: another run's of the same batch was, and this one did not count: a JVM that has lost its driver may commit
+        what it is at while the next run has begun. Raises `SupersededError` when another job was faster, `HaltError` when the
+        commit is nowhere to be found.
         """
+        token = f"batch {version} {uuid.uuid4()}"
         try:
-            self._append(name, rows, version)
+            self._append(name, rows, version, token)
         except (Py4JJavaError, PySparkException) as error:
             if not _overtaken(error):
                 raise
         if not self.written(name, version):
             raise HaltError(f"a write to the table {name} was not committed, and nobody else's was either")
+        tokens = self._logs[name].tokens
+        ours = token in tokens
+        tokens.clear()
+        return ours
 
     def replace(self, name: str, rows: DataFrame, condition: str, version: int) -> None:
         """Puts `rows` in the place of the rows of the table `name` that meet `condition`, in one commit. Raises as `write`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -18,7 +19,7 @@ from headrace_common.errors import DeliveryError
 from headrace_common.event import QUARANTINE_HEADERS, Part, event_id
 from headrace_common.inflate import SLICE
 from headrace_common.metrics import ReceiverMetrics
-from headrace_common.pump import Pump
+from headrace_common.pump import LONG_BATCH, Pump
 from headrace_common.record import decode
 from headrace_common.turns import Turns
 
@@ -191,6 +192,19 @@ class TestReports:
             await bench.idle()
             assert bench.receipt.heard[-1] == ("settled", 0, 3, True)
             assert bench.numbers() == [0, 1, 2]
+
+    async def test_a_long_frame_leaves_in_rounds_that_hold_others_up_for_little(self, monkeypatch: Any) -> None:
+        """Beyond its quantum: whoever comes meanwhile waits until Kafka has answered for one of them."""
+        async with pumping(batch_bytes=4 * MIB) as bench:
+            monkeypatch.setattr("headrace_common.turns.TURN", 0.0)  # a few parts to each slice
+            monkeypatch.setattr(bench.pump._turns, "_cpu", itertools.count().__next__)  # and each takes a quantum
+            bench.submit(*(event(number, 1000) for number in range(3000)))
+            await bench.idle()
+            sizes = [sum(map(len, records)) for _, _, records in bench.delivery.stored]
+            assert sum(sizes) > 3 * MIB
+            assert max(sizes) < LONG_BATCH + 100_000
+            assert len(sizes) > 2
+            assert bench.numbers() == list(range(3000))
 
 
 class TestRejects:

@@ -276,10 +276,10 @@ class FieldHash:
     __slots__ = ("_state",)
 
     def __init__(self, protocol: Protocol, *fields: bytes) -> None:
-        self._state = hashlib.blake2b(digest_size=16)
+        pieces: list[bytes] = []
         for item in (protocol.value.encode(), *fields):
-            self.begin(len(item))
-            self._state.update(item)
+            pieces += (len(item).to_bytes(4, "big"), item)
+        self._state = hashlib.blake2b(b"".join(pieces), digest_size=16)
 
     def begin(self, length: int) -> None:
         """A field of `length` bytes follows."""

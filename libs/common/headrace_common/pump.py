@@ -24,10 +24,13 @@ from headrace_common.log import Log
 from headrace_common.metrics import ReceiverMetrics
 from headrace_common.producer import ProducerSource
 from headrace_common.round import Round, records, refusal
-from headrace_common.turns import FIRST, TURN, Turns
+from headrace_common.turns import FIRST, QUANTUM, TURN, Turns
 
 LOOK: Final = 8
 """Parts between two looks at the clock."""
+
+LONG_BATCH: Final = 512 << 10
+"""Bytes of a round behind which a frame beyond its quantum waits for the next: others of its partition wait for one round."""
 
 LARGE: Final = 4 << 10
 """Bytes of an event after which the clock is looked at behind each."""
@@ -213,7 +216,7 @@ class Pump:
                 lines.park()
             else:
                 lines.later(consignment)
-                if step is Step.FULL:
+                if step is Step.FULL or (consignment.cost >= QUANTUM and sent.size >= LONG_BATCH):
                     return
 
     def _take(self, consignment: Consignment, sent: Round) -> Step:

@@ -36,12 +36,6 @@ MAGIC: Final = 2
 ZSTD: Final = 4
 ZSTD_LEVEL: Final = 3
 
-STREAM: Final = 1 << 20
-"""Bytes of records after which those so far are compressed while more are added, so that no batch takes 10 ms at once."""
-
-STREAM_WINDOW_LOG: Final = 19
-"""2 ** this bytes a compressor looks back then: with its default of 21 each partition would hold some MiB more."""
-
 UNLIMITED: Final = 1 << 30
 NO_PRODUCER: Final = (-1, -1, -1)
 
@@ -56,9 +50,6 @@ def varint(number: int) -> bytes:
     out.append(value)
     return bytes(out)
 
-
-_parameter = zstd.CompressionParameter
-_STREAMING: Final[dict[int, int]] = {_parameter.compression_level: ZSTD_LEVEL, _parameter.window_log: STREAM_WINDOW_LOG}
 
 SMALL: Final = 32 << 10
 """Bytes of a batch up to which one compressor serves all: making one takes twice as long as compressing one event. For large
@@ -142,10 +133,6 @@ class Batch:
         self._stamp = -1
         self._before = b""
         self._body: bytes | None = None
-        self._stream: zstd.ZstdCompressor | None = None
-        self._packed: list[bytes] = []  # what it has given so far
-        self._fed = 0  # pieces that it was given
-        self._fed_bytes = 0
         self._attributes = 0
         self._producer = NO_PRODUCER
 
@@ -182,32 +169,30 @@ class Batch:
             count += 1
             at += 1
         self._size, self._count = total, count
-        if total - self._fed_bytes > STREAM:
-            self._compress_so_far()
         return at
 
-    def _compress_so_far(self) -> None:
-        if self._stream is None:
-            self._stream = zstd.ZstdCompressor(options=_STREAMING)
-        self._packed.append(self._stream.compress(b"".join(self._pieces[self._fed :])))
-        self._fed, self._fed_bytes = len(self._pieces), self._size
-
     def seal(self) -> None:
-        """Compresses what was added, or leaves it as it is where that does not make it smaller. Costs about 3 ns a byte, of
-        `STREAM` bytes at most.
-        """
+        """Compresses what was added, or leaves it as it is where that does not make it smaller. Costs about 3 ns a byte."""
         if self._body is None:
-            if self._stream is None:
-                plain = b"".join(self._pieces)
-                packed = _compressed(plain)
-            else:
-                self._compress_so_far()
-                packed = b"".join((*self._packed, self._stream.flush()))
-            if len(packed) < self._size:
-                self._body, self._attributes = packed, ZSTD
-            else:
-                self._body, self._attributes = b"".join(self._pieces), 0
-            self._pieces, self._packed, self._stream = [], [], None
+            plain = b"".join(self._pieces)
+            packed = _compressed(plain)
+            self._body, self._attributes = (packed, ZSTD) if len(packed) < len(plain) else (plain, 0)
+            self._pieces = []
+
+    def events(self) -> list[bytes]:
+        """What was added, in order. Of a sealed batch it is unpacked again."""
+        if self._body is None:
+            return self._pieces[1::2]
+        plain = zstd.decompress(self._body) if self._attributes else self._body
+        found, at = [], 0
+        while at < len(plain):
+            size, at = read_varint(plain, at)
+            end = at + size
+            _, at = read_varint(plain, at + 1)  # behind the record's attributes: the timestamp
+            _, at = read_varint(plain, at)  # the offset
+            found.append(plain[at + len(KEYLESS) : end])
+            at = end
+        return found
 
     # What aiokafka calls
 

@@ -24,7 +24,12 @@ class Round:
         self.rejects: list[tuple[Consignment, Reject]] = []
         self.consignments: dict[Consignment, None] = {}  # of which it holds something, or that end with it
         self.whole = False  # it holds the end of a frame: somebody waits for it
-        self._room = limit
+        self._limit = self._room = limit
+
+    @property
+    def size(self) -> int:
+        """Bytes of it, before compression."""
+        return self.lot.size + self._limit - self._room
 
     def add(self, parts: list[Part], owner: Consignment) -> int:
         """Adds parts from the front as long as they fit; how many."""

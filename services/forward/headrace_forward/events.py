@@ -66,17 +66,34 @@ class Limits:
     option_bytes: int
 
 
+class Origin:
+    """Where a connection's events come from; the envelope of the tag it used last is kept, as most use one."""
+
+    __slots__ = ("_envelope", "_tag", "source")
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self._tag: str | None = None
+        self._envelope: Envelope
+
+    def envelope(self, tag: str) -> Envelope:
+        """Of JSON events with this tag, or none if it is empty."""
+        if tag != self._tag:
+            self._tag, self._envelope = tag, Envelope(PROTOCOL, self.source, tag)
+        return self._envelope
+
+
 class MessageFrame(ABC):
     """One message, in whichever codec. See `headrace_common.session.Frame`."""
 
-    __slots__ = ("_limits", "_option", "_raw", "_source", "acknowledged", "received_ms", "size", "ticket")
+    __slots__ = ("_limits", "_option", "_origin", "_raw", "acknowledged", "received_ms", "size", "ticket")
 
     def __init__(
-        self, raw: bytes, size: int, option: Option, ticket: Ticket, received_ms: int, source: str, limits: Limits
+        self, raw: bytes, size: int, option: Option, ticket: Ticket, received_ms: int, origin: Origin, limits: Limits
     ) -> None:
         self._raw = raw
         self._option = option
-        self._source = source
+        self._origin = origin
         self._limits = limits
         self.ticket = ticket
         self.received_ms = received_ms
@@ -102,7 +119,7 @@ class MessageFrame(ABC):
             reject_id = unique_id()
         else:
             reject_id = FieldHash(PROTOCOL, b"", chunk, self._raw).id()
-        return Envelope(PROTOCOL, self._source, self._subject()).reject(reason, detail, self._raw, reject_id)
+        return self._origin.envelope(self._subject()).reject(reason, detail, self._raw, reject_id)
 
     def _builder(
         self, tag: str, tag_bytes: bytes, attributes: dict[str, Any], body: Bytes
@@ -113,7 +130,7 @@ class MessageFrame(ABC):
         if option.chunk is not None:
             attributes[Attribute.CHUNK.value] = bin_or_text(option.chunk)
         return EntryBuilder(
-            Envelope(PROTOCOL, self._source, tag),
+            self._origin.envelope(tag),
             ids,
             content_ids,
             self.received_ms,
@@ -148,9 +165,9 @@ class ForwardFrame(MessageFrame):
     __slots__ = ("_message",)
 
     def __init__(
-        self, message: Message, option: Option, ticket: Ticket, received_ms: int, source: str, limits: Limits
+        self, message: Message, option: Option, ticket: Ticket, received_ms: int, origin: Origin, limits: Limits
     ) -> None:
-        super().__init__(message.raw, message.size, option, ticket, received_ms, source, limits)
+        super().__init__(message.raw, message.size, option, ticket, received_ms, origin, limits)
         self._message = message
 
     def parts(self) -> Iterator[Part | int]:
@@ -216,7 +233,7 @@ class ForwardFrame(MessageFrame):
         attributes |= {Attribute.SIGNAL.value: option.signal, Attribute.TIME.value: "received"}
         if option.chunk is not None:
             attributes[Attribute.CHUNK.value] = bin_or_text(option.chunk)
-        envelope = Envelope(PROTOCOL, self._source, tag, content_type=OCTETS)
+        envelope = Envelope(PROTOCOL, self._origin.source, tag, content_type=OCTETS)
         yield envelope.event(ids(0), rfc3339_ms(self.received_ms), bytes(body), orjson.dumps(attributes))
 
     def _listed(self, builder: EntryBuilder, body: Bytes) -> Iterator[Part]:
@@ -239,12 +256,13 @@ class ForwardFrame(MessageFrame):
     def _packed(self, builder: EntryBuilder, body: Bytes) -> Iterator[Part | int]:
         """Concatenated entries: cut and built a slice at a time. What does not line up is quarantined from there on."""
         unpacker = new_unpacker()
-        fed, first, start = 0, 0, 0
+        unpacker.feed(body[:SLICE_BYTES])
+        fed, first, start = min(SLICE_BYTES, len(body)), 0, 0
         problem = ""
         while start < len(body) and not problem:
             bounds = [start]
             most = min(SLICE_ENTRIES, self._limits.frame_events - first)
-            while len(bounds) <= most and bounds[-1] - start < SLICE_ENTRY_BYTES:
+            while len(bounds) <= most and bounds[-1] - start < SLICE_ENTRY_BYTES and bounds[-1] < len(body):
                 try:
                     unpacker.skip()
                     bounds.append(unpacker.tell())

@@ -12,7 +12,7 @@ from headrace_common.event import Attribute, Part, Reason
 from headrace_common.session import Ticket
 
 from headrace_forward.entries import BadTimeError, EntryBuilder, may_be_deep
-from headrace_forward.events import Limits, MessageFrame
+from headrace_forward.events import Limits, MessageFrame, Origin
 from headrace_forward.json_values import depth, elements, integer, is_text, pair, pairs, string
 from headrace_forward.json_wire import JsonMessage, JsonOption
 
@@ -23,9 +23,9 @@ class JsonFrame(MessageFrame):
     __slots__ = ("_message",)
 
     def __init__(
-        self, message: JsonMessage, option: JsonOption, ticket: Ticket, received_ms: int, source: str, limits: Limits
+        self, message: JsonMessage, option: JsonOption, ticket: Ticket, received_ms: int, origin: Origin, limits: Limits
     ) -> None:
-        super().__init__(message.raw, message.size, option, ticket, received_ms, source, limits)
+        super().__init__(message.raw, message.size, option, ticket, received_ms, origin, limits)
         self._message = message
 
     def parts(self) -> Iterator[Part | int]:

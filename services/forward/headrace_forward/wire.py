@@ -77,6 +77,11 @@ class Message:
     entries: array[int] | None = None
     base: int = 0
     count: int = 0
+    option_index: int = field(init=False)
+    """Where the option map stands in this mode, if there is one."""
+
+    def __post_init__(self) -> None:
+        self.option_index = 3 if self.kind(1) in (Kind.OTHER, Kind.NIL, Kind.MAP) else 2
 
     def element(self, index: int) -> bytes:
         """The bytes of element `index`; empty when there is none."""
@@ -104,11 +109,6 @@ class Message:
     def size(self) -> int:
         """Bytes it holds: its own, and where its entries are."""
         return len(self.raw) + _size(self.entries)
-
-    @property
-    def option_index(self) -> int:
-        """Where the option map stands in this mode, if there is one."""
-        return 3 if self.kind(1) in (Kind.OTHER, Kind.NIL, Kind.MAP) else 2
 
 
 class _Stage(Enum):
