@@ -52,7 +52,7 @@ class ArraysMemory:
         asked = decoded.selectExpr(
             "event_id", f"{lookup.TIME} as time", f"{lookup.place()} as place", f"{kind} as kind"
         )
-        rows = _rows(asked.where("kind is not null"))
+        rows = _rows(asked)
         places: list[int] = []
         if ((rows.place < 0) & (rows.kind == Kind.REPUBLISHED)).any():
             there, here = lookup.of_republished(self._spark, self._lake, decoded, self._horizon, self._topic_id)
@@ -99,9 +99,13 @@ def _rows(frame: DataFrame, kind: Kind | None = None) -> Rows:
     """The rows (event_id, time, place and, unless it is given, kind) whose id is one of ours, by Arrow."""
     kinds = "kind" if kind is None else str(int(kind))
     digits = frame.selectExpr("substring(event_id, 3) as digits", "time", "place", f"tinyint({kinds}) as kind")
+    # `row` keeps Spark from moving the filter below, where all that decides on a fault would be computed a second time.
     table = (
-        digits.selectExpr("unhex(digits) as id", "time", "place", "kind", "digits = lower(digits) as ours")
-        .where("id is not null and ours").drop("ours").toArrow()
+        digits.selectExpr(
+            "unhex(digits) as id", "time", "place", "kind", "digits = lower(digits) as ours",
+            "monotonically_increasing_id() as row",
+        )
+        .where("row >= 0 and kind is not null and id is not null and ours").drop("ours", "row").toArrow()
     )  # fmt: skip
     if not table.num_rows:
         words, longs = np.empty(0, np.uint64), np.empty(0, np.int64)
