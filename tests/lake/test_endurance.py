@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from benchmarks.endurance.batches import Readers
 from benchmarks.endurance.verify import compare
 
 SENT = [
@@ -73,3 +74,11 @@ def test_what_is_wrong_is_said(
     tmp_path: Path, rows: list[tuple[int, int, str, str]], duplicates: int, bad: list[int], said: str
 ) -> None:
     assert any(said in line for line in wrong(tmp_path, rows, duplicates=duplicates, bad=bad))
+
+
+def test_readers_beside_the_job_see_what_is_wrong(tmp_path: Path) -> None:
+    _write(tmp_path / "good", LANDED, 1, [3])
+    assert Readers(tmp_path / "good").deltalake() == Readers(tmp_path / "good").duckdb() == []
+    _write(tmp_path / "bad", [*LANDED, LANDED[0]], 0, [3])
+    assert Readers(tmp_path / "bad").deltalake() == ["1 ranges do not have the rows that batches says"]
+    assert Readers(tmp_path / "bad").duckdb()
