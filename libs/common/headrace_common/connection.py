@@ -1,6 +1,6 @@
 """One client's connection: bytes to its session, frames to the publisher, the session's bytes back to the client.
 
-The states of its life: `headrace_common.connection_state`.
+Its states: `headrace_common.connection_state`.
 """
 
 from __future__ import annotations
@@ -229,8 +229,6 @@ class Connection(asyncio.Protocol):
         """Closes at once. How many frames were never acknowledged."""
         self._transport.abort()
         return len(self._frames)
-
-    # Within
 
     def _submit(self) -> None:
         budget, session = self._shared.budget, self._session
