@@ -179,6 +179,21 @@ class Batch:
             self._body, self._attributes = (packed, ZSTD) if len(packed) < len(plain) else (plain, 0)
             self._pieces = []
 
+    def events(self) -> list[bytes]:
+        """What was added, in order. Of a sealed batch it is unpacked again."""
+        if self._body is None:
+            return self._pieces[1::2]
+        plain = zstd.decompress(self._body) if self._attributes else self._body
+        found, at = [], 0
+        while at < len(plain):
+            size, at = read_varint(plain, at)
+            end = at + size
+            _, at = read_varint(plain, at + 1)  # behind the record's attributes: the timestamp
+            _, at = read_varint(plain, at)  # the offset
+            found.append(plain[at + len(KEYLESS) : end])
+            at = end
+        return found
+
     # What aiokafka calls
 
     def _set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
