@@ -67,17 +67,24 @@ class Log:
     def latest(self) -> int:
         """The highest transaction version committed so far; -1 when there is none. Blocks on storage.
 
-        Commits older than `_AWAY` may have been cleaned up meanwhile: after such a pause the log is read from its checkpoint
-        again, or a process that was frozen would take the missing file for the log's end.
+        Commits older than `_AWAY` may have been cleaned up meanwhile: after such a pause the log is read from a newer
+        checkpoint, if there is one, or a process that was frozen would take the missing file for the log's end.
         """
-        if self._next < 0 or not 0 <= time.time() - self._looked < _AWAY:
+        if self._next < 0:
             self._begin()
+            self._looked = time.time()
+        self._read_on()
+        if not 0 <= time.time() - self._looked < _AWAY:
+            self._begin()
+            self._read_on()
+        self._looked = time.time()
+        return self._latest
+
+    def _read_on(self) -> None:
         while (text := self._storage.read(f"{self._folder}/{self._next:020d}.json")) is not None:
             for line in text.splitlines():
                 self._take(self._next, json.loads(line))
             self._next += 1
-        self._looked = time.time()
-        return self._latest
 
     def _take(self, version: int, action: Mapping[str, Mapping[str, Any]]) -> None:
         txn = action.get("txn")
