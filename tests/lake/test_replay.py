@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from headrace_lake import replay_command
 from headrace_lake.fence import Fence, claim_of, transaction
 from headrace_lake.halt import HaltError, SupersededError
 from headrace_lake.properties import RETAINED_FROM
@@ -274,3 +276,37 @@ def test_absent_ranges_are_joined() -> None:
         absent.add(piece(start, end), start, end, "gone")
     absent.add(piece(9, 12), 9, 12, "else")
     assert list(absent) == ["t/0: 9 to 11 (else)", "t/0: 0 to 8 (gone)", "t/0: 20 to 29 (gone)"]
+
+
+def parse(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    replay_command.add(parser.add_subparsers())
+    return parser.parse_args(["replay", *arguments])
+
+
+def test_the_command_line_takes_times_and_offsets() -> None:
+    parsed = parse("--from-time", "2026-05-06T12:00:00+02:00", "--to-offsets", '{"t": {"0": 5, "1": 6}}', "--dry-run")
+    assert parsed.from_time == datetime(2026, 5, 6, 10, tzinfo=UTC)
+    assert (parsed.from_offsets, parsed.to_time, parsed.dry_run) == (None, None, True)
+    assert parsed.to_offsets == {("t", 0): 5, ("t", 1): 6}
+    assert parse("--from-time", "2026-05-06").from_time == datetime(2026, 5, 6, tzinfo=UTC), (
+        "UTC unless it says otherwise"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "one of the arguments --from-time --from-offsets is required"),
+        (("--from-time", "yesterday"), "'yesterday' is no time in ISO 8601"),
+        (("--from-offsets", "5"), 'expected JSON as {"topic": {"0": 5}}'),
+        (("--from-offsets", '{"t": {"x": 1}}'), 'expected JSON as {"topic": {"0": 5}}'),
+        (("--from-time", "2026-05-06", "--from-offsets", "{}"), "not allowed with argument"),
+    ],
+)
+def test_a_wrong_command_line_is_refused(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(SystemExit):
+        parse(*arguments)
+    assert said in capsys.readouterr().err
