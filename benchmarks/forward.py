@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gzip
 import json
 import random
 import statistics
 import string
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -30,6 +32,14 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from headrace_common.event import HEADERS, JSON, SPECVERSION, Envelope, Protocol, rfc3339
 from headrace_common.record import Batch
 from headrace_forward.wire import EventTime, Replies
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+FORMS = ("bin", "str", "gzip", "zstd", "json")
+"""In which entries arrive: packed as a msgpack bin or str, compressed, or as a JSON array."""
 
 FRAMES = 128  # distinct: eight repeating ones compress too well
 BATCH = 1 << 20
@@ -56,6 +66,17 @@ def frames(events: int) -> list[tuple[list[tuple[EventTime, dict[str, Any]]], by
         entries = [(EventTime(BEGAN, rng.randrange(10**9)), record()) for _ in range(events)]
         payload = b"".join(msgpack.packb([at.encode(), value]) for at, value in entries)
         made.append((entries, payload))
+    return made
+
+
+def formed(made: list[Any], form: str) -> list[Any]:
+    """The same frames, their payloads in another form."""
+    if form == "json":
+        return [(entries, orjson.dumps([[at.seconds, record] for at, record in entries])) for entries, _ in made]
+    if form == "gzip":
+        return [(entries, gzip.compress(payload, 6)) for entries, payload in made]
+    if form == "zstd":
+        return [(entries, zstd.compress(payload)) for entries, payload in made]
     return made
 
 
@@ -115,10 +136,11 @@ def unavoidable(made: list[Any], events: int, rounds: int) -> dict[str, float]:
 
 
 class ForwardTalker:
-    """One frame after the other, each with a chunk of its own. See `load.Talker`."""
+    """One frame after the other, each with a chunk of its own. See `load.Talker`; `form` is one of `FORMS`."""
 
-    def __init__(self, number: int, made: list[Any]) -> None:
+    def __init__(self, number: int, made: list[Any], form: str = "bin") -> None:
         self._made = made
+        self._form = form
         self._turn = number
         self._rng = random.Random(number)
         self._replies = Replies()
@@ -129,11 +151,17 @@ class ForwardTalker:
         entries, payload = self._made[self._turn % len(self._made)]
         self._turn += 1
         self._chunk = f"{self._rng.randrange(1 << 96):024x}\n"
-        return cast("bytes", msgpack.packb([TAG, payload, {"size": len(entries), "chunk": self._chunk}]))
+        option = {"size": len(entries), "chunk": self._chunk}
+        if self._form == "json":
+            return b'["%b",%b,%b]' % (TAG.encode(), payload, orjson.dumps(option))
+        if self._form == "str":
+            head = b"\x93" + msgpack.packb(TAG) + b"\xdb" + len(payload).to_bytes(4, "big")
+            return cast("bytes", head + payload + msgpack.packb(option))
+        return cast("bytes", msgpack.packb([TAG, payload, option]))
 
     def acknowledged(self, data: bytes) -> bool:
         """See `load.Talker`."""
-        answers = self._replies.receive(data)
+        answers = [orjson.loads(data)["ack"]] if self._form == "json" else self._replies.receive(data)
         if answers and answers != [self._chunk]:
             raise SystemExit(f"acknowledged {answers}, sent {self._chunk!r}")
         return bool(answers)

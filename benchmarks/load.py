@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -24,7 +26,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from headrace_cli.broker import EmbeddedKafka
 from headrace_common.settings import environment
 
-RESULTS = Path(__file__).parent / "results"
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+PARTS = ("libs/common", "services/forward", "services/courier", "services/lumberjack")
 
 
 class Talker(Protocol):
@@ -136,9 +140,24 @@ def kafka(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def receiver(module: str, bootstrap: str, folder: Path) -> Iterator[tuple[psutil.Process, int]]:
-    """``python -m module`` on free ports, and the port that it listens on."""
-    process, port = _start(module, bootstrap, folder / f"{module}.log")
+def checked_out(revision: str) -> Iterator[Path]:
+    """The repository as it was at `revision`, in a temporary worktree."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "tree"
+        git = ["git", "-C", str(ROOT), "worktree"]
+        subprocess.run([*git, "add", "--quiet", "--detach", str(tree), revision], check=True)
+        try:
+            yield tree
+        finally:
+            subprocess.run([*git, "remove", "--force", str(tree)], check=True)
+
+
+@contextmanager
+def receiver(
+    module: str, bootstrap: str, folder: Path, tree: Path = ROOT, **limits: object
+) -> Iterator[tuple[psutil.Process, int]]:
+    """``python -m module`` on free ports, and the port that it listens on. `tree`: whose sources are run."""
+    process, port = _start(module, bootstrap, folder / f"{module}.{tree.name}.log", tree, limits)
     try:
         yield psutil.Process(process.pid), port
     finally:
@@ -146,13 +165,17 @@ def receiver(module: str, bootstrap: str, folder: Path) -> Iterator[tuple[psutil
         process.wait(30)
 
 
-def _start(module: str, bootstrap: str, log: Path) -> tuple[subprocess.Popen[bytes], int]:
+def _start(
+    module: str, bootstrap: str, log: Path, tree: Path, limits: dict[str, object]
+) -> tuple[subprocess.Popen[bytes], int]:
+    path = [str(tree / part) for part in PARTS] + sys.path
     settings = {
         **os.environ,
         **environment("KAFKA", bootstrap_servers=bootstrap),
-        **environment("LISTEN", host="127.0.0.1", port=_free_port()),
-        **environment("OPS", host="127.0.0.1", port=_free_port()),
-        "PYTHONPATH": os.pathsep.join(sys.path),
+        **environment("LISTEN", host="127.0.0.1", port=free_port()),
+        **environment("OPS", host="127.0.0.1", port=free_port()),
+        **(environment("LIMITS", **limits) if limits else {}),
+        "PYTHONPATH": os.pathsep.join(path),
     }
     process = subprocess.Popen([sys.executable, "-m", module], env=settings, stderr=log.open("wb"))
     ready = f"http://127.0.0.1:{settings['HEADRACE_OPS__PORT']}/readyz"
@@ -165,9 +188,8 @@ def _start(module: str, bootstrap: str, log: Path) -> tuple[subprocess.Popen[byt
     raise SystemExit(log.read_text())
 
 
-def _free_port() -> int:
-    import socket
-
+def free_port() -> int:
+    """A port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

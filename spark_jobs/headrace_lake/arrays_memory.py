@@ -17,6 +17,8 @@ from headrace_lake.recent import RecentArrays, Rows
 _FEW: Final = 1000
 """Duplicates of a batch that are named in the query; more are joined with it."""
 
+_PADDING: Final = 16
+
 _SLICE: Final = 1_000_000
 """Ids that are brought to the driver at once when the memory is rebuilt."""
 
@@ -69,10 +71,10 @@ class ArraysMemory:
         self._ids = RecentArrays(0, 0)
 
     def _without(self, decoded: DataFrame, places: list[int]) -> DataFrame:
-        if not places:
-            return decoded.withColumn(DUPLICATE, sf.lit(False))
         if len(places) <= _FEW:
-            listed = ", ".join(f"{place}L" for place in places)
+            # A short list would stand in the generated code, which would be compiled anew for each batch; a longer one is
+            # handed to it. There are no negative places.
+            listed = ", ".join(f"{place}L" for place in [*places, *range(-_PADDING, 0)])
             return decoded.withColumn(DUPLICATE, sf.expr(f"({lookup.PLACE}) in ({listed})"))
         told = sf.broadcast(self._spark.createDataFrame(pa.table({"told": pa.array(places, pa.int64())})))
         joined = decoded.join(told, sf.expr(lookup.PLACE) == sf.col("told"), "left")

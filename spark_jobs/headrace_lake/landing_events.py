@@ -138,7 +138,7 @@ class EventsLanding:
 
         def write(judged: DataFrame) -> dict[str, Any]:
             observation = Observation()
-            measures = _measures(item.partition for item in mine) + freshness.measures(landed_at, _wanted())
+            measures = _measures(item.partition for item in mine) + freshness.measures(_wanted())
             rows = judged.observe(observation, *measures)
             self._fence.write(EVENTS, rows.where(_wanted()).select(*columns), version)
             return dict(observation.get)

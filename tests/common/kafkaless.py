@@ -14,6 +14,7 @@ from headrace_common.errors import DeliveryError
 from headrace_common.event import Envelope, Event, Part, Protocol, Reason, Reject, event_id
 from headrace_common.kafka import Topic
 from headrace_common.session import Ticket
+from headrace_common.turns import Account
 
 NOW_MS = 1_700_000_000_000
 MIB = 1 << 20
@@ -59,6 +60,7 @@ class FakeReceipt:
     heard: list[tuple[Any, ...]] = field(default_factory=list)
     errors: dict[Ticket, DeliveryError] = field(default_factory=dict)
     first: dict[Ticket, bytes] = field(default_factory=dict)
+    account: Account = field(default_factory=Account)
 
     def settled(self, ticket: Ticket, stored: int, whole: bool) -> None:
         self.heard.append(("settled", ticket, stored, whole))

@@ -8,7 +8,8 @@ from collections import deque
 from typing import Any
 
 import pytest
-from headrace_common.budget import Budget, GrowthPool
+from headrace_common.budget import Budget, Growth, GrowthPool
+from headrace_common.inflate import SLICE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -232,21 +233,22 @@ def _check(budget: Budget, readers: list[Reader], *, settled: bool = False) -> N
 class TestGrowthPool:
     async def test_reserves_and_gives_back(self) -> None:
         pool = GrowthPool(100)
-        give_back = await pool.reserve(60)
+        assert await pool.reserve(60) == 60
         assert pool.used == 60
-        give_back(20)
+        pool.give_back(20)
         assert pool.used == 40
-        give_back(40)
+        pool.give_back(40)
         assert pool.used == 0
 
     async def test_who_must_wait_waits_in_line(self) -> None:
         pool = GrowthPool(100)
-        first = await pool.reserve(80)
+        assert pool.take(80) == 80
         large, small = asyncio.create_task(pool.reserve(90)), asyncio.create_task(pool.reserve(10))
         await settle()
         assert not large.done()
         assert not small.done()  # there is room, but not its turn: else the large one might wait for ever
-        first(80)
+        assert pool.take(10) == 0
+        pool.give_back(80)
         await settle()
         assert large.done()
         assert small.done()
@@ -254,29 +256,29 @@ class TestGrowthPool:
 
     async def test_more_than_the_pool_has_is_all_of_it(self) -> None:
         pool = GrowthPool(100)
-        give_back = await pool.reserve(1000)
+        assert await pool.reserve(1000) == 100
         assert pool.used == 100
-        give_back(100)
+        pool.give_back(100)
         assert pool.used == 0
 
     async def test_who_gives_up_waiting_blocks_nobody(self) -> None:
         pool = GrowthPool(100)
-        first = await pool.reserve(80)
+        assert pool.take(80) == 80
         large, small = asyncio.create_task(pool.reserve(90)), asyncio.create_task(pool.reserve(10))
         await settle()
         large.cancel()
         await settle()
-        first(30)
+        pool.give_back(30)
         await settle()
         assert small.done()
         assert pool.used == 60
 
     async def test_who_gives_up_just_as_his_turn_comes_gives_back(self) -> None:
         pool = GrowthPool(100)
-        first = await pool.reserve(100)
+        assert pool.take(1000) == 100
         waiting: asyncio.Task[Any] = asyncio.create_task(pool.reserve(50))
         await settle()
-        first(100)
+        pool.give_back(100)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
@@ -291,15 +293,49 @@ class TestGrowthPool:
         async def use() -> None:
             nonlocal served
             size = chance.randint(1, 100)
-            give_back = await pool.reserve(size)
+            assert await pool.reserve(size) == size
             assert pool.used <= 100
             while size:
                 await asyncio.sleep(0)
                 part = chance.randint(1, size)
-                give_back(part)
+                pool.give_back(part)
                 size -= part
             served += 1
 
         await asyncio.wait_for(asyncio.gather(*(use() for _ in range(60))), 5)
         assert served == 60
         assert pool.used == 0
+
+
+class TestGrowth:
+    """Frames that grow by a slice at most never wait for those that grow beyond it."""
+
+    async def test_a_frame_moves_from_the_small_pool_to_the_large_one(self) -> None:
+        growth = Growth(80 * SLICE, 60 * SLICE)
+        first = growth.pool(1, 0)
+        assert first is not None
+        small, size = first
+        assert (small.size, size) == (10 * SLICE, SLICE)
+        assert growth.pool(SLICE, SLICE) is None
+        second = growth.pool(SLICE + 1, SLICE)
+        assert second is not None
+        large, size = second
+        assert (large.size, size) == (70 * SLICE, 60 * SLICE)
+        assert growth.pool(60 * SLICE, 60 * SLICE) is None
+
+    async def test_large_frames_in_line_hold_up_no_small_ones(self) -> None:
+        growth = Growth(80 * SLICE, 60 * SLICE)
+        small, large = growth._first, growth._rest
+        assert large.take(60 * SLICE)
+        waiting = asyncio.create_task(large.reserve(60 * SLICE))
+        await settle()
+        assert not waiting.done()
+        assert small.take(SLICE) == SLICE
+        assert growth.used == 61 * SLICE
+        waiting.cancel()
+
+    async def test_where_the_pool_is_less_than_a_frame_may_become_all_of_it_is_enough(self) -> None:
+        growth = Growth(800, 1000)
+        assert growth.pool(50, 0) == (growth._first, SLICE)
+        assert growth._first.take(SLICE) == 100
+        assert growth.pool(200, 100) is None  # below a slice: nothing more would be asked for

@@ -20,6 +20,7 @@ from headrace_common.metrics import ReceiverMetrics
 from headrace_common.session import Frame, Peer
 from headrace_common.settings import LimitSettings
 from headrace_common.shared import Shared
+from headrace_common.turns import REST, Turns
 from headrace_forward.session import ForwardSession
 from headrace_forward.settings import ForwardSection
 from headrace_forward.wire import encode
@@ -170,7 +171,8 @@ class Bench:
         self.publisher = FakePublisher()
         self.metrics = ReceiverMetrics()
         log = structlog.get_logger()
-        self.shared = Shared(self.publisher, self.budget, self.limits, self.metrics, log, RateLimited(log))  # type: ignore[arg-type]
+        turns = Turns(self.clock, lambda: 0.0)  # type: ignore[arg-type]
+        self.shared = Shared(self.publisher, self.budget, turns, self.limits, self.metrics, log, RateLimited(log))  # type: ignore[arg-type]
         self.shared.age = lambda: self.limits.connection_age  # type: ignore[method-assign]
 
     def connect(self, *, half_close: bool = True) -> tuple[Connection, Transport]:
@@ -772,3 +774,50 @@ class TestBudget:
         connection.data_received(data("b"))
         assert connection._state is State.DRAINING
         assert made.publisher.submitted == []
+
+
+class TestTurns:
+    """Much that arrives at once is looked through in turns, and not read on meanwhile."""
+
+    TINY = b"\x93\xa1t\x01\x80"
+
+    def test_a_connection_looks_on_when_it_is_its_turn(self, bench: Make) -> None:
+        made = bench()
+        connection, transport = made.connect()
+        connection.data_received(self.TINY * 1000)
+        first = len(made.publisher.submitted)
+        assert 0 < first < 1000
+        assert not transport.reading
+        for _ in range(REST):
+            made.clock.turn()
+        assert len(made.publisher.submitted) == first
+        made.clock.turn()
+        assert first < len(made.publisher.submitted) < 1000
+        made.clock.turns()
+        assert len(made.publisher.submitted) == 1000
+        assert transport.reading
+
+    def test_the_end_comes_when_all_has_been_looked_at(self, bench: Make) -> None:
+        made = bench()
+        connection, _ = made.connect()
+        connection.data_received(self.TINY * 1000)
+        connection.eof_received()
+        assert not made.closed("peer")
+        made.clock.turns()
+        for _ in range(1000):
+            made.store()
+        made.clock.turns()
+        assert made.closed("peer")
+        assert made.all_given_back()
+
+    def test_who_is_gone_takes_no_turn(self, bench: Make) -> None:
+        made = bench()
+        connection, transport = made.connect()
+        connection.data_received(self.TINY * 1000)
+        transport.abort()
+        made.clock.turns()
+        given = len(made.publisher.submitted)
+        assert given < 1000
+        for _ in range(given):
+            made.store()
+        assert made.all_given_back()

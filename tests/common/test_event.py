@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import struct
+import tracemalloc
 from datetime import UTC, datetime, timedelta
 from urllib.parse import unquote
 
@@ -235,6 +236,33 @@ class TestLot:
         assert lot.doubt() == 0
         assert all(decode(record)[1][-1] == ("ce_attributes", b'{"republished":true}') for record in lot.records)
         assert values(lot) == [b"0", b"1", b"2"]
+
+    @pytest.mark.parametrize("sizes", [(5,), (0, 900, 70_000), (400,) * 9000], ids=["plain", "zstd", "streamed"])
+    def test_a_sealed_batch_still_knows_its_records(self, sizes: tuple[int, ...]) -> None:
+        """They are not kept beside it: it is unpacked."""
+        lot = Lot("t", 0, 8 << 20)
+        records = [encode(b"%d" % number * (size // 5), [("k", b"v")] * 2) for number, size in enumerate(sizes)]
+        for number, record in enumerate(records):
+            assert lot.add(record, _Owner(1_700_000_000_000 + number * 7 % 5000))  # type: ignore[arg-type]
+        assert lot.records == records
+        lot.batch()
+        assert lot.records == records
+        assert len(lot) == len(records)
+        lot.doubt()
+        assert [decode(record)[0] for record in lot.records] == [decode(record)[0] for record in records]
+
+    def test_what_waits_for_kafka_is_held_compressed(self) -> None:
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            lot, owner = Lot("t", 0, 8 << 20), _Owner()
+            for number in range(3000):
+                lot.add(encode(b"%d" % number * 250, []), owner)  # type: ignore[arg-type]
+            assert tracemalloc.get_traced_memory()[0] - before > 2_000_000
+            lot.batch()
+            assert tracemalloc.get_traced_memory()[0] - before < 500_000
+        finally:
+            tracemalloc.stop()
 
     def test_halves_are_all_of_it(self) -> None:
         lot, owners = lot_of(7)

@@ -132,6 +132,9 @@ def drive(pieces: Iterable[bytes], *, end: bool = True, now_ms: int = NOW_MS, **
         for piece in pieces:
             try:
                 driven.receive(piece, now_ms)
+                while driven.busy():
+                    _serve(driven, outcome)
+                    driven.receive(b"", now_ms)
             finally:
                 _serve(driven, outcome)
         if end:

@@ -11,11 +11,10 @@ import threading
 import uuid
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from contract.certificates import Authority
-from contract.topic import events
+from contract.topic import Stored, events
 from fluent.sender import FluentSender
 from headrace_common.settings import KafkaSettings
 
@@ -59,17 +58,24 @@ async def run(*command: object) -> None:
     assert process.returncode == 0, said.decode()
 
 
-async def stored_once(store: KafkaSettings, mark: str, tag: str, source: str = "/forward/127.0.0.1") -> list[Any]:
+async def stored_once(
+    store: KafkaSettings, mark: str, tag: str, source: str = "/forward/127.0.0.1", count: int = COUNT
+) -> list[Stored]:
     """All that the client sent is there, each event once, in its order."""
     records = await events(store, mark)
+    all_once(records, tag, source, count)
+    return records
+
+
+def all_once(records: list[Stored], tag: str, source: str, count: int) -> None:
+    """The events of one run of a client: each once, in its order."""
     doubled = {n: times for n, times in Counter(record.json["n"] for record in records).items() if times > 1}
     assert doubled == {}
-    assert sorted(record.json["n"] for record in records) == list(range(COUNT))
+    assert sorted(record.json["n"] for record in records) == list(range(count))
     assert {record["ce_subject"] for record in records} == {tag}
     assert {record["ce_source"] for record in records} == {source}
-    assert [record.json["n"] for record in records] == list(range(COUNT)), "a connection keeps its order"
-    assert len({record.id for record in records}) == COUNT
-    return records
+    assert [record.json["n"] for record in records] == list(range(count)), "a connection keeps its order"
+    assert len({record.id for record in records}) == count
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
-import json
 import os
 import resource
 import socket
@@ -13,31 +12,26 @@ import statistics
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import msgpack
 import pytest
 from backports import zstd
 from contract.receiver import Receiver
-from contract.stopping import stopped
-from contract.topic import events, own_topics
+from contract.topic import events
 from contract.waiting import until
-from headrace_cli.broker import EmbeddedKafka
 from headrace_common.settings import MIB, KafkaSettings, LimitSettings
 from headrace_forward.handshake import ping
 from headrace_forward.wire import Replies
 from system.memory import Memory
 
 from forward.speaking import speaking
-from forward.test_clients import COUNT, KEY, golang, node, run, stored_once
+from forward.test_clients import KEY
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 FULL = os.environ.get("HEADRACE_FULL") == "1"
 ALLOWED = LimitSettings().process_budget + 32 * MIB
 """By how much a receiver may grow, whatever is done to it."""
-
-__all__ = ["golang", "node"]  # fixtures
 
 
 def packed(payload: bytes) -> bytes:
@@ -213,41 +207,3 @@ async def test_10_000_idle_connections(start, store: KafkaSettings) -> None:
         assert time.monotonic() - began < 5
         assert len(await events(store, mark)) == 1
     assert memory.most < 300e6, f"{memory.most / 1e6:.0f} MB resident"
-
-
-@pytest.mark.requires("go", "npm")
-async def test_clients_wait_for_a_slow_kafka(own_kafka: EmbeddedKafka, start, golang: Path, node: Path) -> None:
-    """It stands still and goes on in turns; nobody gives up, nothing is lost, nothing comes twice."""
-    store = own_topics(own_kafka.bootstrap)
-    receiver = await start(store)
-    keyed = await start(store, forward={"shared_key": KEY})
-    base = {"network": "tcp", "host": "127.0.0.1", "count": COUNT, "ack": True, "batch": 50}
-    marks = {name: uuid.uuid4().hex for name in ("slow.go", "slow.ibm", "slow.node")}
-    go = json.dumps({**base, "port": receiver.port, "tag": "slow.go", "mark": marks["slow.go"], "async": True})
-    ibm = {
-        **base,
-        "port": keyed.port,
-        "tag": "slow.ibm",
-        "mark": marks["slow.ibm"],
-        "sharedKey": KEY,
-        "hostname": "ibm",
-    }
-    js = {"eventMode": "Forward", "port": receiver.port, "count": COUNT, "tag": "slow.node", "mark": marks["slow.node"]}
-    clients = asyncio.gather(
-        run(golang / "logger", go),
-        run(golang / "forward", json.dumps({**ibm, "mode": "Forward"})),
-        run("node", node, json.dumps(js)),
-    )
-    until_then = time.monotonic() + (60 if FULL else 8)
-    while time.monotonic() < until_then:
-        with stopped(own_kafka.pid):
-            await asyncio.sleep(1.5)
-            acknowledged = await receiver.metric("events_acknowledged_total")
-            await asyncio.sleep(0.5)
-            assert await receiver.metric("events_acknowledged_total") == acknowledged, (
-                "acknowledged by a Kafka that stands"
-            )
-        await asyncio.sleep(0.2)
-    await clients
-    for name, mark in marks.items():
-        await stored_once(store, mark, name, "/forward/ibm" if name == "slow.ibm" else "/forward/127.0.0.1")

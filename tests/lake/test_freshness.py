@@ -19,8 +19,10 @@ LANDED = datetime(2026, 5, 6, 12, tzinfo=UTC)
 def test_ages_are_counted_by_their_distance_to_the_commit(spark: SparkSession) -> None:
     old = [0.2, 0.4, 2.5, 2.6, 9.5, 50, 90_000, -3]
     rows = [(LANDED - timedelta(seconds=age), True) for age in old] + [(LANDED - timedelta(days=3), False)] * 5
-    frame = spark.createDataFrame(rows, "received_time timestamp, counted boolean")
-    row = frame.agg(*measures(LANDED, sf.col("counted"))).first()
+    frame = spark.createDataFrame(rows, "received_time timestamp, counted boolean").withColumn(
+        "landed_at", sf.lit(LANDED)
+    )
+    row = frame.agg(*measures(sf.col("counted"))).first()
     assert row is not None
     found = ages(row.asDict(), len(old), seconds=1.5)
     assert [(start, end, count) for start, end, count in found.spans if count] == [

@@ -68,14 +68,14 @@ def test_what_the_table_holds_is_remembered(make: Make, before: list[list[Asked]
 def test_out_of_room_the_oldest_go_and_are_counted(make: Make) -> None:
     most = 3 * 32 * 64 * SLOT  # thrice of what it begins with
     memory = make(HORIZON, most)
-    for index in range(8_000):
+    for index in range(6_000):
         assert not judge(memory, Asked(f"d.{index * 7919:032x}", index // 10, index, Kind.ORDINARY))
     forgotten, to = memory.forgotten(), memory.forgottenTo()
     assert memory.bytes() <= most
-    assert memory.ids() + forgotten == 8_000
-    assert 0 < forgotten < 7_000
+    assert memory.ids() + forgotten == 6_000
+    assert 0 < forgotten < 5_000
     told = 0
-    for index in range(8_000):
+    for index in range(6_000):
         again = Asked(f"d.{index * 7919:032x}", index // 10, 10_000 + index, Kind.UNIQUE)  # asks only
         duplicate = judge(memory, again)
         assert duplicate or index // 10 <= to
@@ -93,7 +93,7 @@ def test_ids_of_one_time_give_way_too(make: Make) -> None:
 
 def test_expired_ids_make_room_and_are_not_counted_as_forgotten(make: Make) -> None:
     memory = make(HORIZON, AMPLE)
-    for index in range(10_000):
+    for index in range(5_000):
         memory.keepFrom(index - 100)
         judge(memory, Asked(f"d.{index:032x}", index, index, Kind.ORDINARY))
     assert memory.forgotten() == 0
@@ -137,22 +137,22 @@ def test_places_of_topics_that_are_no_more_are_no_records_place(make: Make) -> N
 
 
 def test_tasks_share_one_memory(spark: SparkSession, make: Make) -> None:
-    """Each of 20,000 ids five times, over eight tasks: one of the five is new, whichever; and again the same one."""
+    """Each of 4,000 ids five times, over four tasks: one of the five is new, whichever; and again the same one."""
     memory = make(HORIZON, AMPLE)
     function = spark._jvm.org.apache.spark.sql.functions.udf(
         memory, spark._jvm.org.apache.spark.sql.types.DataTypes.BooleanType
     ).asNondeterministic()
     spark._jsparkSession.udf().register("remembered", function)
-    events = spark.range(0, 100_000, 1, 8).selectExpr(
-        "binary('d.' || lpad(lower(hex(id % 20000)), 32, '0')) as id", "id as place", "id div 20000 as time"
+    events = spark.range(0, 20_000, 1, 4).selectExpr(
+        "binary('d.' || lpad(lower(hex(id % 4000)), 32, '0')) as id", "id as place", "id div 4000 as time"
     )
     judged = events.selectExpr("place", f"remembered(id, time, place, {int(Kind.ORDINARY)}) as duplicate")
     new = {row.place for row in judged.where("not duplicate").collect()}
-    assert {place % 20_000 for place in new} == set(range(20_000))
-    assert len(new) == memory.ids() == 20_000
+    assert {place % 4_000 for place in new} == set(range(4_000))
+    assert len(new) == memory.ids() == 4_000
     assert {row.place for row in judged.where("not duplicate").collect()} == new
     counted = judged.agg(sf.count_if("duplicate"), sf.count("*")).first()
-    assert tuple(counted) == (80_000, 100_000)
+    assert tuple(counted) == (16_000, 20_000)
 
 
 def test_a_source_that_does_not_compile_is_said_so(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 FULL = os.environ.get("HEADRACE_FULL") == "1"
 """All events only where there is time for them."""
 
+PATIENCE = 700 if FULL else 250
+"""Seconds that a client's run may take."""
+
 COUNT = 5_000 if FULL else 2_000
 MANY = 200_000 if FULL else 20_000
 CLIENTS = Path(__file__).parent / "clients"
@@ -65,7 +68,7 @@ async def report(client: Path, *arguments: object) -> dict[str, dict[str, Any]]:
     process = await asyncio.create_subprocess_exec(
         client, *map(str, arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    out, problems = await asyncio.wait_for(process.communicate(), 250)
+    out, problems = await asyncio.wait_for(process.communicate(), PATIENCE)
     assert (process.returncode, problems) == (0, b"")
     return {told["name"]: told for told in map(json.loads, out.splitlines())}
 
@@ -97,6 +100,7 @@ def once_and_in_order(records: list[Stored], names: set[str], count: int) -> Non
 
 
 @pytest.mark.requires("go")
+@pytest.mark.timeout(3 * PATIENCE)
 async def test_go_lumber(kafka_settings: KafkaSettings, client: Path, tmp_path: Path) -> None:
     """Sync and async, with and without compression and TLS, windows of 1, 7 and 2,048, all at the same time; then many
     events over one connection. What the acknowledgements took is printed (``pytest -s``).

@@ -8,19 +8,24 @@ grow by when they are inflated the other half. Nothing can dead-lock:
   always fits.
 * What a session has received and not yet looked at needs nobody: the first that has such goes on whatever is unfinished.
 * Complete frames need nothing but Kafka, or their deadline, to go away.
-* A frame reserves all it may grow to before it grows beyond a slice, and its holder waits for nothing but Kafka.
+* A frame reserves all it may grow to before it grows beyond a slice. Who waits for a reservation holds none, and who holds
+  one waits for nothing but its turn and Kafka.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from typing import Final, Protocol
+
+from headrace_common.inflate import SLICE
 
 LITTLE: Final = 64
 """A connection whose unfinished frame has less than this part of what all unfinished frames may have (1 MiB by default) goes
 on being read while it is crowded."""
+
+FIRST_SHARE: Final = 8
+"""The part of what frames may grow by that is kept for those that grow by no more than a slice."""
 
 
 class Reader(Protocol):
@@ -39,7 +44,8 @@ class Reader(Protocol):
 class Budget:
     """Counts what all connections of a process hold, and decides who may read."""
 
-    def __init__(self, process: int, connection: int) -> None:
+    def __init__(self, process: int, connection: int, inflated: int = SLICE) -> None:
+        """`inflated`: bytes that one frame may grow by."""
         self._arrivals = process // 2
         self._unfinished_share = self._arrivals // 2
         self._little_bytes = self._unfinished_share // LITTLE
@@ -50,7 +56,7 @@ class Budget:
         self._waking = False
         self.held = 0
         self.pending = 0
-        self.growth = GrowthPool(process - self._arrivals)
+        self.growth = Growth(process - self._arrivals, inflated)
 
     @property
     def used(self) -> int:
@@ -162,35 +168,44 @@ class Budget:
 
 
 class GrowthPool:
-    """Room for what frames grow by beyond their first slice. First come, first served."""
+    """Room for what frames grow by. First come, first served."""
 
     def __init__(self, size: int) -> None:
         self._free = size
-        self._size = size
+        self.size = size
         self._line: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     @property
     def used(self) -> int:
         """Bytes reserved."""
-        return self._size - self._free
+        return self.size - self._free
 
-    async def reserve(self, size: int) -> Callable[[int], None]:
-        """Waits for `size` bytes (never more than the pool has). The result gives back so many of them at a time."""
-        size = min(size, self._size)
+    def take(self, size: int) -> int:
+        """Reserves `size` bytes (never more than the pool has) at once: how many; 0 when they are not free."""
+        size = min(size, self.size)
         if self._line or self._free < size:
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._line.append((size, turn))
-            try:
-                await turn
-            except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():
-                    self._give_back(size)
-                raise
-        else:
-            self._free -= size
-        return self._give_back
+            return 0
+        self._free -= size
+        return size
 
-    def _give_back(self, size: int) -> None:
+    async def reserve(self, size: int) -> int:
+        """As `take`, but waits."""
+        taken = self.take(size)
+        if taken:
+            return taken
+        size = min(size, self.size)
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._line.append((size, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.give_back(size)
+            raise
+        return size
+
+    def give_back(self, size: int) -> None:
+        """So many bytes are free again."""
         self._free += size
         while self._line:
             wanted, turn = self._line[0]
@@ -202,3 +217,28 @@ class GrowthPool:
                 turn.set_result(None)
             else:
                 break
+
+
+class Growth:
+    """What frames may grow by: a slice each without much ado, and beyond it a reservation of all that one may become.
+
+    So small compressed frames never wait for large ones. A frame that must wait holds nothing meanwhile: it begins again.
+    """
+
+    def __init__(self, size: int, most: int) -> None:
+        """`most`: bytes that a frame may become; `size`: what all together may."""
+        share = size // FIRST_SHARE
+        self._first = GrowthPool(share)
+        self._rest = GrowthPool(size - share)
+        self._most = most
+
+    @property
+    def used(self) -> int:
+        """Bytes reserved."""
+        return self._first.used + self._rest.used
+
+    def pool(self, grown: int, reserved: int) -> tuple[GrowthPool, int] | None:
+        """Where a frame that grows to `grown` bytes reserves, and how much; None: what it has `reserved` is enough."""
+        if grown <= SLICE:
+            return None if reserved >= min(SLICE, self._first.size) else (self._first, SLICE)
+        return None if reserved >= min(self._most, self._rest.size) else (self._rest, self._most)

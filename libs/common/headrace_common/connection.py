@@ -7,26 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Final, cast
+from typing import cast
 
-from headrace_common.connection_state import State
+from headrace_common.connection_state import (
+    DRAIN_TIME,
+    FRAME_TIME_BYTES,
+    LINGER_SILENCE,
+    LINGER_TIME,
+    RECHECK,
+    WRITE_TIME,
+    State,
+)
 from headrace_common.errors import DeliveryError, ProtocolError
-from headrace_common.event import Event
 from headrace_common.resends import Resends
 from headrace_common.session import Frame, Peer, Session, Ticket
 from headrace_common.shared import Shared
-
-LINGER_SILENCE: Final = 1.0
-LINGER_TIME: Final = 5.0
-DRAIN_TIME: Final = 5.0
-WRITE_TIME: Final = 60.0
-"""Seconds that a peer may leave unread what we write, once the buffers are full: then it is cut."""
-
-FRAME_TIME_BYTES: Final = 8192
-"""Each so many bytes of an unfinished frame buy it another second."""
-
-RECHECK: Final = 0.5
-"""Seconds until a connection that is due to close, but not idle, is looked at again."""
 
 
 class Connection(asyncio.Protocol):
@@ -55,7 +50,8 @@ class Connection(asyncio.Protocol):
         self._age = shared.age()
         self._state_until: float | None = None
         self._resends = Resends(shared.metrics.events_duplicate)
-        self._digesting = False
+        self.began = self._resends.began
+        self.account = shared.turns.account()
         self.held = 0  # for the budget
         self.pending = 0
 
@@ -137,6 +133,7 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._shared.budget.forget(self)
+        self._shared.turns.withdraw(self)
         self._shared.publisher.leave(self._partition)
         self._shared.connections.discard(self)
         self._shared.metrics.connections_closed.labels(self._why).inc()
@@ -163,11 +160,19 @@ class Connection(asyncio.Protocol):
             self._why = "abandoned"
             self._drain()
 
-    def began(self, ticket: Ticket, event: Event) -> None:
-        """A frame's first event, to count what is sent again."""
-        self._resends.began(ticket, event)
+    # What the turns (headrace_common.turns.Worker), the budget and the server tell
 
-    # What the budget and the server tell
+    def urgency(self) -> float:
+        """What its work has cost."""
+        return self.account.used
+
+    def granted(self) -> None:
+        """Lets the session go on with what it has."""
+        wanted = self._state <= State.LINGERING and self._writable and self._session.busy()
+        if wanted and self._shared.budget.may_digest(self):
+            self._shared.turns.begin(self.account)
+            self._feed(b"")
+            self._shared.turns.end(self.account)
 
     def pace(self) -> None:
         """Reads or does not read, as the budgets and the peer's own reading allow."""
@@ -179,9 +184,8 @@ class Connection(asyncio.Protocol):
             allowed = self._writable and (budget.may_digest(self) if busy else budget.may_read(self))
             if allowed and busy:
                 allowed = False
-                if not self._digesting:
-                    self._digesting = True
-                    self._loop.call_soon(self._digest)
+                self._shared.turns.enter(self.account)
+                self._shared.turns.ask(self)
         if allowed == self._reading or self._transport is None or self._transport.is_closing():
             return
         self._reading = allowed
@@ -210,13 +214,6 @@ class Connection(asyncio.Protocol):
         return len(self._frames)
 
     # Within
-
-    def _digest(self) -> None:
-        """Lets the session go on with what it has; the loop has turned."""
-        self._digesting = False
-        wanted = self._state <= State.LINGERING and self._writable and self._session.busy()
-        if wanted and self._shared.budget.may_digest(self):
-            self._feed(b"")
 
     def _submit(self) -> None:
         budget, session = self._shared.budget, self._session

@@ -1,4 +1,4 @@
-"""The states of a connection. Its life is a line of states that is only walked forwards:
+"""The states of a connection, and its times in seconds. Its life is a line of states that is only walked forwards:
 
 =========  =============================================  ==========================================================
 state      reads                                          left when
@@ -16,6 +16,19 @@ CLOSED     no
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
+
+LINGER_SILENCE: Final = 1.0
+LINGER_TIME: Final = 5.0
+DRAIN_TIME: Final = 5.0
+WRITE_TIME: Final = 60.0
+"""Seconds that a peer may leave unread what we write, once the buffers are full: then it is cut."""
+
+FRAME_TIME_BYTES: Final = 8192
+"""Each so many bytes of an unfinished frame buy it another second."""
+
+RECHECK: Final = 0.5
+"""Seconds until a connection that is due to close, but not idle, is looked at again."""
 
 
 class State(IntEnum):

@@ -161,6 +161,14 @@ class Reject:
     id: bytes
     attributes: bytes = b"{}"
 
+    def __bool__(self) -> bool:
+        """However little it holds, it is there."""
+        return True
+
+    def __len__(self) -> int:
+        """Bytes that it holds."""
+        return len(self.raw) + len(self.attributes)
+
     def record(self, value: bytes, part: int, parts: int, sha256: bytes) -> bytes:
         """The encoded record of part `part` of `parts` (from 1), with `value`; `sha256` is the hex digest of the whole."""
         values = (
@@ -268,10 +276,10 @@ class FieldHash:
     __slots__ = ("_state",)
 
     def __init__(self, protocol: Protocol, *fields: bytes) -> None:
-        self._state = hashlib.blake2b(digest_size=16)
+        pieces: list[bytes] = []
         for item in (protocol.value.encode(), *fields):
-            self.begin(len(item))
-            self._state.update(item)
+            pieces += (len(item).to_bytes(4, "big"), item)
+        self._state = hashlib.blake2b(b"".join(pieces), digest_size=16)
 
     def begin(self, length: int) -> None:
         """A field of `length` bytes follows."""

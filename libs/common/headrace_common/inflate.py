@@ -49,7 +49,7 @@ class InflateLimits:
     ratio_from: int = 1 << 20
 
 
-def inflate_gzip(data: bytes, limits: InflateLimits) -> Iterator[bytes]:
+def inflate_gzip(data: bytes | memoryview, limits: InflateLimits) -> Iterator[bytes]:
     """The content of all gzip members of `data`, one after the other (RFC 1952; zero padding behind them is legal).
 
     Yields slices, some of them empty. Raises `ProtocolError`: with `limit` set when a limit was exceeded, without when the
@@ -70,7 +70,7 @@ def inflate_gzip(data: bytes, limits: InflateLimits) -> Iterator[bytes]:
             yield b""
 
 
-def inflate_zstd(data: bytes, limits: InflateLimits) -> Iterator[bytes]:
+def inflate_zstd(data: bytes | memoryview, limits: InflateLimits) -> Iterator[bytes]:
     """The content of all zstd frames of `data`, one after the other (RFC 8878; skippable frames are skipped).
 
     Otherwise as `inflate_gzip`; a frame whose window is above 2 ** `ZSTD_WINDOW_LOG` bytes counts as corrupt.
@@ -86,7 +86,7 @@ def inflate_zstd(data: bytes, limits: InflateLimits) -> Iterator[bytes]:
             yield b""
 
 
-def inflate_zlib(data: bytes, limits: InflateLimits) -> Iterator[bytes]:
+def inflate_zlib(data: bytes | memoryview, limits: InflateLimits) -> Iterator[bytes]:
     """The content of one zlib stream (RFC 1950) that must be the whole of `data`. Otherwise as `inflate_gzip`."""
     view = memoryview(data)
     end = yield from _member(view, 0, ZLIB_WBITS, _Gauge(len(data), limits), LAST_WINDOW)  # there is only one

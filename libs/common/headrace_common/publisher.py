@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from headrace_common.budget import GrowthPool
+from headrace_common.budget import Growth
 from headrace_common.consignment import Consignment, Receipt
 from headrace_common.delivery import Delivery
 from headrace_common.log import Log
@@ -13,7 +13,8 @@ from headrace_common.metrics import ReceiverMetrics
 from headrace_common.producer import ProducerSource
 from headrace_common.pump import Pump
 from headrace_common.session import Frame
-from headrace_common.settings import KafkaSettings, LimitSettings
+from headrace_common.settings import KafkaSettings
+from headrace_common.turns import Turns
 
 STUCK_TIME: Final = 30.0
 """Seconds without any stored batch, while something waits, after which no client should come."""
@@ -29,11 +30,11 @@ class Publisher:
     """Frames in, receipts out. Made inside a running event loop."""
 
     def __init__(
-        self, settings: KafkaSettings, limits: LimitSettings, pool: GrowthPool, metrics: ReceiverMetrics, log: Log
+        self, settings: KafkaSettings, turns: Turns, growth: Growth, metrics: ReceiverMetrics, log: Log
     ) -> None:
         self._settings = settings
-        self._limits = limits
-        self._pool = pool
+        self._turns = turns
+        self._growth = growth
         self._metrics = metrics
         self._log = log
         self._loop = asyncio.get_running_loop()
@@ -54,8 +55,8 @@ class Publisher:
                 (self._settings.events_topic, self._settings.quarantine_topic),
                 self._source,
                 self._delivery,
-                self._pool,
-                self._limits.inflated_bytes,
+                self._turns,
+                self._growth,
                 self._metrics,
                 self._log,
             )

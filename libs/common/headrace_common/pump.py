@@ -1,59 +1,48 @@
 """One pump for each partition of the events topic: it takes what waits, sends one batch, awaits one answer, and reports.
 
-Nothing lingers: what arrives while a batch is under way makes the next one. All that is acknowledged passes `_report`.
+Nothing lingers: what arrives while a batch is under way makes the next one, and a round that holds a whole frame leaves when
+the pump would have to wait for its turn to make more. All that is acknowledged passes `_report`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator
+from enum import Enum
+from itertools import islice
 from typing import Final, cast
 
 from headrace_common.batch import Lot
-from headrace_common.budget import GrowthPool
+from headrace_common.budget import Growth, GrowthPool
 from headrace_common.consignment import Consignment
 from headrace_common.delivery import Delivery
 from headrace_common.errors import DeliveryError
-from headrace_common.event import HEADERS, Reason, Reject
-from headrace_common.inflate import SLICE
+from headrace_common.event import Part, Reject
+from headrace_common.lines import Lines
 from headrace_common.log import Log
 from headrace_common.metrics import ReceiverMetrics
 from headrace_common.producer import ProducerSource
-from headrace_common.record import decode
+from headrace_common.round import Round, records, refusal
+from headrace_common.turns import FIRST, QUANTUM, TURN, Turns
 
-TURN: Final = 0.004
-"""Seconds of building after which the event loop turns."""
-
-LOOK: Final = 32
+LOOK: Final = 8
 """Parts between two looks at the clock."""
 
+LONG_BATCH: Final = 512 << 10
+"""Bytes of a round behind which a frame beyond its quantum waits for the next: others of its partition wait for one round."""
 
-REJECT_OVERHEAD: Final = 1024
-"""Bytes that a reject costs beyond its own while its round is under way: a frame may hold a hundred thousand tiny ones."""
+LARGE: Final = 4 << 10
+"""Bytes of an event after which the clock is looked at behind each."""
 
 
-class Round:
-    """What one turn of a pump sends: a batch of events, and the rejects that stand between them."""
+class Step(Enum):
+    """How a slice of work on a frame ended."""
 
-    def __init__(self, lot: Lot, limit: int) -> None:
-        self.lot = lot
-        self.rejects: list[tuple[Consignment, Reject]] = []
-        self.consignments: list[Consignment] = []
-        self._room = limit
-
-    def reject(self, part: Reject, owner: Consignment) -> bool:
-        """Adds a reject; False when there are enough of them."""
-        if self._room <= 0:
-            return False
-        self.rejects.append((owner, part))
-        self._room -= len(part.raw) + len(part.attributes) + REJECT_OVERHEAD
-        return True
-
-    def deadline(self) -> float:
-        """When the first of its frames has waited too long."""
-        return min(c.deadline for c in self.consignments if not c.dead)
+    WHOLE = "all of it is in the round"
+    FULL = "the round is full"
+    LATER = "the slice is over"
+    PARKED = "it waits for memory"
 
 
 class Pump:
@@ -65,8 +54,8 @@ class Pump:
         topics: tuple[str, str],
         source: ProducerSource,
         delivery: Delivery,
-        pool: GrowthPool,
-        inflated_bytes: int,
+        turns: Turns,
+        growth: Growth,
         metrics: ReceiverMetrics,
         log: Log,
     ) -> None:
@@ -74,12 +63,15 @@ class Pump:
         self._events, self._quarantine = topics
         self._source = source
         self._delivery = delivery
-        self._pool = pool
-        self._inflated_bytes = inflated_bytes
+        self._turns = turns
+        self._growth = growth
         self._metrics = metrics
         self._log = log
-        self._queue: deque[Consignment] = deque()
-        self._round: Round | None = None
+        self._lines = Lines(turns)
+        self._pending: OrderedDict[Consignment, None] = OrderedDict()  # all that is neither stored nor given up
+        self._parked: set[asyncio.Task[None]] = set()
+        self._turn: asyncio.Future[None] | None = None
+        self._delivering = False
         self._arrived = asyncio.Event()
         self.idle = asyncio.Event()  # nothing waits and nothing is under way
         self.idle.set()
@@ -90,47 +82,54 @@ class Pump:
     @property
     def waiting(self) -> int:
         """Frames that are not stored yet."""
-        return len(self._queue) + (len(self._round.consignments) if self._round else 0)
+        return len(self._pending)
 
     def oldest(self) -> float | None:
         """When the frame that waits longest was submitted."""
-        if self._round is not None and self._round.consignments:
-            return self._round.consignments[0].submitted
-        return self._queue[0].submitted if self._queue else None
+        return next(iter(self._pending)).submitted if self._pending else None
 
     def submit(self, consignment: Consignment) -> None:
         """Takes a frame. Its receipt hears of it later, never from within this call."""
-        self._queue.append(consignment)
+        self._pending[consignment] = None
+        self._lines.add(consignment)
         self._arrived.set()
         self.idle.clear()
 
     async def run(self) -> None:
         """Works for ever."""
-        while True:
-            if not self._queue:
-                self._arrived.clear()
-                self.idle.set()
-                await self._arrived.wait()
-            self._round = Round(Lot(self._events, self.partition, self._source.batch_bytes), self._source.batch_bytes)
-            await self._fill(self._round)
-            await self._deliver(self._round)
-            self._report(self._round)
-            self._round = None
+        try:
+            while True:
+                if not self._lines:
+                    self._arrived.clear()
+                    if not self._pending:
+                        self.idle.set()
+                    await self._arrived.wait()
+                sent = Round(Lot(self._events, self.partition, self._source.batch_bytes), self._source.batch_bytes)
+                await self._fill(sent)
+                await self._deliver(sent)
+        finally:
+            self._turns.withdraw(self)
+            for task in self._parked:
+                task.cancel()
 
     def _report(self, sent: Round) -> None:
-        """The only place that says "stored". It runs after `_deliver`, which returns only when Kafka has answered for
-        every record of the round's living frames, on either topic.
+        """The only place that says "stored": of a frame that has nothing in the lot nor among the rejects any more, as
+        Kafka has answered for all that it had there.
         """
-        for consignment in sent.consignments:
+        assert not len(sent.lot)
+        left = {owner for owner, _ in sent.rejects}
+        for consignment in [each for each in sent.consignments if each not in left]:
+            del sent.consignments[consignment]
             if consignment.dead:
                 continue
             if consignment.exhausted:
                 consignment.shrink(0)
+                del self._pending[consignment]
             consignment.receipt.settled(consignment.frame.ticket, consignment.built, consignment.exhausted)
 
     async def _deliver(self, sent: Round) -> None:
         """Returns when all is stored; frames that will not be are dead then, and their receipts know."""
-        while any(not consignment.dead for consignment in sent.consignments):
+        while sent.living():
             try:
                 await self._store(sent)
             except DeliveryError as error:
@@ -144,8 +143,9 @@ class Pump:
         if len(sent.lot):
             refused = await self._delivery.store(sent.lot, sent.deadline(), self._max_event_bytes)
             self._stored(sent.lot, len(sent.lot) - len(refused))
-            sent.rejects += [(owner, _refusal(record)) for record, owner in refused]
+            sent.rejects += [(owner, refusal(record)) for record, owner in refused]
             sent.lot.clear()
+        self._report(sent)
         if sent.rejects:
             async for lot in self._quarantine_lots(sent.rejects):
                 if await self._delivery.store(lot, sent.deadline(), self._max_quarantine_bytes):
@@ -153,6 +153,7 @@ class Pump:
             stored, sent.rejects = sent.rejects, []
             for _, reject in stored:
                 self._metrics.events_quarantined.labels(reject.reason.value).inc()
+            self._report(sent)
 
     def _stored(self, lot: Lot, events: int) -> None:
         self.last_stored = self._clock()
@@ -164,76 +165,168 @@ class Pump:
         if error.clock:
             self.clock_refused = self._clock()
         now = self._clock()
-        for consignment in sent.consignments:
-            if not consignment.dead and (not error.retriable or now >= consignment.deadline):
+        for consignment in sent.living():
+            if not error.retriable or now >= consignment.deadline:
                 self._abandon(consignment, error)
 
     def _abandon(self, consignment: Consignment, error: DeliveryError) -> None:
         consignment.dead = True
         consignment.shrink(0)
-        if self._queue and self._queue[0] is consignment:
-            self._queue.popleft()
+        self._lines.remove(consignment)
+        del self._pending[consignment]
         consignment.receipt.abandoned(consignment.frame.ticket, error)
 
+    # Making what is sent
+
+    def urgency(self) -> float:
+        """See `headrace_common.turns.Worker`."""
+        return FIRST if self._delivering else self._lines.urgency()
+
+    def granted(self) -> None:
+        """See `headrace_common.turns.Worker`."""
+        assert self._turn is not None
+        if not self._turn.done():
+            self._turn.set_result(None)
+
+    async def _next_turn(self) -> None:
+        self._turn = asyncio.get_running_loop().create_future()
+        self._turns.ask(self)
+        await self._turn
+        self._turns.granted()
+
     async def _fill(self, sent: Round) -> None:
-        """Takes frames until the round is full or none waits."""
-        while self._queue:
-            consignment = self._queue[0]
+        """Takes parts of frames until the round is full, or nothing waits, or what waits has to wait for a turn."""
+        lines = self._lines
+        while lines:
+            if not self._turns.take(self):
+                if sent.whole:
+                    return
+                await self._next_turn()
+            consignment = lines.next()
             if self._clock() >= consignment.deadline:
                 self._abandon(consignment, DeliveryError("KAFKA__ACK_DEADLINE has passed", retriable=True))
                 continue
-            sent.consignments.append(consignment)
-            try:
-                await self._take(consignment, sent)
-            except Exception as error:
-                self._log.exception("building a frame's events failed", ticket=consignment.frame.ticket)
-                consignment.parts = iter([consignment.frame.spoiled(f"{type(error).__name__}: {error}")])
-                await self._take(consignment, sent)
-            if not consignment.exhausted:
-                return
-            self._queue.popleft()
-
-    async def _take(self, consignment: Consignment, sent: Round) -> None:
-        """Moves the frame's parts into the round until it is full or the frame is exhausted."""
-        clock, looked = self._clock, self._clock()
-        add, reject, count = sent.lot.add, sent.reject, 0
-        for piece in consignment.pieces():
-            if type(piece) is int:
-                if consignment.must_reserve(piece) and len(sent.consignments) > 1:
-                    # Others of this round may hold reservations: they go first, so that nobody waits for himself.
-                    consignment.spill = piece
+            self._turns.begin(consignment.account)
+            step = self._take(consignment, sent)
+            consignment.cost += self._turns.end(consignment.account)
+            if step is Step.WHOLE:
+                lines.remove(consignment)
+                sent.whole = True
+            elif step is Step.PARKED:
+                lines.park()
+            else:
+                lines.later(consignment)
+                if step is Step.FULL or (consignment.cost >= QUANTUM and sent.size >= LONG_BATCH):
                     return
-                await consignment.grow(piece, self._pool, self._inflated_bytes)
-                await asyncio.sleep(0)
-                looked = clock()
-                continue
-            fits = add(piece, consignment) if type(piece) is bytes else reject(cast("Reject", piece), consignment)
-            if not fits:
-                consignment.spill = piece
-                return
-            if not consignment.built:
-                consignment.shrink(consignment.grown)
-                if type(piece) is bytes:
-                    consignment.receipt.began(consignment.frame.ticket, piece)
-            consignment.built += 1
-            count += 1
-            if not count % LOOK and clock() - looked > TURN:
-                await asyncio.sleep(0)
-                looked = clock()
+
+    def _take(self, consignment: Consignment, sent: Round) -> Step:
+        """Moves the frame's parts into the round until the slice is over, the round is full or the frame is exhausted."""
+        clock, until = self._clock, self._turns.until
+        if consignment.growing:
+            step = self._grow(consignment, until)
+            if step is not None:
+                return step
+        made, consignment.made = consignment.made or self._make(consignment, 1), []
+        while made:
+            added = sent.add(made, consignment)
+            if added:
+                sent.consignments[consignment] = None
+                if not consignment.built and type(made[0]) is bytes:
+                    consignment.receipt.began(consignment.frame.ticket, made[0])
+                consignment.built += added
+            if added < len(made):
+                consignment.made = made[added:]
+                return Step.FULL
+            look = LOOK if len(made[-1]) < LARGE else 1
+            over = clock() >= until
+            made = self._make(consignment, 1 if over else look)
+            if over and made:  # one ahead: of a frame all of which is in the round it is known that it is whole
+                consignment.made = made
+                return Step.LATER
         consignment.exhausted = True
+        sent.consignments[consignment] = None
+        return Step.WHOLE
+
+    def _grow(self, consignment: Consignment, until: float) -> Step | None:
+        """Lets the frame inflate, up to its first part; None when that is made, or it has none."""
+        found: Part | int | None
+        while True:
+            try:
+                found = next(consignment.parts, None)
+            except Exception as error:
+                found = self._spoiled(consignment, error)
+            if not isinstance(found, int):
+                break
+            wanted = self._growth.pool(consignment.grown + found, consignment.reserved) if found else None
+            if wanted is not None:
+                pool, size = wanted
+                taken = pool.take(size)
+                if not taken:
+                    consignment.restart()
+                    self._park(consignment, pool, size)
+                    return Step.PARKED
+                consignment.reserve(taken, pool.give_back)
+            consignment.grown += found
+            if self._clock() >= until:
+                return Step.LATER
+        consignment.growing = False
+        consignment.shrink(consignment.grown)
+        consignment.parts = filter(None, consignment.parts)  # without the pauses: it is the clock that makes them
+        consignment.made = [] if found is None else [found]
+        return None
+
+    def _park(self, consignment: Consignment, pool: GrowthPool, size: int) -> None:
+        """Waits for memory, while others of this partition go on."""
+
+        async def wait() -> None:
+            consignment.reserve(await pool.reserve(size), pool.give_back)
+            self._lines.back(consignment)
+            self._arrived.set()
+
+        task = asyncio.create_task(wait())
+        self._parked.add(task)
+        task.add_done_callback(self._parked.discard)
+
+    def _make(self, consignment: Consignment, most: int) -> list[Part]:
+        """The frame's next parts, at most so many; none: there are no more."""
+        made: list[Part] = []
+        try:
+            made.extend(islice(cast("Iterator[Part]", consignment.parts), most))
+        except Exception as error:
+            made.append(self._spoiled(consignment, error))  # behind what `extend` has taken already
+        return made
+
+    def _spoiled(self, consignment: Consignment, error: Exception) -> Reject:
+        """A bug of ours: what is left of the frame is replaced by all of it, as it came."""
+        self._log.exception("building a frame's events failed", ticket=consignment.frame.ticket)
+        consignment.parts = iter(())
+        return consignment.frame.spoiled(f"{type(error).__name__}: {error}")
 
     async def _quarantine_lots(self, rejects: list[tuple[Consignment, Reject]]) -> AsyncIterator[Lot]:
+        """The rejects' records, a batch at a time. Making them takes turns, like all long work."""
         assert self._source.quarantine is not None
         topic = self._source.quarantine
+        turns, until = self._turns, self._clock() + TURN
         partition = self.partition % topic.partitions
         limit = min(self._source.batch_bytes, topic.max_message_bytes * 3 // 4)
         lot = Lot(topic.name, partition, limit)
         for owner, reject in rejects:
-            async for record in _records(reject, limit):
-                if not lot.add(record, owner):
+            turns.begin(owner.account)
+            for record in records(reject, limit):
+                if record and not lot.add(record, owner):
+                    turns.end(owner.account)
                     yield lot
+                    turns.begin(owner.account)
                     lot = Lot(topic.name, partition, limit)
                     lot.add(record, owner)
+                if self._clock() >= until:
+                    turns.end(owner.account)
+                    self._delivering = True
+                    await self._next_turn()
+                    self._delivering = False
+                    until = turns.until
+                    turns.begin(owner.account)
+            turns.end(owner.account)
         yield lot
 
     def _max_event_bytes(self) -> int:
@@ -243,37 +336,3 @@ class Pump:
     def _max_quarantine_bytes(self) -> int:
         assert self._source.quarantine is not None
         return self._source.quarantine.max_message_bytes
-
-
-async def _records(reject: Reject, limit: int) -> AsyncIterator[bytes]:
-    """The reject's numbered parts. Hashing is sliced, like all long work."""
-    rest = limit - 4096 - len(reject.attributes) - len(reject.subject) - len(reject.detail)
-    size = max(
-        limit // 4, rest
-    )  # with large attributes a record may be above `limit`, but there are not a thousand of them
-    state = hashlib.sha256()
-    for start in range(0, len(reject.raw), SLICE):
-        state.update(reject.raw[start : start + SLICE])
-        await asyncio.sleep(0)
-    sha256 = state.hexdigest().encode()
-    pieces = max(1, -(-len(reject.raw) // size))
-    for number in range(pieces):
-        value = reject.raw[number * size : (number + 1) * size]
-        yield reject.record(value, number + 1, pieces, sha256)
-        await asyncio.sleep(0)
-
-
-def _refusal(record: bytes) -> Reject:
-    """An event that Kafka refused for its content, as a reject: its value, with the rest of it in the attributes."""
-    value, pairs = decode(record)
-    headers = {key: text.decode("utf-8", "replace") for key, text in pairs}
-    return Reject(
-        Reason.REFUSED,
-        "Kafka refused this record",
-        value,
-        headers["ce_type"].split(".")[1],
-        headers["ce_source"],
-        headers["ce_subject"],
-        headers["ce_id"].encode(),
-        (headers.get(HEADERS[7]) or "{}").encode(),
-    )

@@ -9,11 +9,18 @@ figures are in docs/performance.md.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Final
 
 import cramjam
 from aiokafka.record.util import calc_crc32c
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 Header = tuple[str, bytes]
 
@@ -28,6 +35,7 @@ CRC_AT: Final = 17
 MAGIC: Final = 2
 ZSTD: Final = 4
 ZSTD_LEVEL: Final = 3
+
 UNLIMITED: Final = 1 << 30
 NO_PRODUCER: Final = (-1, -1, -1)
 
@@ -41,6 +49,19 @@ def varint(number: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+SMALL: Final = 32 << 10
+"""Bytes of a batch up to which one compressor serves all: making one takes twice as long as compressing one event. For large
+batches a new one is cheaper: the old one's tables have left the processor's cache by then."""
+
+_compressor: Final = zstd.ZstdCompressor(level=ZSTD_LEVEL)
+
+
+def _compressed(plain: bytes) -> bytes:
+    if len(plain) <= SMALL:
+        return _compressor.compress(plain, zstd.ZstdCompressor.FLUSH_FRAME)
+    return bytes(cramjam.zstd.compress(plain, level=ZSTD_LEVEL))
 
 
 _SMALL: Final = tuple(varint(number) for number in range(2048))
@@ -116,35 +137,62 @@ class Batch:
         self._producer = NO_PRODUCER
 
     def add(self, event: bytes, timestamp: int, limit: int) -> bool:
-        """Appends a record: what `encode` made, at the Unix time `timestamp` in milliseconds.
+        """As `extend`, for one record; whether it fits."""
+        return self.extend((event,), 0, timestamp, limit) == 1
 
-        False, and nothing done, when the batch would be larger than `limit` bytes before compression. The first always fits.
+    def extend(self, events: Sequence[object], start: int, timestamp: int, limit: int) -> int:
+        """Appends records from `events[start]` on: what `encode` made, at the Unix time `timestamp` in milliseconds.
+
+        It stops at what is no bytes, or would make the batch larger than `limit` bytes before compression: where. The
+        first always fits.
         """
-        count = self._count
+        count, total, pieces = self._count, self._size, self._pieces
         if timestamp != self._stamp:
             if not count:
                 self._first_timestamp = timestamp
             self._stamp = timestamp
             self._last_timestamp = max(self._last_timestamp, timestamp)
             self._before = b"\0" + varint(timestamp - self._first_timestamp)
-        offset = _OFFSETS[count] if count < 8192 else varint(count) + KEYLESS
-        size = len(self._before) + len(offset) + len(event)
-        before = (_SMALL[size] if size < 2048 else varint(size)) + self._before + offset
-        total = self._size + len(before) + len(event)
-        if total > limit and count:
-            return False
-        self._pieces += (before, event)
-        self._size = total
-        self._count = count + 1
-        return True
+        stamp = self._before
+        at = start
+        for event in islice(events, start, None):
+            if type(event) is not bytes:
+                break
+            offset = _OFFSETS[count] if count < 8192 else varint(count) + KEYLESS
+            size = len(stamp) + len(offset) + len(event)
+            before = (_SMALL[size] if size < 2048 else varint(size)) + stamp + offset
+            total += len(before) + len(event)
+            if total > limit and count:
+                total -= len(before) + len(event)
+                break
+            pieces += (before, event)
+            count += 1
+            at += 1
+        self._size, self._count = total, count
+        return at
 
     def seal(self) -> None:
         """Compresses what was added, or leaves it as it is where that does not make it smaller. Costs about 3 ns a byte."""
         if self._body is None:
             plain = b"".join(self._pieces)
-            packed = bytes(cramjam.zstd.compress(plain, level=ZSTD_LEVEL))
+            packed = _compressed(plain)
             self._body, self._attributes = (packed, ZSTD) if len(packed) < len(plain) else (plain, 0)
             self._pieces = []
+
+    def events(self) -> list[bytes]:
+        """What was added, in order. Of a sealed batch it is unpacked again."""
+        if self._body is None:
+            return self._pieces[1::2]
+        plain = zstd.decompress(self._body) if self._attributes else self._body
+        found, at = [], 0
+        while at < len(plain):
+            size, at = read_varint(plain, at)
+            end = at + size
+            _, at = read_varint(plain, at + 1)  # behind the record's attributes: the timestamp
+            _, at = read_varint(plain, at)  # the offset
+            found.append(plain[at + len(KEYLESS) : end])
+            at = end
+        return found
 
     # What aiokafka calls
 

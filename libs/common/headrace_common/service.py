@@ -25,6 +25,7 @@ from headrace_common.server import Datagrams, Listener, SessionFactory, drain
 from headrace_common.settings import ServiceSettings, parse_arguments
 from headrace_common.shared import Shared
 from headrace_common.tls import TlsContext
+from headrace_common.turns import Turns
 
 S = TypeVar("S", bound=ServiceSettings)
 
@@ -71,9 +72,14 @@ class Service:
             loop.add_signal_handler(number, stop.set)
         settings = self._settings
         limits = settings.limits
-        self._budget = Budget(limits.process_budget, limits.connection_budget - limits.inflated_bytes)
-        self._publisher = Publisher(settings.kafka, limits, self._budget.growth, self._metrics, self._log)
-        self._shared = Shared(self._publisher, self._budget, limits, self._metrics, self._log, RateLimited(self._log))
+        turns = Turns()
+        self._budget = Budget(
+            limits.process_budget, limits.connection_budget - limits.inflated_bytes, limits.inflated_bytes
+        )
+        self._publisher = Publisher(settings.kafka, turns, self._budget.growth, self._metrics, self._log)
+        self._shared = Shared(
+            self._publisher, self._budget, turns, limits, self._metrics, self._log, RateLimited(self._log)
+        )
         tls = TlsContext(settings.tls, self._metrics, self._log) if settings.tls.cert is not None else None
         listen = settings.listen
         tcp = Listener(self._shared, tls, self._new_session, listen.proxies)

@@ -45,10 +45,12 @@ class Frame(Protocol):
         """Unix time of its last byte in milliseconds: the record's timestamp."""
 
     def parts(self) -> Iterator[Part | int]:
-        """Its events and rejects in order, made one by one while the publisher asks; called once.
+        """Its events and rejects in order, made one by one while the publisher asks. Each call begins anew; what an earlier
+        one gave was thrown away then.
 
         An int is a pause: so many bytes more are held from now on (0: none); whoever iterates may let others run. All
-        growth comes before the first part. Never raises for any bytes: what cannot be understood is a reject.
+        growth comes before the first part. Between two parts or pauses lie some milliseconds of work at most. Never
+        raises for any bytes: what cannot be understood is a reject.
         """
 
     def spoiled(self, detail: str) -> Reject:

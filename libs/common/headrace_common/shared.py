@@ -12,6 +12,7 @@ from headrace_common.log import Log, RateLimited
 from headrace_common.metrics import ReceiverMetrics
 from headrace_common.publisher import Publisher
 from headrace_common.settings import LimitSettings
+from headrace_common.turns import Turns
 
 AGE_JITTER: Final = 0.1
 """A connection's age limit varies by so much around the setting, so that clients do not all come back at once."""
@@ -33,6 +34,7 @@ class Shared:
 
     publisher: Publisher
     budget: Budget
+    turns: Turns
     limits: LimitSettings
     metrics: ReceiverMetrics
     log: Log

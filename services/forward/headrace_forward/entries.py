@@ -16,8 +16,20 @@ from typing import Any, Final
 
 import msgspec
 import orjson
-from headrace_common.event import LAST_SECOND, Attribute, Envelope, FrameIds, Part, Reason, rfc3339, rfc3339_ms
+from headrace_common.event import (
+    FIRST_SECOND,
+    LAST_SECOND,
+    Attribute,
+    Envelope,
+    Event,
+    FrameIds,
+    Part,
+    Reason,
+    rfc3339,
+    rfc3339_ms,
+)
 
+from headrace_forward.kinds import Bytes
 from headrace_forward.values import Converter, Ext, TooDeepError, event_time_text, is_map, unpack
 from headrace_forward.wire import EventTime
 
@@ -58,16 +70,19 @@ class EntryBuilder:
     about: Callable[[], dict[str, Any]]
     event_bytes: int
     depth: int
+    plain: bytes | None = None
+    """`attributes` as JSON, once they were wanted; they do not change."""
 
-    def build(self, data: bytes | bytearray, bounds: list[int], first: int) -> Iterator[Part]:
+    def build(self, data: Bytes, bounds: list[int], first: int) -> Iterator[Part]:
         """The entries between `bounds` (n + 1 offsets in `data`); the first has index `first` in its message."""
         large = bounds[-1] - bounds[0] > RAW_FACTOR * self.event_bytes
         entries = None if large else _exactly(bytes(data[bounds[0] : bounds[-1]]), len(bounds) - 1)
         if entries is None:
             yield from self._one_by_one(data, bounds, first)
             return
-        plain = orjson.dumps(self.attributes) if self.attributes else None
-        room = self.event_bytes - len(plain or b"")
+        if self.plain is None:
+            self.plain = orjson.dumps(self.attributes) if self.attributes else b""
+        plain, room = self.plain or None, self.event_bytes - len(self.plain)
         second, prefix = -1, b""
         for index, (time, record) in enumerate(entries, first):
             if type(time) is list and len(time) == 2 and time[1] == {}:  # Fluent Bit's default
@@ -86,7 +101,15 @@ class EntryBuilder:
             at = index - first
             yield self._part(bytes(data[bounds[at] : bounds[at + 1]]), (time, record), index)
 
-    def _one_by_one(self, data: bytes | bytearray, bounds: list[int], first: int) -> Iterator[Part]:
+    def at_second(self, index: int, seconds: int, value: bytes) -> Event | None:
+        """An event of the Unix time `seconds`, with nothing unusual about it; None: it is too large, or the time is none."""
+        if self.plain is None:
+            self.plain = orjson.dumps(self.attributes) if self.attributes else b""
+        if len(value) + len(self.plain) > self.event_bytes or not FIRST_SECOND <= seconds <= LAST_SECOND:
+            return None
+        return self.envelope.event(self.content_ids(index), rfc3339(seconds), value, self.plain or None)
+
+    def _one_by_one(self, data: Bytes, bounds: list[int], first: int) -> Iterator[Part]:
         """A slice in which something is unusual: most of its entries may still be plain."""
         for index in range(len(bounds) - 1):
             raw = bytes(data[bounds[index] : bounds[index + 1]])

@@ -28,12 +28,13 @@ from headrace_common.session import Ticket
 
 from headrace_forward.entries import EntryBuilder
 from headrace_forward.ids import PROTOCOL, SLICE_BYTES, message_ids, names_content
+from headrace_forward.kinds import Bytes, content
 from headrace_forward.option import Option
 from headrace_forward.values import bin_or_text, to_json, unpack
-from headrace_forward.wire import Message, content
+from headrace_forward.wire import Message, new_unpacker
 
 SLICE_ENTRIES: Final = 256
-SLICE_ENTRY_BYTES: Final = 256 << 10
+SLICE_ENTRY_BYTES: Final = 64 << 10
 """Entries and bytes after which a slice of entries ends: it is decoded at once."""
 
 OPTION_ALWAYS: Final = 256
@@ -42,7 +43,7 @@ OPTION_ALWAYS: Final = 256
 OVERHEAD: Final = 512
 """Bytes that a message costs beyond its own."""
 
-INFLATERS: Final[tuple[tuple[bytes, Callable[[bytes, InflateLimits], Iterator[bytes]]], ...]] = (
+INFLATERS: Final[tuple[tuple[bytes, Callable[[bytes | memoryview, InflateLimits], Iterator[bytes]]], ...]] = (
     (b"\x1f\x8b", inflate_gzip),
     (b"\x28\xb5\x2f\xfd", inflate_zstd),
 )
@@ -65,17 +66,34 @@ class Limits:
     option_bytes: int
 
 
+class Origin:
+    """Where a connection's events come from; the envelope of the tag it used last is kept, as most use one."""
+
+    __slots__ = ("_envelope", "_tag", "source")
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self._tag: str | None = None
+        self._envelope: Envelope
+
+    def envelope(self, tag: str) -> Envelope:
+        """Of JSON events with this tag, or none if it is empty."""
+        if tag != self._tag:
+            self._tag, self._envelope = tag, Envelope(PROTOCOL, self.source, tag)
+        return self._envelope
+
+
 class MessageFrame(ABC):
     """One message, in whichever codec. See `headrace_common.session.Frame`."""
 
-    __slots__ = ("_limits", "_option", "_raw", "_source", "acknowledged", "received_ms", "size", "ticket")
+    __slots__ = ("_limits", "_option", "_origin", "_raw", "acknowledged", "received_ms", "size", "ticket")
 
     def __init__(
-        self, raw: bytes, size: int, option: Option, ticket: Ticket, received_ms: int, source: str, limits: Limits
+        self, raw: bytes, size: int, option: Option, ticket: Ticket, received_ms: int, origin: Origin, limits: Limits
     ) -> None:
         self._raw = raw
         self._option = option
-        self._source = source
+        self._origin = origin
         self._limits = limits
         self.ticket = ticket
         self.received_ms = received_ms
@@ -101,10 +119,10 @@ class MessageFrame(ABC):
             reject_id = unique_id()
         else:
             reject_id = FieldHash(PROTOCOL, b"", chunk, self._raw).id()
-        return Envelope(PROTOCOL, self._source, self._subject()).reject(reason, detail, self._raw, reject_id)
+        return self._origin.envelope(self._subject()).reject(reason, detail, self._raw, reject_id)
 
     def _builder(
-        self, tag: str, tag_bytes: bytes, attributes: dict[str, Any], body: bytes | bytearray
+        self, tag: str, tag_bytes: bytes, attributes: dict[str, Any], body: Bytes
     ) -> Generator[int, None, EntryBuilder]:
         """The entries' builder, as the generator's value; hashing a large body is sliced."""
         option = self._option
@@ -112,7 +130,7 @@ class MessageFrame(ABC):
         if option.chunk is not None:
             attributes[Attribute.CHUNK.value] = bin_or_text(option.chunk)
         return EntryBuilder(
-            Envelope(PROTOCOL, self._source, tag),
+            self._origin.envelope(tag),
             ids,
             content_ids,
             self.received_ms,
@@ -147,9 +165,9 @@ class ForwardFrame(MessageFrame):
     __slots__ = ("_message",)
 
     def __init__(
-        self, message: Message, option: Option, ticket: Ticket, received_ms: int, source: str, limits: Limits
+        self, message: Message, option: Option, ticket: Ticket, received_ms: int, origin: Origin, limits: Limits
     ) -> None:
-        super().__init__(message.raw, message.size, option, ticket, received_ms, source, limits)
+        super().__init__(message.raw, message.size, option, ticket, received_ms, origin, limits)
         self._message = message
 
     def parts(self) -> Iterator[Part | int]:
@@ -161,7 +179,7 @@ class ForwardFrame(MessageFrame):
             return
         tag, tag_bytes, attributes = _tag(message.element(0))
         if message.entries is not None:
-            body: bytes | bytearray = message.raw[message.entries[0] : message.ends[1]]
+            body: Bytes = memoryview(message.raw)[message.entries[0] - message.base : message.ends[1]]
         elif message.option_index == 3:
             time = message.element(1)
             if option.metadata is not None:  # as an entry of the other modes has it
@@ -169,7 +187,7 @@ class ForwardFrame(MessageFrame):
             body = b"\x92" + time + message.element(2)
         else:
             try:
-                body = yield from self._inflated(content(message.element(1)))
+                body = yield from self._inflated(message.content(1))
             except ProtocolError as error:
                 reason = Reason.COMPRESSION if error.limit is None else Reason.INFLATED_LIMIT
                 yield self._whole(reason, str(error))
@@ -185,13 +203,13 @@ class ForwardFrame(MessageFrame):
         else:
             yield from self._packed(builder, body)
 
-    def _inflated(self, body: bytes) -> Generator[int, None, bytes | bytearray]:
+    def _inflated(self, body: memoryview) -> Generator[int, None, Bytes]:
         """The payload, inflated if its first bytes say that it is compressed, whatever the option says.
 
         Raises `ProtocolError` when it does not inflate, or is neither entries nor what the option says.
         """
         for magic, inflate in INFLATERS:
-            if body.startswith(magic):
+            if body[: len(magic)] == magic:
                 inflated = bytearray()
                 for piece in inflate(body, self._limits.inflate):
                     yield len(piece)
@@ -202,9 +220,7 @@ class ForwardFrame(MessageFrame):
             raise ProtocolError(f"`compressed` is {claim[:40]!r}, and the payload is neither gzip, zstd nor entries")
         return body
 
-    def _opaque(
-        self, tag: str, tag_bytes: bytes, attributes: dict[str, Any], body: bytes | bytearray
-    ) -> Iterator[Part | int]:
+    def _opaque(self, tag: str, tag_bytes: bytes, attributes: dict[str, Any], body: Bytes) -> Iterator[Part | int]:
         """Metrics or traces: no entries but a payload of Fluent Bit's own, one event as it stands."""
         option, limits = self._option, self._limits
         if option.signal not in (METRICS, TRACES):
@@ -217,34 +233,36 @@ class ForwardFrame(MessageFrame):
         attributes |= {Attribute.SIGNAL.value: option.signal, Attribute.TIME.value: "received"}
         if option.chunk is not None:
             attributes[Attribute.CHUNK.value] = bin_or_text(option.chunk)
-        envelope = Envelope(PROTOCOL, self._source, tag, content_type=OCTETS)
+        envelope = Envelope(PROTOCOL, self._origin.source, tag, content_type=OCTETS)
         yield envelope.event(ids(0), rfc3339_ms(self.received_ms), bytes(body), orjson.dumps(attributes))
 
-    def _listed(self, builder: EntryBuilder, body: bytes | bytearray) -> Iterator[Part]:
+    def _listed(self, builder: EntryBuilder, body: Bytes) -> Iterator[Part]:
         """Forward mode: the decoder has cut the entries already."""
         entries = self._message.entries
         assert entries is not None
-        bounds = [at - entries[0] for at in entries]
-        known = min(len(bounds) - 1, self._limits.frame_events)
+        origin = entries[0]
+        known = min(len(entries) - 1, self._limits.frame_events)
         first = 0
         while first < known:
             last = min(first + SLICE_ENTRIES, known)
-            if bounds[last] - bounds[first] > SLICE_ENTRY_BYTES:
-                last = max(first + 1, bisect_right(bounds, bounds[first] + SLICE_ENTRY_BYTES, first, last) - 1)
-            yield from builder.build(body, bounds[first : last + 1], first)
+            if entries[last] - entries[first] > SLICE_ENTRY_BYTES:
+                last = max(first + 1, bisect_right(entries, entries[first] + SLICE_ENTRY_BYTES, first, last) - 1)
+            yield from builder.build(body, [at - origin for at in entries[first : last + 1]], first)
             first = last
         if self._message.count > known:
-            yield builder.tail(bytes(body[bounds[known] :]), known, Reason.TOO_MANY_EVENTS, self._too_many())
+            rest = bytes(body[entries[known] - origin :])
+            yield builder.tail(rest, known, Reason.TOO_MANY_EVENTS, self._too_many())
 
-    def _packed(self, builder: EntryBuilder, body: bytes | bytearray) -> Iterator[Part | int]:
+    def _packed(self, builder: EntryBuilder, body: Bytes) -> Iterator[Part | int]:
         """Concatenated entries: cut and built a slice at a time. What does not line up is quarantined from there on."""
-        unpacker = msgpack.Unpacker(max_buffer_size=0)
-        fed, first, start = 0, 0, 0
+        unpacker = new_unpacker()
+        unpacker.feed(body[:SLICE_BYTES])
+        fed, first, start = min(SLICE_BYTES, len(body)), 0, 0
         problem = ""
         while start < len(body) and not problem:
             bounds = [start]
             most = min(SLICE_ENTRIES, self._limits.frame_events - first)
-            while len(bounds) <= most and bounds[-1] - start < SLICE_ENTRY_BYTES:
+            while len(bounds) <= most and bounds[-1] - start < SLICE_ENTRY_BYTES and bounds[-1] < len(body):
                 try:
                     unpacker.skip()
                     bounds.append(unpacker.tell())
@@ -298,7 +316,7 @@ def _is_array(first: int) -> bool:
     return 0x90 <= first <= 0x9F or first in (0xDC, 0xDD)
 
 
-def _aligned(body: bytes | bytearray, bounds: list[int]) -> int:
+def _aligned(body: Bytes, bounds: list[int]) -> int:
     """How many entries from the start begin like an array. A payload with anything else is out of step from there on."""
     for index in range(len(bounds) - 1):
         if not _is_array(body[bounds[index]]):

@@ -18,7 +18,7 @@ NEAR: Final = 366 * 86_400
 
 
 def message_ids(
-    tag: bytes, chunk: bytes | None, body: bytes | bytearray, now: int
+    tag: bytes, chunk: bytes | None, body: bytes | bytearray | memoryview, now: int
 ) -> Generator[int, None, tuple[FrameIds, FrameIds]]:
     """The generator's value: ids of a message's entries, and of those whose time is a whole millisecond.
 

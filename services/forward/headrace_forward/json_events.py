@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from decimal import Decimal, InvalidOperation
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -11,11 +12,9 @@ from headrace_common.event import Attribute, Part, Reason
 from headrace_common.session import Ticket
 
 from headrace_forward.entries import BadTimeError, EntryBuilder, may_be_deep
-from headrace_forward.events import Limits, MessageFrame
-from headrace_forward.json_wire import JsonMessage, JsonOption, depth, elements, integer, pair, string
-
-LIST_PAUSE = 256
-"""Entries after which others may run."""
+from headrace_forward.events import Limits, MessageFrame, Origin
+from headrace_forward.json_values import depth, elements, integer, is_text, pair, pairs, string
+from headrace_forward.json_wire import JsonMessage, JsonOption
 
 
 class JsonFrame(MessageFrame):
@@ -24,9 +23,9 @@ class JsonFrame(MessageFrame):
     __slots__ = ("_message",)
 
     def __init__(
-        self, message: JsonMessage, option: JsonOption, ticket: Ticket, received_ms: int, source: str, limits: Limits
+        self, message: JsonMessage, option: JsonOption, ticket: Ticket, received_ms: int, origin: Origin, limits: Limits
     ) -> None:
-        super().__init__(message.raw, message.size, option, ticket, received_ms, source, limits)
+        super().__init__(message.raw, message.size, option, ticket, received_ms, origin, limits)
         self._message = message
 
     def parts(self) -> Iterator[Part | int]:
@@ -48,13 +47,28 @@ class JsonFrame(MessageFrame):
             return
         body = message.element(1)
         builder = yield from self._builder(tag, tag_bytes, attributes, body)
-        for index, (start, entry) in enumerate(elements(body)):
+        first = yield from self._plain(builder, body)
+        for index, (start, entry) in islice(enumerate(elements(body)), first, None):
             if index == self._limits.frame_events:
                 yield builder.tail(b"[" + body[start:].lstrip(), index, Reason.TOO_MANY_EVENTS, self._too_many())
                 return
             yield _part(builder, entry, index)
-            if index % LIST_PAUSE == LIST_PAUSE - 1:
-                yield 0
+
+    def _plain(self, builder: EntryBuilder, body: bytes) -> Generator[Part, None, int]:
+        """The entries that hold nothing unusual, from the first on; the generator's value is how many they are."""
+        entries = pairs(body)
+        if entries is None or not is_text(body):
+            return 0
+        for index, (time, record) in enumerate(entries[: self._limits.frame_events]):
+            value = bytes(record)
+            event = None
+            if value.startswith(b"{") and not may_be_deep(value, builder.depth):
+                seconds = integer(time)
+                event = None if not seconds else builder.at_second(index, seconds, value)
+            if event is None:
+                return index
+            yield event
+        return min(len(entries), self._limits.frame_events)
 
     def _problem(self) -> tuple[Reason, str] | None:
         """Why the message as a whole makes no sense, if so."""

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 from headrace_common.errors import ProtocolError
 
+from headrace_forward.json_values import integer, string
 from headrace_forward.option import Option
 from headrace_forward.wire import SAMPLE
 
@@ -39,19 +40,22 @@ _BALANCED: Final = re.compile(rb"(?:" + _FLAT + b"|" + _STRING + b"|" + _groups(
 """Whatever opens no bracket that it does not close, in one step: most messages take two or three."""
 
 _REST_OF_TEXT: Final = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
-_OUTSIDE: Final = re.compile(rb'["\[\]{},]')
-_INSIDE: Final = re.compile(rb'["\\]')
 DEEPEST: Final = 1024
 """Open brackets that are followed: beyond some of them, fewer than these, nobody reads JSON."""
 
-_SPACE: Final = re.compile(rb"[ \t\r\n]*")
+_BETWEEN: Final = re.compile(rb"(?:[ \t\r\n]++|null)*+")
+"""White space and heartbeats."""
+
 _NULL: Final = b"null"
+
+MESSAGES: Final = 64
+"""Messages after which `JsonDecoder.receive` pauses, some milliseconds of work."""
+
+LEAPS: Final = 2048
+"""Brackets deeper than the pattern follows after which it does."""
 
 LOOSE_BYTES: Final = 256 << 10
 """Largest message that is read by a lenient, and so wasteful, reader when the strict one refuses it."""
-
-DENSE: Final = 64
-"""Bytes for each opening bracket, at least, of a list that is cut at once: the cuts are objects of some 100 bytes."""
 
 
 _NOTHING: Final = msgspec.Raw(b"")
@@ -78,11 +82,7 @@ class _Asked(msgspec.Struct):
 
 
 _message = msgspec.json.Decoder(_Elements).decode
-_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_pair = msgspec.json.Decoder(tuple[msgspec.Raw, msgspec.Raw]).decode
 _asked = msgspec.json.Decoder(_Asked).decode
-_text = msgspec.json.Decoder(str).decode
-_integer = msgspec.json.Decoder(int, strict=True).decode
 
 
 @dataclass(slots=True)
@@ -115,15 +115,19 @@ class JsonMessage:
 
 @dataclass(slots=True)
 class JsonDecoder:
-    """Bytes, split anywhere, to messages of at most `frame_bytes`. Each byte is looked at once."""
+    """Bytes, split anywhere, to messages of at most `frame_bytes`. Each byte is looked at a few times at most."""
 
     frame_bytes: int
     origin: int = 0
+    paused: bool = field(init=False, default=False)
+    """It has not looked at all that it has received: `receive` nothing to let it go on."""
+
     _buffer: bytearray = field(init=False, default_factory=bytearray)
     _base: int = field(init=False, default=0)
     _at: int = field(init=False, default=0)  # where to look on, in the buffer
     _open: int = field(init=False, default=0)  # brackets that are open
     _inside: bool = field(init=False, default=False)  # a text
+    _alone_at: int = field(init=False, default=0)  # how long the buffer must be for the next try to read it as a whole
     _failed: ProtocolError | None = field(init=False, default=None)
 
     def held(self) -> int:
@@ -138,26 +142,56 @@ class JsonDecoder:
         if self._failed is not None:
             raise self._failed
         self._buffer += data
-        while (end := self._end()) is not None:
-            raw = bytes(self._buffer[:end])
-            if len(raw) > self.frame_bytes:
-                raise self._fault("a message is too large", "LIMITS__FRAME_BYTES")
-            message = self._message(raw)
-            self._drop(end)
+        self.paused = False
+        for _ in range(MESSAGES):
+            message = self._next()
+            if message is None:
+                break
             yield message
-        if len(self._buffer) > self.frame_bytes:
+        else:
+            self.paused = True
+        if len(self._buffer) > self.frame_bytes and not self.paused:
             raise self._fault("a message is too large", "LIMITS__FRAME_BYTES")
 
     def cut_off(self) -> ProtocolError:
         """The fault of a peer that ends inside a message."""
         return self._fault("the stream ends inside a message")
 
-    def _end(self) -> int | None:
-        """Where the array that the buffer begins with ends; None when that has not arrived."""
-        buffer = self._buffer
+    def _next(self) -> JsonMessage | None:
+        """The message that the buffer begins with; None when it is not complete, or that is not known yet."""
         if not self._open and not self._begin():
             return None
-        while True:
+        message = self._alone()
+        if message is not None:
+            return message
+        end = self._end()
+        if end is None:
+            return None
+        raw = bytes(self._buffer[:end])
+        if len(raw) > self.frame_bytes:
+            raise self._fault("a message is too large", "LIMITS__FRAME_BYTES")
+        message = self._message(raw)
+        self._drop(end)
+        return message
+
+    def _alone(self) -> JsonMessage | None:
+        """The message, if it is all that the buffer holds. Most are, and looking for their end costs ten times as much."""
+        size = len(self._buffer)
+        if size < self._alone_at or size > self.frame_bytes or not self._buffer.endswith(b"]"):
+            return None
+        self._alone_at = 2 * size  # that each byte is looked at twice at most, however it comes
+        raw = bytes(self._buffer)
+        try:
+            message = JsonMessage(raw, self.origin + self._base, _texts(raw))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
+        self._drop(size)
+        return message
+
+    def _end(self) -> int | None:
+        """Where the array that the buffer begins with ends; None when that has not arrived, or it pauses."""
+        buffer = self._buffer
+        for _ in range(LEAPS):
             match = (_REST_OF_TEXT if self._inside else _BALANCED).match(buffer, self._at)
             assert match is not None
             self._at = match.end()
@@ -177,30 +211,26 @@ class JsonDecoder:
                 self._open -= 1
                 if not self._open:
                     return self._at
+        self.paused = True
+        return None
 
     def _begin(self) -> bool:
         """Skips white space and heartbeats; whether an array begins."""
         buffer = self._buffer
-        while True:
-            match = _SPACE.match(buffer)
-            assert match is not None
-            self._drop(match.end())
-            if not buffer or (buffer != _NULL and _NULL.startswith(buffer)):
-                return False
-            if buffer.startswith(_NULL):
-                self._drop(len(_NULL))
-            elif buffer.startswith(b"["):
-                self._at = self._open = 1
-                return True
-            else:
-                raise self._fault("neither a message nor a heartbeat")
+        match = _BETWEEN.match(buffer)
+        assert match is not None
+        self._drop(match.end())
+        if not buffer or _NULL.startswith(buffer):
+            return False
+        if not buffer.startswith(b"["):
+            raise self._fault("neither a message nor a heartbeat")
+        self._at = self._open = 1
+        return True
 
     def _message(self, raw: bytes) -> JsonMessage:
         offset = self.origin + self._base
         try:
-            given = _message(raw)
-            kept = (given.tag, given.second, given.third, given.fourth, given.fifth, given.sixth, given.seventh)
-            return JsonMessage(raw, offset, [found for element in kept if (found := bytes(element))])
+            return JsonMessage(raw, offset, _texts(raw))
         except RecursionError as error:
             raise self._fault("nested too deep to be read", "LIMITS__DEPTH") from error
         except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -216,13 +246,21 @@ class JsonDecoder:
     def _drop(self, count: int) -> None:
         del self._buffer[:count]
         self._base += count
-        self._at = 0
+        self._at = self._open = self._alone_at = 0
 
     def _fault(self, problem: str, limit: str | None = None) -> ProtocolError:
         sample = bytes(self._buffer[:SAMPLE])
         self._failed = ProtocolError(problem, limit=limit, offset=self.origin + self._base, sample=sample)
+        self.paused = False
         self._buffer.clear()
         return self._failed
+
+
+def _texts(raw: bytes) -> list[bytes]:
+    """The texts of an array's first elements. Raises what msgspec raises."""
+    given = _message(raw)
+    kept = (given.tag, given.second, given.third, given.fourth, given.fifth, given.sixth, given.seventh)
+    return [found for element in kept if (found := bytes(element))]
 
 
 class JsonOption(Option):
@@ -275,79 +313,6 @@ def _loose_option(loose: list[Any]) -> JsonOption:
     if not isinstance(chunk, str):
         return NONE
     return JsonOption(chunk.encode("utf-8", "surrogatepass"), json.dumps(chunk).encode())
-
-
-def elements(text: bytes) -> Iterator[tuple[int, bytes]]:
-    """Where each element of a sound array begins, and its text. Memory follows the element, not the list."""
-    at = text.index(b"[") + 1
-    if text.count(b"[") * DENSE <= len(text):
-        for element in _elements(text):
-            found = bytes(element)
-            at = text.index(found, at)
-            yield at, found
-            at += len(found)
-        return
-    start, level, inside = at, 1, False
-    while level:
-        match = (_INSIDE if inside else _OUTSIDE).search(text, at)
-        assert match is not None
-        at = match.end()
-        byte = text[match.start()]
-        if byte == 0x5C:
-            at += 1
-        elif byte == 0x22:
-            inside = not inside
-        elif byte in b"[{":
-            level += 1
-        elif byte in b"]}":
-            level -= 1
-        if not inside and (level == 0 or (byte == 0x2C and level == 1)):
-            found = text[start : at - 1].strip()
-            if found:
-                yield start, found
-            start = at
-
-
-def pair(text: bytes) -> tuple[bytes, bytes] | None:
-    """The texts of the two elements of an array; None when it is no array of two."""
-    try:
-        first, second = _pair(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    return bytes(first), bytes(second)
-
-
-def string(text: bytes) -> str | None:
-    """The text that a JSON value is; None when it is anything else."""
-    try:
-        return _text(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
-
-
-def depth(text: bytes) -> int:
-    """How deep sound JSON is nested."""
-    at = level = deepest = 0
-    inside = False
-    while (match := (_INSIDE if inside else _OUTSIDE).search(text, at)) is not None:
-        at = match.end()
-        byte = text[match.start()]
-        if byte == 0x5C:
-            at += 1
-        elif byte == 0x22:
-            inside = not inside
-        elif byte != 0x2C:
-            level += 1 if byte in b"[{" else -1
-            deepest = max(deepest, level)
-    return deepest
-
-
-def integer(text: bytes) -> int | None:
-    """The integer that a JSON value is; None when it is anything else."""
-    try:
-        return _integer(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
 
 
 def acknowledgement(reply: bytes) -> bytes:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-import msgpack
-
+from headrace_forward.kinds import KINDS, Kind, content
 from headrace_forward.values import to_json, unpack
-from headrace_forward.wire import KINDS, Kind, Message, content
+from headrace_forward.wire import Message, new_unpacker
 
 NOTHING: Final = b"\x80"
 KEYS: Final = {
@@ -100,7 +99,7 @@ def _integer(raw: bytes) -> int | None:
 
 def _values(raw: bytes) -> dict[str, bytes]:
     """The map's values that matter, as received; of a repeated key the last."""
-    unpacker = msgpack.Unpacker(max_buffer_size=0)
+    unpacker = new_unpacker()
     unpacker.feed(raw)
     found: dict[str, bytes] = {}
     for _ in range(unpacker.read_map_header()):

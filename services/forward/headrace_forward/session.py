@@ -27,12 +27,13 @@ from headrace_common.session import Frame, Peer, Ticket
 from headrace_common.settings import LimitSettings
 
 from headrace_forward import json_wire, option
-from headrace_forward.events import ForwardFrame, Limits, MessageFrame
+from headrace_forward.events import ForwardFrame, Limits, MessageFrame, Origin
 from headrace_forward.handshake import NONCE_BYTES, Handshake, Security
 from headrace_forward.json_events import JsonFrame
+from headrace_forward.kinds import KINDS, Kind
 from headrace_forward.option import Option
 from headrace_forward.settings import ForwardSection
-from headrace_forward.wire import KINDS, SAMPLE, Decoder, Kind, acknowledgement
+from headrace_forward.wire import SAMPLE, Decoder, acknowledgement
 
 PING_ELEMENTS = 6
 PINGS = {b"\xa4PING", b'"PING"'}
@@ -59,7 +60,7 @@ class ForwardSession:
         random: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._peer = peer
-        self._source = source(Protocol.FORWARD, peer.identity)
+        self._origin = Origin(source(Protocol.FORWARD, peer.identity))
         self._settings = limits
         self._decoder: Decoder | json_wire.JsonDecoder | None = None
         self._limits = Limits(
@@ -130,7 +131,7 @@ class ForwardSession:
                 asked = option.read(message)
                 reply = None if asked.reply is None else acknowledgement(asked.reply)
                 self._check(asked, message.offset, message.raw)
-                self._hand_out(ForwardFrame(message, asked, self._next, now_ms, self._source, self._limits), reply)
+                self._hand_out(ForwardFrame(message, asked, self._next, now_ms, self._origin, self._limits), reply)
         else:
             for text in self._decoder.receive(data):
                 if text.elements and len(text.elements) == PING_ELEMENTS and text.elements[0] in PINGS:
@@ -138,7 +139,7 @@ class ForwardSession:
                 wanted = json_wire.read_option(text)
                 reply = None if wanted.reply is None else json_wire.acknowledgement(wanted.reply)
                 self._check(wanted, text.offset, text.raw)
-                self._hand_out(JsonFrame(text, wanted, self._next, now_ms, self._source, self._limits), reply)
+                self._hand_out(JsonFrame(text, wanted, self._next, now_ms, self._origin, self._limits), reply)
 
     def _hand_out(self, frame: MessageFrame, reply: bytes | None) -> None:
         self._unacknowledgeable |= reply is None
@@ -171,7 +172,7 @@ class ForwardSession:
         self._read = end
         self._handshake = self._deadline = None
         if answer.hostname and self._peer.identity == self._peer.address:  # a certificate's word counts for more
-            self._source = source(Protocol.FORWARD, answer.hostname)
+            self._origin = Origin(source(Protocol.FORWARD, answer.hostname))
         return rest
 
     def _login_end(self) -> int | None:
@@ -203,8 +204,8 @@ class ForwardSession:
             yield self._ready.popleft()
 
     def busy(self) -> bool:
-        """A message is inflated while its parts are made, not before."""
-        return False
+        """Much was received at once: tiny messages or entries. Inflating is no part of it: that is done with the parts."""
+        return self._decoder is not None and self._decoder.paused
 
     def eof(self) -> None:
         """See the seam. A client that never said a word is a heartbeat."""

@@ -18,6 +18,8 @@ from typing import Any, Final, Literal, NamedTuple, cast
 import msgpack
 from headrace_common.errors import ProtocolError
 
+from headrace_forward.kinds import HEADER, KINDS, Kind
+
 SAMPLE: Final = 32
 """Bytes of a faulty message that go into the log."""
 
@@ -27,6 +29,12 @@ ELEMENTS: Final = 16
 UNPACKER_BUFFER: Final = 4 << 10
 RENEWAL: Final = 1 << 20
 """Bytes after which the unpacker is made anew: its buffer, 1 MiB if not told otherwise, grows with a message and stays."""
+
+STEPS: Final = 2048
+"""Steps after which `Decoder.receive` pauses, some milliseconds of work: a step is an entry or a part of a message."""
+
+MESSAGE_STEPS: Final = 32
+"""What a complete message counts for: its option is read and it becomes a frame."""
 
 HEARTBEAT: Final = b"\0"
 """What fluentd sends by UDP (`heartbeat_type udp`) and expects back."""
@@ -52,49 +60,14 @@ class EventTime(NamedTuple):
         return msgpack.ExtType(0, struct.pack(">II", *self))
 
 
-class Kind(Enum):
-    """What the first byte of a msgpack object says, as far as Forward cares."""
-
-    ARRAY = "array"
-    MAP = "map"
-    STR = "str"
-    BIN = "bin"
-    NIL = "nil"
-    OTHER = "other"
-
-
-def _kinds() -> tuple[Kind, ...]:
-    kinds = [Kind.OTHER] * 256
-    spans = (
-        (0x80, 0x90, Kind.MAP), (0x90, 0xA0, Kind.ARRAY), (0xA0, 0xC0, Kind.STR), (0xC0, 0xC1, Kind.NIL),
-        (0xC4, 0xC7, Kind.BIN), (0xD9, 0xDC, Kind.STR), (0xDC, 0xDE, Kind.ARRAY), (0xDE, 0xE0, Kind.MAP),
-    )  # fmt: skip
-    for first, end, kind in spans:
-        kinds[first:end] = [kind] * (end - first)
-    return tuple(kinds)
-
-
-KINDS: Final = _kinds()
-"""Kind by first byte."""
-
-_HEADER: Final = {0xD9: 1, 0xDA: 2, 0xDB: 4, 0xC4: 1, 0xC5: 2, 0xC6: 4}
-"""Length bytes behind the first byte of long strs and bins."""
-
-
-def content(raw: bytes) -> bytes:
-    """What a msgpack str or bin holds; any other object as it is."""
-    if KINDS[raw[0]] in (Kind.STR, Kind.BIN):
-        return raw[1 + _HEADER.get(raw[0], 0) :]
-    return raw
-
-
 @dataclass(slots=True)
 class Message:
     """One complete top-level array, cut into its elements but not decoded.
 
     `raw` is the message's bytes, `offset` where it began in the connection; `ends[i]` is where element i ends in `raw`
     and `start` where element 0 begins. In Forward mode `entries` holds where each entry begins and, last, where the
-    array ends: for the first `most` entries only, `count` is how many there are.
+    array ends, counted from `base` before the message's first byte: for the first `most` entries only, `count` is how many
+    there are.
     """
 
     raw: bytes
@@ -102,13 +75,24 @@ class Message:
     start: int
     ends: list[int]
     entries: array[int] | None = None
+    base: int = 0
     count: int = 0
+    option_index: int = field(init=False)
+    """Where the option map stands in this mode, if there is one."""
+
+    def __post_init__(self) -> None:
+        self.option_index = 3 if self.kind(1) in (Kind.OTHER, Kind.NIL, Kind.MAP) else 2
 
     def element(self, index: int) -> bytes:
         """The bytes of element `index`; empty when there is none."""
         if index >= len(self.ends):
             return b""
         return self.raw[self.ends[index - 1] if index else self.start : self.ends[index]]
+
+    def content(self, index: int) -> memoryview:
+        """What element `index`, a str or bin, holds; not copied."""
+        start = self.ends[index - 1] if index else self.start
+        return memoryview(self.raw)[start + 1 + HEADER.get(self.raw[start], 0) : self.ends[index]]
 
     def kind(self, index: int) -> Kind | None:
         """What element `index` is; None when there is none."""
@@ -119,17 +103,12 @@ class Message:
     def begins(self, index: int, prefix: bytes) -> bool:
         """Whether the content of element `index`, a str or bin, begins with `prefix`."""
         start = self.ends[index - 1] if index else self.start
-        return self.raw.startswith(prefix, start + 1 + _HEADER.get(self.raw[start], 0))
+        return self.raw.startswith(prefix, start + 1 + HEADER.get(self.raw[start], 0))
 
     @property
     def size(self) -> int:
         """Bytes it holds: its own, and where its entries are."""
         return len(self.raw) + _size(self.entries)
-
-    @property
-    def option_index(self) -> int:
-        """Where the option map stands in this mode, if there is one."""
-        return 3 if self.kind(1) in (Kind.OTHER, Kind.NIL, Kind.MAP) else 2
 
 
 class _Stage(Enum):
@@ -149,6 +128,9 @@ class Decoder:
     frame_bytes: int
     frame_events: int
     origin: int = 0  # offset in the connection that the unpacker calls 0, as all below do
+    paused: bool = field(init=False, default=False)
+    """It has not looked at all that it has received: `receive` nothing to let it go on."""
+
     _unpacker: Any = field(init=False)
     _buffer: bytearray = field(init=False, default_factory=bytearray)
     _base: int = field(init=False, default=0)  # offset of the buffer's first byte
@@ -163,7 +145,7 @@ class Decoder:
     _failed: ProtocolError | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self._unpacker = _new_unpacker()
+        self._unpacker = new_unpacker()
 
     def held(self) -> int:
         """Bytes kept for a message that is not complete: ours, the unpacker's copy of what it has not scanned, and where
@@ -172,7 +154,7 @@ class Decoder:
         return 2 * len(self._buffer) + _size(self._entries)
 
     def receive(self, data: bytes) -> Iterator[Message]:
-        """The messages that `data` completes. Exhaust it before the next call.
+        """The messages that `data` completes, unless it pauses. Exhaust it before the next call.
 
         Raises `ProtocolError` where the stream stops making sense; from then on every call raises it again.
         """
@@ -180,11 +162,19 @@ class Decoder:
             raise self._failed
         self._buffer += data
         self._unpacker.feed(data)
+        steps = STEPS
+        self.paused = False
         try:
-            while True:
+            while steps > 0:
+                if self._entries_left:
+                    steps -= self._skip_entries(steps)
+                    continue
                 message = self._step()
+                steps -= 1
                 if message is not None:
+                    steps -= MESSAGE_STEPS
                     yield message
+            self.paused = True
         except msgpack.OutOfData:
             if len(self._buffer) > self.frame_bytes:
                 raise self._fault("a message is too large", "LIMITS__FRAME_BYTES") from None
@@ -198,22 +188,33 @@ class Decoder:
         return self._fault("the stream ends inside a message")
 
     def _step(self) -> Message | None:
-        """Goes on by one header, element or entry. Raises `msgpack.OutOfData` when the bytes do not suffice."""
+        """Goes on by one header or element, or ends the entries. Raises `msgpack.OutOfData` when the bytes do not suffice."""
         if self._stage is _Stage.TOP:
             self._begin()
         elif self._stage is _Stage.ELEMENT:
             if self._left == 0:
                 return self._complete()
             self._element()
-        elif self._entries_left:
-            self._unpacker.skip()
-            self._entries_left -= 1
-            if self._entries is not None and len(self._entries) <= self.frame_events:
-                self._entries.append(self._unpacker.tell())
         else:
             self._stage = _Stage.ELEMENT
             self._end_element()
         return None
+
+    def _skip_entries(self, most: int) -> int:
+        """Goes on by at most so many entries; how many. Raises as `_step`."""
+        skip, tell, entries = self._unpacker.skip, self._unpacker.tell, self._entries
+        assert entries is not None
+        most = min(most, self._entries_left)
+        done = 0
+        try:
+            while done < most:
+                skip()
+                done += 1
+                if len(entries) <= self.frame_events:
+                    entries.append(tell())
+        finally:
+            self._entries_left -= done
+        return done
 
     def _begin(self) -> None:
         """Between messages: nil is a heartbeat, an array begins a message, anything else cannot be trusted."""
@@ -241,7 +242,7 @@ class Decoder:
     def _renew(self) -> None:
         self.origin += self._first
         self._first = self._base = 0
-        self._unpacker = _new_unpacker()
+        self._unpacker = new_unpacker()
         self._unpacker.feed(self._buffer)
 
     def _element(self) -> None:
@@ -255,7 +256,7 @@ class Decoder:
                 self._entries = array("Q", (self._unpacker.tell(),))
                 self._stage = _Stage.ENTRY
                 return
-            length = _HEADER.get(first)
+            length = HEADER.get(first)
             if length is not None and position + length < len(self._buffer):
                 announced = int.from_bytes(self._buffer[position + 1 : position + 1 + length], "big")
                 if announced > self.frame_bytes:
@@ -279,20 +280,17 @@ class Decoder:
         if end > self.frame_bytes:
             raise self._fault("a message is too large", "LIMITS__FRAME_BYTES")
         self._stage = _Stage.TOP
-        entries = None if self._entries is None else array("Q", (at - self._first for at in self._entries))
-        self._entries = None
+        entries, self._entries = self._entries, None
+        # One copy: a message that came alone, as most do, is all that the buffer holds.
+        raw = bytes(self._buffer) if end == len(self._buffer) else bytes(self._buffer[:end])
         return Message(
-            bytes(self._buffer[:end]),
-            self.origin + self._first,
-            self._start - self._first,
-            self._ends,
-            entries,
-            self._count,
+            raw, self.origin + self._first, self._start - self._first, self._ends, entries, self._first, self._count
         )
 
     def _fault(self, problem: str, limit: str | None = None) -> ProtocolError:
         sample = bytes(self._buffer[:SAMPLE])
         self._failed = ProtocolError(problem, limit=limit, offset=self.origin + self._first, sample=sample)
+        self.paused = False
         self._buffer.clear()
         self._entries = None
         self._unpacker = None  # with all that it holds: the connection may have to wait for Kafka yet
@@ -303,7 +301,8 @@ def _size(noted: array[int] | None) -> int:
     return 0 if noted is None else noted.itemsize * len(noted)
 
 
-def _new_unpacker() -> Any:
+def new_unpacker() -> Any:
+    """One that takes what it is fed, in a buffer that begins small."""
     return msgpack.Unpacker(max_buffer_size=0, read_size=UNPACKER_BUFFER)
 
 

@@ -1,12 +1,13 @@
 // @fluent-org/logger for the tests: sends numbered events in one mode and waits until each is acknowledged.
-// The single argument is JSON: eventMode, socket, security, count, tag, mark, ca, cert, key.
+// The single argument is JSON: eventMode, socket, security, count, tag, mark, ca, cert, key; `again`: with its own retries;
+// `defaults`: as it comes.
 "use strict";
 const fs = require("fs");
 const { FluentClient } = require("@fluent-org/logger");
 
 const order = JSON.parse(process.argv[2]);
 // By default it closes a connection on which nothing happened for 3 s, though acknowledgements are to come yet.
-const socket = { host: "127.0.0.1", port: order.port, timeout: 60000 };
+const socket = { host: "127.0.0.1", port: order.port, ...(order.defaults ? {} : { timeout: 60000 }) };
 if (order.ca) {
   socket.tls = { ca: fs.readFileSync(order.ca), servername: "localhost" };
   if (order.cert) {
@@ -19,7 +20,8 @@ async function main() {
     eventMode: order.eventMode,
     socket,
     security: order.security,
-    ack: { ackTimeout: 60000 }, // its default of 500 ms is shorter than Kafka may take
+    ack: order.defaults ? {} : { ackTimeout: order.ackTimeout || 60000 }, // its default of 500 ms is shorter than Kafka may take
+    eventRetry: order.again ? {} : undefined,
     flushInterval: 20,
     sendQueueIntervalFlushLimit: { length: 500 },
   });

@@ -15,15 +15,29 @@ func send(order order.Order) error {
 	if order.Network == "tls" {
 		factory.TLSConfig = &tls.Config{InsecureSkipVerify: true}
 	}
-	sender := client.New(client.ConnectionOptions{
-		Factory: factory, RequireAck: order.Ack, AuthInfo: client.AuthInfo{SharedKey: []byte(order.SharedKey)},
-	})
+	options := client.ConnectionOptions{Factory: factory, RequireAck: order.Ack}
+	if order.SharedKey != "" {
+		options.AuthInfo.SharedKey = []byte(order.SharedKey)
+	}
+	sender := client.New(options)
 	sender.Hostname = order.Hostname
 	if err := sender.Connect(); err != nil {
 		return err
 	}
-	if err := sender.Handshake(); err != nil {
-		return fmt.Errorf("handshake: %w", err)
+	if order.SharedKey != "" {
+		if err := sender.Handshake(); err != nil {
+			return fmt.Errorf("handshake: %w", err)
+		}
+	}
+	// A user's own retry: the library has none.
+	attempt := func(send func() error) error {
+		err := send()
+		if err != nil && order.Again {
+			if err = sender.Reconnect(); err == nil {
+				err = send()
+			}
+		}
+		return err
 	}
 	for n := 0; n < order.Count; n += order.Batch {
 		var entries protocol.EntryList
@@ -33,7 +47,13 @@ func send(order order.Order) error {
 		var err error
 		switch order.Mode {
 		case "Forward":
-			err = sender.SendForward(order.Tag, entries)
+			err = attempt(func() error { return sender.SendForward(order.Tag, entries) })
+		case "Send": // the same message again, packed once: a map is written in a new order each time
+			message, failed := protocol.NewPackedForwardMessage(order.Tag, entries)
+			if failed != nil {
+				return failed
+			}
+			err = attempt(func() error { return sender.Send(message) })
 		case "PackedForward":
 			err = sender.SendPacked(order.Tag, entries)
 		case "CompressedPackedForward":

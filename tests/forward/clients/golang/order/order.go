@@ -19,6 +19,7 @@ type Order struct {
 	SharedKey        string
 	Hostname         string
 	Batch            int
+	Again            bool // what could not be sent is sent once more
 }
 
 // Record is the event of number n.

@@ -1,0 +1,166 @@
+"""Whether landing costs the same on a large table: CPU per event with 1 and with 20 million ids to remember.
+
+Fills a lake's events table, without Kafka, with rows whose ids are all within the horizon, starts the landing job on it (which
+reads them back) and lands the same topic as `benchmarks/landing.py`, of which this takes everything else, in both ways and on
+both tables in turn. Writes ``benchmarks/results/landing-large.json`` and ``.md``.
+
+    .venv/bin/python benchmarks/landing_large.py [--rows 1000000 20000000] [--events 1200000] [--rounds 3] [--warm 1]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from headrace_cli.broker import EmbeddedKafka
+from headrace_cli.toolchain import jars, java_home
+from headrace_common.settings import KafkaSettings, LogSettings
+from headrace_lake import tables
+from headrace_lake.engine import session
+from headrace_lake.settings import LakeSettings
+from headrace_lake.storage import Storage
+from headrace_lake.tables import EVENTS, SCHEMAS
+from landing import HEADERS, PARTITIONS, RESULTS, Meter, fill, land, machine, prove
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+WAYS = ("map", "arrays")
+MEMORY = 3 << 30
+"""LAKE__DEDUP_MEMORY: more than 20 million ids take, so that none is forgotten."""
+
+
+def fill_table(spark: SparkSession, lake: Path, rows: int) -> None:
+    """`rows` events of a topic that is no more, received over the last half hour, in files of half a million."""
+    tables.create(Storage(spark), str(lake))
+    now = datetime.now(UTC)
+    given = {
+        "event_id": "concat('d.', md5(string(id)))",
+        "protocol": "'forward'",
+        "body": "concat('{\"log\":\"', sha2(string(id), 256), '\"}')",
+        "received_time": f"timestamp_millis({round(now.timestamp() * 1000)}L - 1800000 + id * 1800000 div {rows})",
+        "attributes": "'{\"index\":1}'",
+        "topic": "'elsewhere'",
+        "topic_id": "'elsewhere'",
+        "partition": "0",
+        "offset": "id",
+        "landed_at": f"timestamp'{now:%Y-%m-%d %H:%M:%S}Z'",
+        "day": f"date'{now:%Y-%m-%d}'",
+    }
+    columns = [
+        sf.expr(given.get(field.name, "null")).cast(field.dataType).alias(field.name)
+        for field in SCHEMAS[EVENTS].fields
+    ]
+    frame = spark.range(0, rows, 1, max(1, rows // 500_000)).select(*columns)
+    frame.write.format("delta").mode("append").save(str(lake / EVENTS))
+
+
+def copy(lake: Path, into: Path) -> None:
+    """Another lake with the same files: none is ever changed in place."""
+    shutil.copytree(lake, into, copy_function=os.link)
+
+
+def main() -> None:
+    """Runs all rounds and writes the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, nargs=2, default=[1_000_000, 20_000_000])
+    parser.add_argument("--events", type=int, default=1_200_000)
+    parser.add_argument("--batch", type=int, default=190_000, help="records in a batch")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--warm", type=int, default=1, help="rounds that do not count")
+    arguments = parser.parse_args()
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    with tempfile.TemporaryDirectory(prefix="headrace-landing-") as name:
+        folder = Path(name)
+        broker = EmbeddedKafka(folder / "kafka")
+        broker.start()
+        try:
+            result = measure(broker, folder, arguments)
+        finally:
+            broker.stop()
+    write(result)
+
+
+def measure(broker: EmbeddedKafka, folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """The results of all rounds."""
+    spark = session(LakeSettings(jars=jars("spark"), driver_memory="8g"), LogSettings())
+    for rows in arguments.rows:
+        fill_table(spark, folder / str(rows), rows)
+    kafka = KafkaSettings(bootstrap_servers=broker.bootstrap)
+    size = asyncio.run(fill(kafka, arguments.events))
+    meter = Meter(broker.pid)
+    rounds = []
+    held: dict[str, Any] = {}
+    for number in range(arguments.warm + arguments.rounds):
+        figures: dict[str, float] = {}
+        for way in WAYS:
+            for rows in arguments.rows:
+                here = folder / "round"
+                copy(folder / str(rows), here / "lake")
+                began = time.monotonic()
+                meter.start()
+                last = land(spark, kafka, arguments.batch, here, meter, way, MEMORY)
+                figures[f"{way} {rows}"] = meter.per_million(arguments.batch)
+                assert last is not None
+                assert last.remembered is not None
+                assert last.remembered.state.forgotten == 0
+                assert last.remembered.state.ids >= rows
+                held[f"{way} {rows}"] = last.remembered.state._asdict()
+                prove(here / "lake", arguments.events, plain=False)
+                shutil.rmtree(here)
+                print(f"round {number}: {way}, {rows:,} rows: {figures[f'{way} {rows}']:.2f} CPU-s per million, "
+                      f"{time.monotonic() - began:.0f} s in all", flush=True)  # fmt: skip
+        if number >= arguments.warm:
+            rounds.append(figures)
+    spark.stop()
+    few, many = arguments.rows
+    return {
+        "machine": machine(),
+        "events": arguments.events,
+        "value_bytes": size,
+        "headers": len(HEADERS),
+        "partitions": PARTITIONS,
+        "batch_records": arguments.batch,
+        "rows": arguments.rows,
+        "cpu_seconds_per_million": {name: statistics.median(entry[name] for entry in rounds) for name in rounds[0]},
+        "ratios": {
+            way: statistics.median(entry[f"{way} {many}"] / entry[f"{way} {few}"] for entry in rounds) for way in WAYS
+        },
+        "remembered": held,
+        "rounds": rounds,
+    }
+
+
+def write(result: dict[str, Any]) -> None:
+    """The results as JSON and as a table; the table is also printed."""
+    few, many = result["rows"]
+    figures, ratios, held = result["cpu_seconds_per_million"], result["ratios"], result["remembered"]
+    lines = [f"| way | {few:,} rows | {many:,} rows | ratio | bytes of memory for each id |", "|---|---|---|---|---|"]
+    lines += [
+        f"| `{way}` | {figures[f'{way} {few}']:.1f} | {figures[f'{way} {many}']:.1f} | {ratios[way]:.2f} | "
+        f"{held[f'{way} {many}']['bytes'] / held[f'{way} {many}']['ids']:.0f} |"
+        for way in WAYS
+    ]
+    head = (
+        f"CPU-s per million records landed, on tables whose rows are all remembered; batches of {result['batch_records']:,} "
+        f"records on {result['partitions']} partitions, one in a hundred a resend; medians of {len(result['rounds'])} rounds; "
+        f"PySpark {result['machine']['pyspark']}, {result['machine']['cpus']} CPUs ({result['machine']['cpu']}). Written by "
+        "`benchmarks/landing_large.py`.\n\n"
+    )
+    table = "\n".join(lines)
+    (RESULTS / "landing-large.json").write_text(json.dumps(result, indent=1) + "\n")
+    (RESULTS / "landing-large.md").write_text(head + table + "\n")
+    print(head + table)
+
+
+if __name__ == "__main__":
+    main()

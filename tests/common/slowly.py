@@ -1,0 +1,42 @@
+"""An event loop in which time passes only where a test says that work takes some: what waits how long is exact."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class SlowLoop(asyncio.SelectorEventLoop):
+    """`now`: seconds since it was made."""
+
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+    def work(self, seconds: float) -> None:
+        """Something holds the loop for so long."""
+        self.now += seconds
+
+
+def slowly(main: Callable[[SlowLoop], Coroutine[Any, Any, T]]) -> T:
+    """Runs `main` in such a loop."""
+    loop = SlowLoop()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        return runner.run(main(loop))
+
+
+async def passes(loop: SlowLoop, seconds: float) -> None:
+    """Waits while others work for so long; they must."""
+    until = loop.now + seconds
+    while loop.now < until:
+        before = loop.now
+        for _ in range(100):
+            await asyncio.sleep(0)
+            if loop.now > before:
+                break
+        else:
+            loop.work(seconds / 10)  # nobody does

@@ -1,0 +1,380 @@
+"""Turns: how long anybody waits, in slices; in a time that passes only where work takes some."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import structlog
+from headrace_common.batch import Lot
+from headrace_common.budget import Growth
+from headrace_common.consignment import Consignment
+from headrace_common.delivery import Refusal
+from headrace_common.event import Part, Reject
+from headrace_common.inflate import SLICE
+from headrace_common.metrics import ReceiverMetrics
+from headrace_common.pump import Pump
+from headrace_common.session import Ticket
+from headrace_common.turns import QUANTUM, REST, TURN, Account, Turns
+
+from common.kafkaless import MIB, NOW_MS, FakeBroker, FakeSource, event, reject
+from common.slowly import SlowLoop, passes, slowly
+
+KAFKA = 0.002
+"""Seconds that Kafka takes to answer."""
+
+HOPS = 3
+"""Turns of the loop that a request takes to leave, and an answer to arrive."""
+
+PART = 0.0005
+"""Seconds that making one part of a costly frame takes."""
+
+
+@dataclass(eq=False)
+class Client:
+    """A connection; `waits` says how long each of its frames waited."""
+
+    loop: SlowLoop
+    account: Account
+    waits: list[float] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)
+    sent: dict[Ticket, float] = field(default_factory=dict)
+
+    def settled(self, ticket: Ticket, stored: int, whole: bool) -> None:
+        if whole:
+            self.waits.append(self.loop.now - self.sent.pop(ticket))
+            self.ends.append(self.loop.now)
+
+    def abandoned(self, ticket: Ticket, error: object) -> None:
+        raise AssertionError(error)
+
+    def began(self, ticket: Ticket, event: bytes) -> None:
+        pass
+
+
+@dataclass
+class Work:
+    """A frame that takes time: each part so many seconds."""
+
+    loop: SlowLoop
+    made: list[tuple[float, Part | int]]
+    ticket: Ticket = 0
+    size: int = 100
+    acknowledged: bool = True
+    received_ms: int = NOW_MS
+    begun: int = 0
+
+    def parts(self) -> Iterator[Part | int]:
+        self.begun += 1
+        for seconds, part in self.made:
+            self.loop.work(seconds)
+            yield part
+
+    def spoiled(self, detail: str) -> Reject:
+        raise AssertionError(detail)
+
+
+class Service:
+    """Pumps that share their turns, in front of a Kafka that answers after `KAFKA` seconds."""
+
+    def __init__(self, loop: SlowLoop, pumps: int, growth: int = 256 * MIB) -> None:
+        self.loop = loop
+        self.turns = Turns(loop, loop.time)
+        self.growth = Growth(growth, 64 * MIB)
+        source = FakeSource(FakeBroker(), batch_bytes=3 * MIB)
+        self.pumps = [
+            Pump(
+                number, ("events", "quarantine"), source, self, self.turns, self.growth,  # type: ignore[arg-type]
+                ReceiverMetrics(), structlog.get_logger(),
+            )
+            for number in range(pumps)
+        ]  # fmt: skip
+        self.tasks = [asyncio.create_task(pump.run()) for pump in self.pumps]
+        self.ticket = 0
+
+    async def store(self, lot: Lot, deadline: float, max_message_bytes: Callable[[], int]) -> list[Refusal]:
+        for _ in range(HOPS):
+            await asyncio.sleep(0)
+        await passes(self.loop, KAFKA)
+        for _ in range(HOPS):
+            await asyncio.sleep(0)
+        return []
+
+    def client(self) -> Client:
+        return Client(self.loop, self.turns.account())
+
+    def submit(self, client: Client, pump: int, *made: tuple[float, Part | int]) -> Work:
+        self.ticket += 1
+        frame = Work(self.loop, list(made), self.ticket)
+        client.sent[self.ticket] = self.loop.now
+        self.pumps[pump].submit(Consignment(frame, client, self.loop.now, 1e9))  # type: ignore[arg-type]
+        return frame
+
+    async def idle(self) -> None:
+        for pump in self.pumps:
+            await pump.idle.wait()
+
+    async def end(self) -> None:
+        for task in self.tasks:
+            assert not task.done(), task
+            task.cancel()
+        await asyncio.wait(self.tasks)
+
+
+async def served_all(client: Client) -> None:
+    while client.sent:  # noqa: ASYNC110  (nothing but turns of the loop passes)
+        await asyncio.sleep(0)
+
+
+def served(main: Callable[[Service], Coroutine[Any, Any, None]], pumps: int, **more: Any) -> None:
+    async def run(loop: SlowLoop) -> None:
+        service = Service(loop, pumps, **more)
+        await main(service)
+        await service.end()
+
+    slowly(run)
+
+
+EVENTS = [(PART, event(number)) for number in range(400)]
+"""200 ms of tiny entries."""
+
+INFLATING = [*((0.001, SLICE) for _ in range(60)), (PART, reject(1))]
+"""60 ms of zeros, and all for a reject."""
+
+REJECTS = [(PART, reject(number)) for number in range(400)]
+
+BOUND = QUANTUM + 6 * (TURN + 2 * PART) + KAFKA
+"""What a neighbour may wait: the rest of a quantum that has begun, its own slice, and one for each way in, to Kafka and
+back. Without turns it is 12 pumps by 200 ms."""
+
+
+async def beside_bombs(service: Service, bombs: list[tuple[float, Part | int]]) -> None:
+    """Two dozen bombers, one bomb after the other each, and a neighbour in a partition that it shares with two of them."""
+    stop = False
+
+    async def bomber(number: int) -> None:
+        client = service.client()
+        while not stop:
+            service.submit(client, number % len(service.pumps), *bombs)
+            await served_all(client)
+
+    bombers = [asyncio.create_task(bomber(number)) for number in range(2 * len(service.pumps))]
+    good = service.client()
+    for number in range(50):
+        await passes(service.loop, 0.010)
+        service.submit(good, 0, (0.0001, event(number)))
+        await served_all(good)
+    stop = True
+    await asyncio.gather(*bombers)
+    assert max(good.waits[2:]) <= BOUND, max(good.waits)  # the first comes with all the others' first
+
+
+def test_a_neighbour_waits_a_few_slices_beside_tiny_entries() -> None:
+    served(lambda service: beside_bombs(service, EVENTS), 12)
+
+
+def test_a_neighbour_waits_a_few_slices_beside_frames_that_inflate() -> None:
+    served(lambda service: beside_bombs(service, INFLATING), 12)
+
+
+def test_a_neighbour_waits_a_few_slices_beside_rejects() -> None:
+    served(lambda service: beside_bombs(service, REJECTS), 12)
+
+
+def test_frames_of_one_age_are_finished_one_after_the_other() -> None:
+    """Each is six milliseconds of work; in turns all would be done when the last is."""
+
+    async def main(service: Service) -> None:
+        clients = [service.client() for _ in range(4)]
+        for number, client in enumerate(clients):
+            service.submit(client, number, *((PART, event(n)) for n in range(12)))
+        await service.idle()
+        ends = sorted(client.ends[0] for client in clients)
+        for number, end in enumerate(ends, 1):
+            assert end <= number * 0.006 + KAFKA + 2 * (TURN + PART), ends
+
+    served(main, 4)
+
+
+def test_a_short_frame_passes_by_a_long_one_of_its_partition() -> None:
+    async def main(service: Service) -> None:
+        long, short = service.client(), service.client()
+        service.submit(long, 0, *EVENTS)
+        await passes(service.loop, 0.020)
+        service.submit(short, 0, (0.0001, event(9)))
+        await service.idle()
+        assert short.waits[0] <= BOUND
+        assert long.waits[0] > 0.2
+
+    served(main, 1)
+
+
+def test_who_has_used_little_goes_before_who_has_used_much() -> None:
+    """One sends frame after frame, each short by itself; the other sends now and then."""
+
+    async def main(service: Service) -> None:
+        busy, rare = service.client(), service.client()
+        for number in range(100):
+            service.submit(busy, 0, *((PART, event(number)) for _ in range(8)))
+        for _ in range(10):
+            await passes(service.loop, 0.030)
+            service.submit(rare, 0, (PART, event(1)))
+            await served_all(rare)
+        assert max(rare.waits) <= BOUND
+        await service.idle()
+        assert len(busy.waits) == 100
+
+    served(main, 1)
+
+
+def test_long_work_gets_its_share_beside_much_short_work() -> None:
+    """Short frames that never end must not starve a long one: its connection has used no more than theirs."""
+
+    async def main(service: Service) -> None:
+        stop = False
+
+        async def chatty(number: int) -> None:
+            client = service.client()
+            while not stop:
+                service.submit(client, number % 4, *((PART, event(n)) for n in range(8)))
+                await served_all(client)
+
+        others = [asyncio.create_task(chatty(number)) for number in range(8)]
+        long = service.client()
+        service.submit(long, 1, *EVENTS)
+        await served_all(long)
+        stop = True
+        await asyncio.gather(*others)
+        assert long.waits[0] <= 0.2 * (len(others) + 1) * 1.5
+
+    served(main, 4)
+
+
+def test_a_frame_all_of_which_is_stored_is_said_to_be_whole_at_once() -> None:
+    """Not first that all its parts are stored, and later that there are no more: Courier would acknowledge it twice."""
+
+    async def main(service: Service) -> None:
+        client = service.client()
+        heard: list[tuple[Ticket, int, bool]] = []
+        client.settled = lambda *said: heard.append(said)  # type: ignore[method-assign]
+        for length in range(1, 12):  # among them some that end with their slice
+            service.submit(client, 0, *EVENTS[:length])
+        await service.idle()
+        whole = {ticket: stored for ticket, stored, end in heard if end}
+        assert len(whole) == 11
+        assert [said for said in heard if not said[2] and said[1] == whole[said[0]]] == []
+
+    served(main, 1)
+
+
+def test_order_within_a_connection_is_kept() -> None:
+    async def main(service: Service) -> None:
+        client = service.client()
+        tickets = []
+        heard: list[Ticket] = []
+        settled = client.settled
+
+        def listen(ticket: Ticket, stored: int, whole: bool) -> None:
+            if whole:
+                heard.append(ticket)
+            settled(ticket, stored, whole)
+
+        client.settled = listen  # type: ignore[method-assign]
+        for length in (400, 1, 30, 1, 1):
+            service.submit(client, 0, *EVENTS[:length])
+            tickets.append(service.ticket)
+        await service.idle()
+        assert heard == tickets
+
+    served(main, 1)
+
+
+def test_frames_that_wait_for_memory_hold_nothing_and_stop_nobody() -> None:
+    """Room for one that grows beyond a slice: the others begin again when it is theirs; what grows little goes on."""
+
+    async def main(service: Service) -> None:
+        large = [service.client() for _ in range(3)]
+        frames = [service.submit(client, 0, *INFLATING) for client in large]
+        await passes(service.loop, 0.010)
+        small = service.client()
+        service.submit(small, 0, (PART, SLICE // 2), (PART, event(1)))
+        await served_all(small)
+        assert small.waits[0] <= BOUND
+        assert sum(len(client.waits) for client in large) < 3
+        await service.idle()
+        assert [len(client.waits) for client in large] == [1, 1, 1]
+        assert max(frame.begun for frame in frames) == 2
+        assert service.growth.used == 0
+
+    served(main, 1, growth=80 * MIB)
+
+
+def test_between_two_slices_the_loop_turns() -> None:
+    """An answer that takes some turns of the loop to become an acknowledgement does not wait a slice for each."""
+
+    async def main(loop: SlowLoop) -> None:
+        turns = Turns(loop, loop.time)
+        slices: list[int] = []
+        count = 0
+
+        class Greedy:
+            account = turns.account()
+
+            def urgency(self) -> float:
+                return self.account.used
+
+            def granted(self) -> None:
+                slices.append(count)
+                loop.work(TURN)
+                turns.ask(self)
+
+        for _ in range(3):
+            turns.ask(Greedy())
+        for _ in range(100):
+            count += 1
+            await asyncio.sleep(0)
+        assert len(slices) > 10
+        assert {later - earlier for earlier, later in itertools.pairwise(slices)} == {REST + 1}
+
+    slowly(main)
+
+
+def test_who_withdraws_gets_no_turn() -> None:
+    async def main(loop: SlowLoop) -> None:
+        turns = Turns(loop, loop.time)
+
+        class Gone:
+            def urgency(self) -> float:
+                return 0.0
+
+            def granted(self) -> None:
+                raise AssertionError
+
+        gone = Gone()
+        turns.ask(gone)
+        turns.withdraw(gone)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert turns.take(gone)  # nobody is in line, the loop has turned
+
+    slowly(main)
+
+
+def test_nobody_saves_up_turns() -> None:
+    async def main(loop: SlowLoop) -> None:
+        turns = Turns(loop, loop.time)
+        rested, busy = turns.account(), turns.account()
+        turns.enter(busy)
+        for _ in range(100):
+            turns.begin(busy)
+            loop.work(TURN)
+            assert turns.end(busy) == pytest.approx(TURN)
+        turns.enter(rested)
+        assert busy.used - rested.used <= QUANTUM + 2 * TURN
+        assert turns.account().used >= busy.used - 2 * TURN  # a new one begins where the others stand
+
+    slowly(main)

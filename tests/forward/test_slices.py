@@ -1,0 +1,139 @@
+"""What arrives at once is looked through a slice at a time, however tiny its pieces; what comes of it is the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from headrace_forward import json_events
+from headrace_forward.json_wire import LEAPS, MESSAGES
+from headrace_forward.session import ForwardSession
+from headrace_forward.wire import MESSAGE_STEPS, STEPS
+
+from forward.driving import NOW_MS, drive, pack, parts_of, session
+
+TINY = b"\x93\xa1t\x01\x80"
+LISTED = b"\x93\xa1t\xdd" + (10 * STEPS).to_bytes(4, "big") + b"\x01" * 10 * STEPS + pack({"chunk": "c"})
+
+
+def slices(data: bytes) -> list[int]:
+    """How many frames each slice of work on `data` gave."""
+    driven = session()
+    driven.receive(data, NOW_MS)
+    given = [len(list(driven.frames()))]
+    while driven.busy():
+        driven.receive(b"", NOW_MS)
+        given.append(len(list(driven.frames())))
+    driven.eof()
+    return given
+
+
+def look_on(driven: ForwardSession) -> None:
+    while driven.busy():
+        driven.receive(b"", NOW_MS)
+
+
+def test_tiny_messages() -> None:
+    given = slices(TINY * 5000)
+    assert sum(given) == 5000
+    assert max(given) <= STEPS // MESSAGE_STEPS
+
+
+def test_tiny_entries() -> None:
+    given = slices(LISTED)
+    assert sum(given) == 1
+    assert len(given) >= 10
+
+
+def test_heartbeats() -> None:
+    given = slices(b"\xc0" * 10 * STEPS + TINY)
+    assert sum(given) == 1
+    assert len(given) >= 10
+
+
+def test_tiny_messages_in_json() -> None:
+    given = slices(b'["t",1,{}]' * 1000)
+    assert sum(given) == 1000
+    assert max(given) <= MESSAGES
+
+
+def test_heartbeats_in_json_take_one_step() -> None:
+    assert slices(b'["t",1,{}]' + b"null \n" * 100_000 + b'["t",1,{}]') == [2]
+
+
+def test_json_deeper_than_the_pattern_follows() -> None:
+    deep = b"[" * 20 + b"]" * 20
+    given = slices(b'["t",[' + b",".join([deep] * LEAPS) + b"]] ")
+    assert sum(given) == 1
+    assert len(given) > 2
+
+
+@pytest.mark.parametrize("data", [TINY * 300, LISTED, b'["t",1,{}]' * 300, b"\xc0" * 5000 + TINY])
+def test_more_may_arrive_in_the_middle(data: bytes) -> None:
+    whole = drive([data + TINY] if data[0] != 0x5B else [data + b'["t",1,{}]'])
+    driven = session()
+    frames = []
+    middle = len(data) - 3
+    rest = data[middle:] + (TINY if data[0] != 0x5B else b'["t",1,{}]')
+    for piece in (data[:middle], rest[:2], rest[2:]):
+        driven.receive(piece, NOW_MS)  # though it may be busy
+        frames += list(driven.frames())
+    while driven.busy():
+        driven.receive(b"", NOW_MS)
+        frames += list(driven.frames())
+    assert [len(parts_of(frame)) for frame in frames] == [len(parts) for parts in whole.parts]
+
+
+def test_a_fault_ends_it() -> None:
+    driven: ForwardSession = session()
+    driven.receive(TINY * 5000 + b"\x07", NOW_MS)
+    assert driven.busy()
+    with pytest.raises(Exception, match="neither a message nor a heartbeat"):
+        look_on(driven)
+    assert not driven.busy()
+    assert len(list(driven.frames())) == 5000
+
+
+ENTRIES: list[Any] = [
+    [1_700_000_000, {"m": 1}],
+    [1_700_000_000, {"m": "ü"}],
+    [1_700_000_000.25, {"m": 2}],
+    [0, {"m": 3}],
+    [None, {"m": 4}],
+    [[1_700_000_000, {"k": 1}], {"m": 5}],
+    [1_700_000_000, "no map"],
+    [1_700_000_000, {"deep": json.loads("[" * 70 + "]" * 70)}],
+    [1_700_000_000, {"m": "x" * 2000}],
+    [10**15, {"m": 6}],
+    ["a", {"m": 7}],
+    [1, {}, 3],
+    7,
+]
+
+
+@pytest.mark.parametrize("first", range(len(ENTRIES)))
+@pytest.mark.parametrize("option", [{"chunk": "c"}, {}])
+def test_plain_json_entries_give_what_they_give_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, first: int, option: dict[str, str]
+) -> None:
+    entries = [ENTRIES[0], *ENTRIES[first:], *ENTRIES[:first], ENTRIES[1]]
+    data = json.dumps(["t", entries, option], ensure_ascii=False).encode()
+
+    def outcome() -> Any:
+        return drive([data], event_bytes=1024).comparable()
+
+    made = outcome()
+    nothing: Callable[[bytes], None] = lambda body: None  # noqa: E731
+    monkeypatch.setattr(json_events, "pairs", nothing)
+    assert outcome() == made
+
+
+def test_a_plain_json_list_is_cut_at_the_limit() -> None:
+    data = json.dumps(["t", [[1_700_000_000, {"n": n}] for n in range(10)], {"chunk": "c"}]).encode()
+    outcome = drive([data], frame_events=4)
+    assert [event.record for event in outcome.events] == [{"n": n} for n in range(4)]
+    (reject,) = outcome.rejects
+    assert reject.reason.value == "too_many_events"
+    assert json.loads(reject.raw.split(b"]]")[0] + b"]]")[0] == [1_700_000_000, {"n": 4}]

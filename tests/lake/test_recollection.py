@@ -1,0 +1,119 @@
+"""Which memory a job takes, what it refuses, and what it says when memory runs out."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from headrace_common.errors import ConfigError
+from headrace_common.metrics import LakeMetrics
+from headrace_lake import recollection
+from headrace_lake.arrays_memory import ArraysMemory
+from headrace_lake.freshness import Ages
+from headrace_lake.janino import CompilerError
+from headrace_lake.landing import Landed
+from headrace_lake.landing_events import Remembered
+from headrace_lake.memory import Memory, NoMemory, State
+from headrace_lake.operations import LakeHealth
+from headrace_lake.recollection import open_memory
+from headrace_lake.settings import LakeSettings
+from structlog.testing import CapturingLogger
+
+HEAP = 1 << 30
+
+
+def spark(master: str) -> Any:
+    runtime = SimpleNamespace(getRuntime=lambda: SimpleNamespace(maxMemory=lambda: HEAP))
+    java = SimpleNamespace(lang=SimpleNamespace(Runtime=runtime))
+    return SimpleNamespace(sparkContext=SimpleNamespace(master=master), _jvm=SimpleNamespace(java=java))
+
+
+class Map:
+    def __init__(self, *where: object) -> None:
+        self.most = where[-1]
+
+
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(recollection, "MapMemory", Map)
+
+    def choose(master: str, **settings: Any) -> Memory:
+        return open_memory(spark(master), LakeSettings(**settings), "id", CapturingLogger())  # type: ignore[arg-type]
+
+    return choose
+
+
+@pytest.mark.parametrize(
+    ("master", "dedup", "kind"),
+    [
+        ("local", "auto", Map),
+        ("local[*]", "auto", Map),
+        ("local[2]", "map", Map),
+        ("local[*]", "arrays", ArraysMemory),
+        ("local[*]", "off", NoMemory),
+        ("local-cluster[2,1,1024]", "auto", ArraysMemory),
+        ("spark://host:7077", "auto", ArraysMemory),
+        ("yarn", "arrays", ArraysMemory),
+        ("k8s://https://host", "off", NoMemory),
+    ],
+)
+def test_the_way_fits_the_master(chosen: Any, master: str, dedup: str, kind: type) -> None:
+    assert isinstance(chosen(master, dedup=dedup), kind)
+
+
+def test_a_horizon_of_0_remembers_nothing(chosen: Any) -> None:
+    assert isinstance(chosen("local[*]", horizon=0, dedup="map"), NoMemory)
+
+
+@pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "local-cluster[2,1,1024]"])
+def test_a_map_in_each_executor_is_refused(chosen: Any, master: str) -> None:
+    with pytest.raises(ConfigError, match=r"LAKE__DEDUP is map, and the master is .* set auto or arrays"):
+        chosen(master, dedup="map")
+
+
+def test_more_memory_than_half_of_the_heap_is_refused(chosen: Any) -> None:
+    assert chosen("local[*]", dedup_memory=HEAP // 2).most == HEAP // 2
+    assert chosen("local[*]").most == HEAP // 4
+    with pytest.raises(ConfigError, match=r"LAKE__DEDUP_MEMORY \(\d+\) is more than half .* raise LAKE__DRIVER_MEMORY"):
+        chosen("local[*]", dedup_memory=HEAP // 2 + 1)
+    assert isinstance(chosen("yarn", dedup_memory=HEAP), ArraysMemory), "it is not in the heap"
+
+
+def test_where_the_jvm_does_not_allow_the_map_auto_takes_arrays(chosen: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: object) -> None:
+        raise CompilerError("InaccessibleObjectException: no")
+
+    monkeypatch.setattr(recollection, "MapMemory", refuses)
+    assert isinstance(chosen("local[*]"), ArraysMemory)
+    with pytest.raises(ConfigError, match="which this JVM does not allow: InaccessibleObjectException: no"):
+        chosen("local[*]", dedup="map")
+
+
+def test_memory_that_ran_out_is_said_and_counted_while_it_is_ready() -> None:
+    metrics = LakeMetrics()
+    health = LakeHealth(metrics)
+    health.waits("")
+
+    def landed(state: State, span: float, *, short: bool) -> None:
+        batch = Landed(
+            1, 10, 7, 0, 0, 1.0, ends={}, ages=Ages([]), duplicates={"forward": 3},
+            remembered=Remembered(state, span, short),
+        )  # fmt: skip
+        health.landed(batch)
+
+    landed(State(100, 6400, 0, None), 3600, short=False)
+    assert health.notes() == []
+    landed(State(80, 6400, 20, 1), 120, short=True)
+    landed(State(80, 6400, 50, 1), 100, short=True)
+    assert health.notes() == ["resends are told within 100 s only: LAKE__DEDUP_MEMORY is used up"]
+    assert health.ready_problems() == []
+    found = {name: metrics.registry.get_sample_value(f"headrace_lake_{name}") for name in (
+        "remembered_ids", "remembered_bytes", "remembered_seconds", "forgotten_ids_total"
+    )}  # fmt: skip
+    assert found == {
+        "remembered_ids": 80, "remembered_bytes": 6400, "remembered_seconds": 100, "forgotten_ids_total": 50
+    }  # fmt: skip
+    assert metrics.registry.get_sample_value("headrace_lake_duplicates_total", {"protocol": "forward"}) == 9
+    landed(State(80, 6400, 0, None), 3600, short=False)  # a new memory, after Kafka was away
+    assert health.notes() == []
