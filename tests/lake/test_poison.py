@@ -110,6 +110,7 @@ def test_no_record_of_the_events_topic_stops_the_job(lax: Runs) -> None:
     assert lax.proven()
 
 
+@pytest.mark.full
 def test_no_record_of_the_quarantine_topic_stops_the_job(lax: Runs) -> None:
     sent = [*records(), (Record(REJECT, b"\xff"), None), (Record(REJECT[::-1], b""), None)]
     asyncio.run(_send(lax, sent, lax.kafka.quarantine_topic))
