@@ -107,7 +107,7 @@ def check_landed(lake: Path, sent: Sent) -> None:
     assert kept == sent.quarantined
     proof = query.exactly_once(lake)
     assert all(row["ok"] for row in proof), proof
-    (total,) = query.run("select sum(records)::bigint as n from batches", lake)
+    (total,) = query.run("select sum(records - duplicates)::bigint as n from batches", lake)
     assert total["n"] == len(sent.events) + len(sent.quarantined)
 
 

@@ -63,12 +63,14 @@ def _with_id(record: Record, event_id: bytes) -> Record:
 
 
 async def _send(runs: Runs, sent: list[tuple[Record, int | None]], topic: str) -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=runs.kafka.bootstrap_servers, max_request_size=1 << 22)
+    producer = AIOKafkaProducer(bootstrap_servers=runs.kafka.bootstrap_servers, max_batch_size=1 << 22)
     async with producer:
         for offset, (record, stamp) in enumerate(sent):
-            stored = await producer.send_and_wait(
-                topic, record.value, record.key, partition=2, timestamp_ms=stamp, headers=record.headers or []
-            )
+            batch = producer.create_batch()
+            headers = record.headers or []
+            assert batch.append(key=record.key, value=record.value, timestamp=stamp, headers=headers) is not None
+            batch.close()
+            stored = await (await producer.send_batch(batch, topic, partition=2))
             assert stored.offset == offset
 
 
