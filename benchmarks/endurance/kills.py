@@ -1,7 +1,8 @@
 """Kills the job at random points while it lands, and proves the lake exact, row by row.
 
 SIGKILL of the driver, of the JVM or of both: at a moment of its start, after a time, or between the writes of two tables. In
-some the checkpoint is deleted too. Half of the partitions are hours behind the others; one record of 100 is a resend.
+some the checkpoint is deleted too. Half of the partitions are hours behind the others; one record of 100 is a resend. At the
+end two partitions are replayed.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ PARTITIONS: Final = 6
 POINTS: Final = ("batch begins", "events written", "quarantine written", "batch written")
 _LONGEST_START: Final = 12.0
 _LONGEST_LIFE: Final = 10.0
+_LONGEST_END: Final = 3600.0
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,11 +48,14 @@ def run(options: argparse.Namespace) -> int:
         counts = asyncio.run(fill(here.kafka, Traffic(events, PARTITIONS, options.seed), sent, events // 2000))
         say(f"seed {options.seed}: {counts}")
         began = time.monotonic()
-        done = [_kill(here, rng, number, kills, events // 100) for number in range(kills)]
-        last = here.start(once=True, batch_records=events // 10)
-        if last.wait():
-            say(f"the last run stopped: {last.tail()}")
-            return 1
+        done = [_kill(here, rng, number, kills, max(1_000, events // 100)) for number in range(kills)]
+        again = {here.kafka.events_topic: {"0": 0, str(PARTITIONS - 1): 0}}
+        for what in ("the rest", "a replay"):
+            job = here.replay(again) if what == "a replay" else here.start(once=True, batch_records=events // 10)
+            if job.wait(_LONGEST_END):
+                say(f"{what} stopped: {job.tail()}")
+                return 1
+            say(f"{what} ended after {time.monotonic() - began:.0f} s")
         seconds = time.monotonic() - began
         wrong = compare(here.lake, sent, collapse=collapse)
         for line in wrong:
@@ -66,6 +71,7 @@ def run(options: argparse.Namespace) -> int:
         ("… bad records, in quarantine", f"{counts.get('bad', 0):,}"),
         ("kills (SIGKILL)", f"{len(done)}, {lost} with the checkpoint deleted"),
         ("… between two tables' writes", sum(kill["point"] in POINTS for kill in done)),
+        ("… then replayed from their first offset", "2 partitions"),
         ("rows that are wrong, missing or double", 0),
     ]
     title = f"{len(done)} kills at random over {events:,} events, {PARTITIONS // 2} of {PARTITIONS} partitions hours behind."

@@ -25,7 +25,6 @@ from typing import IO, Final
 from aiokafka import AIOKafkaProducer
 from headrace_common.event import HEADERS, QUARANTINE_HEADERS, Protocol, deterministic_id, rfc3339_ms, unique_id
 from headrace_common.settings import KafkaSettings
-from headrace_lumberjack.identity import Names
 
 BLOCK: Final = 500
 BEHIND: Final = 3 * 3600.0
@@ -57,7 +56,6 @@ class Traffic:
         self._random = random.Random(seed)
         self._began = time.time() - SPREAD
         self._recent: dict[bool, deque[tuple[bytes, bytes]]] = {late: deque(maxlen=_RECENT) for late in (True, False)}
-        self._names = Names()
 
     def blocks(self) -> Iterator[tuple[int, list[Record]]]:
         """(partition, records) until all events are out."""
@@ -84,8 +82,8 @@ class Traffic:
         if number % 997 == 5:
             return "bad", b"", value
         if number % 10_007 == 9:
-            document, when = f"order-{number // 20_014}", "2026-01-01T00:00:00.000Z"
-            return "spoofed", self._names.by_id(document, when, f"message {number}", value), value
+            chosen = (b"order-%d" % (number // 20_014), b"2026-01-01T00:00:00.000Z", b"message %d" % number)
+            return "spoofed", deterministic_id(Protocol.LUMBERJACK, *chosen), value
         if number % 10 == 3:
             return "unique", unique_id(), value
         return "first", deterministic_id(Protocol.FORWARD, b"%d" % number, value), value

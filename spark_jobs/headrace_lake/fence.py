@@ -67,17 +67,24 @@ class Log:
     def latest(self) -> int:
         """The highest transaction version committed so far; -1 when there is none. Blocks on storage.
 
-        Commits older than `_AWAY` may have been cleaned up meanwhile: after such a pause the log is read from its checkpoint
-        again, or a process that was frozen would take the missing file for the log's end.
+        Commits older than `_AWAY` may have been cleaned up meanwhile: after such a pause the log is read from a newer
+        checkpoint, if there is one, or a process that was frozen would take the missing file for the log's end.
         """
-        if self._next < 0 or not 0 <= time.time() - self._looked < _AWAY:
+        if self._next < 0:
             self._begin()
+            self._looked = time.time()
+        self._read_on()
+        if not 0 <= time.time() - self._looked < _AWAY:
+            self._begin()
+            self._read_on()
+        self._looked = time.time()
+        return self._latest
+
+    def _read_on(self) -> None:
         while (text := self._storage.read(f"{self._folder}/{self._next:020d}.json")) is not None:
             for line in text.splitlines():
                 self._take(self._next, json.loads(line))
             self._next += 1
-        self._looked = time.time()
-        return self._latest
 
     def _take(self, version: int, action: Mapping[str, Mapping[str, Any]]) -> None:
         txn = action.get("txn")
@@ -181,18 +188,25 @@ class Fence:
         _not_past(name, latest, version)
         return latest == version
 
-    def write(self, name: str, rows: DataFrame, version: int) -> None:
-        """Appends `rows` to the table `name` under `version` and makes sure that this is what was committed.
+    def write(self, name: str, rows: DataFrame, version: int) -> bool:
+        """Appends `rows` to the table `name` under `version` and makes sure that a write of this batch is committed.
 
-        Raises `SupersededError` when another job was faster, `HaltError` when the commit is nowhere to be found.
+        False: another run's of the same batch was, and this one did not count: a JVM that has lost its driver may commit
+        what it is at while the next run has begun. Raises `SupersededError` when another job was faster, `HaltError` when the
+        commit is nowhere to be found.
         """
+        token = f"batch {version} {uuid.uuid4()}"
         try:
-            self._append(name, rows, version)
+            self._append(name, rows, version, token)
         except (Py4JJavaError, PySparkException) as error:
             if not _overtaken(error):
                 raise
         if not self.written(name, version):
             raise HaltError(f"a write to the table {name} was not committed, and nobody else's was either")
+        tokens = self._logs[name].tokens
+        ours = token in tokens
+        tokens.clear()
+        return ours
 
     def replace(self, name: str, rows: DataFrame, condition: str, version: int) -> None:
         """Puts `rows` in the place of the rows of the table `name` that meet `condition`, in one commit. Raises as `write`."""

@@ -140,10 +140,12 @@ class EventsLanding:
             observation = Observation()
             measures = _measures(item.partition for item in mine) + freshness.measures(_wanted())
             rows = judged.observe(observation, *measures)
-            self._fence.write(EVENTS, rows.where(_wanted()).select(*columns), version)
-            return dict(observation.get)
+            ours = self._fence.write(EVENTS, rows.where(_wanted()).select(*columns), version)
+            return dict(observation.get) if ours else {}  # else it would wait for ever
 
         seen = self._memory.judged(decoded, write)
+        if not seen:
+            return self._counted_again(decoded, mine)
         return EventCounts(
             {n: Count(seen[f"r{n}"], seen[f"s{n}"], seen[f"d{n}"]) for _, n, _, _ in mine},
             seen["looked_up"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Self
 
@@ -45,6 +46,8 @@ class Upkeep(AbstractContextManager["Upkeep"]):
             spark, location(settings.lake.path), settings.lake, epoch=epoch, metrics=health.metrics, log=log,
             stopping=stopping,
         )  # fmt: skip
+        self._idle = ThreadPoolExecutor(1, "maintenance")  # a vacuum may take longer than the main loop may stand still
+        self._turning: Future[None] | None = None
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
@@ -52,12 +55,14 @@ class Upkeep(AbstractContextManager["Upkeep"]):
         reports = Reports(self._heard)
         self._spark.streams.addListener(reports)
         self._open.callback(self._standing.finish)
+        self._open.callback(self._idle.shutdown)
         self._open.callback(self._spark.streams.removeListener, reports)
         if self._way is not None:
             self._open.enter_context(self._way)
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Waits for the piece of maintenance that is under way."""
         self._open.close()
 
     def landing(self) -> AbstractContextManager[None]:
@@ -88,10 +93,16 @@ class Upkeep(AbstractContextManager["Upkeep"]):
         self._maintenance.turn()
 
     def turn(self, *, idle: bool) -> None:
-        """Called by the main loop, often; `idle`: no batch is being landed. Blocks for some seconds at times."""
+        """Called by the main loop, often; `idle`: no batch is being landed. Blocks for some seconds at times.
+
+        Raises what `Maintenance.turn` raises.
+        """
         self._standing.turn(self._behind)
-        if idle and self._begun:  # before the first trigger a batch may be half done: its rows have to stay
-            self._maintenance.turn()
+        if self._turning is not None and self._turning.done():
+            self._turning.result()
+            self._turning = None
+        if idle and self._begun and self._turning is None:  # before the first trigger a batch may be half done
+            self._turning = self._idle.submit(self._maintenance.turn)
 
     def _heard(self, report: Mapping[str, Any]) -> None:
         self._begun = True

@@ -132,9 +132,12 @@ class Lander:
         """SIGTERM to the driver alone, as a supervisor does."""
         self._process.terminate()
 
-    def wait(self) -> int:
+    def wait(self, timeout: float = TIMEOUT) -> int:
         """The exit status."""
-        status = self._process.wait(TIMEOUT)
+        try:
+            status = self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it did not end within {timeout} s: {self.tail()}") from None
         self._reader.join(10)
         return status
 

@@ -23,10 +23,16 @@ class Sent:
 
     events: dict[Place, tuple[str, str]] = field(default_factory=dict)  # -> event id, body
     quarantined: dict[Place, tuple[bytes | None, str]] = field(default_factory=dict)  # -> raw, reason
+    resent: int = 0  # events that were sent again, and must not land again
 
 
-async def send(kafka: KafkaSettings, sent: Sent, records: int, *, bad_every: int = 50, mark: str = "a") -> None:
-    """`records` records over the events topic's partitions, every `bad_every`th one bad, some on the quarantine topic."""
+async def send(
+    kafka: KafkaSettings, sent: Sent, records: int, *, bad_every: int = 50, mark: str = "a", resend_every: int = 0
+) -> None:
+    """`records` records over the events topic's partitions, every `bad_every`th one bad, some on the quarantine topic.
+
+    With `resend_every` each such one is the event before it once more.
+    """
     producer = AIOKafkaProducer(
         bootstrap_servers=kafka.bootstrap_servers, enable_idempotence=True, acks="all", compression_type="zstd",
         max_batch_size=1 << 20,
@@ -36,7 +42,7 @@ async def send(kafka: KafkaSettings, sent: Sent, records: int, *, bad_every: int
         for partition in range(PARTITIONS):
             for start in range(0, records // PARTITIONS, 500):
                 indexes = range(start, min(start + 500, records // PARTITIONS))
-                await _send_events(producer, kafka, sent, indexes, partition, bad_every, mark)
+                await _send_events(producer, kafka, sent, indexes, partition, bad_every, mark, resend_every)
         for partition in range(3):
             await _send_rejects(producer, kafka, sent, records // 100, partition, mark)
     finally:
@@ -51,10 +57,13 @@ async def _send_events(
     partition: int,
     bad_every: int,
     mark: str,
+    resend_every: int,
 ) -> None:
     batch = producer.create_batch()
-    expected: list[tuple[bool, object]] = []
-    for index in indexes:
+    expected: list[tuple[bool, object] | None] = []
+    for position in indexes:
+        again = bool(resend_every) and position % resend_every == resend_every - 1
+        index = position - again
         body = json.dumps({"mark": mark, "partition": partition, "index": index, "text": "x" * 100}).encode()
         event_id = f"d.{mark.encode().hex():0>16}{partition:08x}{index:08x}"
         values = (
@@ -67,11 +76,15 @@ async def _send_events(
             headers = headers[1:] if odd else [*headers, headers[1]]
             expected.append((False, (body, "missing_header" if odd else "repeated_header")))
         else:
-            expected.append((True, (event_id, body.decode())))
+            expected.append(None if again else (True, (event_id, body.decode())))
         assert batch.append(key=None, value=body, timestamp=None, headers=headers) is not None
     batch.close()
     start = (await (await producer.send_batch(batch, kafka.events_topic, partition=partition))).offset
-    for offset, (good, what) in enumerate(expected, start):
+    for offset, record in enumerate(expected, start):
+        if record is None:
+            sent.resent += 1
+            continue
+        good, what = record
         place = (kafka.events_topic, partition, offset)
         (sent.events if good else sent.quarantined)[place] = what  # type: ignore[assignment]
 
@@ -107,8 +120,9 @@ def check_landed(lake: Path, sent: Sent) -> None:
     assert kept == sent.quarantined
     proof = query.exactly_once(lake)
     assert all(row["ok"] for row in proof), proof
-    (total,) = query.run("select sum(records - duplicates)::bigint as n from batches", lake)
-    assert total["n"] == len(sent.events) + len(sent.quarantined)
+    sums = "select sum(records)::bigint as n, sum(duplicates)::bigint as resent from batches"
+    (total,) = query.run(sums, lake)
+    assert total == {"n": len(sent.events) + len(sent.quarantined) + sent.resent, "resent": sent.resent}
 
 
 def _difference(found: dict, wanted: dict) -> str:

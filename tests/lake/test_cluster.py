@@ -43,7 +43,7 @@ def submitted(bench: Bench, cluster: Cluster, **options: object) -> Lander:
 
 
 def test_a_worker_and_the_driver_are_killed(bench: Bench, cluster: Cluster) -> None:
-    send_now(bench.kafka, bench.sent, 12_000)
+    send_now(bench.kafka, bench.sent, 12_000, resend_every=100)
     job = submitted(bench, cluster, batch_records=4_000)
     job.next("landing")
     known = bench.files()

@@ -48,9 +48,9 @@ def test_a_batch_counts_once_and_an_older_job_is_shut_out(spark: SparkSession, l
     assert {version(lake, name) for name in SCHEMAS} == {claim_of(1)}
 
     assert not older.written(BATCHES, transaction(1, 0))
-    older.write(BATCHES, row(spark, 0), transaction(1, 0))
+    assert older.write(BATCHES, row(spark, 0), transaction(1, 0))
     assert older.written(BATCHES, transaction(1, 0))
-    older.write(BATCHES, row(spark, 0), transaction(1, 0))  # again, after a crash
+    assert not older.write(BATCHES, row(spark, 0), transaction(1, 0))  # again, after a crash
     older.write(BATCHES, row(spark, 1), transaction(1, 1))
     assert batches(spark, lake) == [0, 1]
 

@@ -29,7 +29,7 @@ EVENTS_SENT = 200_000
 
 
 def test_kills(bench: Bench) -> None:
-    send_now(bench.kafka, bench.sent, EVENTS_SENT, bad_every=500)
+    send_now(bench.kafka, bench.sent, EVENTS_SENT, bad_every=500, resend_every=100)
     reached = []
     for point, loses_checkpoint in KILLS + (MORE_KILLS if os.environ.get("HEADRACE_FULL") else []):
         job = bench.start(batch_records=EVENTS_SENT // 20)

@@ -174,6 +174,7 @@ class TestOnKafka:
         again = runs.sent.events.keys() - kept.keys()
         for place in again:
             del runs.sent.events[place]
+        runs.sent.resent = len(again)
         runs.run(batch_records=300)
         runs.check()
         said = batches(runs)

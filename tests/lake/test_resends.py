@@ -16,12 +16,14 @@ from headrace_cli import query
 from headrace_common.event import HEADERS
 from headrace_common.metrics import LakeMetrics
 from headrace_common.settings import KafkaSettings
+from headrace_lake.fence import Fence
 from headrace_lake.halt import HaltError
 from headrace_lake.job import Job
 from headrace_lake.landing import Landing
 from headrace_lake.map_memory import MapMemory
 from headrace_lake.operations import LakeHealth
 from headrace_lake.settings import LakeProcessSettings, LakeSettings
+from headrace_lake.tables import BATCHES, EVENTS, QUARANTINE
 from pyspark.sql import SparkSession
 from structlog.testing import CapturingLogger
 
@@ -278,6 +280,41 @@ def test_a_batch_with_duplicates_that_died_half_way(
     assert lake.ids() == _ids(*FIRST, *lands, *late)
     assert lake.duplicates() == len(collapses) + len(again)
     assert sum(map(lake.counted, ("forward", "lumberjack", "courier", "other"))) == len(collapses) + len(again)
+
+
+def test_a_batch_that_is_committed_by_somebody_else_just_before(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A JVM that has lost its driver commits what it was at, after the next run has looked for it."""
+    lake.send(*FIRST)
+    lake.run()
+    lands, collapses = _resends()
+    lake.send(*lands, *collapses, Sent(d(7), MS, bad=True))
+    with monkeypatch.context() as patched:
+        patched.setattr(Fence, "write", _dies_at(BATCHES))
+        with pytest.raises(HaltError, match="killed here"):
+            lake.run()
+    written, missed = Fence.written, []
+
+    def looks_too_early(fence: Fence, name: str, version: int) -> bool:
+        if name in missed or name == BATCHES:
+            return written(fence, name, version)
+        missed.append(name)
+        assert written(fence, name, version)
+        return False
+
+    monkeypatch.setattr(Fence, "written", looks_too_early)
+    lake.run()
+    assert missed == [EVENTS, QUARANTINE]
+    assert lake.landed() == _rows(*FIRST, *lands)
+    assert lake.duplicates() == len(collapses)
+
+
+def _dies_at(table: str) -> Any:
+    write = Fence.write
+
+    def dies(fence: Fence, name: str, *arguments: Any) -> Any:
+        return _dies() if name == table else write(fence, name, *arguments)
+
+    return dies
 
 
 def _dies(*_: Any) -> None:

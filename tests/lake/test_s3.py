@@ -58,7 +58,7 @@ def start(bench: Bench, s3: S3, class_path: Path, *, once: bool = False) -> Land
 
 
 def test_kills(bench: Bench, s3: S3, class_path: Path) -> None:
-    send_now(bench.kafka, bench.sent, 8_000)
+    send_now(bench.kafka, bench.sent, 8_000, resend_every=100)
     for point, loses_checkpoint in KILLS if os.environ.get("HEADRACE_FULL") else KILLS[:1]:
         job = start(bench, s3, class_path)
         if point == "events being written":

@@ -203,6 +203,21 @@ def test_existing_tables_gain_the_columns(spark: SparkSession, tmp_path: Path) -
     assert len(query.run("select * from events where body is not null and status = 4 and name is null", tmp_path)) == 1
 
 
+@pytest.mark.spark
+def test_new_tables_are_made_as_the_settings_ask(spark: SparkSession, tmp_path: Path) -> None:
+    settings = LakeSettings(path=str(tmp_path), body="variant", promote="body['a.b'] as ab date")
+    shape = migrate.prepare(Storage(spark), settings)
+    assert (
+        shape == Shape(promotions("body['a.b'] as ab date"), variant=True) == migrate.prepare(Storage(spark), settings)
+    )
+    rows = decode.events(
+        frame(spark, [Record(value=b'{"a.b": "2026-05-06"}'), Record(value=b"1e2")]), TOPICS, LANDED, shape
+    )
+    rows.select(*tables.columns(EVENTS, shape)).write.format("delta").mode("append").save(str(tmp_path / EVENTS))
+    found = query.run('select body, ab from events order by "offset"', tmp_path)
+    assert [tuple(row.values()) for row in found] == [(None, datetime.date(2026, 5, 6)), ("1e2", None)]
+
+
 def test_the_command_refuses_what_it_cannot_read() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "headrace_lake", "migrate", "--promote", "body.a as b money"],
