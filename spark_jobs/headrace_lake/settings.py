@@ -66,6 +66,7 @@ class LakeSettings(Section):
     horizon: float = Field(
         3600,
         ge=0,
+        allow_inf_nan=False,
         description="Events with the same id whose Kafka timestamps are at most so far apart are landed once; 0: always.",
     )
     dedup: Literal["auto", "map", "arrays", "off"] = Field(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
+from headrace_common.settings import KafkaSettings
 from headrace_lake import clocks
 from headrace_lake.clocks import Clocks
 
@@ -81,3 +82,21 @@ def test_a_new_partition_joins_with_its_first_batch(now: list[int]) -> None:
     found.ask()
     found.landed({1: 20}, {1: NOW - 50})
     assert found.low_water() == NOW - 50
+
+
+def test_at_start_the_first_record_is_looked_for_until_it_is_found(
+    now: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was aborted or compacted leaves offsets without a record."""
+    first = {0: (5, NOW - 70), 1: (400_000, NOW - 50)}  # partition -> offset and time; 2 has none at all
+    asked = []
+
+    def first_times(_: object, __: object, ranges: dict[int, tuple[int, int]]) -> dict[int, int]:
+        asked.append(ranges)
+        return {n: first[n][1] for n, (start, end) in ranges.items() if n in first and start <= first[n][0] < end}
+
+    monkeypatch.setattr(clocks, "_first_times", first_times)
+    brokers = Brokers({0: 10, 1: 2_000_000, 2: 1_500, 3: 7})
+    found = clocks.at_start(None, brokers, KafkaSettings(), {0: 0, 1: 10, 2: 0, 3: 7})  # type: ignore[arg-type]
+    assert asked == [{0: (0, 10), 1: (10, 1_010), 2: (0, 1_000)}, {1: (1_010, 1_001_010), 2: (1_000, 1_500)}]
+    assert found.low_water() == NOW - 70

@@ -24,6 +24,10 @@ from headrace_lake.settings import LakeProcessSettings, location
         ({"LAKE__PATH": ""}, "must not be empty"),
         ({"LAKE__TRIGGER": "-1"}, "HEADRACE_LAKE__TRIGGER"),
         ({"LAKE__BATCH_RECORDS": "0"}, "HEADRACE_LAKE__BATCH_RECORDS"),
+        ({"LAKE__HORIZON": "-1"}, "HEADRACE_LAKE__HORIZON"),
+        ({"LAKE__HORIZON": "inf"}, "HEADRACE_LAKE__HORIZON"),
+        ({"LAKE__DEDUP": "yes"}, "HEADRACE_LAKE__DEDUP"),
+        ({"LAKE__DEDUP_MEMORY": "1048575"}, "HEADRACE_LAKE__DEDUP_MEMORY"),
         ({"LAKE__DRIVER_MEMORY": "lots"}, "HEADRACE_LAKE__DRIVER_MEMORY"),
         ({"LAKE__JARS": "/nowhere"}, "has no jars"),
         (
@@ -60,6 +64,7 @@ def test_a_contradiction_is_refused(monkeypatch: pytest.MonkeyPatch, variables: 
     [
         {"LAKE__PATH": "/x/lake", "LAKE__CHECKPOINT": "/x/lake-checkpoint"},
         {"LAKE__TRIGGER": "0"},
+        {"LAKE__HORIZON": "0", "LAKE__DEDUP": "arrays", "LAKE__DEDUP_MEMORY": "1048576"},
         {"LAKE__SPARK": '{"spark.hadoop.fs.s3a.path.style.access": true, "spark.executor.instances": 2}'},
         {"LAKE__SPARK_SECRETS": '{"spark.hadoop.fs.s3a.secret.key": "x"}'},
         {"LAKE__BATCH_RECORDS": "1"},

@@ -30,8 +30,10 @@ LIMITS = {
     "connection_budget": 4 * MIB,
     "process_budget": PROCESS_BUDGET,
 }
-MOST_SENT = 24 * MIB
-"""What each client would send if it were read: far more than its budget and what the kernel may take for a socket (6 MiB)."""
+MOST_SENT = 64 * MIB
+"""What each client would send if it were read: far more than its budget and what the kernel takes for a socket (the last number
+of ``tcp_rmem``: 6 MiB by default, 32 where it was raised).
+"""
 
 SLACK = 32 * MIB
 """What a receiver may take beyond its budget: for each of the four partitions a round of 1 MiB as records, as a batch and
