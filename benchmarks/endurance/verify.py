@@ -39,9 +39,11 @@ def compare(lake: Path, sent: Path, *, collapse: bool) -> list[str]:
             "{'partition': 'int', 'offset': 'bigint', 'event_id': 'varchar', 'digest': 'varchar', 'kind': 'varchar'})"
         )
         for table in ("events", "quarantine", "batches"):
-            files = DeltaTable(str(lake / table)).file_uris()
-            listed = ", ".join(f"'{name}'" for name in files)
-            connection.execute(f"create view {table} as select * from read_parquet([{listed}], union_by_name = true)")
+            delta = DeltaTable(str(lake / table))
+            listed = ", ".join(f"'{name}'" for name in delta.file_uris())
+            columns = ", ".join(f'null as "{field.name}"' for field in delta.schema().fields)
+            rows = f"from read_parquet([{listed}], union_by_name = true)" if listed else f"select {columns} where false"
+            connection.execute(f"create view {table} as {rows}")
         kinds = "'resend'" if collapse else "''"
         for what, sql in _CHECKS.items():
             row = connection.execute(f"select count(*) from ({sql.replace('{collapsed}', kinds)})").fetchone()

@@ -171,12 +171,11 @@ class Landing:
             return {}, {}
         places = [item[:2] for item in ranges if item.topic == self._topics.quarantine or item[:2] in faulty]
         measures = self._quarantine.measures(places)
-        again = self._fence.written(QUARANTINE, version) or self._has_strays(ranges)
-        seen = self._write(QUARANTINE, decoded, measures, self._quarantine.wanted, ranges, version)
-        there = self._quarantine.there(ranges) if again else {}
+        seen, whole = self._write(decoded, measures, ranges, version)
+        there = {} if whole else self._quarantine.there(ranges)
         for place, (records_there, skipped) in self._quarantine.measured(places, seen).items():
             count = counts.get(place, Count(records_there))
-            if again:  # by another policy perhaps: what counts is what was landed
+            if not whole:  # some by another policy perhaps: what counts is what was landed
                 skipped = count.records - count.sound - there.get(place, 0)
             counts[place] = count._replace(skipped=skipped)
         return (
@@ -185,33 +184,32 @@ class Landing:
         )
 
     def _write(
-        self, table: str, decoded: DataFrame, measures: list[Column], wanted: Column, ranges: list[Range], version: int
-    ) -> dict[str, int]:
-        """Appends the `wanted` rows of `decoded` to `table`, once, and returns the `measures` over all of `decoded`."""
-        columns = SCHEMAS[table].names
-        if self._fence.written(table, version):  # this batch, in a run that did not live to finish it
-            return self._measured(decoded, measures)
-        if self._has_strays(ranges):
-            starts = {(topic, number): start for topic, number, start, _ in ranges}
-            there = landed_already(self._spark, self._lake, table, starts, self._topics.ids)
-            self._log.info("leaves out what an interrupted job has landed already", table=table)
-            rows = decoded.where(wanted).select(*columns).join(there, list(_KEY), "left_anti").select(*columns)
-            self._fence.write(table, rows, version)
-            return self._measured(decoded, measures)
-        if not measures:
-            self._fence.write(table, decoded.where(wanted).select(*columns), version)
-            return {}
-        observation = Observation()
-        ours = self._fence.write(table, decoded.observe(observation, *measures).where(wanted).select(*columns), version)
-        return dict(observation.get) if ours else self._measured(decoded, measures)  # else it would wait for ever
+        self, decoded: DataFrame, measures: list[Column], ranges: list[Range], version: int
+    ) -> tuple[dict[str, int], bool]:
+        """Appends what is wanted of `decoded` to the quarantine table, once; the `measures` over all of `decoded`.
 
-    def _has_strays(self, ranges: list[Range]) -> bool:
-        return any(start < self._position.strays.get((topic, number), 0) for topic, number, start, _ in ranges)
+        And whether this very write, and no earlier one, put there what the table has of the batch.
+        """
+        columns = SCHEMAS[QUARANTINE].names
+        if self._fence.written(QUARANTINE, version):  # this batch, in a run that did not live to finish it
+            return self._measured(decoded, measures), False
+        wanted = decoded.where(self._quarantine.wanted).select(*columns)
+        if any(start < self._position.strays.get((topic, number), 0) for topic, number, start, _ in ranges):
+            starts = {(topic, number): start for topic, number, start, _ in ranges}
+            there = landed_already(self._spark, self._lake, QUARANTINE, starts, self._topics.ids)
+            self._log.info("leaves out what an interrupted job has landed already", table=QUARANTINE)
+            self._fence.write(QUARANTINE, wanted.join(there, list(_KEY), "left_anti").select(*columns), version)
+            return self._measured(decoded, measures), False
+        observation = Observation()
+        observed = decoded.observe(observation, *measures).where(self._quarantine.wanted).select(*columns)
+        if self._fence.write(QUARANTINE, observed, version):
+            return dict(observation.get), True
+        return self._measured(decoded, measures), False  # nothing was observed: asking for it would wait for ever
 
     @staticmethod
     def _measured(decoded: DataFrame, measures: list[Column]) -> dict[str, int]:
         """The measures by reading the batch once more: only after a crash."""
-        row = decoded.agg(*measures).first() if measures else None
+        row = decoded.agg(*measures).first()
         return row.asDict() if row is not None else {}
 
     def _summary(

@@ -17,7 +17,10 @@ from headrace_lake.landing import Landed
 from headrace_lake.landing_events import Remembered
 
 STALLED: Final = 120.0
-"""Seconds without a turn of the main loop after which the process should be restarted."""
+"""Seconds without a turn of the main loop of a ready job after which the process should be restarted."""
+
+STARTING: Final = 1800.0
+"""The same before it is ready: a JVM starts, ids are read back from the table. Restarted sooner it would never get there."""
 
 _SHARES: Final = (0.5, 0.95)
 _OTHER: Final = "other"  # reasons that nobody counted
@@ -97,7 +100,8 @@ class LakeHealth:
     def live_problems(self) -> list[str]:
         """As `headrace_common.ops.Health`."""
         silent = time.monotonic() - self._turned
-        return [f"the main loop has not turned for {silent:.0f} s"] if silent > STALLED else []
+        allowed = STARTING if self._waits_for else STALLED
+        return [f"the main loop has not turned for {silent:.0f} s"] if silent > allowed else []
 
     def ready_problems(self) -> list[str]:
         """As `headrace_common.ops.Health`."""

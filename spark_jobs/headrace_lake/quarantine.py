@@ -30,8 +30,11 @@ class Quarantine:
         self._topics = topics
         self._policies = policies
         self._skip = policies.where(Policy.SKIP)
-        self._skips = policies.have(Policy.SKIP)
-        self.wanted = ~self._skip if self._skips else sf.lit(True)
+        self._skips = policies.have(Policy.SKIP, (*REASONS, OTHER))
+        lands = policies.have(Policy.LOG, (*REASONS, OTHER)) or policies.have(Policy.SUSPEND, (*REASONS, OTHER))
+        # where nothing lands: no constant, or Spark does not even read what is to be counted
+        never = sf.col("offset") < 0
+        self.wanted = (~self._skip if lands else never) if self._skips else sf.lit(True)
         """Which of `rows` are landed."""
 
     def rows(

@@ -12,7 +12,7 @@ import msgpack
 import pytest
 import structlog
 from headrace_common.budget import Budget
-from headrace_common.connection import DRAIN_TIME, LINGER_SILENCE, LINGER_TIME, WRITE_TIME, Connection, State
+from headrace_common.connection import AHEAD, DRAIN_TIME, LINGER_SILENCE, LINGER_TIME, WRITE_TIME, Connection, State
 from headrace_common.errors import DeliveryError
 from headrace_common.event import event_id
 from headrace_common.log import RateLimited
@@ -20,7 +20,7 @@ from headrace_common.metrics import ReceiverMetrics
 from headrace_common.session import Frame, Peer
 from headrace_common.settings import LimitSettings
 from headrace_common.shared import Shared
-from headrace_common.turns import REST, Turns
+from headrace_common.turns import Turns
 from headrace_forward.session import ForwardSession
 from headrace_forward.settings import ForwardSection
 from headrace_forward.wire import encode
@@ -787,14 +787,16 @@ class TestTurns:
         connection.data_received(self.TINY * 1000)
         first = len(made.publisher.submitted)
         assert 0 < first < 1000
+        assert transport.reading
+        connection.data_received(self.TINY * 1000)
+        assert len(made.publisher.submitted) == first  # it waits for its turn
+        assert transport.reading
+        connection.data_received(self.TINY * (AHEAD // 5))
         assert not transport.reading
-        for _ in range(REST):
-            made.clock.turn()
-        assert len(made.publisher.submitted) == first
         made.clock.turn()
         assert first < len(made.publisher.submitted) < 1000
         made.clock.turns()
-        assert len(made.publisher.submitted) == 1000
+        assert len(made.publisher.submitted) == 2000 + AHEAD // 5
         assert transport.reading
 
     def test_the_end_comes_when_all_has_been_looked_at(self, bench: Make) -> None:
@@ -810,14 +812,32 @@ class TestTurns:
         assert made.closed("peer")
         assert made.all_given_back()
 
-    def test_who_is_gone_takes_no_turn(self, bench: Make) -> None:
+    @pytest.mark.parametrize("how", ["abort", "close"])
+    def test_what_has_arrived_is_looked_at_though_its_connection_is_gone(self, bench: Make, how: str) -> None:
+        """Nobody would send it again: it asks for no acknowledgement. TLS ends a connection with the peer's word."""
+        made = bench()
+        connection, transport = made.connect(half_close=False)
+        connection.data_received(self.TINY * 1000)
+        if how == "close":
+            assert not connection.eof_received()  # then the transport closes
+        getattr(transport, how)()
+        for _ in range(3):
+            made.clock.turn()
+        assert len(made.publisher.submitted) < 1000
+        assert made.publisher.inside == 1  # a service that stops waits for it
+        made.clock.turns()
+        assert len(made.publisher.submitted) == 1000
+        for _ in range(1000):
+            made.store()
+        assert made.all_given_back()
+
+    def test_a_fault_in_what_a_lost_connection_brought_ends_it(self, bench: Make) -> None:
         made = bench()
         connection, transport = made.connect()
-        connection.data_received(self.TINY * 1000)
+        connection.data_received(self.TINY * 1000 + b"\x07")
         transport.abort()
         made.clock.turns()
-        given = len(made.publisher.submitted)
-        assert given < 1000
-        for _ in range(given):
+        assert len(made.publisher.submitted) == 1000
+        for _ in range(1000):
             made.store()
         assert made.all_given_back()

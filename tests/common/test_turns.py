@@ -191,11 +191,11 @@ def test_frames_of_one_age_are_finished_one_after_the_other() -> None:
     async def main(service: Service) -> None:
         clients = [service.client() for _ in range(4)]
         for number, client in enumerate(clients):
-            service.submit(client, number, *((PART, event(n)) for n in range(12)))
+            service.submit(client, number, *((0.0001, event(n)) for n in range(60)))
         await service.idle()
         ends = sorted(client.ends[0] for client in clients)
         for number, end in enumerate(ends, 1):
-            assert end <= number * 0.006 + KAFKA + 2 * (TURN + PART), ends
+            assert end <= number * 0.006 + KAFKA + 3 * (TURN + 0.001), ends
 
     served(main, 4)
 
@@ -329,7 +329,9 @@ def test_between_two_slices_the_loop_turns() -> None:
 
             def granted(self) -> None:
                 slices.append(count)
+                turns.begin(self.account)
                 loop.work(TURN)
+                turns.end(self.account)
                 turns.ask(self)
 
         for _ in range(3):
@@ -339,6 +341,37 @@ def test_between_two_slices_the_loop_turns() -> None:
             await asyncio.sleep(0)
         assert len(slices) > 10
         assert {later - earlier for earlier, later in itertools.pairwise(slices)} == {REST + 1}
+
+    slowly(main)
+
+
+def test_short_work_of_several_shares_a_slice() -> None:
+    """A rest after each of many short frames would cost more than they do."""
+
+    async def main(loop: SlowLoop) -> None:
+        turns = Turns(loop, loop.time)
+        done: list[int] = []
+        count = 0
+
+        class Short:
+            account = turns.account()
+
+            def urgency(self) -> float:
+                return self.account.used
+
+            def granted(self) -> None:
+                done.append(count)
+                turns.begin(self.account)
+                loop.work(TURN / 20)
+                turns.end(self.account)
+
+        for _ in range(10):
+            turns.ask(Short())
+        for _ in range(30):
+            count += 1
+            await asyncio.sleep(0)
+        assert len(done) == 10
+        assert done[-1] <= 11
 
     slowly(main)
 

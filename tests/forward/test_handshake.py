@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from forward.driving import NOW_MS, PEER, Outcome, ack, message, pack, parts_of, session
+from forward.driving import NOW_MS, PEER, Outcome, ack, examples, message, pack, parts_of, session
 from forward.test_vectors import VECTORS, check, messages
 
 KEY = "open sesame ü"
@@ -261,7 +261,7 @@ def test_fluent_bits_login_and_what_follows_it() -> None:
 
 
 @given(st.binary(max_size=120), st.integers(1, 40))
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=examples(2000), deadline=None)
 def test_nothing_gets_past_the_login(noise: bytes, step: int) -> None:
     driven = session(**SECURED)
     helo = driven.outgoing()

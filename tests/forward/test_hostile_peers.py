@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
-import os
 import resource
 import socket
-import statistics
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -29,7 +27,6 @@ from forward.test_clients import KEY
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-FULL = os.environ.get("HEADRACE_FULL") == "1"
 ALLOWED = LimitSettings().process_budget + 32 * MIB
 """By how much a receiver may grow, whatever is done to it."""
 
@@ -91,7 +88,9 @@ class Neighbour:
 
 @contextlib.asynccontextmanager
 async def neighbour(receiver: Receiver, key: str | None = None) -> AsyncIterator[Neighbour]:
-    """It is served from the beginning to the end; how long it waits is judged where there is a machine for it."""
+    """It is served from the beginning to the end. That it waits for a few slices only is what common/test_turns.py proves;
+    how long that is on a machine is measured by benchmarks/forward_bombs.py.
+    """
     good = Neighbour()
     task = asyncio.create_task(good.serve(receiver.address, key))
     await until(lambda: len(good.waits) > 20 or task.done(), "the neighbour is served")
@@ -101,8 +100,6 @@ async def neighbour(receiver: Receiver, key: str | None = None) -> AsyncIterator
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
-    if FULL:
-        assert statistics.quantiles(good.waits, n=100)[98] < 0.1
 
 
 async def bomb(address: tuple[str, int], data: bytes) -> bytes:

@@ -16,7 +16,7 @@ import pytest
 from headrace_forward.values import Converter, unpack
 from hypothesis import given, settings
 
-from forward.driving import TIME, Outcome, Seen, drive, every_way, message, pack
+from forward.driving import TIME, Outcome, Seen, drive, every_way, examples, message, pack
 from forward.msgpacks import records
 
 NAN = struct.pack(">d", math.nan)
@@ -328,7 +328,7 @@ def has_odd_keys(attributes: dict[str, Any]) -> bool:
     return inside or ("other" in attributes.get("keys", {}).values() and bool(attributes.get("invalid_utf8")))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(records)
 def test_nothing_is_lost_and_both_paths_agree(record: bytes) -> None:
     (event,) = drive([message(record)]).flat
@@ -344,7 +344,7 @@ def test_nothing_is_lost_and_both_paths_agree(record: bytes) -> None:
         assert canonical(restored) == canonical(original(record))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(records, records)
 def test_a_neighbour_changes_nothing(first: bytes, second: bytes) -> None:
     """Entries are decoded by the slice: one that is unusual must not touch the others."""

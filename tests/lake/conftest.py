@@ -18,6 +18,16 @@ from tests.lake.lander import QUICK_START
 from tests.lake.runs import Runs
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselects what is marked `full`, visibly, unless HEADRACE_FULL=1."""
+    if os.environ.get("HEADRACE_FULL") == "1":
+        return
+    left_out = [item for item in items if item.get_closest_marker("full")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     os.environ["JAVA_HOME"] = str(java_home())

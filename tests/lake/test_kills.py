@@ -87,7 +87,7 @@ def test_of_two_jobs_with_one_checkpoint_one_goes_on(bench: Bench) -> None:
 
 
 def test_a_frozen_job_wakes_up_after_its_successor_on_the_same_checkpoint(bench: Bench) -> None:
-    send_now(bench.kafka, bench.sent, 1_200)
+    send_now(bench.kafka, bench.sent, 2_400)
     older = bench.start()
     bench.freeze_at(older, "events written")
     newer = bench.start(once=True, batch_records=700)

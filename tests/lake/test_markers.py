@@ -82,6 +82,7 @@ def test_a_marker_becomes_a_gap_that_other_consumers_cover(runs: Runs, monkeypat
     assert len(runs.query("select * from gaps")) == 4
 
 
+@pytest.mark.full
 def test_numbers_of_another_life_of_the_device_cover_nothing(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(markers, "_LOOK", 0.0)
     bounds = {"after": CREATED, "before": CREATED + 4_000}
@@ -93,6 +94,7 @@ def test_numbers_of_another_life_of_the_device_cover_nothing(runs: Runs, monkeyp
     assert found(runs) == {(7, 5, 7): True}
 
 
+@pytest.mark.full
 def test_a_marker_is_one_row_however_often_its_batch_is_landed(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     send(runs, marker(5, 10), message(4))
     whole = Landing._summary
@@ -113,6 +115,7 @@ def test_a_marker_is_one_row_however_often_its_batch_is_landed(runs: Runs, monke
     assert runs.proven()
 
 
+@pytest.mark.full
 def test_open_gaps_are_not_looked_for_in_every_batch(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = []
     covered = markers.Markers._covered

@@ -94,6 +94,7 @@ def test_suspend_stops_before_the_batch_and_names_the_record(runs: Runs) -> None
     assert runs.proven()
 
 
+@pytest.mark.full
 def test_suspend_does_not_read_what_it_needs_not(runs: Runs) -> None:
     runs.send(400, bad_every=1_000)
     runs.run(quarantine={"oversized": "suspend", "missing_header": "suspend"})
@@ -131,6 +132,7 @@ def test_a_policy_that_changes_after_quarantine_was_written(
     check(runs, 0 if landed else settle(runs, {"missing_header"}).total())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("before", "after", "skips"), [({}, SKIP_MISSING, True), *([(SKIP_MISSING, {}, False)] if FULL else [])]
 )

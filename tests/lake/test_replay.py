@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
+from headrace_lake import replay_command
 from headrace_lake.fence import Fence, claim_of, transaction
 from headrace_lake.halt import HaltError, SupersededError
 from headrace_lake.properties import RETAINED_FROM
@@ -65,16 +68,17 @@ class TestOnKafka:
         assert (dry.events, batches(runs)) == (lost, said)
         runs.check()
 
-        writes = {name: runs.spark.sql(f"describe history delta.`{runs.lake / name}`").count() for name in SCHEMAS}
+        writes = {name: DeltaTable(str(runs.lake / name)).version() for name in SCHEMAS}
         assert replay(runs) == Replayed(offsets=dry.offsets)
-        after = {name: runs.spark.sql(f"describe history delta.`{runs.lake / name}`").count() for name in SCHEMAS}
-        assert after == {name: count + 1 for name, count in writes.items()}, "a claim, and nothing else"
+        after = {name: DeltaTable(str(runs.lake / name)).version() for name in SCHEMAS}
+        assert after == {name: number + 1 for name, number in writes.items()}, "a claim, and nothing else"
         runs.check()
 
         runs.send(400, mark="b")  # the job goes on by itself: its checkpoint is not in the way
         runs.run()
         runs.check()
 
+    @pytest.mark.full
     def test_only_what_is_asked_for(self, runs: Runs) -> None:
         topic = runs.kafka.events_topic
         runs.send(800)
@@ -98,6 +102,7 @@ class TestOnKafka:
         replay(runs, now - timedelta(hours=1), until=now + timedelta(hours=1))
         runs.check()
 
+    @pytest.mark.full
     @pytest.mark.parametrize("table", [EVENTS, QUARANTINE, BATCHES] if FULL else [EVENTS])
     def test_a_replay_that_was_killed_is_run_again(
         self, runs: Runs, monkeypatch: pytest.MonkeyPatch, table: str
@@ -149,6 +154,7 @@ class TestOnKafka:
         runs.run()
         runs.check()
 
+    @pytest.mark.full
     def test_what_a_policy_left_out_lands_when_the_policy_has_changed(self, runs: Runs) -> None:
         runs.send(1_200)
         runs.run(quarantine={"default": "skip"})
@@ -168,6 +174,7 @@ class TestOnKafka:
         again = runs.sent.events.keys() - kept.keys()
         for place in again:
             del runs.sent.events[place]
+        runs.sent.resent = len(again)
         runs.run(batch_records=300)
         runs.check()
         said = batches(runs)
@@ -203,6 +210,7 @@ class TestOnKafka:
         assert done.corrected == 0
         assert not runs.proven(), "and the proof says so"
 
+    @pytest.mark.full
     def test_days_that_retention_dropped_stay_dropped(self, runs: Runs) -> None:
         runs.send(400)
         runs.run()
@@ -214,10 +222,12 @@ class TestOnKafka:
         assert runs.query("select count(*) as n from events") == [{"n": 0}]
         assert runs.proven()
 
+    @pytest.mark.full
     def test_there_must_be_tables(self, runs: Runs) -> None:
         with pytest.raises(HaltError, match="there are no tables in"):
             replay(runs)
 
+    @pytest.mark.full
     def test_a_job_that_claims_meanwhile_stops_the_replay(self, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
         runs.send(400)
         runs.run()
@@ -274,3 +284,37 @@ def test_absent_ranges_are_joined() -> None:
         absent.add(piece(start, end), start, end, "gone")
     absent.add(piece(9, 12), 9, 12, "else")
     assert list(absent) == ["t/0: 9 to 11 (else)", "t/0: 0 to 8 (gone)", "t/0: 20 to 29 (gone)"]
+
+
+def parse(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    replay_command.add(parser.add_subparsers())
+    return parser.parse_args(["replay", *arguments])
+
+
+def test_the_command_line_takes_times_and_offsets() -> None:
+    parsed = parse("--from-time", "2026-05-06T12:00:00+02:00", "--to-offsets", '{"t": {"0": 5, "1": 6}}', "--dry-run")
+    assert parsed.from_time == datetime(2026, 5, 6, 10, tzinfo=UTC)
+    assert (parsed.from_offsets, parsed.to_time, parsed.dry_run) == (None, None, True)
+    assert parsed.to_offsets == {("t", 0): 5, ("t", 1): 6}
+    assert parse("--from-time", "2026-05-06").from_time == datetime(2026, 5, 6, tzinfo=UTC), (
+        "UTC unless it says otherwise"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "one of the arguments --from-time --from-offsets is required"),
+        (("--from-time", "yesterday"), "'yesterday' is no time in ISO 8601"),
+        (("--from-offsets", "5"), 'expected JSON as {"topic": {"0": 5}}'),
+        (("--from-offsets", '{"t": {"x": 1}}'), 'expected JSON as {"topic": {"0": 5}}'),
+        (("--from-time", "2026-05-06", "--from-offsets", "{}"), "not allowed with argument"),
+    ],
+)
+def test_a_wrong_command_line_is_refused(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(SystemExit):
+        parse(*arguments)
+    assert said in capsys.readouterr().err

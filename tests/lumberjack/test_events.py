@@ -83,19 +83,19 @@ def test_names_that_never_repeat_fill_no_memory() -> None:
     """Nor do files: a connection remembers some hundred short ones."""
     driven = session()
     documents = [
-        document(n, host={"name": f"{n}" * 200}, log={"file": {"path": f"/{n}/" + "x" * 30_000}, "offset": n})
-        for n in range(300)
+        document(n, host={"name": f"{n}" + "h" * 30_000}, log={"file": {"path": f"/{n}/" + "x" * 30_000}, "offset": n})
+        for n in range(250)
     ]
     frames = b"".join(json_frame(1 + n, item) for n, item in enumerate(documents))
     del documents
-    feed(driven, window(300) + frames)
+    feed(driven, window(250) + frames)
     del frames
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
         for frame in driven.frames():
-            assert len(parts_of(frame)) == 300
-            driven.settle(frame.ticket, 300, True)
+            assert len(parts_of(frame)) == 250
+            driven.settle(frame.ticket, 250, True)
         driven.outgoing()
         assert tracemalloc.get_traced_memory()[0] - before < 4_000_000
     finally:

@@ -1,6 +1,6 @@
 """One client's connection: bytes to its session, frames to the publisher, the session's bytes back to the client.
 
-The states of its life: `headrace_common.connection_state`.
+Its states: `headrace_common.connection_state`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import time
 from typing import cast
 
 from headrace_common.connection_state import (
+    AHEAD,
     DRAIN_TIME,
     FRAME_TIME_BYTES,
     LINGER_SILENCE,
@@ -36,12 +37,10 @@ class Connection(asyncio.Protocol):
         self._partition = shared.publisher.enter()
         self._state = State.OPEN
         self._why = "peer"
-        self._peer_done = False
+        self._peer_done = self._flushing = False
         self._frames: dict[Ticket, tuple[Frame, float]] = {}  # pending, and when each arrived
-        self._writable = True
+        self._writable = self._reading = True
         self._deaf_since: float | None = None  # since when the peer does not read
-        self._reading = True
-        self._flushing = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         now = self._loop.time()
@@ -52,8 +51,8 @@ class Connection(asyncio.Protocol):
         self._resends = Resends(shared.metrics.events_duplicate)
         self.began = self._resends.began
         self.account = shared.turns.account()
-        self.held = 0  # for the budget
-        self.pending = 0
+        self._unseen = bytearray()  # arrived while the session was busy
+        self.held = self.pending = 0  # for the budget
 
     # What the transport tells
 
@@ -72,7 +71,12 @@ class Connection(asyncio.Protocol):
             return
         self._last_bytes = self._loop.time()
         self._frame_bytes += len(data)
-        self._feed(data)
+        if self._session.busy():  # it waits for its turn, and this with it
+            self._unseen += data
+            self._shared.budget.hold(self, self.held + len(data))
+            self.pace()
+        else:
+            self._feed(data)
 
     def _feed(self, data: bytes) -> None:
         """Bytes to the session; none: it goes on with those it has."""
@@ -129,9 +133,16 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone. What is pending goes on to Kafka, and nothing of it is acknowledged."""
+        unseen = self._state <= State.LINGERING and self._session.busy()
         self._state = State.CLOSED
         if self._timer is not None:
             self._timer.cancel()
+        if unseen:  # what it has brought is not gone: it may have asked for no acknowledgement
+            self._shared.turns.ask(self)
+        else:
+            self._gone()
+
+    def _gone(self) -> None:
         self._shared.budget.forget(self)
         self._shared.turns.withdraw(self)
         self._shared.publisher.leave(self._partition)
@@ -168,11 +179,17 @@ class Connection(asyncio.Protocol):
 
     def granted(self) -> None:
         """Lets the session go on with what it has."""
-        wanted = self._state <= State.LINGERING and self._writable and self._session.busy()
-        if wanted and self._shared.budget.may_digest(self):
-            self._shared.turns.begin(self.account)
-            self._feed(b"")
-            self._shared.turns.end(self.account)
+        turns, closed = self._shared.turns, self._state == State.CLOSED
+        wanted = closed or (self._state <= State.LINGERING and self._writable)
+        if wanted and self._session.busy() and (closed or self._shared.budget.may_digest(self)):
+            turns.begin(self.account)
+            data, self._unseen = bytes(self._unseen), bytearray()
+            self._feed(data)
+            turns.end(self.account)
+        if closed and self._session.busy():
+            turns.ask(self)
+        elif closed:
+            self._gone()
 
     def pace(self) -> None:
         """Reads or does not read, as the budgets and the peer's own reading allow."""
@@ -183,7 +200,7 @@ class Connection(asyncio.Protocol):
             busy, budget = self._session.busy(), self._shared.budget
             allowed = self._writable and (budget.may_digest(self) if busy else budget.may_read(self))
             if allowed and busy:
-                allowed = False
+                allowed = len(self._unseen) < AHEAD
                 self._shared.turns.enter(self.account)
                 self._shared.turns.ask(self)
         if allowed == self._reading or self._transport is None or self._transport.is_closing():
@@ -213,8 +230,6 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
         return len(self._frames)
 
-    # Within
-
     def _submit(self) -> None:
         budget, session = self._shared.budget, self._session
         completed = False
@@ -223,7 +238,7 @@ class Connection(asyncio.Protocol):
             self._frames[frame.ticket] = (frame, self._last_bytes)
             budget.charge(self, frame.size)
             self._shared.publisher.submit(frame, self, self._partition)
-        held = session.held()
+        held = session.held() + len(self._unseen)
         if held and (completed or not self.held):
             self._frame_began = self._last_bytes
             self._frame_bytes = 0
@@ -231,23 +246,20 @@ class Connection(asyncio.Protocol):
         if held != self.held:
             budget.hold(self, held)
 
-    def _flush(self) -> None:
+    def _flush(self, turned: bool = False) -> None:
         """One write per loop turn: an acknowledgement shares its segment with nothing (fluentd reads one with one recv)."""
+        self._flushing &= not turned
         if self._flushing or not self._writable or self._state >= State.DRAINING:
             return
         data = self._session.outgoing()
         if data:
             self._transport.write(data)
             self._flushing = True
-            self._loop.call_soon(self._flush_more)
+            self._loop.call_soon(self._flush, True)
         elif self._state == State.SETTLING and not self._frames:
             if last_words := self._session.farewell():
                 self._transport.write(last_words)
             self._drain()
-
-    def _flush_more(self) -> None:
-        self._flushing = False
-        self._flush()
 
     def _done(self, ticket: Ticket, events: int) -> None:
         frame, arrived = self._release(ticket)
@@ -266,17 +278,7 @@ class Connection(asyncio.Protocol):
 
     def _fail(self, error: ProtocolError) -> None:
         """The peer's fault: no more is read; what was complete before is still stored and acknowledged."""
-        shared = self._shared
-        if error.limit is not None:
-            shared.metrics.limit_hits.labels(error.limit).inc()
-        shared.limited.warning(
-            "protocol error",
-            peer=f"{self._peer.address}:{self._peer.port}",
-            problem=str(error),
-            limit=error.limit,
-            offset=error.offset,
-            bytes=error.sample.hex(),
-        )
+        self._shared.fault(self._peer, error)
         self._settle("protocol_error")
 
     def _settle(self, why: str) -> None:
@@ -363,7 +365,8 @@ class Connection(asyncio.Protocol):
             return
         self._flush()
         until = self._state_until
-        if self._state == State.LINGERING and now >= min(until or now, self._last_bytes + LINGER_SILENCE):
+        silent = not self._session.busy() and now >= self._last_bytes + LINGER_SILENCE
+        if self._state == State.LINGERING and (silent or now >= (until or now)):
             self._settle("drain")
         elif self._state == State.DRAINING and now >= (until or now):
             self._close()

@@ -24,6 +24,10 @@ DRAIN_TIME: Final = 5.0
 WRITE_TIME: Final = 60.0
 """Seconds that a peer may leave unread what we write, once the buffers are full: then it is cut."""
 
+AHEAD: Final = 256 << 10
+"""Bytes that are read while what came before waits for its turn. Not to read at all would lose what a client without
+acknowledgements sent last: TLS ends a connection that is not read together with what is unread."""
+
 FRAME_TIME_BYTES: Final = 8192
 """Each so many bytes of an unfinished frame buy it another second."""
 

@@ -63,15 +63,18 @@ class JsonObject(Generic[T]):
             return Fault(Reason.BAD_JSON, str(error))
         except RecursionError:
             return self._too_deep()
-        # More than `depth` opening brackets, in texts or outside: only then it may be too deep. To take them out costs half
-        # of counting them (the search for a byte has a fast way, counting has none), and most events have no array.
-        opening = len(raw) - len(raw.replace(b"{", b""))
-        if (opening > self._depth or _ARRAY in raw) and self._is_deep(raw):
+        if self._is_deep(raw):
             return self._too_deep()
         return found
 
     def _is_deep(self, raw: bytes) -> bool:
-        return raw.count(b"{") + raw.count(b"[") > self._depth and deepest(raw) > self._depth
+        """Only with more than `depth` opening brackets, in texts or outside, it may be. To take them out costs half of
+        counting them: the search for a byte has a fast way, counting has none.
+        """
+        flat = raw.replace(b"{", b"")
+        if _ARRAY in flat:
+            flat = flat.replace(b"[", b"")
+        return len(raw) - len(flat) > self._depth and deepest(raw) > self._depth
 
     def _unfit(self, raw: bytes, problem: str) -> T | Fault:
         """Sound JSON that does not fit: no object, or a number in a wanted field that Python cannot hold."""

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from headrace_common.budget import Budget
+from headrace_common.errors import ProtocolError
 from headrace_common.log import Log, RateLimited
 from headrace_common.metrics import ReceiverMetrics
 from headrace_common.publisher import Publisher
+from headrace_common.session import Peer
 from headrace_common.settings import LimitSettings
 from headrace_common.turns import Turns
 
@@ -47,6 +49,19 @@ class Shared:
     def age(self) -> float:
         """The age at which a new connection is to close; 0: never."""
         return self.limits.connection_age * random.uniform(1 - AGE_JITTER, 1 + AGE_JITTER)  # noqa: S311  (no secret)
+
+    def fault(self, peer: Peer, error: ProtocolError) -> None:
+        """A peer has broken its protocol: one count, one line."""
+        if error.limit is not None:
+            self.metrics.limit_hits.labels(error.limit).inc()
+        self.limited.warning(
+            "protocol error",
+            peer=f"{peer.address}:{peer.port}",
+            problem=str(error),
+            limit=error.limit,
+            offset=error.offset,
+            bytes=error.sample.hex(),
+        )
 
     def left(self) -> None:
         """A connection has closed."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 TURN: Final = 0.002
-"""Seconds of a slice."""
+"""Seconds of a slice. Short work of several connections shares one."""
 
 QUANTUM: Final = 0.010
 """CPU seconds of a frame that are spent on it before another is begun: honest frames are done by then. Two of the same age
@@ -58,8 +58,10 @@ class Turns:
         self._cpu = cpu
         self._soon = loop.call_soon
         self._line: dict[Worker, None] = {}
-        self._worked = False  # somebody has, since the loop has last turned with nobody in line
+        self._left = TURN  # seconds of work until the loop has to turn
+        self._resting = False  # until it has
         self._rested = 0
+        self._looking = False  # `_turned` is to be called
         self._floor = 0.0  # what the one who worked last had used when it began
         self._began = 0.0
         self.until = 0.0
@@ -74,23 +76,16 @@ class Turns:
         account.used = max(account.used, self._floor - QUANTUM)
 
     def take(self, worker: Worker) -> bool:
-        """Whether it may work at once: nobody waits, and the loop has turned not long ago. Otherwise `ask`."""
-        if self._line:
+        """Whether it may work at once: there is time left of this slice, and nobody in line comes first. Otherwise `ask`."""
+        if self._resting or (self._line and worker.urgency() > min(each.urgency() for each in self._line)):
             return False
-        now = self._clock()
-        if self._worked:
-            return now < self.until
-        self._worked = True
-        self.until = now + TURN
-        self._soon(self._turned)
+        self.until = self._clock() + self._left
         return True
 
     def ask(self, worker: Worker) -> None:
         """Puts it in line; `granted` is called once, when the loop has turned at least once."""
         self._line.setdefault(worker)
-        if not self._worked:
-            self._worked = True
-            self._soon(self._turned)
+        self._look()
 
     def withdraw(self, worker: Worker) -> None:
         """It wants no turn any more."""
@@ -98,7 +93,7 @@ class Turns:
 
     def granted(self) -> None:
         """A worker's slice begins only now, though it was granted before."""
-        self.until = self._clock() + TURN
+        self.until = self._clock() + self._left
 
     def begin(self, account: Account) -> None:
         """Work for `account` begins."""
@@ -109,17 +104,29 @@ class Turns:
         """It pauses or is done; CPU seconds that it took."""
         spent = self._cpu() - self._began
         account.used += spent
+        self._left -= spent
+        if self._left <= 0 or self._clock() >= self.until:
+            self._resting = True
+            self._look()
         return spent
 
-    def _turned(self) -> None:
-        if not self._line:
-            self._worked, self._rested = False, 0
-        elif self._rested < REST:
-            self._rested += 1
+    def _look(self) -> None:
+        if not self._looking:
+            self._looking = True
             self._soon(self._turned)
-        else:
-            self._rested = 0
+
+    def _turned(self) -> None:
+        """The loop has turned: gives the slice, or what is left of one, to the next in line."""
+        self._looking = False
+        if self._resting and self._rested < REST:
+            self._rested += 1
+            self._look()
+            return
+        if self._resting:
+            self._resting, self._rested, self._left = False, 0, TURN
+        if self._line:
             worker = min(self._line, key=lambda worker: worker.urgency())
             del self._line[worker]
+            self.until = self._clock() + self._left
             worker.granted()
-            self._soon(self._turned)  # behind what `granted` has called soon: its slice comes first
+            self._look()  # behind what `granted` has called soon: it works first

@@ -1,0 +1,84 @@
+"""The endurance commands' own comparison sees what is wrong: on a lake of five records, made without Spark."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from benchmarks.endurance.batches import Readers
+from benchmarks.endurance.verify import compare
+
+SENT = [
+    (0, 0, "d.a", "1", "first"),
+    (0, 1, "d.b", "2", "first"),
+    (0, 2, "d.a", "1", "resend"),
+    (0, 3, "", "x", "bad"),
+    (0, 4, "u.c", "3", "unique"),
+]
+LANDED = [(0, 0, "d.a", "1"), (0, 1, "d.b", "2"), (0, 4, "u.c", "3")]
+RESENT = (0, 2, "d.a", "1")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+TIME = pa.timestamp("us", "UTC")
+
+
+def _write(lake: Path, rows: list[tuple[int, int, str, str]], duplicates: int, bad: list[int]) -> None:
+    def positions(places: list[tuple[int, int]]) -> dict[str, pa.Array]:
+        return {
+            "topic_id": pa.array(["x"] * len(places), pa.string()),
+            "partition": pa.array([place[0] for place in places], pa.int32()),
+            "offset": pa.array([place[1] for place in places], pa.int64()),
+            "landed_at": pa.array([NOW] * len(places), TIME),
+        }
+
+    texts = {name: pa.array([row[at] for row in rows], pa.string()) for name, at in (("event_id", 2), ("body", 3))}
+    write_deltalake(str(lake / "events"), pa.table({**texts, **positions([row[:2] for row in rows])}))
+    reasons = pa.array(["missing_header"] * len(bad), pa.string())
+    write_deltalake(str(lake / "quarantine"), pa.table({"reason": reasons, **positions([(0, n) for n in bad])}))
+    counts = {
+        "epoch": 1, "batch": 0, "from": 0, "to": 5, "records": 5, "events": len(rows), "duplicates": duplicates,
+        "quarantined": len(bad), "skipped": 0,
+    }  # fmt: skip
+    place = {"topic": ["t"], "topic_id": ["x"], "partition": pa.array([0], pa.int32()), "landed_at": [NOW]}
+    table = pa.table({**{name: [value] for name, value in counts.items()}, **place})
+    write_deltalake(str(lake / "batches"), table)
+
+
+def wrong(folder: Path, rows: list[tuple[int, int, str, str]], *, duplicates: int, bad: list[int]) -> list[str]:
+    _write(folder / "lake", rows, duplicates, bad)
+    lines = [(p, o, name, hashlib.md5(body.encode()).hexdigest(), kind) for p, o, name, body, kind in SENT]
+    (folder / "sent.csv").write_text("".join(",".join(map(str, line)) + "\n" for line in lines))
+    return compare(folder / "lake", folder / "sent.csv", collapse=True)
+
+
+def test_an_exact_lake_is_exact(tmp_path: Path) -> None:
+    assert wrong(tmp_path, LANDED, duplicates=1, bad=[3]) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "duplicates", "bad", "said"),
+    [
+        (LANDED[:2], 2, [3], "events that landed too often or not at all"),
+        ([*LANDED[:2], (0, 4, "u.c", "other")], 1, [3], "rows of events that nobody sent there"),
+        ([*LANDED, RESENT], 0, [3], "events that landed too often or not at all"),
+        ([*LANDED, LANDED[0]], 0, [3], "records that landed twice"),
+        (LANDED, 2, [], "bad records that are not in quarantine once"),
+        (LANDED, 0, [3], "batches counts 0 duplicates, 1 were sent"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    tmp_path: Path, rows: list[tuple[int, int, str, str]], duplicates: int, bad: list[int], said: str
+) -> None:
+    assert any(said in line for line in wrong(tmp_path, rows, duplicates=duplicates, bad=bad))
+
+
+def test_readers_beside_the_job_see_what_is_wrong(tmp_path: Path) -> None:
+    _write(tmp_path / "good", LANDED, 1, [3])
+    assert Readers(tmp_path / "good").deltalake() == Readers(tmp_path / "good").duckdb() == []
+    _write(tmp_path / "bad", [*LANDED, LANDED[0]], 0, [3])
+    assert Readers(tmp_path / "bad").deltalake() == ["1 ranges do not have the rows that batches says"]
+    assert Readers(tmp_path / "bad").duckdb()

@@ -1,0 +1,30 @@
+"""When the landing job calls itself dead."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from headrace_common.metrics import LakeMetrics
+from headrace_lake.operations import STALLED, STARTING, LakeHealth
+
+
+@pytest.mark.parametrize(
+    ("reason", "silent", "alive"),
+    [
+        ("", STALLED - 1, True),
+        ("", STALLED + 1, False),
+        ("Spark is starting", STALLED + 1, True),  # on a busy machine a JVM takes that long
+        ("Spark is starting", STARTING - 1, True),
+        ("Spark is starting", STARTING + 1, False),
+    ],
+)
+def test_a_start_may_take_longer_than_a_turn(
+    monkeypatch: pytest.MonkeyPatch, reason: str, silent: float, alive: bool
+) -> None:
+    health = LakeHealth(LakeMetrics())
+    health.waits(reason)
+    health.turn()
+    then = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: then + silent)
+    assert (health.live_problems() == []) is alive
