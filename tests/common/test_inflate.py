@@ -63,7 +63,9 @@ class TestGzip:
     def test_padding_behind_the_last_member(self) -> None:
         assert whole(gzip.compress(b"a") + b"\0" * 1000) == b"a"
 
-    @pytest.mark.parametrize("rest", [b"x", b"\0x", b"\0\0\x1f\x8b", gzip.compress(b"b")[:5], gzip.compress(b"b")[:-1]])
+    @pytest.mark.parametrize(
+        "rest", [b"x", b"\0x", b"\0\0\x1f\x8b", gzip.compress(b"b", mtime=0)[:5], gzip.compress(b"b", mtime=0)[:-1]]
+    )
     def test_anything_else_behind_it(self, rest: bytes) -> None:
         assert fault(gzip.compress(b"a") + rest) is None
 

@@ -70,6 +70,7 @@ def test_ids_are_those_of_the_inflated_entries() -> None:
 @pytest.mark.parametrize(
     "payload",
     [b"\x8b\x02\x80brotli", zstd.compress(PLAIN)[:-3], gzip.compress(PLAIN)[:-3], gzip.compress(PLAIN) + b"junk"],
+    ids=["brotli", "cut zstd", "cut gzip", "gzip and more"],
 )
 def test_what_is_neither_goes_to_quarantine_whole(payload: bytes) -> None:
     data = fluentd(payload, compressed="br")
