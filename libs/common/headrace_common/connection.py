@@ -18,6 +18,7 @@ from headrace_common.connection_state import (
     RECHECK,
     WRITE_TIME,
     State,
+    Unseen,
 )
 from headrace_common.errors import DeliveryError, ProtocolError
 from headrace_common.resends import Resends
@@ -51,7 +52,7 @@ class Connection(asyncio.Protocol):
         self._resends = Resends(shared.metrics.events_duplicate)
         self.began = self._resends.began
         self.account = shared.turns.account()
-        self._unseen = bytearray()  # arrived while the session was busy
+        self._unseen = Unseen()  # arrived while the session was busy
         self.held = self.pending = 0  # for the budget
 
     # What the transport tells
@@ -71,7 +72,7 @@ class Connection(asyncio.Protocol):
             return
         self._last_bytes = self._loop.time()
         self._frame_bytes += len(data)
-        if self._session.busy():  # it waits for its turn, and this with it
+        if self._behind():  # it waits for its turn, and this with it
             self._unseen += data
             self._shared.budget.hold(self, self.held + len(data))
             self.pace()
@@ -90,7 +91,7 @@ class Connection(asyncio.Protocol):
         if self._state == State.OPEN and self._due(self._last_bytes):
             self._settle("age")
             return
-        if self._peer_done and not self._session.busy():
+        if self._peer_done and not self._behind():
             self._end()
             return
         self._flush()
@@ -104,9 +105,12 @@ class Connection(asyncio.Protocol):
         self._peer_done = True
         if self._state == State.DRAINING:
             self._close()
-        elif self._state <= State.LINGERING and not self._session.busy():
+        elif self._state <= State.LINGERING and not self._behind():
             self._end()
         return self._state != State.CLOSED and self._transport.can_write_eof()
+
+    def _behind(self) -> bool:  # with looking at what has arrived
+        return bool(self._unseen) or self._session.busy()
 
     def _end(self) -> None:
         """The session has seen all that the peer sent."""
@@ -133,7 +137,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone. What is pending goes on to Kafka, and nothing of it is acknowledged."""
-        unseen = self._state <= State.LINGERING and self._session.busy()
+        unseen = self._state <= State.LINGERING and self._behind()
         self._state = State.CLOSED
         if self._timer is not None:
             self._timer.cancel()
@@ -181,12 +185,11 @@ class Connection(asyncio.Protocol):
         """Lets the session go on with what it has."""
         turns, closed = self._shared.turns, self._state == State.CLOSED
         wanted = closed or (self._state <= State.LINGERING and self._writable)
-        if wanted and self._session.busy() and (closed or self._shared.budget.may_digest(self)):
+        if wanted and self._behind() and (closed or self._shared.budget.may_digest(self)):
             turns.begin(self.account)
-            data, self._unseen = bytes(self._unseen), bytearray()
-            self._feed(data)
+            self._feed(b"" if self._session.busy() else self._unseen.take())
             turns.end(self.account)
-        if closed and self._session.busy():
+        if closed and self._behind():
             turns.ask(self)
         elif closed:
             self._gone()
@@ -197,7 +200,7 @@ class Connection(asyncio.Protocol):
             allowed = self._state == State.DRAINING
             self._shared.budget.forget(self)
         else:
-            busy, budget = self._session.busy(), self._shared.budget
+            busy, budget = self._behind(), self._shared.budget
             allowed = self._writable and (budget.may_digest(self) if busy else budget.may_read(self))
             if allowed and busy:
                 allowed = len(self._unseen) < AHEAD
@@ -312,8 +315,6 @@ class Connection(asyncio.Protocol):
         self._state_until = None if seconds is None else self._loop.time() + seconds
         self._schedule()
 
-    # Time
-
     def _schedule(self) -> None:
         """One lazy timer: it is not moved when bytes arrive, it looks again when it fires."""
         at = self._next_deadline()
@@ -365,7 +366,7 @@ class Connection(asyncio.Protocol):
             return
         self._flush()
         until = self._state_until
-        silent = not self._session.busy() and now >= self._last_bytes + LINGER_SILENCE
+        silent = not self._behind() and now >= self._last_bytes + LINGER_SILENCE
         if self._state == State.LINGERING and (silent or now >= (until or now)):
             self._settle("drain")
         elif self._state == State.DRAINING and now >= (until or now):

@@ -43,3 +43,13 @@ class State(IntEnum):
     SETTLING = 2
     DRAINING = 3
     CLOSED = 4
+
+
+class Unseen(bytearray):
+    """What has arrived and was not looked at yet."""
+
+    def take(self) -> bytes:
+        """All of it; none is left."""
+        data = bytes(self)
+        self.clear()
+        return data
