@@ -56,8 +56,8 @@ def behind(source: Mapping[str, Any]) -> dict[TopicPartition, int]:
 
 
 def _offsets(report: Any) -> dict[str, dict[str, int]]:
-    """A report has offsets as a mapping, as JSON text, or as the text ``null``."""
-    value = json.loads(report) if isinstance(report, str) else report
+    """A report has offsets as a mapping, as JSON text, or as the text ``null``; one of a query that was stopped, no text."""
+    value = json.loads(report) if isinstance(report, str) and report else report
     return value if isinstance(value, dict) else {}
 
 

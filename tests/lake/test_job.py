@@ -15,6 +15,7 @@ from headrace_lake.progress import behind
         ({"latestOffset": {"t": {"0": 10, "1": 5}}, "endOffset": {"t": {"0": 12}}}, {("t", 0): 0, ("t", 1): 0}),
         ({"latestOffset": "null", "endOffset": "null"}, {}),  # the first report after a batch that was landed before
         ({"latestOffset": None, "endOffset": None}, {}),
+        ({"latestOffset": "", "endOffset": ""}, {}),  # of a query that was stopped
         ({}, {}),
     ],
 )
