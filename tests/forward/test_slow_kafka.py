@@ -99,4 +99,7 @@ async def test_who_gives_up_at_its_own_default(own_kafka: EmbeddedKafka, start, 
     order = {"eventMode": "Forward", "port": receiver.port, "count": 1, "tag": "t", "mark": mark, "defaults": True}
     with stopped(own_kafka.pid), pytest.raises(AssertionError, match="ack response timeout"):
         await run("node", node, json.dumps(order))
+    async with asyncio.timeout(60):  # what the receiver still has goes to Kafka when Kafka goes on
+        while not await events(store, mark):  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
     await stored_once(store, mark, "t", count=1)
