@@ -77,6 +77,13 @@ def splits(data: bytes, chance: random.Random) -> list[bytes]:
     return [data[a:b] for a, b in zip([0, *points], [*points, len(data)], strict=True)]
 
 
+def test_a_stream_that_needs_a_dictionary_is_refused_however_it_is_split() -> None:
+    data = b"EVNT" + b"\xff" * 4 + bytes(16) + b"x \0\0\0\0"
+    whole = drive([data], **LIMITS)
+    assert str(whole.error) == "does not inflate: it needs a dictionary"
+    assert drive([data[at : at + 1] for at in range(len(data))], **LIMITS).comparable() == whole.comparable()
+
+
 @settings(max_examples=2500, deadline=None)
 @given(conversations, st.randoms(use_true_random=False))
 def test_any_bytes(data: bytes, chance: Any) -> None:

@@ -21,6 +21,9 @@ from headrace_common.inflate import (
 INFLATED_BYTES: Final = "LIMITS__INFLATED_BYTES"
 RATIO: Final = "LIMITS__RATIO"
 
+_DICTIONARY: Final = 0x20
+"""In a stream's second byte: it needs a dictionary (RFC 1950, FDICT), which no protocol here agrees on."""
+
 
 class ZlibStream:
     """One stream (RFC 1950), checksum included.
@@ -64,6 +67,9 @@ class ZlibStream:
         self._window = min(2 * self._window, LAST_WINDOW)
         room = min(SLICE, self._limits.total - self.total + 1)
         stream = self._stream
+        flags = at + 1 - self._taken
+        if self._taken < 2 and flags < end and data[flags] & _DICTIONARY:  # the inflater says so only when more follows
+            raise ProtocolError("does not inflate: it needs a dictionary")
         try:
             out: bytes = self._inflate(window, room)
         except (IsalError, ValueError) as error:
