@@ -841,3 +841,77 @@ class TestTurns:
         for _ in range(1000):
             made.store()
         assert made.all_given_back()
+
+    def test_a_session_that_fails_ends_its_connection_alone(self, bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A mistake of ours: nobody waits for its turns, and all that it held is given back."""
+        made = bench()
+        connection, transport = made.connect()
+        other, _ = made.connect()
+        connection.data_received(self.TINY * 1000)
+        first = len(made.publisher.submitted)
+        other.data_received(self.TINY * 1000)
+
+        def fails(data: bytes, now: int) -> None:
+            raise RuntimeError(now)
+
+        monkeypatch.setattr(connection._session, "receive", fails)
+        made.clock.turns()
+        assert transport.aborted
+        assert made.closed("internal")
+        assert len(made.publisher.submitted) == first + 1000  # the other's, all
+        other.eof_received()
+        for _ in range(first + 1000):
+            made.store()
+        made.clock.turns()
+        assert made.all_given_back()
+
+    @pytest.mark.parametrize("fails_in", ["receive", "frames"])
+    def test_nor_does_it_stay_when_its_socket_is_gone(
+        self, bench: Make, monkeypatch: pytest.MonkeyPatch, fails_in: str
+    ) -> None:
+        made = bench()
+        connection, transport = made.connect()
+        connection.data_received(self.TINY * 1000)
+        transport.abort()
+
+        def fails(*arguments: object) -> None:
+            raise RuntimeError(arguments)
+
+        monkeypatch.setattr(connection._session, fails_in, fails)
+        made.clock.turns()
+        assert made.closed("internal")
+        while made.publisher.submitted:
+            made.store()
+        assert made.all_given_back()
+
+    def test_who_closes_while_in_line_leaves_once(self, bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It has asked for a turn, the service stops, and its peer does not read the last acknowledgement."""
+        made = bench()
+        connection, transport = made.connect(half_close=False)
+        transport.deaf = True
+        connection.data_received(self.TINY * 1000)
+        monkeypatch.setattr(connection._session, "unacknowledgeable", lambda: False)
+        monkeypatch.setattr(made.shared.turns, "_cpu", itertools.count().__next__)  # a slice that rests after it
+        made.clock.turn()
+        assert connection._behind()
+        connection.stop()
+        while made.publisher.submitted:
+            made.store()
+        made.clock.turns()
+        assert transport.closing
+        assert made.publisher.submitted == []  # what was not looked at is not stored: it comes again
+        assert made.publisher.inside == 1
+        transport.abort()
+        made.clock.turns()
+        assert made.closed("drain")
+        assert made.all_given_back()
+
+    def test_what_will_not_be_looked_at_is_not_held(self, bench: Make) -> None:
+        made = bench()
+        connection, _ = made.connect()
+        connection.data_received(data() * 1000)
+        connection.data_received(data() * 1000)
+        assert len(connection._unseen) > 0
+        connection.stop()
+        assert len(connection._unseen) == 0
+        assert made.budget.held == 0

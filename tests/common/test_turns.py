@@ -397,6 +397,35 @@ def test_who_withdraws_gets_no_turn() -> None:
     slowly(main)
 
 
+def test_who_fails_in_its_turn_takes_no_turn_from_others() -> None:
+    async def main(loop: SlowLoop) -> None:
+        turns = Turns(loop, loop.time)
+        worked: list[str] = []
+
+        class One:
+            def __init__(self, name: str) -> None:
+                self.name = name
+
+            def urgency(self) -> float:
+                return 0.0
+
+            def granted(self) -> None:
+                worked.append(self.name)
+                if self.name == "bad":
+                    raise RuntimeError
+
+        told: list[object] = []
+        loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
+        turns.ask(One("bad"))
+        turns.ask(One("good"))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert worked == ["bad", "good"]
+        assert len(told) == 1
+
+    slowly(main)
+
+
 def test_nobody_saves_up_turns() -> None:
     async def main(loop: SlowLoop) -> None:
         turns = Turns(loop, loop.time)

@@ -38,7 +38,7 @@ class Connection(asyncio.Protocol):
         self._partition = shared.publisher.enter()
         self._state = State.OPEN
         self._why = "peer"
-        self._peer_done = self._flushing = False
+        self._peer_done = self._flushing = self._lost = self._broken = False
         self._frames: dict[Ticket, tuple[Frame, float]] = {}  # pending, and when each arrived
         self._writable = self._reading = True
         self._deaf_since: float | None = None  # since when the peer does not read
@@ -80,7 +80,15 @@ class Connection(asyncio.Protocol):
             self._feed(data)
 
     def _feed(self, data: bytes) -> None:
-        """Bytes to the session; none: it goes on with those it has."""
+        """Bytes to the session; none: it goes on with those it has. A mistake of ours in it ends this connection alone."""
+        try:
+            self._digest(data)
+        except Exception:
+            self._shared.log.exception("the session failed", peer=self._peer.address)
+            self._broken, self._state, self._why = True, State.CLOSED, "internal"
+            self._transport.abort()
+
+    def _digest(self, data: bytes) -> None:
         try:
             self._session.receive(data, time.time_ns() // 1_000_000)
         except ProtocolError as error:
@@ -110,7 +118,7 @@ class Connection(asyncio.Protocol):
         return self._state != State.CLOSED and self._transport.can_write_eof()
 
     def _behind(self) -> bool:  # with looking at what has arrived
-        return bool(self._unseen) or self._session.busy()
+        return not self._broken and (bool(self._unseen) or self._session.busy())
 
     def _end(self) -> None:
         """The session has seen all that the peer sent."""
@@ -138,22 +146,13 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone. What is pending goes on to Kafka, and nothing of it is acknowledged."""
         unseen = self._state <= State.LINGERING and self._behind()
-        self._state = State.CLOSED
+        self._state, self._lost = State.CLOSED, True
         if self._timer is not None:
             self._timer.cancel()
         if unseen:  # what it has brought is not gone: it may have asked for no acknowledgement
             self._shared.turns.ask(self)
         else:
-            self._gone()
-
-    def _gone(self) -> None:
-        self._shared.budget.forget(self)
-        self._shared.turns.withdraw(self)
-        self._shared.publisher.leave(self._partition)
-        self._shared.connections.discard(self)
-        self._shared.metrics.connections_closed.labels(self._why).inc()
-        self._shared.log.debug("connection closed", peer=self._peer.address, why=self._why)
-        self._shared.left()
+            self._shared.left(self, self._partition, self._peer, self._why)
 
     # What the publisher tells (headrace_common.consignment.Receipt)
 
@@ -183,16 +182,16 @@ class Connection(asyncio.Protocol):
 
     def granted(self) -> None:
         """Lets the session go on with what it has."""
-        turns, closed = self._shared.turns, self._state == State.CLOSED
-        wanted = closed or (self._state <= State.LINGERING and self._writable)
-        if wanted and self._behind() and (closed or self._shared.budget.may_digest(self)):
+        turns, lost = self._shared.turns, self._lost
+        wanted = lost or (self._state <= State.LINGERING and self._writable)
+        if wanted and self._behind() and (lost or self._shared.budget.may_digest(self)):
             turns.begin(self.account)
             self._feed(b"" if self._session.busy() else self._unseen.take())
             turns.end(self.account)
-        if closed and self._behind():
+        if lost and self._behind():
             turns.ask(self)
-        elif closed:
-            self._gone()
+        elif lost:
+            self._shared.left(self, self._partition, self._peer, self._why)
 
     def pace(self) -> None:
         """Reads or does not read, as the budgets and the peer's own reading allow."""
@@ -287,6 +286,7 @@ class Connection(asyncio.Protocol):
     def _settle(self, why: str) -> None:
         self._why = why
         self._enter(State.SETTLING, None)
+        self._unseen.clear()  # not looked at any more
         self._shared.budget.hold(self, 0)
         self.pace()
         self._flush()

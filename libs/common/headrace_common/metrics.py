@@ -107,7 +107,7 @@ class ReceiverMetrics(Catalogue):
         self.connections_closed = self.counter(
             "connections_closed",
             "Connections closed, by why: peer, idle, age and drain are ordinary; a protocol_error is the client's fault, "
-            "abandoned is Kafka's.",
+            "abandoned is Kafka's, internal is a mistake of Headrace: its log has the stack.",
             ("why",),
         )
         self.bytes_received = self.counter("received_bytes", "Bytes read from clients.")

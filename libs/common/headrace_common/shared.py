@@ -7,14 +7,14 @@ import random
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from headrace_common.budget import Budget
+from headrace_common.budget import Budget, Reader
 from headrace_common.errors import ProtocolError
 from headrace_common.log import Log, RateLimited
 from headrace_common.metrics import ReceiverMetrics
 from headrace_common.publisher import Publisher
 from headrace_common.session import Peer
 from headrace_common.settings import LimitSettings
-from headrace_common.turns import Turns
+from headrace_common.turns import Turns, Worker
 
 AGE_JITTER: Final = 0.1
 """A connection's age limit varies by so much around the setting, so that clients do not all come back at once."""
@@ -28,6 +28,10 @@ class Stoppable(Protocol):
 
     def cut(self) -> int:
         """Close at once; how many frames were never acknowledged."""
+
+
+class Member(Stoppable, Reader, Worker, Protocol):
+    """A connection, as what it shares with others sees it."""
 
 
 @dataclass
@@ -63,8 +67,14 @@ class Shared:
             bytes=error.sample.hex(),
         )
 
-    def left(self) -> None:
-        """A connection has closed."""
+    def left(self, connection: Member, partition: int, peer: Peer, why: str) -> None:
+        """A connection has closed, and looks at nothing any more; once for each."""
+        self.budget.forget(connection)
+        self.turns.withdraw(connection)
+        self.publisher.leave(partition)
+        self.connections.discard(connection)
+        self.metrics.connections_closed.labels(why).inc()
+        self.log.debug("connection closed", peer=peer.address, why=why)
         self.admitted -= 1
         if not self.connections:
             self.empty.set()

@@ -128,5 +128,7 @@ class Turns:
             worker = min(self._line, key=lambda worker: worker.urgency())
             del self._line[worker]
             self.until = self._clock() + self._left
-            worker.granted()
-            self._look()  # behind what `granted` has called soon: it works first
+            try:
+                worker.granted()
+            finally:  # whatever became of it, the others' turns come
+                self._look()  # behind what `granted` has called soon: it works first
