@@ -1,21 +1,28 @@
 """Lands hundreds of small batches: does a batch take longer, do the files become more, do readers see what they should?
 
-Readers (DuckDB over the log's file list; deltalake's own engine) loop beside the job, and each compares row sets with what
-`batches` said before it began.
+Readers (DuckDB over the log's file list; deltalake's own engine; a Spark of its own) loop beside the job, and each compares
+row sets with what `batches` said before it began.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import statistics
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from deltalake import DeltaTable, QueryBuilder
 from headrace_cli import query
+from headrace_cli.toolchain import jars, java_home
+from headrace_common.settings import LogSettings
+from headrace_lake.engine import running
 from headrace_lake.settings import LakeSettings
+from pyspark.sql import SparkSession
 
 from benchmarks.endurance.stage import Stage, say, stage, write
 from benchmarks.endurance.traffic import Traffic, fill
@@ -36,18 +43,26 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="of batches and warm ones")
 
 
-class Readers:
-    """Two threads that read the lake until stopped."""
+_RANGES: Final = """
+    select count(*) as ranges from (
+        select b.topic_id, b."partition", b."from", b.events, count(e."offset") as found, count(distinct e."offset") as different
+        from batches b left join events e on e.topic_id = b.topic_id and e."partition" = b."partition"
+            and e."offset" >= b."from" and e."offset" < b."to"
+        group by b.topic_id, b."partition", b."from", b.events)
+    where events <> found or found <> different"""
 
-    def __init__(self, lake: Path) -> None:
+
+class Readers:
+    """Threads that read the lake until stopped: one for each engine. `spark`: a session with Delta, or that engine is out."""
+
+    def __init__(self, lake: Path, spark: SparkSession | None) -> None:
         self._lake = lake
+        self._spark = spark
         self._stop = threading.Event()
-        self.looks = {"duckdb": 0, "deltalake": 0}
+        engines = {"duckdb": self.duckdb, "deltalake": self.deltalake, **({"spark": self.spark} if spark else {})}
+        self.looks = dict.fromkeys(engines, 0)
         self.wrong: list[str] = []
-        self._threads = [
-            threading.Thread(target=self._loop, args=(name, look), daemon=True)
-            for name, look in (("duckdb", self.duckdb), ("deltalake", self.deltalake))
-        ]
+        self._threads = [threading.Thread(target=self._loop, args=each, daemon=True) for each in engines.items()]
 
     def start(self) -> None:
         """Begins to look."""
@@ -60,7 +75,7 @@ class Readers:
         for thread in self._threads:
             thread.join()
 
-    def _loop(self, name: str, look: Any) -> None:
+    def _loop(self, name: str, look: Callable[[], list[str]]) -> None:
         while not self._stop.wait(_PAUSE):
             try:
                 self.wrong += [f"{name}: {problem}" for problem in look()]
@@ -78,16 +93,20 @@ class Readers:
         engine = QueryBuilder()
         for name in ("batches", "events"):
             engine = engine.register(name, DeltaTable(str(self._lake / name)))
-        sql = """
-            select count(*) as ranges from (
-                select b.topic_id, b."partition", b."from", b.events, count(e."offset") as found,
-                    count(distinct e."offset") as different
-                from batches b left join events e on e.topic_id = b.topic_id and e."partition" = b."partition"
-                    and e."offset" >= b."from" and e."offset" < b."to"
-                group by b.topic_id, b."partition", b."from", b.events)
-            where events <> found or found <> different"""
-        (ranges,) = engine.execute(sql).read_all().column("ranges").to_pylist()
-        return [f"{ranges} ranges do not have the rows that batches says"] if ranges else []
+        (ranges,) = engine.execute(_RANGES).read_all().column("ranges").to_pylist()
+        return _said(ranges)
+
+    def spark(self) -> list[str]:
+        """The same, by Spark."""
+        assert self._spark is not None
+        for name in ("batches", "events"):
+            self._spark.read.format("delta").load(str(self._lake / name)).createOrReplaceTempView(name)
+        (row,) = self._spark.sql(_RANGES.replace('"', "`")).collect()
+        return _said(row["ranges"])
+
+
+def _said(ranges: int) -> list[str]:
+    return [f"{ranges} ranges do not have the rows that batches says"] if ranges else []
 
 
 def run(options: argparse.Namespace) -> int:
@@ -97,7 +116,9 @@ def run(options: argparse.Namespace) -> int:
     with stage(PARTITIONS) as here:
         sent = here.folder / "sent.csv"
         asyncio.run(fill(here.kafka, Traffic(events, PARTITIONS), sent, 0))
-        seconds, files, readers = _land(here, options.events, events)
+        with _spark() as spark:
+            readers = Readers(here.lake, spark)
+            seconds, files = _land(here, readers, options.events, events)
         wrong = readers.wrong + compare(here.lake, sent, collapse=LakeSettings().horizon > 0)
         for line in wrong:
             say(f"WRONG: {line}")
@@ -123,10 +144,9 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _land(here: Stage, size: int, events: int) -> tuple[list[float], list[dict[str, int]], Readers]:
+def _land(here: Stage, readers: Readers, size: int, events: int) -> tuple[list[float], list[dict[str, int]]]:
     """Duration of each batch until all is landed, and what lay there after every tenth of them."""
     job = here.start(batch_records=size)
-    readers = Readers(here.lake)
     seconds: list[float] = []
     files = []
     landed = 0
@@ -142,7 +162,15 @@ def _land(here: Stage, size: int, events: int) -> tuple[list[float], list[dict[s
     readers.stop()
     job.terminate()
     job.wait()
-    return seconds, files, readers
+    return seconds, files
+
+
+@contextmanager
+def _spark() -> Iterator[SparkSession]:
+    """A reader's session: one thread of it, so that it takes no more than its share of what is measured."""
+    os.environ["JAVA_HOME"] = str(java_home())
+    with running(LakeSettings(jars=jars("spark"), master="local[1]"), LogSettings()) as session:
+        yield session
 
 
 def _files(here: Stage) -> dict[str, int]:

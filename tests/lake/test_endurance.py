@@ -1,4 +1,4 @@
-"""The endurance commands' own comparison sees what is wrong: on a lake of five records, made without Spark."""
+"""The endurance commands' own comparison sees what is wrong: on a lake of five records."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from pyspark.sql import SparkSession
 
 from benchmarks.endurance.batches import Readers
 from benchmarks.endurance.verify import compare
@@ -76,9 +77,12 @@ def test_what_is_wrong_is_said(
     assert any(said in line for line in wrong(tmp_path, rows, duplicates=duplicates, bad=bad))
 
 
-def test_readers_beside_the_job_see_what_is_wrong(tmp_path: Path) -> None:
+@pytest.mark.spark
+def test_readers_beside_the_job_see_what_is_wrong(tmp_path: Path, spark: SparkSession) -> None:
     _write(tmp_path / "good", LANDED, 1, [3])
-    assert Readers(tmp_path / "good").deltalake() == Readers(tmp_path / "good").duckdb() == []
+    good = Readers(tmp_path / "good", spark)
+    assert good.spark() == good.deltalake() == good.duckdb() == []
     _write(tmp_path / "bad", [*LANDED, LANDED[0]], 0, [3])
-    assert Readers(tmp_path / "bad").deltalake() == ["1 ranges do not have the rows that batches says"]
-    assert Readers(tmp_path / "bad").duckdb()
+    bad = Readers(tmp_path / "bad", spark)
+    assert bad.spark() == bad.deltalake() == ["1 ranges do not have the rows that batches says"]
+    assert bad.duckdb()
