@@ -23,6 +23,8 @@ import string
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -228,6 +230,20 @@ def machine() -> dict[str, Any]:
     }
 
 
+@contextmanager
+def stage() -> Iterator[tuple[EmbeddedKafka, Path]]:
+    """A broker and a folder, gone afterwards; Java is found from here on."""
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    with tempfile.TemporaryDirectory(prefix="headrace-landing-") as name:
+        broker = EmbeddedKafka(Path(name) / "kafka")
+        broker.start()
+        try:
+            yield broker, Path(name)
+        finally:
+            broker.stop()
+
+
 def main() -> None:
     """Runs all rounds and writes the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -236,16 +252,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--warm", type=int, default=2, help="rounds that do not count")
     arguments = parser.parse_args()
-    os.environ["JAVA_HOME"] = str(java_home())
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    with tempfile.TemporaryDirectory(prefix="headrace-landing-") as name:
-        folder = Path(name)
-        broker = EmbeddedKafka(folder / "kafka")
-        broker.start()
-        try:
-            result = measure(broker, folder, arguments)
-        finally:
-            broker.stop()
+    with stage() as (broker, folder):
+        result = measure(broker, folder, arguments)
     write(result)
 
 

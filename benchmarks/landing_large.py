@@ -15,21 +15,20 @@ import json
 import os
 import shutil
 import statistics
-import tempfile
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from headrace_cli.broker import EmbeddedKafka
-from headrace_cli.toolchain import jars, java_home
+from headrace_cli.toolchain import jars
 from headrace_common.settings import KafkaSettings, LogSettings
 from headrace_lake import tables
 from headrace_lake.engine import session
 from headrace_lake.settings import LakeSettings
 from headrace_lake.storage import Storage
 from headrace_lake.tables import EVENTS, SCHEMAS
-from landing import HEADERS, PARTITIONS, RESULTS, Meter, fill, land, machine, prove
+from landing import HEADERS, PARTITIONS, RESULTS, Meter, fill, land, machine, prove, stage
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
@@ -77,16 +76,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--warm", type=int, default=1, help="rounds that do not count")
     arguments = parser.parse_args()
-    os.environ["JAVA_HOME"] = str(java_home())
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    with tempfile.TemporaryDirectory(prefix="headrace-landing-") as name:
-        folder = Path(name)
-        broker = EmbeddedKafka(folder / "kafka")
-        broker.start()
-        try:
-            result = measure(broker, folder, arguments)
-        finally:
-            broker.stop()
+    with stage() as (broker, folder):
+        result = measure(broker, folder, arguments)
     write(result)
 
 
