@@ -8,7 +8,7 @@ from collections import deque
 from typing import Any
 
 import pytest
-from headrace_common.budget import Budget, Growth, GrowthPool
+from headrace_common.budget import READ, Budget, Growth, GrowthPool
 from headrace_common.inflate import SLICE
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +22,7 @@ class Reader:
         self.name = name
         self.held = 0
         self.pending = 0
+        self.known = False
         self.frames: deque[int] = deque()
         self.reading = True
         self.gone = False
@@ -58,7 +59,7 @@ class Reader:
 
 async def settle() -> None:
     """Lets what was called soon run."""
-    for _ in range(3):
+    for _ in range(3 * READERS):  # of a few that begin to read again in each turn
         await asyncio.sleep(0)
 
 
@@ -157,6 +158,88 @@ class TestProcessBudget:
         assert budget.used == 0
 
 
+class TestCrowd:
+    """Thousands of connections; each that is read brings `READ` bytes at once, as the event loop hands them over."""
+
+    SIZE = 256 << 20
+    ARRIVALS = SIZE // 2
+
+    def crowd(self, budget: Budget, number: int, *, known: bool) -> list[Reader]:
+        readers = [Reader(budget, str(index)) for index in range(number)]
+        for reader in readers:
+            reader.known = known
+            reader.pace()
+        return readers
+
+    def bring(self, readers: list[Reader]) -> None:
+        """All sockets are found readable at the same moment; who was stopped meanwhile is not read."""
+        for reader in readers:
+            if reader.reading:
+                reader.receive(READ)
+
+    @pytest.mark.parametrize("known", [False, True])
+    async def test_is_stopped_at_once(self, known: bool) -> None:
+        budget = Budget(self.SIZE, self.SIZE // 4)
+        readers = self.crowd(budget, 2000, known=known)
+        self.bring(readers)
+        assert budget.held <= self.ARRIVALS + READ
+        assert budget.paused >= 2000 - 1
+
+    @pytest.mark.parametrize("known", [False, True])
+    async def test_begins_again_a_few_at_a_time(self, known: bool) -> None:
+        budget = Budget(self.SIZE, self.SIZE // 4)
+        readers = self.crowd(budget, 2000, known=known)
+        self.bring(readers)
+        for _ in range(300):
+            full = [reader for reader in readers if reader.held]
+            if full:
+                full[0].complete()
+                full[0].stored()
+            await asyncio.sleep(0)
+            self.bring(readers)
+            assert budget.held <= self.ARRIVALS + READ
+        assert sum(reader.held > 0 for reader in readers) > 100
+
+    async def test_of_beginnings_does_not_shut_out_who_is_known(self) -> None:
+        budget = Budget(self.SIZE, self.SIZE // 4)
+        readers = self.crowd(budget, 2000, known=False)
+        (other,) = self.crowd(budget, 1, known=True)
+        for _ in range(20):
+            self.bring(readers)
+            await asyncio.sleep(0)
+            assert other.reading
+            other.receive(1000)
+            assert other.reading
+            other.complete()
+            other.stored()
+
+    async def test_all_read_again_when_there_is_room(self) -> None:
+        budget = Budget(self.SIZE, self.SIZE // 4)
+        readers = self.crowd(budget, 1000, known=False) + self.crowd(budget, 1000, known=True)
+        self.bring(readers)
+        for reader in readers:
+            if reader.held:
+                reader.complete()
+                reader.stored()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert all(reader.reading for reader in readers)
+        assert budget.paused == 0
+
+    async def test_who_is_known_digests_beside_the_first_in_line(self) -> None:
+        budget = Budget(self.SIZE, self.SIZE // 4)
+        hog, first, other, known = (Reader(budget, name) for name in ("hog", "first", "other", "known"))
+        known.known = True
+        budget.hold(hog, self.ARRIVALS // 2)
+        assert budget.may_digest(first)
+        budget.hold(other, 1000)
+        assert not budget.may_digest(other)
+        budget.hold(known, 1000)
+        assert budget.may_digest(known)
+        budget.hold(known, 2 << 20)
+        assert not budget.may_digest(known)
+
+
 READERS = 4
 FRAME = 90
 actions = st.lists(
@@ -179,6 +262,8 @@ def test_somebody_reads_or_something_is_pending(steps: list[tuple[str, int, int]
 async def _model(steps: list[tuple[str, int, int]], process: int, connection: int) -> None:
     budget = Budget(process, connection)
     readers = [Reader(budget, str(number)) for number in range(READERS)]
+    for reader in readers[::2]:
+        reader.known = True
     for action, number, size in steps:
         reader = readers[number]
         if action == "turn":

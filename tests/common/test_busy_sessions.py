@@ -19,6 +19,7 @@ class Holder:
     budget: Budget
     held: int = 0
     pending: int = 0
+    known: bool = False
     digests: bool = False
     allowed: list[bool] = field(default_factory=list)
 

@@ -915,3 +915,37 @@ class TestTurns:
         connection.stop()
         assert len(connection._unseen) == 0
         assert made.budget.held == 0
+
+    def test_what_waits_for_kafka_keeps_no_buffers_of_a_lost_connection(self, bench: Make) -> None:
+        made = bench()
+        connection, transport = made.connect()
+        connection.data_received(data("a") + data(text="x" * 100_000)[:-1])
+        assert made.budget.held > 100_000
+        transport.abort()
+        made.clock.turns()
+        assert connection._session.held() == made.budget.held == 0
+        assert made.budget.pending > 0
+        made.store()
+        assert made.all_given_back()
+
+    def test_what_a_lost_connection_still_has_to_look_at_counts(self, bench: Make) -> None:
+        made = bench()
+        connection, transport = made.connect()
+        connection.data_received(self.TINY * 10_000)
+        transport.abort()
+        made.clock.turn()
+        assert 0 < connection._session.held() <= made.budget.held
+        made.clock.turns()
+        assert made.budget.held == 0
+
+    def test_what_is_kept_until_the_last_word_counts(self, bench: Make) -> None:
+        """Kafka stands still, and the session may have to say how much of what it holds is stored."""
+        made = bench()
+        connection, transport = made.connect()
+        connection.data_received(data("a") + data(text="x" * 100_000)[:-1])
+        connection.stop()
+        assert made.budget.pending >= connection._session.held() > 100_000
+        made.store()
+        made.clock.turns()
+        assert acks(transport) == ["a"]
+        assert connection._session.held() == made.budget.used == 0

@@ -242,6 +242,23 @@ async def test_frames_above_the_limit_that_nobody_announced(start, attackers: in
         await client.__aexit__()
 
 
+CROWD = 400
+
+
+async def test_hundreds_that_bring_beginnings_at_the_same_moment(start) -> None:
+    """None of them brings a message, or what one connection may hold; together they would be ten budgets."""
+    receiver = await start(limits=LIMITS)
+    writers = [(await asyncio.open_connection(*receiver.address))[1] for _ in range(CROWD)]
+    try:
+        async with watched(receiver, PROCESS_BUDGET // 2 + SLACK):
+            for writer in writers:
+                writer.write(b"\xc0" * MIB)
+            await asyncio.sleep(5)
+    finally:
+        for writer in writers:
+            writer.transport.abort()
+
+
 TINY = {
     "records": b"\x92\x01\x80" * 100_000,
     "rejects": b"\xc0" * 100_000,

@@ -6,6 +6,10 @@ grow by when they are inflated the other half. Nothing can dead-lock:
 * Unfinished frames stop at half of the arrivals' share; above that only the connection with the oldest unfinished frame
   goes on being read, and those that hold little: a few clients with huge frames must not shut out all others. One frame
   always fits.
+* Above seven eighths those that hold little must also be known: something of theirs was stored. Thousands of connections
+  that only ever bring beginnings do not shut out who was there before.
+* When a limit is passed all that it stops are stopped at once, not each when it has brought more: thousands of connections
+  that bring a little at the same moment would be a hundred times the budget. They begin again a few at a time.
 * What a session has received and not yet looked at needs nobody: the first that has such goes on whatever is unfinished.
 * Complete frames need nothing but Kafka, or their deadline, to go away.
 * A frame reserves all it may grow to before it grows beyond a slice. Who waits for a reservation holds none, and who holds
@@ -16,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from itertools import islice
 from typing import Final, Protocol
 
 from headrace_common.inflate import SLICE
@@ -23,6 +28,13 @@ from headrace_common.inflate import SLICE
 LITTLE: Final = 64
 """A connection whose unfinished frame has less than this part of what all unfinished frames may have (1 MiB by default) goes
 on being read while it is crowded."""
+
+READ: Final = 512 << 10
+"""Bytes that a connection may bring before it can be stopped again: what the event loop reads at once (256 KiB), twice, as a
+session may keep it and a parser's copy of it."""
+
+KNOWN_AT_ONCE: Final = 256
+"""Connections that were heard before, and begin to be read again in one turn of the event loop."""
 
 FIRST_SHARE: Final = 8
 """The part of what frames may grow by that is kept for those that grow by no more than a slice."""
@@ -37,6 +49,9 @@ class Reader(Protocol):
     pending: int
     """Bytes of its complete frames that are not stored yet."""
 
+    known: bool
+    """Something of it was stored."""
+
     def pace(self) -> None:
         """Look again whether you may read."""
 
@@ -49,11 +64,16 @@ class Budget:
         self._arrivals = process // 2
         self._unfinished_share = self._arrivals // 2
         self._little_bytes = self._unfinished_share // LITTLE
+        self._unknown_share = self._arrivals * 7 // 8
         self._connection = connection
         self._unfinished: dict[Reader, None] = {}  # those with an unfinished frame, oldest first
         self._digesting: dict[Reader, None] = {}  # those that have bytes to look at, first come first
-        self._waiting: dict[Reader, None] = {}  # those that were told to wait, in order
+        # By whether they are known: those that were told to wait, in order, and those that may read.
+        self._waiting: dict[bool, dict[Reader, None]] = {True: {}, False: {}}
+        self._reading: dict[bool, dict[Reader, None]] = {True: {}, False: {}}
+        self._to_ask = {True: 0, False: 0}  # of those that wait, since something was released
         self._waking = False
+        self._level = 0  # how many limits are passed
         self.held = 0
         self.pending = 0
         self.growth = Growth(process - self._arrivals, inflated)
@@ -71,7 +91,7 @@ class Budget:
     @property
     def paused(self) -> int:
         """Connections that wait."""
-        return len(self._waiting)
+        return sum(map(len, self._waiting.values()))
 
     def hold(self, reader: Reader, held: int) -> None:
         """`reader` now holds `held` bytes of an unfinished frame."""
@@ -82,6 +102,7 @@ class Budget:
             self._unfinished.setdefault(reader)
         else:
             self._unfinished.pop(reader, None)
+        self._measure()
         if released:
             self._wake()
 
@@ -94,16 +115,18 @@ class Budget:
         """A complete frame of `reader` waits for Kafka."""
         reader.pending += size
         self.pending += size
+        self._measure()
 
     def release(self, reader: Reader, size: int) -> None:
         """A complete frame of `reader` is stored, or given up."""
         reader.pending -= size
         self.pending -= size
+        self._measure()
         self._wake()
 
     def forget(self, reader: Reader) -> None:
         """`reader`'s connection is gone; what it has pending is still released frame by frame."""
-        self._waiting.pop(reader, None)
+        self._place(reader, None)
         self._digested(reader)
         self.hold(reader, 0)
 
@@ -118,7 +141,7 @@ class Budget:
         if self._full() or self._much(reader):
             allowed = False
         elif self.crowded:
-            allowed = next(iter(self._digesting)) is reader
+            allowed = next(iter(self._digesting)) is reader or (reader.known and self._little(reader))
         else:
             allowed = True
         return self._answer(reader, allowed)
@@ -128,11 +151,17 @@ class Budget:
             self._wake()
 
     def _answer(self, reader: Reader, allowed: bool) -> bool:
-        if allowed:
-            self._waiting.pop(reader, None)
-        else:
-            self._waiting.setdefault(reader)
+        self._place(reader, self._reading if allowed else self._waiting)
         return allowed
+
+    def _place(self, reader: Reader, place: dict[bool, dict[Reader, None]] | None) -> None:
+        """Who waits already keeps its place in the line."""
+        for lines in (self._waiting, self._reading):
+            for known, line in lines.items():
+                if (lines is not place or known != reader.known) and line:
+                    line.pop(reader, None)
+        if place is not None:
+            place[reader.known].setdefault(reader)
 
     def _decide(self, reader: Reader) -> bool:
         if self._full() or self._much(reader):
@@ -142,7 +171,8 @@ class Budget:
         return True
 
     def _little(self, reader: Reader) -> bool:
-        return reader.held < self._little_bytes and self.held < self._arrivals
+        share = self._arrivals if reader.known else self._unknown_share
+        return reader.held < self._little_bytes and self.held < share
 
     def _much(self, reader: Reader) -> bool:
         return reader.pending > 0 and reader.held + reader.pending >= self._connection
@@ -150,21 +180,38 @@ class Budget:
     def _full(self) -> bool:
         return self.pending > 0 and self.held + self.pending >= self._arrivals
 
-    def _wake(self) -> None:
-        if self._waiting and not self._waking:
-            self._waking = True
-            asyncio.get_running_loop().call_soon(self._pace_all)
+    def _measure(self) -> None:
+        """Stops those who read when a limit is passed."""
+        before = self._level
+        self._level = 2 if self.held + self.pending >= self._arrivals else 1 if self.held >= self._unknown_share else 0
+        if self._level > before:
+            for reader in [*self._reading[False], *(self._reading[True] if self._level == 2 else ())]:
+                reader.pace()
 
-    def _pace_all(self) -> None:
+    def _wake(self) -> None:
+        self._to_ask = {known: len(line) for known, line in self._waiting.items()}
+        self._ask_soon()
+
+    def _ask_soon(self) -> None:
+        if any(self._to_ask.values()) and not self._waking:
+            self._waking = True
+            asyncio.get_running_loop().call_soon(self._pace_some)
+
+    def _pace_some(self) -> None:
         self._waking = False
         if self._full():
             return
-        readers = list(self._waiting)
         if self.crowded:
-            first = [next(iter(self._unfinished)), *list(self._digesting)[:1]]
-            readers = [*first, *(reader for reader in readers if self._little(reader) and reader not in first)]
-        for reader in readers:
-            reader.pace()
+            for reader in [*islice(self._unfinished, 1), *islice(self._digesting, 1)]:
+                reader.pace()
+        room = self._unknown_share - self.held
+        for known, most in ((True, KNOWN_AT_ONCE), (False, max(1, room // READ) if room > 0 else 0)):
+            asked = list(islice(self._waiting[known], min(most, self._to_ask[known])))
+            self._to_ask[known] = self._to_ask[known] - len(asked) if asked else 0
+            for reader in asked:
+                self._waiting[known].pop(reader, None)  # if it must still wait, others are asked before it
+                reader.pace()
+        self._ask_soon()
 
 
 class GrowthPool:

@@ -20,10 +20,11 @@ from headrace_common.connection_state import (
     State,
     Unseen,
 )
+from headrace_common.ended import ENDED
 from headrace_common.errors import DeliveryError, ProtocolError
-from headrace_common.resends import Resends
-from headrace_common.session import Frame, Peer, Session, Ticket
+from headrace_common.session import Peer, Session, Ticket
 from headrace_common.shared import Shared
+from headrace_common.unstored import Unstored
 
 
 class Connection(asyncio.Protocol):
@@ -38,8 +39,8 @@ class Connection(asyncio.Protocol):
         self._partition = shared.publisher.enter()
         self._state = State.OPEN
         self._why = "peer"
-        self._peer_done = self._flushing = self._lost = self._broken = False
-        self._frames: dict[Ticket, tuple[Frame, float]] = {}  # pending, and when each arrived
+        self._peer_done = self._flushing = self._lost = self._broken = self.known = False
+        self._frames = Unstored(shared.metrics, self._loop.time)
         self._writable = self._reading = True
         self._deaf_since: float | None = None  # since when the peer does not read
         self._timer: asyncio.TimerHandle | None = None
@@ -49,11 +50,10 @@ class Connection(asyncio.Protocol):
         self._frame_bytes = 0
         self._age = shared.age()
         self._state_until: float | None = None
-        self._resends = Resends(shared.metrics.events_duplicate)
-        self.began = self._resends.began
+        self.began = self._frames.began
         self.account = shared.turns.account()
         self._unseen = Unseen()  # arrived while the session was busy
-        self.held = self.pending = 0  # for the budget
+        self.held = self.pending = self.kept = 0  # for the budget; kept: of a frame that will not be completed
 
     # What the transport tells
 
@@ -152,7 +152,17 @@ class Connection(asyncio.Protocol):
         if unseen:  # what it has brought is not gone: it may have asked for no acknowledgement
             self._shared.turns.ask(self)
         else:
-            self._shared.left(self, self._partition, self._peer, self._why)
+            self._left()
+
+    def _left(self) -> None:
+        self._over()
+        self._shared.left(self, self._partition, self._peer, self._why)
+
+    def _over(self) -> None:
+        """Nothing more will be said: what the session holds goes, though frames of it may wait for Kafka still."""
+        self._session = ENDED
+        self._shared.budget.release(self, self.kept)
+        self.kept = 0
 
     # What the publisher tells (headrace_common.consignment.Receipt)
 
@@ -160,15 +170,15 @@ class Connection(asyncio.Protocol):
         """So many of the frame's parts are durable; the session decides what that acknowledges."""
         self._session.settle(ticket, stored, whole)
         if whole:
-            self._done(ticket, stored)
+            answered = self._state < State.DRAINING
+            self._shared.budget.release(self, self._frames.stored(ticket, stored, answered=answered))
+            self.known = True
         self._flush()
 
     def abandoned(self, ticket: Ticket, error: DeliveryError) -> None:
         """The frame will not be stored: nothing of it is acknowledged, and the connection ends."""
         self._session.abandon(ticket)
-        self._shared.metrics.frames_abandoned.inc()
-        self._resends.abandoned(ticket)
-        self._release(ticket)
+        self._shared.budget.release(self, self._frames.abandoned(ticket))
         if self._state != State.CLOSED:
             self._shared.limited.warning("frame abandoned", peer=self._peer.address, problem=str(error))
             self._why = "abandoned"
@@ -191,13 +201,14 @@ class Connection(asyncio.Protocol):
         if lost and self._behind():
             turns.ask(self)
         elif lost:
-            self._shared.left(self, self._partition, self._peer, self._why)
+            self._left()
 
     def pace(self) -> None:
         """Reads or does not read, as the budgets and the peer's own reading allow."""
         if self._state > State.LINGERING:
             allowed = self._state == State.DRAINING
-            self._shared.budget.forget(self)
+            if not (self._lost and self._behind()):
+                self._shared.budget.forget(self)
         else:
             busy, budget = self._behind(), self._shared.budget
             allowed = self._writable and (budget.may_digest(self) if busy else budget.may_read(self))
@@ -237,7 +248,7 @@ class Connection(asyncio.Protocol):
         completed = False
         for frame in session.frames():
             completed = True
-            self._frames[frame.ticket] = (frame, self._last_bytes)
+            self._frames.add(frame, self._last_bytes)
             budget.charge(self, frame.size)
             self._shared.publisher.submit(frame, self, self._partition)
         held = session.held() + len(self._unseen)
@@ -263,21 +274,6 @@ class Connection(asyncio.Protocol):
                 self._transport.write(last_words)
             self._drain()
 
-    def _done(self, ticket: Ticket, events: int) -> None:
-        frame, arrived = self._release(ticket)
-        metrics = self._shared.metrics
-        metrics.ack_seconds.observe(self._loop.time() - arrived)
-        if not frame.acknowledged:
-            metrics.events_unacknowledgeable.inc(events)
-        elif self._state < State.DRAINING:
-            metrics.events_acknowledged.inc(events)
-        self._resends.stored(ticket, events)
-
-    def _release(self, ticket: Ticket) -> tuple[Frame, float]:
-        frame, arrived = self._frames.pop(ticket)
-        self._shared.budget.release(self, frame.size)
-        return frame, arrived
-
     def _fail(self, error: ProtocolError) -> None:
         """The peer's fault: no more is read; what was complete before is still stored and acknowledged."""
         self._shared.fault(self._peer, error)
@@ -285,6 +281,9 @@ class Connection(asyncio.Protocol):
 
     def _settle(self, why: str) -> None:
         self._why = why
+        if self._state < State.SETTLING:
+            self.kept = self._session.held()  # it may have to say how much of that is stored
+            self._shared.budget.charge(self, self.kept)
         self._enter(State.SETTLING, None)
         self._unseen.clear()  # not looked at any more
         self._shared.budget.hold(self, 0)
@@ -295,6 +294,7 @@ class Connection(asyncio.Protocol):
         """Everything is said: half-close, and read what the peer still sends, so that no RST overtakes our last bytes."""
         if self._state >= State.DRAINING:
             return
+        self._over()
         if self._peer_done or not self._transport.can_write_eof():
             self._close()
             return

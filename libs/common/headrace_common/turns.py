@@ -68,8 +68,8 @@ class Turns:
         """When the slice that has begun is over (wall time)."""
 
     def account(self) -> Account:
-        """Of a new connection."""
-        return Account(self._floor)
+        """Of a new connection: it begins a slice behind those that are there, or ever new ones would always be first."""
+        return Account(self._floor + TURN)
 
     def enter(self, account: Account) -> None:
         """A connection that had nothing to do has something."""
