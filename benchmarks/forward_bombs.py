@@ -36,6 +36,7 @@ else:
     from backports import zstd
 
 MIB = 1 << 20
+GIVES_UP = 20.0  # seconds
 AIM_MS = 100
 EVERY = 0.010
 """Seconds between two events of a neighbour, beside what it waits."""
@@ -89,7 +90,8 @@ async def _bomb(port: int, data: bytes, started: Event) -> None:
         writer.close()
 
 
-def _bombers(port: int, name: str, count: int, started: Event) -> None:
+def _bombers(port: int, name: str | None, count: int, started: Event) -> None:
+    assert name is not None
     data = BOMBS[name]()
 
     async def all_of_them() -> None:
@@ -98,32 +100,56 @@ def _bombers(port: int, name: str, count: int, started: Event) -> None:
     asyncio.run(all_of_them())
 
 
-async def _neighbour(number: int, port: int, until: float, waits: list[float]) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    replies = Replies()
-    n = 0
-    while time.monotonic() < until:
-        n += 1
-        message = msgpack.packb(["neighbour", 1, {"n": n, "of": number}, {"chunk": str(n)}])
+class Neighbour:
+    """A client of one event at a time."""
+
+    def __init__(self, number: int, port: int) -> None:
+        self._number = number
+        self._port = port
+        self._n = 0
+        self._replies = Replies()
+
+    async def connect(self) -> None:
+        """It is there, and was answered once."""
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+        await self.wait()
+
+    async def wait(self) -> float:
+        """Seconds until its next event is acknowledged."""
+        self._n += 1
+        message = msgpack.packb(["neighbour", 1, {"n": self._n, "of": self._number}, {"chunk": str(self._n)}])
         began = time.monotonic()
-        writer.write(message)
+        self._writer.write(message)
         answers: list[str | bytes] = []
         while not answers:
-            data = await reader.read(4096)
+            data = await self._reader.read(4096)
             if not data:
                 raise SystemExit("the receiver closed a neighbour's connection")
-            answers = replies.receive(data)
-        if answers != [str(n)]:
-            raise SystemExit(f"acknowledged {answers}, sent {n}")
-        waits.append(time.monotonic() - began)
-        await asyncio.sleep(EVERY)
-    writer.close()
+            answers = self._replies.receive(data)
+        if answers != [str(self._n)]:
+            raise SystemExit(f"acknowledged {answers}, sent {self._n}")
+        return time.monotonic() - began
+
+    async def until(self, end: float, waits: list[float]) -> None:
+        """Sends until then, or until an answer has taken so long that it is given up."""
+        while time.monotonic() < end:
+            try:
+                waits.append(await asyncio.wait_for(self.wait(), GIVES_UP))
+            except TimeoutError:
+                waits.append(GIVES_UP)
+                break
+            await asyncio.sleep(EVERY)
+        self._writer.close()
 
 
-async def _waits(arguments: argparse.Namespace, port: int) -> list[float]:
+async def _waits(arguments: argparse.Namespace, port: int, begin: Callable[[], None]) -> list[float]:
+    """The neighbours are there when the bombs come."""
+    neighbours = [Neighbour(number, port) for number in range(arguments.neighbours)]
+    await asyncio.gather(*(neighbour.connect() for neighbour in neighbours))
+    await asyncio.to_thread(begin)
     waits: list[float] = []
-    until = time.monotonic() + arguments.seconds
-    await asyncio.gather(*(_neighbour(number, port, until, waits) for number in range(arguments.neighbours)))
+    end = time.monotonic() + arguments.seconds
+    await asyncio.gather(*(neighbour.until(end, waits) for neighbour in neighbours))
     return waits
 
 
@@ -132,16 +158,18 @@ def phase(arguments: argparse.Namespace, server: tuple[psutil.Process, int], nam
     process, port = server
     context = multiprocessing.get_context("spawn")
     started = context.Event()
-    bombers = None
-    if name is not None:
-        bombers = context.Process(target=_bombers, args=(port, name, arguments.bombers, started), daemon=True)
-        bombers.start()
-        started.wait()
+    bombers = context.Process(target=_bombers, args=(port, name, arguments.bombers, started), daemon=True)
+
+    def begin() -> None:
+        if name is not None:
+            bombers.start()
+            started.wait()
+
     try:
-        waits = asyncio.run(_waits(arguments, port))
+        waits = asyncio.run(_waits(arguments, port, begin))
         resident = process.memory_info().rss / 1e6
     finally:
-        if bombers is not None:
+        if name is not None:
             bombers.kill()
             bombers.join()
     time.sleep(1)

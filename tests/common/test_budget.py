@@ -213,6 +213,20 @@ class TestCrowd:
             other.complete()
             other.stored()
 
+    async def test_newcomers_are_welcome_while_they_could_be_read(self) -> None:
+        budget = Budget(self.SIZE, self.SIZE // 4)
+        (reader,) = self.crowd(budget, 1, known=False)
+        reader.receive(self.ARRIVALS * 7 // 8 - 1)
+        assert budget.welcomes()
+        reader.receive(1)
+        assert not budget.welcomes()
+        reader.complete()  # now it waits for Kafka, and there is some room
+        assert budget.welcomes()
+        reader.receive(self.ARRIVALS // 8)
+        assert not budget.welcomes()
+        reader.stored()
+        assert budget.welcomes()
+
     async def test_all_read_again_when_there_is_room(self) -> None:
         budget = Budget(self.SIZE, self.SIZE // 4)
         readers = self.crowd(budget, 1000, known=False) + self.crowd(budget, 1000, known=True)

@@ -182,6 +182,7 @@ class Bench:
         transport.protocol = connection
         self.shared.admitted += 1
         connection.connection_made(transport)  # type: ignore[arg-type]
+        transport.reading = True  # as uvloop, which begins now, whatever it was told before
         self.clock.turns()
         return connection, transport
 
@@ -759,6 +760,17 @@ class TestBudget:
         assert made.budget.used == held
         while made.publisher.submitted:
             made.store()
+        made.clock.turns()
+        assert transport.reading
+
+    def test_who_comes_while_it_is_full_is_not_read(self, bench: Make) -> None:
+        made = bench(frame_bytes=1 << 20, inflated_bytes=1 << 20, connection_budget=2 << 20, process_budget=4 << 20)
+        hog, _ = made.connect()
+        hog.data_received(data(text="x" * 1_000_000)[:-1])
+        _, transport = made.connect()
+        assert not transport.reading
+        hog.data_received(data()[-1:])
+        made.store()
         made.clock.turns()
         assert transport.reading
 

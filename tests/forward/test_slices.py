@@ -10,9 +10,9 @@ import pytest
 from headrace_forward import json_events
 from headrace_forward.json_wire import LEAPS, MESSAGES
 from headrace_forward.session import ForwardSession
-from headrace_forward.wire import MESSAGE_STEPS, STEPS
+from headrace_forward.wire import MANY_NILS, MESSAGE_STEPS, STEPS
 
-from forward.driving import NOW_MS, drive, pack, parts_of, session
+from forward.driving import NOW_MS, drive, one_by_one, pack, parts_of, session
 
 TINY = b"\x93\xa1t\x01\x80"
 LISTED = b"\x93\xa1t\xdd" + (10 * STEPS).to_bytes(4, "big") + b"\x01" * 10 * STEPS + pack({"chunk": "c"})
@@ -48,9 +48,23 @@ def test_tiny_entries() -> None:
 
 
 def test_heartbeats() -> None:
-    given = slices(b"\xc0" * 10 * STEPS + TINY)
-    assert sum(given) == 1
+    assert slices(b"\xc0" * 10 * STEPS + TINY) == [1]  # so many in a row are passed over at once
+    given = slices((b"\xc0" * (len(MANY_NILS) - 1) + TINY) * 21)
+    assert sum(given) == 21
     assert len(given) >= 10
+
+
+def test_heartbeats_in_any_number_lose_no_place() -> None:
+    """What follows them is found, and what is wrong is told at its offset."""
+    many = len(MANY_NILS)
+    for number in (many - 1, many, many + 1, 3 * many):
+        beats = b"\xc0" * number
+        data = beats + TINY + beats + beats + TINY
+        for pieces in ([data], [data[: many // 2], data[many // 2 :]], one_by_one(data)):
+            assert len(drive(pieces).events) == 2
+        outcome = drive([data + b"\x07"])
+        assert outcome.error is not None
+        assert outcome.error.offset == len(data)
 
 
 def test_tiny_messages_in_json() -> None:

@@ -243,6 +243,7 @@ async def test_frames_above_the_limit_that_nobody_announced(start, attackers: in
 
 
 CROWD = 400
+BEGINNING = b"\x92\xa3tag\xc6" + (3 * MIB).to_bytes(4, "big") + bytes(MIB)
 
 
 async def test_hundreds_that_bring_beginnings_at_the_same_moment(start) -> None:
@@ -251,8 +252,10 @@ async def test_hundreds_that_bring_beginnings_at_the_same_moment(start) -> None:
     writers = [(await asyncio.open_connection(*receiver.address))[1] for _ in range(CROWD)]
     try:
         async with watched(receiver, PROCESS_BUDGET // 2 + SLACK):
-            for writer in writers:
-                writer.write(b"\xc0" * MIB)
+            for writer in writers[:]:
+                writer.write(BEGINNING)
+                writers.append((await asyncio.open_connection(*receiver.address))[1])  # and one that comes meanwhile
+                writers[-1].write(BEGINNING)
             await asyncio.sleep(5)
     finally:
         for writer in writers:

@@ -146,6 +146,10 @@ class Budget:
             allowed = True
         return self._answer(reader, allowed)
 
+    def welcomes(self) -> bool:
+        """Whether a connection that came now could be read."""
+        return self._level == 0
+
     def _digested(self, reader: Reader) -> None:
         if self._digesting and self._digesting.pop(reader, self) is None:
             self._wake()

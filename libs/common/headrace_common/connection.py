@@ -62,7 +62,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._shared.connections.add(self)
         self._flush()
-        self.pace()
+        self._loop.call_soon(self.pace)  # uvloop begins to read behind this, whatever it was told before
         self._schedule()
 
     def data_received(self, data: bytes) -> None:

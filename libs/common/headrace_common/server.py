@@ -19,6 +19,7 @@ from headrace_common.tls import TlsContext, identity
 
 BACKLOG: Final = 1024
 ACCEPT_PAUSE: Final = 0.1
+CROWDED_PAUSE: Final = 0.01
 HANDSHAKE_TIME: Final = "LIMITS__HANDSHAKE_TIME"
 
 SessionFactory = Callable[[Peer], Session]
@@ -106,6 +107,9 @@ class Listener:
         loop = asyncio.get_running_loop()
         shared = self._shared
         while True:
+            if not shared.budget.welcomes():  # in the backlog it takes no memory of ours
+                await asyncio.sleep(CROWDED_PAUSE)
+                continue
             try:
                 client, name = await loop.sock_accept(listening)
             except OSError as error:  # out of file descriptors, or a client that is gone again
