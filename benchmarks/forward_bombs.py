@@ -36,7 +36,7 @@ else:
     from backports import zstd
 
 MIB = 1 << 20
-GIVES_UP = 20.0  # seconds
+GIVES_UP = 10.0  # seconds
 AIM_MS = 100
 EVERY = 0.010
 """Seconds between two events of a neighbour, beside what it waits."""
@@ -203,7 +203,9 @@ def main() -> None:
         for side, tree in trees.items():
             for name in (None, *kinds):
                 with load.receiver("headrace_forward", bootstrap, folder, tree) as server:
-                    measured.setdefault(name or "none", {})[side] = phase(arguments, server, name)
+                    figures = phase(arguments, server, name)
+                    measured.setdefault(name or "none", {})[side] = figures
+                    print(f"{side}, {name}: p99 {figures['p99_ms']:.1f} ms", flush=True)
     write(arguments, measured)
 
 

@@ -162,7 +162,12 @@ def receiver(
         yield psutil.Process(process.pid), port
     finally:
         process.terminate()
-        process.wait(30)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:  # one of before may be at what it was sent for minutes
+            print(f"{module} of {tree.name} did not end in 30 s and is killed", flush=True)
+            process.kill()
+            process.wait(30)
 
 
 def _start(

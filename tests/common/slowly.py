@@ -17,6 +17,12 @@ class SlowLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self.now
 
+    def _run_once(self) -> None:
+        """Where all wait for a time, it is that time."""
+        if not self._ready and self._scheduled:
+            self.now = max(self.now, self._scheduled[0].when())
+        super()._run_once()
+
     def work(self, seconds: float) -> None:
         """Something holds the loop for so long."""
         self.now += seconds

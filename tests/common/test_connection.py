@@ -12,7 +12,16 @@ import msgpack
 import pytest
 import structlog
 from headrace_common.budget import Budget
-from headrace_common.connection import AHEAD, DRAIN_TIME, LINGER_SILENCE, LINGER_TIME, WRITE_TIME, Connection, State
+from headrace_common.connection import (
+    AHEAD,
+    DRAIN_TIME,
+    LINGER_SILENCE,
+    LINGER_TIME,
+    MUCH,
+    WRITE_TIME,
+    Connection,
+    State,
+)
 from headrace_common.errors import DeliveryError
 from headrace_common.event import event_id
 from headrace_common.log import RateLimited
@@ -633,6 +642,7 @@ class TestCrowd:
         clients = [made.connect() for _ in range(3)]
         for connection, _ in clients:
             connection.data_received(data(text="x" * 300_000)[:-1])
+            made.clock.turns()
         assert [transport.reading for _, transport in clients] == [True, False, False]
         return clients
 
@@ -697,6 +707,7 @@ class TestDeafPeer:
         hostile, theirs = made.connect()
         theirs.deaf = True
         hostile.data_received(data(text="x" * 600_000)[:-1])
+        made.clock.turns()
         hostile.pause_writing()
         other, ours = made.connect()
         other.data_received(data(text="y" * 40_000)[:-1])
@@ -792,6 +803,22 @@ class TestTurns:
     """Much that arrives at once is looked through in turns, and not read on meanwhile."""
 
     TINY = b"\x93\xa1t\x01\x80"
+
+    def test_much_that_arrives_at_once_waits_for_its_turn(self, bench: Make) -> None:
+        made = bench()
+        connection, transport = made.connect()
+        connection.data_received(data("a", "x" * (MUCH - 100)))  # less
+        assert len(made.publisher.submitted) == 1
+        connection.data_received(data("b", "x" * MUCH))
+        assert len(made.publisher.submitted) == 1
+        assert made.budget.held > MUCH
+        made.clock.turn()
+        assert len(made.publisher.submitted) == 2
+        assert made.budget.held == 0
+        made.store()
+        made.store()
+        made.clock.turns()
+        assert acks(transport) == ["a", "b"]
 
     def test_a_connection_looks_on_when_it_is_its_turn(self, bench: Make) -> None:
         made = bench()
@@ -955,6 +982,7 @@ class TestTurns:
         made = bench()
         connection, transport = made.connect()
         connection.data_received(data("a") + data(text="x" * 100_000)[:-1])
+        made.clock.turns()
         connection.stop()
         assert made.budget.pending >= connection._session.held() > 100_000
         made.store()

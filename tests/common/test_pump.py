@@ -196,6 +196,7 @@ class TestReports:
     async def test_a_long_frame_leaves_in_rounds_that_hold_others_up_for_little(self, monkeypatch: Any) -> None:
         """Beyond its quantum: whoever comes meanwhile waits until Kafka has answered for one of them."""
         monkeypatch.setattr("headrace_common.turns.TURN", 0.0)  # a few parts to each slice
+        monkeypatch.setattr("headrace_common.turns.MOST_REST", 0.0)
         async with pumping(batch_bytes=4 * MIB) as bench:
             monkeypatch.setattr(bench.pump._turns, "_cpu", itertools.count().__next__)  # and each takes a quantum
             bench.submit(*(event(number, 1000) for number in range(3000)))

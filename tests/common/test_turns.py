@@ -19,7 +19,7 @@ from headrace_common.inflate import SLICE
 from headrace_common.metrics import ReceiverMetrics
 from headrace_common.pump import Pump
 from headrace_common.session import Ticket
-from headrace_common.turns import QUANTUM, REST, TURN, Account, Turns
+from headrace_common.turns import MOST_REST, QUANTUM, REST, TURN, Account, Turns
 
 from common.kafkaless import MIB, NOW_MS, FakeBroker, FakeSource, event, reject
 from common.slowly import SlowLoop, passes, slowly
@@ -438,5 +438,34 @@ def test_nobody_saves_up_turns() -> None:
         turns.enter(rested)
         assert busy.used - rested.used <= QUANTUM + 2 * TURN
         assert turns.account().used >= busy.used - 2 * TURN  # a new one begins where the others stand
+
+    slowly(main)
+
+
+def test_behind_a_slice_that_was_too_long_others_get_time() -> None:
+    """Kafka's answers take milliseconds, not turns of the loop: others must not wait for one such slice after another."""
+
+    async def main(loop: SlowLoop) -> None:
+        turns = Turns(loop, loop.time)
+        account = turns.account()
+        worked: list[float] = []
+
+        class Huge:
+            def urgency(self) -> float:
+                return account.used
+
+            def granted(self) -> None:
+                worked.append(loop.now)
+                turns.begin(account)
+                loop.work(0.1)
+                turns.end(account)
+                turns.ask(self)
+
+        turns.ask(Huge())
+        while len(worked) < 5:
+            await asyncio.sleep(0)
+            loop.work(0.0005)  # others'
+        pauses = [later - earlier - 0.1 for earlier, later in itertools.pairwise(worked)]
+        assert all(pause >= MOST_REST for pause in pauses), pauses
 
     slowly(main)

@@ -151,3 +151,16 @@ def test_a_plain_json_list_is_cut_at_the_limit() -> None:
     (reject,) = outcome.rejects
     assert reject.reason.value == "too_many_events"
     assert json.loads(reject.raw.split(b"]]")[0] + b"]]")[0] == [1_700_000_000, {"n": 4}]
+
+
+def test_the_quick_look_at_depth_agrees_with_the_careful_one() -> None:
+    """Many brackets are no depth: what is within the limit is an event, however many containers it has."""
+    for depth in (1, 2, 64):
+        nested: Any = 1
+        for level in range(depth - 1):
+            nested = [nested] if level % 2 else {"k": nested}
+        wide = {"k": nested, **{str(number): {} if depth > 1 else 1 for number in range(2 * depth)}}
+        deep = {"k": [nested] if depth > 1 else [1], **{str(number): [] for number in range(2 * depth)}}
+        good, bad = (drive([pack(["t", 1, record, {"chunk": "c"}])], depth=depth) for record in (wide, deep))
+        assert [event.record for event in good.events] == [wide]
+        assert [reject.reason.value for reject in bad.rejects] == ["too_deep"]

@@ -15,6 +15,7 @@ from headrace_common.connection_state import (
     FRAME_TIME_BYTES,
     LINGER_SILENCE,
     LINGER_TIME,
+    MUCH,
     RECHECK,
     WRITE_TIME,
     State,
@@ -44,8 +45,7 @@ class Connection(asyncio.Protocol):
         self._writable = self._reading = True
         self._deaf_since: float | None = None  # since when the peer does not read
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
-        now = self._loop.time()
+        self._timer_at, now = 0.0, self._loop.time()
         self._paused_at = self._last_bytes = self._frame_began = self._born = now
         self._frame_bytes = 0
         self._age = shared.age()
@@ -72,7 +72,7 @@ class Connection(asyncio.Protocol):
             return
         self._last_bytes = self._loop.time()
         self._frame_bytes += len(data)
-        if self._behind():  # it waits for its turn, and this with it
+        if len(data) >= MUCH or self._behind():  # it waits for its turn, and this with it
             self._unseen += data
             self._shared.budget.hold(self, self.held + len(data))
             self.pace()

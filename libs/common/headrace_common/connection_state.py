@@ -28,6 +28,10 @@ AHEAD: Final = 256 << 10
 """Bytes that are read while what came before waits for its turn. Not to read at all would lose what a client without
 acknowledgements sent last: TLS ends a connection that is not read together with what is unread."""
 
+MUCH: Final = 64 << 10
+"""Bytes that are not looked at when they arrive, but in a turn: sockets that are always readable bring 256 KiB each and again
+each, and looking through that takes milliseconds that nobody else would get."""
+
 FRAME_TIME_BYTES: Final = 8192
 """Each so many bytes of an unfinished frame buy it another second."""
 

@@ -24,6 +24,15 @@ that took slices in turns would both be done when the later one is."""
 REST: Final = 4
 """Turns of the loop between two slices: an answer from Kafka takes some to become an acknowledgement."""
 
+LONG: Final = 0.010
+"""CPU seconds of a slice that could not be ended in time (one huge event). Behind such a one the loop also gets time, not only
+turns: others' answers have waited, and Kafka's answer to what they sent takes milliseconds."""
+
+LONG_REST: Final = 1 / 8
+"""Of a slice that was too long, what others get behind it; at most `MOST_REST` seconds."""
+
+MOST_REST: Final = 0.010
+
 FIRST: Final = float("-inf")
 """The urgency of what is to be finished before anything else is begun."""
 
@@ -57,10 +66,12 @@ class Turns:
         self._clock = loop.time
         self._cpu = cpu
         self._soon = loop.call_soon
+        self._at = loop.call_at
         self._line: dict[Worker, None] = {}
         self._left = TURN  # seconds of work until the loop has to turn
         self._resting = False  # until it has
         self._rested = 0
+        self._rest_until = 0.0
         self._looking = False  # `_turned` is to be called
         self._floor = 0.0  # what the one who worked last had used when it began
         self._began = 0.0
@@ -105,8 +116,11 @@ class Turns:
         spent = self._cpu() - self._began
         account.used += spent
         self._left -= spent
-        if self._left <= 0 or self._clock() >= self.until:
+        now = self._clock()
+        if self._left <= 0 or now >= self.until:
             self._resting = True
+            if spent >= LONG:
+                self._rest_until = now + min(spent * LONG_REST, MOST_REST)
             self._look()
         return spent
 
@@ -121,6 +135,10 @@ class Turns:
         if self._resting and self._rested < REST:
             self._rested += 1
             self._look()
+            return
+        if self._resting and self._clock() < self._rest_until:
+            self._looking = True
+            self._at(self._rest_until, self._turned)
             return
         if self._resting:
             self._resting, self._rested, self._left = False, 0, TURN
