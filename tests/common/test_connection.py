@@ -504,6 +504,21 @@ class TestFrameTime:
         assert not transport.ended
         self.closed_after(made, transport, 10)
 
+    def test_of_a_large_piece_begins_when_it_arrives(self, bench: Make) -> None:
+        """It is looked at later, in a turn; the connection is hours old."""
+        made = bench(frame_time=10)
+        connection, transport = made.connect()
+        connection.data_received(data())
+        made.store()
+        made.clock.advance(7200)
+        connection.data_received(data(text="x" * 2 * MUCH)[:-1])
+        made.clock.advance(5)
+        assert transport.reading
+        connection.data_received(data()[-1:])
+        made.store()
+        made.clock.turns()
+        assert not transport.ended
+
     def test_stands_still_while_we_do_not_read(self, bench: Make) -> None:
         made = bench(frame_time=10.0)
         connection, transport = made.connect()
@@ -776,11 +791,14 @@ class TestBudget:
 
     def test_who_comes_while_it_is_full_is_not_read(self, bench: Make) -> None:
         made = bench(frame_bytes=1 << 20, inflated_bytes=1 << 20, connection_budget=2 << 20, process_budget=4 << 20)
-        hog, _ = made.connect()
-        hog.data_received(data(text="x" * 1_000_000)[:-1])
+        for size in (600_000, 950_000):
+            hog, _ = made.connect()
+            hog.data_received(data(text="x" * size)[:-1])
+            made.clock.turns()
         _, transport = made.connect()
         assert not transport.reading
         hog.data_received(data()[-1:])
+        made.clock.turns()
         made.store()
         made.clock.turns()
         assert transport.reading
@@ -819,6 +837,18 @@ class TestTurns:
         made.store()
         made.clock.turns()
         assert acks(transport) == ["a", "b"]
+
+    def test_who_looks_on_reads_ahead_only_where_there_is_room(self, bench: Make) -> None:
+        made = bench(frame_bytes=1 << 20, inflated_bytes=1 << 20, connection_budget=2 << 20, process_budget=4 << 20)
+        for _ in range(2):
+            hog, _ = made.connect()
+            hog.data_received(data(text="x" * 500_000)[:-1])
+            made.clock.turns()
+        connection, transport = made.connect()
+        connection.data_received(self.TINY * 8_000)
+        assert connection._behind()
+        connection.data_received(self.TINY * 8_000)
+        assert not transport.reading  # it holds more than a little
 
     def test_a_connection_looks_on_when_it_is_its_turn(self, bench: Make) -> None:
         made = bench()

@@ -5,7 +5,7 @@ grow by when they are inflated the other half. Nothing can dead-lock:
 
 * Unfinished frames stop at half of the arrivals' share; above that only the connection with the oldest unfinished frame
   goes on being read, and those that hold little: a few clients with huge frames must not shut out all others. One frame
-  always fits.
+  always fits, beside all others.
 * Above seven eighths those that hold little must also be known: something of theirs was stored. Thousands of connections
   that only ever bring beginnings do not shut out who was there before.
 * When a limit is passed all that it stops are stopped at once, not each when it has brought more: thousands of connections
@@ -133,7 +133,7 @@ class Budget:
     def may_read(self, reader: Reader) -> bool:
         """Whether `reader` may read now. If not, its `pace` is called when that may have changed."""
         self._digested(reader)
-        return self._answer(reader, self._decide(reader))
+        return self._answer(reader, self.has_room(reader))
 
     def may_digest(self, reader: Reader) -> bool:
         """Whether `reader` may look at more of what it has received, which grows by that. Otherwise as `may_read`."""
@@ -167,27 +167,32 @@ class Budget:
         if place is not None:
             place[reader.known].setdefault(reader)
 
-    def _decide(self, reader: Reader) -> bool:
+    def has_room(self, reader: Reader) -> bool:
+        """Whether `reader` may bring more, also while it looks at what it has brought."""
         if self._full() or self._much(reader):
             return False
         if self.crowded:
             return next(iter(self._unfinished)) is reader or self._little(reader)
         return True
 
+    def _others(self) -> int:
+        """Bytes of all unfinished frames but the oldest, which goes on whatever there is: what it grows by stops nobody."""
+        return self.held - next((reader.held for reader in self._unfinished), 0)
+
     def _little(self, reader: Reader) -> bool:
         share = self._arrivals if reader.known else self._unknown_share
-        return reader.held < self._little_bytes and self.held < share
+        return reader.held < self._little_bytes and self._others() < share
 
     def _much(self, reader: Reader) -> bool:
         return reader.pending > 0 and reader.held + reader.pending >= self._connection
 
     def _full(self) -> bool:
-        return self.pending > 0 and self.held + self.pending >= self._arrivals
+        return self.pending > 0 and self._others() + self.pending >= self._arrivals
 
     def _measure(self) -> None:
         """Stops those who read when a limit is passed."""
-        before = self._level
-        self._level = 2 if self.held + self.pending >= self._arrivals else 1 if self.held >= self._unknown_share else 0
+        before, others = self._level, self._others()
+        self._level = 2 if others + self.pending >= self._arrivals else 1 if others >= self._unknown_share else 0
         if self._level > before:
             for reader in [*self._reading[False], *(self._reading[True] if self._level == 2 else ())]:
                 reader.pace()
@@ -208,7 +213,7 @@ class Budget:
         if self.crowded:
             for reader in [*islice(self._unfinished, 1), *islice(self._digesting, 1)]:
                 reader.pace()
-        room = self._unknown_share - self.held
+        room = self._unknown_share - self._others()
         for known, most in ((True, KNOWN_AT_ONCE), (False, max(1, room // READ) if room > 0 else 0)):
             asked = list(islice(self._waiting[known], min(most, self._to_ask[known])))
             self._to_ask[known] = self._to_ask[known] - len(asked) if asked else 0

@@ -73,8 +73,10 @@ class Connection(asyncio.Protocol):
         self._last_bytes = self._loop.time()
         self._frame_bytes += len(data)
         if len(data) >= MUCH or self._behind():  # it waits for its turn, and this with it
+            if not self.held:
+                self._begin()
             self._unseen += data
-            self._shared.budget.hold(self, self.held + len(data))
+            self._shared.budget.hold(self, self.held + 2 * len(data))  # as much as a session will
             self.pace()
         else:
             self._feed(data)
@@ -213,7 +215,7 @@ class Connection(asyncio.Protocol):
             busy, budget = self._behind(), self._shared.budget
             allowed = self._writable and (budget.may_digest(self) if busy else budget.may_read(self))
             if allowed and busy:
-                allowed = len(self._unseen) < AHEAD
+                allowed = len(self._unseen) < AHEAD and budget.has_room(self)
                 self._shared.turns.enter(self.account)
                 self._shared.turns.ask(self)
         if allowed == self._reading or self._transport is None or self._transport.is_closing():
@@ -245,19 +247,20 @@ class Connection(asyncio.Protocol):
 
     def _submit(self) -> None:
         budget, session = self._shared.budget, self._session
-        completed = False
+        before = len(self._frames)
         for frame in session.frames():
-            completed = True
             self._frames.add(frame, self._last_bytes)
             budget.charge(self, frame.size)
             self._shared.publisher.submit(frame, self, self._partition)
-        held = session.held() + len(self._unseen)
-        if held and (completed or not self.held):
-            self._frame_began = self._last_bytes
-            self._frame_bytes = 0
+        held = session.held() + 2 * len(self._unseen)
+        if held and (len(self._frames) > before or not self.held):
+            self._begin()
             budget.restart(self)
         if held != self.held:
             budget.hold(self, held)
+
+    def _begin(self) -> None:  # a frame, with what has just arrived
+        self._frame_began, self._frame_bytes = self._last_bytes, 0
 
     def _flush(self, turned: bool = False) -> None:
         """One write per loop turn: an acknowledgement shares its segment with nothing (fluentd reads one with one recv)."""
@@ -350,8 +353,7 @@ class Connection(asyncio.Protocol):
         return min(deadline, self._last_bytes + allowed) if self._shared.budget.crowded else deadline
 
     def _tick(self) -> None:
-        self._timer = None
-        now = self._loop.time()
+        self._timer, now = None, self._loop.time()
         if self._state == State.CLOSED:
             return
         if self._deaf_since is not None and now >= self._deaf_since + WRITE_TIME:
@@ -365,11 +367,10 @@ class Connection(asyncio.Protocol):
             self._fail(error)
             return
         self._flush()
-        until = self._state_until
         silent = not self._behind() and now >= self._last_bytes + LINGER_SILENCE
-        if self._state == State.LINGERING and (silent or now >= (until or now)):
+        if self._state == State.LINGERING and (silent or now >= (self._state_until or now)):
             self._settle("drain")
-        elif self._state == State.DRAINING and now >= (until or now):
+        elif self._state == State.DRAINING and now >= (self._state_until or now):
             self._close()
         elif self._state == State.OPEN and self._reading:
             self._judge(now)
@@ -395,5 +396,4 @@ class Connection(asyncio.Protocol):
 
     def _due(self, now: float) -> bool:
         """Whether its age ends it here, between two frames; what is pending, of a busy client always, is acknowledged."""
-        old = self._age and now >= self._born + self._age
-        return bool(old) and not self._session.held() and not self._session.unacknowledgeable()
+        return 0 < self._age <= now - self._born and not self._session.held() and not self._session.unacknowledgeable()
