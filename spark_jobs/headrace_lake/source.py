@@ -48,11 +48,17 @@ def client_options(settings: KafkaSettings) -> dict[str, str]:
     return options
 
 
+_FETCH_WAIT: Final = "10"
+"""Milliseconds that a broker waits for records to come. Spark reads only what is there; behind its end the consumer asks for more
+all the same, and when a partition is read a second time (a batch's quarantine) that answer is waited for: half a second each."""
+
+
 def source_options(settings: KafkaSettings, starting: Mapping[str, Mapping[str, int]], most: int) -> dict[str, str]:
     """Options for Spark's Kafka source: both topics from `starting`, at most `most` records in a batch."""
     return {
         **{f"kafka.{name}": value for name, value in client_options(settings).items()},
         "kafka.isolation.level": "read_committed",  # what a producer aborted was never sent
+        "kafka.fetch.max.wait.ms": _FETCH_WAIT,
         "subscribe": f"{settings.events_topic},{settings.quarantine_topic}",
         "includeHeaders": "true",
         "startingOffsets": json.dumps(starting),

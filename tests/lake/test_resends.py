@@ -157,6 +157,10 @@ def lake(spark: SparkSession, topics: KafkaSettings, tmp_path: Path, request: py
 FIRST = [Sent(d(n), MS, n % 4) for n in range(6)] + [Sent(u(n), MS) for n in range(2)]
 
 
+ALSO_ARRAYS = pytest.mark.parametrize("lake", ["map", pytest.param("arrays", marks=pytest.mark.full)], indirect=True)
+"""Where both ways do the same: `tests/lake/test_recent*.py` holds them to one model."""
+
+
 def _spoofed() -> list[Sent]:
     """Two events of a client that gives all of them one `_id`."""
     alike = {"@metadata": {"_id": "x"}}
@@ -230,6 +234,7 @@ def test_without_the_ids_of_the_table_a_restart_lands_duplicates(lake: Lake, mon
     assert len(lake.landed()) == 2 * len(FIRST)
 
 
+@ALSO_ARRAYS
 def test_a_partition_hours_behind_is_compared_with_what_landed_long_ago(lake: Lake) -> None:
     """The others are hours past the horizon when it comes: their ids are read back for it, and not longer than for it."""
     ahead = [Sent(d(n), n * 1_000_000, n % 3) for n in range(9)]
@@ -257,7 +262,9 @@ def test_the_horizon_is_a_setting_and_0_lands_all(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lake", "loses_checkpoint"), [("map", False), ("map", True), ("arrays", True)], indirect=["lake"]
+    ("lake", "loses_checkpoint"),
+    [("map", False), ("map", True), pytest.param("arrays", True, marks=pytest.mark.full)],
+    indirect=["lake"],
 )
 def test_a_batch_with_duplicates_that_died_half_way(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, loses_checkpoint: bool
@@ -282,6 +289,7 @@ def test_a_batch_with_duplicates_that_died_half_way(
     assert sum(map(lake.counted, ("forward", "lumberjack", "courier", "other"))) == len(collapses) + len(again)
 
 
+@ALSO_ARRAYS
 def test_a_batch_that_is_committed_by_somebody_else_just_before(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A JVM that has lost its driver commits what it was at, after the next run has looked for it."""
     lake.send(*FIRST)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from headrace_common.errors import EXIT_CONFIG, ConfigError
-from headrace_common.settings import load
+from headrace_common.settings import KafkaSettings, load
 from headrace_lake.engine import session_options
 from headrace_lake.settings import LakeProcessSettings, location
+from headrace_lake.source import source_options
 
 
 @pytest.mark.parametrize(
@@ -127,3 +128,9 @@ def test_what_only_costs_may_be_set_by_either() -> None:
     assert session_options({}, {"spark.ui.enabled": "true"})["spark.ui.enabled"] == "true"
     name = "spark.executor.extraJavaOptions"
     assert session_options({name: "-Da=1"}, {name: "-Db=2"})[name] == f"{ours[name]} -Da=1 -Db=2"
+
+
+def test_no_fetch_waits_at_the_end_of_what_is_there() -> None:
+    """A batch's quarantine is its second read: behind the end of the first the consumer asks on, and that answer is awaited."""
+    options = source_options(KafkaSettings(), {}, 1)
+    assert int(options["kafka.fetch.max.wait.ms"]) <= 10
