@@ -7,16 +7,15 @@ for those that a receiver could not get rid of at once (`KAFKA__ACK_DEADLINE`: t
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from headrace_common.settings import KafkaSettings
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from headrace_lake.source import Brokers, client_options
+from headrace_lake.source import Brokers, range_options
 
 _SPAN: Final = 1000
 """Offsets among which the first record of a partition is looked for; where there is none, in so many times more."""
@@ -90,17 +89,7 @@ def at_start(spark: SparkSession, brokers: Brokers, kafka: KafkaSettings, follow
 
 def _first_times(spark: SparkSession, kafka: KafkaSettings, ranges: Mapping[int, tuple[int, int]]) -> dict[int, int]:
     """The timestamp of the first record in each range; a range may have none."""
-
-    def limits(index: int) -> str:
-        return json.dumps({kafka.events_topic: {str(number): limit[index] for number, limit in ranges.items()}})
-
-    options: dict[str, Any] = {
-        **{f"kafka.{name}": value for name, value in client_options(kafka).items()},
-        "kafka.isolation.level": "read_committed",
-        "assign": json.dumps({kafka.events_topic: sorted(ranges)}),
-        "startingOffsets": limits(0),
-        "endingOffsets": limits(1),
-    }
+    options = range_options(kafka, {(kafka.events_topic, number): limits for number, limits in ranges.items()})
     records = spark.read.format("kafka").options(**options).load()
     first = sf.min_by(sf.unix_millis("timestamp"), sf.col("offset"))
     return {row[0]: row[1] for row in records.groupBy("partition").agg(first).collect()}

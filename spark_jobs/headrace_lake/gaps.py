@@ -18,8 +18,8 @@ from pyspark.sql import functions as sf
 from headrace_lake.decode import quoted
 from headrace_lake.halt import GapError, HaltError
 from headrace_lake.source import Brokers, Topic
-from headrace_lake.start import Ends, landed, some
-from headrace_lake.tables import BATCHES, EVENTS, GAPS, QUARANTINE, SCHEMAS
+from headrace_lake.start import Covered, Ends, some
+from headrace_lake.tables import EVENTS, GAPS, QUARANTINE, SCHEMAS
 
 ACCEPT: Final = "--accept-loss"
 _COMMAND: Final = f"python -m headrace_lake {ACCEPT}"
@@ -45,16 +45,14 @@ class Loss:
         return f"{where}: {self.start} to {self.end - 1}"
 
 
-def find(
-    spark: SparkSession, lake: str, brokers: Brokers, topics: Mapping[str, Topic], known: Mapping[str, str]
-) -> list[Loss]:
-    """What is lost between the tables and the `topics` that exist now, in order; nothing that was accepted before.
+def find(there: Covered, brokers: Brokers, topics: Mapping[str, Topic], known: Mapping[str, str]) -> list[Loss]:
+    """What is lost between the tables (`there`) and the `topics` that exist now, in order; nothing that was accepted before.
 
-    `known`: the ids that the topics had when the checkpoint was made. Blocks on storage and on Kafka. Raises `HaltError`
-    when Kafka has less than what was landed.
+    `known`: the ids that the topics had when the checkpoint was made. Blocks on Kafka. Raises `HaltError` when Kafka has
+    less than what was landed.
     """
-    ends = landed(spark, lake, topics)
-    gone = _made_anew(spark, lake, topics, known)
+    ends = there.ends
+    gone = _made_anew(there, topics, known)
     told = {loss.topic for loss in gone} | {topic for topic, _ in ends}
     # A partition that joined a topic after the tables had begun with it counts from its first offset.
     expected: Ends = {
@@ -123,30 +121,20 @@ def _left_in(spark: SparkSession, lake: str, loss: Loss) -> int:
     return sum(spark.read.format("delta").load(f"{lake}/{table}").where(here).count() for table in (EVENTS, QUARANTINE))
 
 
-def _made_anew(spark: SparkSession, lake: str, topics: Mapping[str, Topic], known: Mapping[str, str]) -> list[Loss]:
+def _made_anew(there: Covered, topics: Mapping[str, Topic], known: Mapping[str, str]) -> list[Loss]:
     """The rest of topics that were deleted and made anew, as far as that was not accepted yet."""
-    ids = {name: topic.id for name, topic in topics.items()}
-    named, current = sf.col("topic").isin(list(ids)), sf.col("topic_id").isin(list(ids.values()))
-    ends = (
-        spark.read.format("delta").load(f"{lake}/{BATCHES}").where(named & ~current)
-        .groupBy("topic", "topic_id", "partition").agg(sf.max("to")).collect()
-    )  # fmt: skip
-    accepted = {
-        tuple(row)
-        for row in spark.read.format("delta").load(f"{lake}/{GAPS}")
-        .where(sf.col("reason") == str(GapReason.RECREATED)).select("topic_id", "partition").collect()
-    }  # fmt: skip
     found = [
         Loss(topic, topic_id, number, end, None, GapReason.RECREATED)
-        for topic, topic_id, number, end in ends
-        if (topic_id, number) not in accepted
+        for (topic, topic_id, number), end in there.former.items()
+        if (topic_id, number) not in there.given_up
     ]
     never = [
         Loss(name, topic_id, None, 0, None, GapReason.RECREATED)
         for name, topic_id in known.items()
-        if topic_id != ids.get(name, topic_id)
-        and (topic_id, None) not in accepted
-        and not any(row["topic_id"] == topic_id for row in ends)
+        if name in topics
+        and topic_id != topics[name].id
+        and (topic_id, None) not in there.given_up
+        and not any(former == topic_id for _, former, _ in there.former)
     ]
     return found + never
 

@@ -34,7 +34,7 @@ from headrace_lake.recollection import open_memory
 from headrace_lake.settings import LakeProcessSettings, location
 from headrace_lake.shape import Shape
 from headrace_lake.source import Brokers, Topic, source_options
-from headrace_lake.start import Ends, Position, landed, strays
+from headrace_lake.start import Covered, Ends, Position, covered, strays
 from headrace_lake.storage import Storage
 from headrace_lake.upkeep import Upkeep
 
@@ -221,12 +221,13 @@ class Job:
             self._still_ours(marker, fence, topics)
         ids = {name: topic.id for name, topic in topics.items()}
         known = ids if marker is None else marker.topics
-        losses = self._losses(topics, known)
+        there = self._covered(topics)
+        losses = gaps.find(there, self._brokers, topics, known)
         if losses and not self._accept_loss:
             raise gaps.refuse(losses)
         if marker is not None and not losses:
             left = {(topic, int(n)): end for topic, ends in marker.strays.items() for n, end in ends.items()}
-            return marker.epoch, Position(landed(self._spark, self._lake, topics), left)
+            return marker.epoch, Position(there.ends, left)
         if marker is not None:  # Spark would go on in the gap
             self._checkpoint.void()
             self._checkpoint.marker()
@@ -234,15 +235,18 @@ class Job:
         ends: Ends = {}
         left = {}
         if epoch > FIRST_EPOCH:  # else the tables were empty when they were claimed
-            ends = landed(self._spark, self._lake, topics)
+            ends = self._covered(topics).ends
             left = strays(self._spark, self._lake, ends, topics)
         by_topic = {name: {str(n): end for (topic, n), end in left.items() if topic == name} for name in topics}
         self._checkpoint.mark(Marker(epoch, fence.lake_id(), ids, by_topic))
         self._log.info("claimed the tables", epoch=epoch)
         return epoch, Position(ends, left)
 
+    def _covered(self, topics: Mapping[str, Topic]) -> Covered:
+        return covered(self._spark, self._lake, topics)
+
     def _losses(self, topics: Mapping[str, Topic], known: Mapping[str, str]) -> list[gaps.Loss]:
-        return gaps.find(self._spark, self._lake, self._brokers, topics, known)
+        return gaps.find(self._covered(topics), self._brokers, topics, known)
 
     def _accepted(self, topics: Mapping[str, Topic], known: Mapping[str, str], epoch: int) -> DataFrame | None:
         """Rows for the table of gaps, at a time when nobody else can land any more."""

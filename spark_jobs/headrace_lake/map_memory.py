@@ -12,6 +12,7 @@ from pyspark.sql import functions as sf
 from headrace_lake import lookup
 from headrace_lake.causes import chain
 from headrace_lake.janino import define
+from headrace_lake.jvm import java_class
 from headrace_lake.memory import DUPLICATE, Kind, State, Write
 
 
@@ -24,12 +25,11 @@ class MapMemory:
         self._lake = lake
         self._topic_id = topic_id
         self._horizon = horizon
-        self._jvm: Any = spark._jvm
         self._class = define(spark, "RecentIds")
         self._ids: Any = self._class(horizon, most)
-        jvm: Any = self._jvm
-        sql = jvm.org.apache.spark.sql
-        function = sql.functions.udf(self._ids, sql.types.DataTypes.BooleanType)
+        boolean = java_class(spark, "org.apache.spark.sql.types.DataTypes").BooleanType
+        self._functions = java_class(spark, "org.apache.spark.sql.functions")
+        function = self._functions.udf(self._ids, boolean)
         self._function = function.asNondeterministic()  # Spark must neither repeat nor move it
 
     def rebuild(self, since: int) -> None:
@@ -80,7 +80,7 @@ class MapMemory:
     def _call(self, *arguments: str) -> Column:
         """The function of the event's id, as bytes, and of `arguments`, as SQL."""
         gateway: Any = self._spark.sparkContext._gateway
-        columns = gateway.new_array(self._jvm.org.apache.spark.sql.Column, 1 + len(arguments))
+        columns = gateway.new_array(java_class(self._spark, "org.apache.spark.sql.Column"), 1 + len(arguments))
         for index, argument in enumerate(("binary(event_id)", *arguments)):
-            columns[index] = self._jvm.org.apache.spark.sql.functions.expr(argument)
+            columns[index] = self._functions.expr(argument)
         return Column(self._function.apply(columns))

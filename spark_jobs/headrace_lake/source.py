@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from headrace_common.settings import KafkaSettings
@@ -14,8 +15,10 @@ from pyspark.sql import SparkSession
 
 from headrace_lake.causes import kafka_is_away, root_cause
 from headrace_lake.halt import HaltError, KafkaAwayError
+from headrace_lake.jvm import java_class
 
 _ANSWER_TIME: Final = 30  # seconds for one answer of the brokers
+_OFFSET_SPEC: Final = "org.apache.kafka.clients.admin.OffsetSpec"
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ class Brokers:
     """Asks the brokers. Every call blocks up to `_ANSWER_TIME` seconds; raises `KafkaAwayError` when none answers."""
 
     def __init__(self, spark: SparkSession, settings: KafkaSettings) -> None:
-        self._jvm: Any = spark._jvm
+        self._class = partial(java_class, spark)
         self._settings = settings
         self._admin: Any = None
 
@@ -108,53 +111,52 @@ class Brokers:
 
     def offsets(self, partitions: Iterable[TopicPartition], *, earliest: bool) -> dict[TopicPartition, int]:
         """The first offset still there (`earliest`), or one past the last that a reader of committed records sees."""
-        spec = self._jvm.org.apache.kafka.clients.admin.OffsetSpec
+        spec = self._class(_OFFSET_SPEC)
         return self._offsets(partitions, spec.earliest() if earliest else spec.latest())
 
     def _offsets(self, partitions: Iterable[TopicPartition], spec: Any) -> dict[TopicPartition, int]:
-        kafka = self._jvm.org.apache.kafka
-        wanted = self._jvm.java.util.HashMap()
-        keys = {pair: kafka.common.TopicPartition(*pair) for pair in partitions}
+        wanted = self._class("java.util.HashMap")()
+        place = self._class("org.apache.kafka.common.TopicPartition")
+        keys = {pair: place(*pair) for pair in partitions}
         for key in keys.values():
             wanted.put(key, spec)
-        committed = kafka.common.IsolationLevel.READ_COMMITTED
-        answers = self._client().listOffsets(wanted, kafka.clients.admin.ListOffsetsOptions(committed))
+        committed = self._class("org.apache.kafka.common.IsolationLevel").READ_COMMITTED
+        options = self._class("org.apache.kafka.clients.admin.ListOffsetsOptions")(committed)
+        answers = self._client().listOffsets(wanted, options)
         return {pair: int(self._wait(answers.partitionResult(key)).offset()) for pair, key in keys.items()}
 
     def offsets_since(self, partitions: Iterable[TopicPartition], time: datetime) -> dict[TopicPartition, int | None]:
         """The first offset whose record's timestamp is `time` or later; None where there is none."""
         milliseconds = int(time.timestamp() * 1000)
-        found = self._offsets(
-            partitions, self._jvm.org.apache.kafka.clients.admin.OffsetSpec.forTimestamp(milliseconds)
-        )
+        found = self._offsets(partitions, self._class(_OFFSET_SPEC).forTimestamp(milliseconds))
         return {pair: None if offset < 0 else offset for pair, offset in found.items()}
 
     def close(self) -> None:
         """Lets the connections go."""
         if self._admin is not None:
-            self._admin.close(self._jvm.java.time.Duration.ofSeconds(1))
+            self._admin.close(self._class("java.time.Duration").ofSeconds(1))
             self._admin = None
 
     def _client(self) -> Any:
         if self._admin is None:
-            options = self._jvm.java.util.HashMap()
+            options = self._class("java.util.HashMap")()
             for name, value in client_options(self._settings).items():
                 options.put(name, value)
             try:
-                self._admin = self._jvm.org.apache.kafka.clients.admin.AdminClient.create(options)
+                self._admin = self._class("org.apache.kafka.clients.admin.AdminClient").create(options)
             except Py4JJavaError as error:
                 raise HaltError(f"Kafka's client does not start: {root_cause(error)}") from error
         return self._admin
 
     def _list(self, names: Iterable[str]) -> Any:
-        array = self._jvm.java.util.ArrayList()
+        array = self._class("java.util.ArrayList")()
         for name in names:
             array.add(name)
         return array
 
     def _wait(self, future: Any) -> Any:
         try:
-            return future.get(_ANSWER_TIME, self._jvm.java.util.concurrent.TimeUnit.SECONDS)
+            return future.get(_ANSWER_TIME, self._class("java.util.concurrent.TimeUnit").SECONDS)
         except Py4JJavaError as error:
             cause = root_cause(error)
             if "UnknownTopicOrPartitionException" in cause or "UnknownTopicIdException" in cause:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from headrace_common.log import Log
@@ -18,6 +19,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from headrace_lake.causes import chain, root_cause
+from headrace_lake.jvm import java_class
 from headrace_lake.source import TopicPartition, client_options
 
 _ANSWER_TIME: Final = 5  # seconds for one answer of the brokers
@@ -27,6 +29,9 @@ _CONFIG_LOOK: Final = 600.0  # seconds between two looks at the topics' retentio
 _PROBES: Final = 5.0  # seconds for all records that one look reads; the rest waits for the next
 _LOW: Final = 0.1  # of the retention; a margin below it is worth a line
 _LOW_SAID: Final = 600.0  # seconds between two such lines
+_DURATION: Final = "java.time.Duration"
+_TOPIC_PARTITION: Final = "org.apache.kafka.common.TopicPartition"
+_CONFIG_RESOURCE: Final = "org.apache.kafka.common.config.ConfigResource"
 _BYTES: Final = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 
 
@@ -39,7 +44,7 @@ class Standing:
     def __init__(
         self, spark: SparkSession, settings: KafkaSettings, *, group: str, metrics: LakeMetrics, log: Log
     ) -> None:
-        self._jvm: Any = spark._jvm
+        self._class = partial(java_class, spark)
         self._options = client_options(settings)
         self._topics: Final = (settings.events_topic, settings.quarantine_topic)
         self._group: Final = group
@@ -71,7 +76,7 @@ class Standing:
     def finish(self) -> None:
         """Commits what is left and lets the connections go. Blocks for a few seconds at most."""
         self._every(0, "committing the group's offsets", self._commit)
-        second = self._jvm.java.time.Duration.ofSeconds(1)
+        second = self._class(_DURATION).ofSeconds(1)
         for client in (self._admin, self._consumer):
             if client is not None:
                 client.close(second)
@@ -101,17 +106,20 @@ class Standing:
             ends = dict(self._uncommitted)
         if not ends or not self._group:
             return
-        kafka = self._jvm.org.apache.kafka
-        offsets = self._jvm.java.util.HashMap()
+        place, following = (
+            self._class(_TOPIC_PARTITION),
+            self._class("org.apache.kafka.clients.consumer.OffsetAndMetadata"),
+        )
+        offsets = self._hash_map(())
         for pair, end in ends.items():
-            offsets.put(kafka.common.TopicPartition(*pair), kafka.clients.consumer.OffsetAndMetadata(end))
+            offsets.put(place(*pair), following(end))
         self._wait(self._client().alterConsumerGroupOffsets(self._group, offsets).all())
         with self._lock:
             self._uncommitted = {pair: end for pair, end in self._uncommitted.items() if ends.get(pair) != end}
 
     def _ask_retention(self) -> None:
-        config = self._jvm.org.apache.kafka.common.config
-        wanted = {name: config.ConfigResource(config.ConfigResource.Type.TOPIC, name) for name in self._topics}
+        kind = self._class(f"{_CONFIG_RESOURCE}$Type").TOPIC
+        wanted = {name: self._class(_CONFIG_RESOURCE)(kind, name) for name in self._topics}
         answers = self._client().describeConfigs(self._list(wanted.values())).values()
         for name, resource in wanted.items():
             milliseconds = int(self._wait(answers.get(resource)).get("retention.ms").value())
@@ -140,7 +148,7 @@ class Standing:
     def _margin(self, pair: TopicPartition, offset: int, retention: float) -> float | None:
         """Seconds until the record at `offset` may be deleted; None when it could not be read in time."""
         if self._consumer is None:
-            options = self._hash_map(self._options)
+            options = self._hash_map(self._options.items())
             for name in ("key.deserializer", "value.deserializer"):
                 options.put(name, _BYTES)
             options.put("enable.auto.commit", "false")
@@ -148,12 +156,12 @@ class Standing:
             options.put("isolation.level", "read_committed")
             options.put("max.poll.records", "1")
             options.put("max.partition.fetch.bytes", "1")  # one batch comes all the same
-            self._consumer = self._jvm.org.apache.kafka.clients.consumer.KafkaConsumer(options)
-        partition = self._jvm.org.apache.kafka.common.TopicPartition(*pair)
+            self._consumer = self._class("org.apache.kafka.clients.consumer.KafkaConsumer")(options)
+        partition = self._class(_TOPIC_PARTITION)(*pair)
         self._consumer.assign(self._list([partition]))
         self._consumer.seek(partition, offset)
         try:
-            records = self._consumer.poll(self._jvm.java.time.Duration.ofSeconds(1))
+            records = self._consumer.poll(self._class(_DURATION).ofSeconds(1))
         except Py4JJavaError as error:
             if "OffsetOutOfRange" in " ".join(chain(error)):  # it is gone: the job stops at its next batch
                 return 0.0
@@ -163,9 +171,10 @@ class Standing:
         return max(0.0, float(records.iterator().next().timestamp()) / 1000 + retention - time.time())
 
     def _note_offsets(self, ends: Mapping[TopicPartition, int]) -> None:
-        kafka = self._jvm.org.apache.kafka
-        keys = {pair: kafka.common.TopicPartition(*pair) for pair in ends}
-        wanted = self._hash_map(dict.fromkeys(keys.values(), kafka.clients.admin.OffsetSpec.earliest()))
+        place = self._class(_TOPIC_PARTITION)
+        keys = {pair: place(*pair) for pair in ends}
+        earliest = self._class("org.apache.kafka.clients.admin.OffsetSpec").earliest()
+        wanted = self._hash_map((key, earliest) for key in keys.values())
         answers = self._client().listOffsets(wanted)
         for pair, key in keys.items():
             first = int(self._wait(answers.partitionResult(key)).offset())
@@ -181,20 +190,21 @@ class Standing:
 
     def _client(self) -> Any:
         if self._admin is None:
-            self._admin = self._jvm.org.apache.kafka.clients.admin.AdminClient.create(self._hash_map(self._options))
+            options = self._hash_map(self._options.items())
+            self._admin = self._class("org.apache.kafka.clients.admin.AdminClient").create(options)
         return self._admin
 
     def _wait(self, future: Any) -> Any:
-        return future.get(_ANSWER_TIME, self._jvm.java.util.concurrent.TimeUnit.SECONDS)
+        return future.get(_ANSWER_TIME, self._class("java.util.concurrent.TimeUnit").SECONDS)
 
-    def _hash_map(self, values: Mapping[Any, Any]) -> Any:
-        made = self._jvm.java.util.HashMap()
-        for name, value in values.items():
+    def _hash_map(self, values: Iterable[tuple[Any, Any]]) -> Any:
+        made = self._class("java.util.HashMap")()
+        for name, value in values:
             made.put(name, value)
         return made
 
     def _list(self, values: Any) -> Any:
-        made = self._jvm.java.util.ArrayList()
+        made = self._class("java.util.ArrayList")()
         for value in values:
             made.add(value)
         return made

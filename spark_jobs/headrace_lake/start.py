@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from headrace_common.event import GapReason
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -38,13 +39,38 @@ class Position:
         }
 
 
-def landed(spark: SparkSession, lake: str, topics: Mapping[str, Topic]) -> Ends:
-    """One past the last offset that `batches` or an accepted gap covers, per partition of `topics` with any. Blocks."""
+@dataclass(frozen=True)
+class Covered:
+    """What the tables say of topics, by `batches` and by the gaps that were accepted."""
+
+    ends: Ends
+    """One past the last offset covered, per partition of the topics that exist now with any."""
+    former: Mapping[tuple[str, str, int], int]
+    """The same of topics with these names that are no more: (name, Kafka's id, partition)."""
+    given_up: frozenset[tuple[str, int | None]]
+    """(Kafka's id, partition) of topics that are no more, whose rest was accepted as lost."""
+
+
+def covered(spark: SparkSession, lake: str, topics: Mapping[str, Topic]) -> Covered:
+    """How far the tables are with `topics`. Blocks: one query."""
     names = {topic.id: name for name, topic in topics.items()}
-    ranges = [_read(spark, lake, table).select("topic_id", "partition", "to") for table in (BATCHES, GAPS)]
-    rows = ranges[0].unionAll(ranges[1]).where(sf.col("topic_id").isin(list(names)) & sf.col("to").isNotNull())
-    ends = rows.groupBy("topic_id", "partition").agg(sf.max("to")).collect()
-    return {(names[topic_id], number): end for topic_id, number, end in ends}
+    place = ("topic", "topic_id", "partition")
+    batches = _read(spark, lake, BATCHES).select(*place, "to", sf.lit("").alias("reason"))
+    accepted = _read(spark, lake, GAPS).select(*place, "to", "reason")
+    ours = sf.col("topic").isin(list(topics)) | sf.col("topic_id").isin(list(names))
+    told = sf.col("to").isNotNull() | (sf.col("reason") == str(GapReason.RECREATED))
+    rows = batches.unionAll(accepted).where(ours & told).groupBy(*place, "reason").agg(sf.max("to")).collect()
+    ends: Ends = {}
+    former = {}
+    for topic, topic_id, number, reason, end in rows:
+        if topic_id in names:
+            if end is not None:
+                pair = (names[topic_id], number)
+                ends[pair] = max(ends.get(pair, 0), end)
+        elif not reason:
+            former[topic, topic_id, number] = end
+    given_up = frozenset((row[1], row[2]) for row in rows if row["reason"] == GapReason.RECREATED)
+    return Covered(ends, former, given_up)
 
 
 def strays(spark: SparkSession, lake: str, landed: Ends, topics: Mapping[str, Topic]) -> Ends:

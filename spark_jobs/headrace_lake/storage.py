@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 from pyspark.sql import SparkSession
 
 from headrace_lake.halt import HaltError
+from headrace_lake.jvm import java_class
 
 _APPEARS_WHEN_CLOSED: Final = frozenset({"s3a", "gs"})
 """Object stores: a file is there from the moment that it is closed, and a rename is a copy."""
@@ -17,7 +18,6 @@ class Storage:
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        self._jvm: Any = spark._jvm
         self._gateway: Any = spark.sparkContext._gateway
         self._configuration = cast("Any", spark)._jsc.hadoopConfiguration()
 
@@ -31,12 +31,13 @@ class Storage:
         there, files = self._at(path)
         if not files.exists(there):
             return []
-        hadoop, statuses = self._jvm.org.apache.hadoop.fs, files.listStatus(there)
+        statuses = files.listStatus(there)
         # S3A's array is of a class of its own, which py4j takes for another type
-        plain = self._gateway.new_array(hadoop.FileStatus, len(statuses))
-        self._jvm.java.lang.System.arraycopy(statuses, 0, plain, 0, len(statuses))
-        paths = hadoop.FileUtil.stat2Paths(plain)
-        listed = str(self._jvm.org.apache.commons.lang3.ArrayUtils.toString(paths))  # one call, not one for each
+        plain = self._gateway.new_array(self._class("org.apache.hadoop.fs.FileStatus"), len(statuses))
+        self._class("java.lang.System").arraycopy(statuses, 0, plain, 0, len(statuses))
+        paths = self._class("org.apache.hadoop.fs.FileUtil").stat2Paths(plain)
+        arrays = self._class("org.apache.commons.lang3.ArrayUtils")
+        listed = str(arrays.toString(paths))  # one call, not one for each
         folder = str(files.makeQualified(there).toString())
         return sorted(name.rstrip(",") for name in listed[1:-1].split(f"{folder}/") if name)
 
@@ -47,7 +48,7 @@ class Storage:
             return None
         stream = files.open(there)
         try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+            return str(self._class("org.apache.commons.io.IOUtils").toString(stream, "UTF-8"))
         finally:
             stream.close()
 
@@ -77,5 +78,8 @@ class Storage:
         return bool(files.delete(there, True))
 
     def _at(self, path: str) -> tuple[Any, Any]:
-        there = self._jvm.org.apache.hadoop.fs.Path(path)
+        there = self._class("org.apache.hadoop.fs.Path")(path)
         return there, there.getFileSystem(self._configuration)
+
+    def _class(self, name: str) -> Any:
+        return java_class(self.spark, name)

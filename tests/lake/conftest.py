@@ -14,7 +14,6 @@ from headrace_lake.settings import LakeSettings
 from pyspark.sql import SparkSession
 
 from tests.lake.bench import Bench
-from tests.lake.lander import QUICK_START
 from tests.lake.runs import Runs
 
 
@@ -32,7 +31,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def spark() -> Iterator[SparkSession]:
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_START)
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC")  # it lives for minutes: optimising pays
     running = session(LakeSettings(jars=jars("spark"), master="local[2]"), LogSettings())
     yield running
     running.stop()

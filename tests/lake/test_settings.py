@@ -12,7 +12,7 @@ from headrace_common.errors import EXIT_CONFIG, ConfigError
 from headrace_common.settings import KafkaSettings, load
 from headrace_lake.engine import session_options
 from headrace_lake.settings import LakeProcessSettings, location
-from headrace_lake.source import source_options
+from headrace_lake.source import range_options, source_options
 
 
 @pytest.mark.parametrize(
@@ -132,5 +132,5 @@ def test_what_only_costs_may_be_set_by_either() -> None:
 
 def test_no_fetch_waits_at_the_end_of_what_is_there() -> None:
     """A batch's quarantine is its second read: behind the end of the first the consumer asks on, and that answer is awaited."""
-    options = source_options(KafkaSettings(), {}, 1)
-    assert int(options["kafka.fetch.max.wait.ms"]) <= 10
+    for options in (source_options(KafkaSettings(), {}, 1), range_options(KafkaSettings(), {("t", 0): (1, 2)})):
+        assert int(options["kafka.fetch.max.wait.ms"]) <= 10
