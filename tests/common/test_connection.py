@@ -584,6 +584,22 @@ class TestIdleAndAge:
         assert made.closed("age")
         assert made.all_given_back()
 
+    def test_age_waits_for_what_has_arrived_and_was_not_looked_at(self, bench: Make) -> None:
+        made = bench(connection_age=100.0, frame_time=50.0)
+        connection, transport = made.connect()
+        made.clock.advance(99)
+        connection.data_received(data("a")[:5])
+        made.clock.advance(10)
+        connection.data_received(data("a")[5:] + b"".join(data(f"b{n}") for n in range(500)))
+        assert connection._behind()
+        connection.data_received(data("c"))
+        made.clock.turns()
+        for _ in range(502):
+            made.store()
+        made.clock.turns()
+        assert acks(transport)[-1] == "c"
+        assert made.closed("age") or transport.ended
+
 
 class TestStop:
     def test_acknowledges_what_is_pending(self, bench: Make) -> None:

@@ -389,11 +389,11 @@ class Connection(asyncio.Protocol):
             self._fail(ProtocolError("a frame took too long to arrive", limit="LIMITS__FRAME_TIME"))
         elif self._session.unacknowledgeable():
             return
-        elif limits.idle_time and now >= self._last_bytes + limits.idle_time and self._session.idle():
+        elif limits.idle_time and now >= self._last_bytes + limits.idle_time and self._session.idle() and not self.held:
             self._settle("idle")
         elif self._due(now):
             self._settle("age")
 
     def _due(self, now: float) -> bool:
         """Whether its age ends it here, between two frames; what is pending, of a busy client always, is acknowledged."""
-        return 0 < self._age <= now - self._born and not self._session.held() and not self._session.unacknowledgeable()
+        return 0 < self._age <= now - self._born and not self.held and not self._session.unacknowledgeable()
