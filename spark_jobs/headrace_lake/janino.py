@@ -13,6 +13,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from headrace_lake.causes import root_cause
+from headrace_lake.jvm import java_class
 
 _PACKAGE: Final = "headrace.lake"
 _BESIDE: Final = "org.apache.spark.sql.api.java.UDF1"  # a class in the loader that ours go to
@@ -37,10 +38,7 @@ def define(spark: SparkSession, name: str) -> Any:
             java.forName(full, False, loader)
         except Py4JJavaError:
             _define(spark, loader, _compiled(jvm, loader, source))
-        found: Any = jvm
-        for part in full.split("."):
-            found = getattr(found, part)
-        return found
+        return java_class(spark, full)
     except Py4JJavaError as error:
         raise CompilerError(root_cause(error)) from error
     except Py4JError as error:

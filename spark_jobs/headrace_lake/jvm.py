@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 from py4j.java_gateway import JavaClass
@@ -15,3 +16,17 @@ def java_class(spark: SparkSession, name: str) -> Any:
     and a part that is a package is looked for as a class in each of hundreds of jars, every time.
     """
     return JavaClass(name, cast("Any", spark)._jvm._gateway_client)
+
+
+def call_static(spark: SparkSession, owner: str, method: str, kinds: Sequence[str], arguments: Sequence[Any]) -> Any:
+    """What a static `method` of the class `owner` returns: of its overloads the one whose parameters have these very `kinds`.
+
+    Left to itself py4j takes, of the overloads that fit, whichever the JVM lists first, and that differs between JVMs.
+    """
+    gateway: Any = cast("Any", spark.sparkContext)._gateway
+    java = java_class(spark, "java.lang.Class")
+    types = gateway.new_array(java, len(kinds))
+    values = gateway.new_array(java_class(spark, "java.lang.Object"), len(kinds))
+    for index, (kind, value) in enumerate(zip(kinds, arguments, strict=True)):
+        types[index], values[index] = java.forName(kind), value
+    return java.forName(owner).getMethod(method, types).invoke(None, values)

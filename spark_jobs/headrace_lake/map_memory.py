@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -12,8 +12,18 @@ from pyspark.sql import functions as sf
 from headrace_lake import lookup
 from headrace_lake.causes import chain
 from headrace_lake.janino import define
-from headrace_lake.jvm import java_class
+from headrace_lake.jvm import call_static, java_class
 from headrace_lake.memory import DUPLICATE, Kind, State, Write
+
+_FUNCTIONS: Final = "org.apache.spark.sql.functions"
+_UDF: Final = ("org.apache.spark.sql.api.java.UDF4", "org.apache.spark.sql.types.DataType")
+
+
+def function_of(spark: SparkSession, ids: Any) -> Any:
+    """Spark's function that asks `ids`, a `RecentIds`."""
+    boolean = java_class(spark, "org.apache.spark.sql.types.DataTypes").BooleanType
+    function = call_static(spark, _FUNCTIONS, "udf", _UDF, (ids, boolean))
+    return function.asNondeterministic()  # Spark must neither repeat nor move it
 
 
 class MapMemory:
@@ -27,10 +37,8 @@ class MapMemory:
         self._horizon = horizon
         self._class = define(spark, "RecentIds")
         self._ids: Any = self._class(horizon, most)
-        boolean = java_class(spark, "org.apache.spark.sql.types.DataTypes").BooleanType
-        self._functions = java_class(spark, "org.apache.spark.sql.functions")
-        function = self._functions.udf(self._ids, boolean)
-        self._function = function.asNondeterministic()  # Spark must neither repeat nor move it
+        self._functions = java_class(spark, _FUNCTIONS)
+        self._function = function_of(spark, self._ids)
 
     def rebuild(self, since: int) -> None:
         """As `Memory`: in Spark's tasks, no row passes through Python."""

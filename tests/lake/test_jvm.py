@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from headrace_lake.jvm import java_class
+from headrace_lake.jvm import call_static, java_class
 from headrace_lake.storage import Storage
 from py4j.java_gateway import JVMView
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
@@ -34,3 +35,9 @@ def test_small_files_are_read_without_looking_for_packages(
     assert storage.read(f"{tmp_path}/a") == "text"
     assert storage.names(str(tmp_path)) == ["a"]
     assert storage.delete(f"{tmp_path}/a")
+
+
+def test_an_overload_is_named_by_its_types(spark: SparkSession) -> None:
+    assert call_static(spark, "java.lang.String", "valueOf", ["java.lang.Object"], ["12"]) == "12"
+    with pytest.raises(Py4JJavaError, match="NoSuchMethodException"):
+        call_static(spark, "java.lang.String", "valueOf", ["java.lang.CharSequence"], ["12"])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from headrace_lake.janino import CompilerError, define
+from headrace_lake.map_memory import function_of
 from headrace_lake.memory import ELSEWHERE, Kind
 from hypothesis import HealthCheck, given, settings
 from pyspark.sql import SparkSession
@@ -139,10 +140,7 @@ def test_places_of_topics_that_are_no_more_are_no_records_place(make: Make) -> N
 def test_tasks_share_one_memory(spark: SparkSession, make: Make) -> None:
     """Each of 4,000 ids five times, over four tasks: one of the five is new, whichever; and again the same one."""
     memory = make(HORIZON, AMPLE)
-    function = spark._jvm.org.apache.spark.sql.functions.udf(
-        memory, spark._jvm.org.apache.spark.sql.types.DataTypes.BooleanType
-    ).asNondeterministic()
-    spark._jsparkSession.udf().register("remembered", function)
+    spark._jsparkSession.udf().register("remembered", function_of(spark, memory))
     events = spark.range(0, 20_000, 1, 4).selectExpr(
         "binary('d.' || lpad(lower(hex(id % 4000)), 32, '0')) as id", "id as place", "id div 4000 as time"
     )
