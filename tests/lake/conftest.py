@@ -13,8 +13,15 @@ from headrace_lake.engine import session
 from headrace_lake.settings import LakeSettings
 from pyspark.sql import SparkSession
 
+from tests.lake import classes
 from tests.lake.bench import Bench
 from tests.lake.runs import Runs
+
+LONG_LIFE = (
+    "-XX:+UseSerialGC -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"
+    " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+)
+"""For a JVM that lives for minutes: only what runs really often is optimised, for the tests share two cores."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -31,15 +38,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def spark() -> Iterator[SparkSession]:
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC")  # it lives for minutes: optimising pays
-    running = session(LakeSettings(jars=jars("spark"), master="local[2]"), LogSettings())
+    options = {"spark.driver.extraJavaOptions": f"{LONG_LIFE} {classes.given()}"}
+    running = session(LakeSettings(jars=jars("spark"), master="local[2]", spark=options), LogSettings())
     yield running
     running.stop()
 
 
 @pytest.fixture
-def runs(spark: SparkSession, topics: KafkaSettings, tmp_path: Path) -> Runs:
-    return Runs(spark, topics, tmp_path)
+def runs(spark: SparkSession, topics: KafkaSettings, tmp_path: Path) -> Iterator[Runs]:
+    yield Runs(spark, topics, tmp_path)
+    classes.keep(spark)
 
 
 @pytest.fixture

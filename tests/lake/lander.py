@@ -17,6 +17,8 @@ from headrace_cli.toolchain import jars, java_home
 from headrace_common.settings import KafkaSettings, environment
 from headrace_lake.fence import APP_ID
 
+from tests.lake import classes
+
 TIMEOUT = 300.0
 """Seconds that a test waits for a line: a start takes about ten on a quiet machine."""
 
@@ -61,7 +63,7 @@ class Lander:
             **environment("log", level="debug", format="json"),
             "JAVA_HOME": str(java_home()),
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "JDK_JAVA_OPTIONS": QUICK_START,
+            "JDK_JAVA_OPTIONS": f"{QUICK_START} {classes.taken()}".rstrip(),
             "PYTHONPATH": os.pathsep.join(sys.path),
             **(variables or {}),
         }
