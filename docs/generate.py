@@ -93,6 +93,12 @@ length, so an event costs the same however many ids are held.
 
 The generated code of a query is compiled by Spark and then by the JVM. What differs from batch to batch, such as the landing
 time, is therefore handed to the code and never stands in it.
+
+## What a batch costs beside its events
+
+Two commits: of the events, and of the line in `batches`; three with something for quarantine. For a commit with a transaction
+identifier, by which a batch counts once, Delta first rebuilds the state of the table: a small Spark job each time. It is a good
+part of what a small batch takes, and why larger batches, so a longer `HEADRACE_LAKE__TRIGGER`, cost less per event.
 """
 
 

@@ -25,19 +25,39 @@ def _archive() -> Path:
     """Where the archive lies: another one for another Java or class path."""
     means = [str(java_home()), str(jars("spark")), str(pyspark.__file__)]
     mark = hashlib.sha256("\n".join(means).encode()).hexdigest()[:16]
-    return Path(sys.prefix) / "headrace-classes" / f"{mark}.jsa"
+    folder = Path(sys.prefix) / "headrace-classes"
+    folder.mkdir(exist_ok=True)
+    return folder / f"{mark}.jsa"
+
+
+def _base() -> str:
+    """An archive of Java's own classes, for the Java that comes without one; empty when it has one. Half a second, once."""
+    if (java_home() / "lib" / "server" / "classes.jsa").exists():
+        return ""
+    base = _archive().with_suffix(".base")
+    if not base.exists():
+        draft = base.with_suffix(f".{os.getpid()}")
+        dump = [java_home() / "bin" / "java", "-Xshare:dump", f"-XX:SharedArchiveFile={draft}"]
+        subprocess.run(dump, capture_output=True, timeout=120)
+        if not draft.exists():
+            return ""
+        draft.rename(base)
+    return str(base)
 
 
 def taken() -> str:
     """Java's options for taking classes from the archive; empty while there is none."""
     archive = _archive()
     there = archive.exists() and archive.stat().st_size
-    return f"{_QUIET} -XX:SharedArchiveFile={archive}" if there else ""
+    return f"{_QUIET} -XX:SharedArchiveFile={':'.join(filter(None, [_base(), str(archive)]))}" if there else ""
 
 
 def given() -> str:
     """Java's options for a JVM that may be asked to `keep` its classes."""
-    return taken() or f"{_QUIET} -XX:+RecordDynamicDumpInfo"
+    base = _base()
+    return taken() or " ".join(
+        [_QUIET, "-XX:+RecordDynamicDumpInfo", *([f"-XX:SharedArchiveFile={base}"] if base else [])]
+    )
 
 
 def keep(spark: SparkSession) -> None:
@@ -45,12 +65,11 @@ def keep(spark: SparkSession) -> None:
     archive = _archive()
     if archive.exists():
         return
-    archive.parent.mkdir(exist_ok=True)
     draft = archive.with_suffix(f".{os.getpid()}")
     tool = Path(java_class(spark, "java.lang.System").getProperty("java.home")) / "bin" / "jcmd"
     gateway: Any = cast("Any", spark.sparkContext)._gateway
-    subprocess.run(
-        [tool, str(gateway.proc.pid), "VM.cds", "dynamic_dump", str(draft)], capture_output=True, timeout=120
-    )
+    if tool.exists():
+        command = [tool, str(gateway.proc.pid), "VM.cds", "dynamic_dump", str(draft)]
+        subprocess.run(command, capture_output=True, timeout=120)
     draft.touch()  # this Java cannot: nobody tries again, and nobody takes an empty archive
     draft.rename(archive)
