@@ -99,7 +99,7 @@ def test_a_frozen_job_wakes_up_after_its_successor_on_the_same_checkpoint(bench:
     check_landed(bench.lake, bench.sent)
 
 
-@pytest.mark.parametrize("point", ["events being written", "events written"])
+@pytest.mark.parametrize("point", ["events being written", pytest.param("events written", marks=pytest.mark.full)])
 def test_a_frozen_job_wakes_up_after_its_successor(bench: Bench, point: str) -> None:
     send_now(bench.kafka, bench.sent, 2_400)
     older = bench.start("older")
