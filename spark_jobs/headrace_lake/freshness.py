@@ -7,22 +7,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from pyspark.sql import Column
-from pyspark.sql import functions as sf
-
 _EDGES: Final = (0.5, 1, 2, 3, 4, 5, 6, 8, 10, 15, 30, 60, 300, 3600, 21_600, 86_400)
 """Seconds. Each costs every event a comparison; an age is known as well as the distance of two of them."""
 
 _OLDEST: Final = 7 * 86_400.0  # what is older than the last edge counts as this, in seconds
 
 
-def measures(counted: Column) -> list[Column]:
-    """Aggregates over rows with `received_time`, of those that are `counted`: how many are at most so old at `landed_at`."""
-    age = sf.unix_micros("landed_at") - sf.unix_micros("received_time")  # the same code for each batch: see `decode`
-    return [
-        sf.count_if(counted & (age <= round(edge * 1_000_000))).alias(f"age{index}")
-        for index, edge in enumerate(_EDGES)
-    ]
+def conditions(counted: str) -> dict[str, str]:
+    """For a `Tally` of rows with `received_time`, of those that are `counted`: how many are at most so old at `landed_at`."""
+    age = "unix_micros(landed_at) - unix_micros(received_time)"  # the same code for each batch: see `decode`
+    return {f"age{index}": f"{age} <= {round(edge * 1_000_000)} and {counted}" for index, edge in enumerate(_EDGES)}
 
 
 @dataclass(frozen=True)
@@ -42,7 +36,7 @@ class Ages:
 
 
 def ages(seen: Mapping[str, int], total: int, seconds: float) -> Ages:
-    """What `measures` found among `total` events, whose batch took `seconds` from then on to its commit."""
+    """What `conditions` found among `total` events, whose batch took `seconds` from then on to its commit."""
     edges = (0.0, *_EDGES, _OLDEST)
     below = [0, *(seen[f"age{index}"] for index in range(len(_EDGES))), total]
     return Ages(

@@ -23,9 +23,14 @@ from headrace_lake.memory import DUPLICATE, Memory, State
 from headrace_lake.shape import Shape
 from headrace_lake.start import Position, landed_already
 from headrace_lake.tables import EVENTS
+from headrace_lake.tally import Tally
 
 _KEY: Final = ("topic_id", "partition", "offset")
 _OTHER: Final = "other"
+_SOUND: Final = f"{FAULT} is null"
+_MARKER: Final = f"{_SOUND} and {GAP}"
+_WANTED: Final = f"{_SOUND} and not {DUPLICATE}"
+_PROTOCOLS: Final = ", ".join(f"'{name}'" for name in Protocol)
 
 
 class Count(NamedTuple):
@@ -61,7 +66,7 @@ class EventCounts:
     markers: int = 0
     """Markers of Logjam gaps among them."""
     seen: Mapping[str, int] = field(default_factory=dict)
-    """What `freshness.measures` counted of what landed; empty when the batch was counted afterwards."""
+    """What was counted by `freshness.conditions` of what landed; empty when the batch was counted afterwards."""
 
 
 class EventsLanding:
@@ -129,7 +134,7 @@ class EventsLanding:
             there = self._there(mine)
 
             def write_rest(judged: DataFrame) -> dict[str, Any]:
-                rows = judged.where(_wanted()).select(*columns).join(there, list(_KEY), "left_anti").select(*columns)
+                rows = judged.where(_WANTED).select(*columns).join(there, list(_KEY), "left_anti").select(*columns)
                 self._fence.write(EVENTS, rows, version)
                 return {}
 
@@ -138,10 +143,16 @@ class EventsLanding:
 
         def write(judged: DataFrame) -> dict[str, Any]:
             observation = Observation()
-            measures = _measures(item.partition for item in mine) + freshness.measures(_wanted())
-            rows = judged.observe(observation, *measures)
-            ours = self._fence.write(EVENTS, rows.where(_wanted()).select(*columns), version)
-            return dict(observation.get) if ours else {}  # else it would wait for ever
+            tally = Tally(
+                _conditions(item.partition for item in mine) | freshness.conditions(_WANTED),
+                sum(item.end - item.start for item in mine),
+            )
+            rows = judged.observe(observation, *tally.columns(), *_latest(item.partition for item in mine))
+            ours = self._fence.write(EVENTS, rows.where(_WANTED).select(*columns), version)
+            if not ours:
+                return {}  # nothing was observed: asking for it would wait for ever
+            found = observation.get
+            return found | tally.counts(found)
 
         seen = self._memory.judged(decoded, write)
         if not seen:
@@ -180,10 +191,9 @@ class EventsLanding:
 
         The table says what was a duplicate: what is sound and not there.
         """
-        sound = sf.col(FAULT).isNull()
-        protocol = sf.when(sound, _protocol()).otherwise(_OTHER)
+        protocol = sf.when(sf.expr(_SOUND), _protocol()).otherwise(_OTHER)
         counted = decoded.groupBy("partition", protocol).agg(
-            sf.count(sf.lit(1)), sf.count_if(sound), sf.count_if(LOOKED_UP), sf.count_if(_marker()),
+            sf.count(sf.lit(1)), sf.count_if(sf.expr(_SOUND)), sf.count_if(LOOKED_UP), sf.count_if(sf.expr(_MARKER)),
             sf.max(sf.expr(lookup.TIME)),
         )  # fmt: skip
         partitions = {item.partition: Count() for item in ranges}
@@ -214,31 +224,21 @@ class EventsLanding:
         return [tuple(row) for row in rows.groupBy("partition", _protocol()).count().collect()]
 
 
-def _marker() -> Column:
-    return sf.col(FAULT).isNull() & sf.col(GAP)
-
-
-def _wanted() -> Column:
-    return sf.col(FAULT).isNull() & ~sf.col(DUPLICATE)
-
-
 def _protocol() -> Column:
     """The protocol of a row, as a metric may name it."""
     return sf.when(sf.col("protocol").isin(*map(str, Protocol)), sf.col("protocol")).otherwise(_OTHER)
 
 
-def _measures(partitions: Iterable[int]) -> list[Column]:
+def _conditions(partitions: Iterable[int]) -> dict[str, str]:
     """What is counted of the rows on their way: by partition, and duplicates by protocol."""
-    measures = [sf.count_if(LOOKED_UP).alias("looked_up"), sf.count_if(_marker()).alias("markers")]
-    measures += [
-        sf.count_if(sf.col(DUPLICATE) & (_protocol() == str(name))).alias(f"of_{name}") for name in (*Protocol, _OTHER)
-    ]
+    named = {"looked_up": LOOKED_UP, "markers": _MARKER}
+    named |= {f"of_{name}": f"{DUPLICATE} and protocol = '{name}'" for name in Protocol}
+    named[f"of_{_OTHER}"] = f"{DUPLICATE} and coalesce(protocol not in ({_PROTOCOLS}), true)"
     for number in partitions:
-        here = sf.col("partition") == number
-        measures += [
-            sf.count_if(here).alias(f"r{number}"),
-            sf.count_if(here & sf.col(FAULT).isNull()).alias(f"s{number}"),
-            sf.count_if(here & sf.col(DUPLICATE)).alias(f"d{number}"),
-            sf.max(sf.when(here, sf.expr(lookup.TIME))).alias(f"t{number}"),
-        ]
-    return measures
+        here = f"partition = {number}"
+        named |= {f"r{number}": here, f"s{number}": f"{here} and {_SOUND}", f"d{number}": f"{here} and {DUPLICATE}"}
+    return named
+
+
+def _latest(partitions: Iterable[int]) -> list[Column]:
+    return [sf.expr(f"max(if(partition = {number}, {lookup.TIME}, null)) as t{number}") for number in partitions]

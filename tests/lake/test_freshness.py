@@ -6,9 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from headrace_common.metrics import LakeMetrics
-from headrace_lake.freshness import Ages, ages, measures
+from headrace_lake.freshness import Ages, ages, conditions
 from headrace_lake.landing import Landed
 from headrace_lake.operations import LakeHealth
+from headrace_lake.tally import Tally
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
@@ -22,9 +23,10 @@ def test_ages_are_counted_by_their_distance_to_the_commit(spark: SparkSession) -
     frame = spark.createDataFrame(rows, "received_time timestamp, counted boolean").withColumn(
         "landed_at", sf.lit(LANDED)
     )
-    row = frame.agg(*measures(sf.col("counted"))).first()
+    tally = Tally(conditions("counted"), len(rows))
+    row = frame.agg(*tally.columns()).first()
     assert row is not None
-    found = ages(row.asDict(), len(old), seconds=1.5)
+    found = ages(tally.counts(row.asDict()), len(old), seconds=1.5)
     assert [(start, end, count) for start, end, count in found.spans if count] == [
         (1.5, 2.0, 3), (3.5, 4.5, 2), (9.5, 11.5, 1), (31.5, 61.5, 1), (86_401.5, 604_801.5, 1),
     ]  # fmt: skip
