@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from pyspark.sql import SparkSession
 
@@ -14,6 +14,11 @@ _MOST_FILES: Final = 500  # in a piece: opening one costs milliseconds
 _SLOW: Final = 1.0  # a piece that took longer than aimed at, as a share of it, was too large
 _QUICK: Final = 0.4  # one that took less was too small
 _LEAST_BYTES: Final = 4 << 20
+
+ZSTD_LEVEL: Final = "parquet.compression.codec.zstd.level"
+"""Hadoop's name for how hard Parquet compresses, 1 to 22."""
+
+_MERGED_LEVEL: Final = 3  # of merged files at least: they stay, and are written once; those of a batch soon go
 
 
 class Piece(NamedTuple):
@@ -74,6 +79,10 @@ def _piece(table: str, day: str, part: Part, least: int, most: int) -> Piece | N
 
 def merge(spark: SparkSession, path: str, piece: Piece) -> None:
     """Merges the files of `piece` in the table at `path`. Readers see the same rows before and after. Blocks."""
+    level = int(cast("Any", spark)._jsc.hadoopConfiguration().get(ZSTD_LEVEL, str(_MERGED_LEVEL)))
+    spark.conf.set(
+        ZSTD_LEVEL, str(max(level, _MERGED_LEVEL))
+    )  # in this session; batches are written in the query's own
     spark.conf.set("spark.databricks.delta.optimize.minFileSize", str(piece.below))
     spark.conf.set("spark.databricks.delta.optimize.maxFileSize", str(max(piece.size, piece.below) + 1))
     where = f" WHERE {DAY} = '{piece.day}'" if piece.day else ""

@@ -14,6 +14,7 @@ from headrace_common.settings import LogSettings
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from headrace_lake.compaction import ZSTD_LEVEL
 from headrace_lake.settings import LakeSettings
 from headrace_lake.storage import Storage
 
@@ -35,8 +36,15 @@ _NEEDED: Final = {
 }
 """Without these the rows would be others: nobody may set them to anything else."""
 
+_UNLIKE: Final = ("event_id", "event_time_text", "body", "payload", "attributes")
+"""Columns whose values hardly repeat: a dictionary would be begun and thrown away, and no range of theirs skips a page."""
+
 _TUNED: Final = {
     "spark.sql.parquet.compression.codec": "zstd",
+    f"spark.hadoop.{ZSTD_LEVEL}": "1",  # what is merged later is compressed harder
+    "spark.hadoop.parquet.size.statistics.enabled": "false",
+    **{f"spark.hadoop.parquet.enable.dictionary#{column}": "false" for column in (*_UNLIKE, "offset")},
+    **{f"spark.hadoop.parquet.column.statistics.enabled#{column}": "false" for column in _UNLIKE},
     "spark.sql.adaptive.enabled": "false",  # a batch has no shuffle that could be adapted, planning twice costs
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "1",  # default: 50 tasks for each commit

@@ -130,6 +130,24 @@ def test_the_inventory_is_what_delta_says(lake: Lake) -> None:
     assert (followed.added, followed.removed) == (9, 8)
 
 
+def test_merged_files_are_compressed_harder_than_those_of_a_batch(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "transform(sequence(1, 24), i -> substring(md5(string(pmod(hash(id, i), 3000))), 1, 4 + i % 5))"
+    rows = lake.spark.range(40_000).selectExpr(f"concat_ws(' ', {words}) as body", "id as offset", f"'{TODAY}' as day")
+
+    def merged(level: int) -> int:
+        monkeypatch.setattr(compaction, "_MERGED_LEVEL", level)
+        path = lake.path(f"at{level}")
+        rows.coalesce(1).write.format("delta").option("maxRecordsPerFile", 20_000).partitionBy("day").save(path)
+        files = list(Path(path).rglob("*.parquet"))
+        assert len(files) == 2
+        size = sum(file.stat().st_size for file in files)
+        compaction.merge(lake.spark, path, compaction.Piece(EVENTS, TODAY.isoformat(), 2, size, size))
+        (file,) = DeltaTable(path).file_uris()
+        return Path(file).stat().st_size
+
+    assert merged(compaction._MERGED_LEVEL) < 0.95 * merged(1)
+
+
 def test_a_turn_merges_what_is_due_and_says_so(lake: Lake) -> None:
     lake.land()
     job = lake.maintenance()

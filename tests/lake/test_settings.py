@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from headrace_common.errors import EXIT_CONFIG, ConfigError
 from headrace_common.settings import KafkaSettings, load
+from headrace_lake.compaction import ZSTD_LEVEL
 from headrace_lake.engine import session_options
 from headrace_lake.settings import LakeProcessSettings, location
 from headrace_lake.source import range_options, source_options
@@ -126,6 +127,9 @@ def test_what_only_costs_may_be_set_by_either() -> None:
     assert ours["spark.ui.enabled"] == "false"
     assert "spark.ui.enabled" not in session_options({"spark.ui.enabled": "true"}, {})  # as the context has it
     assert session_options({}, {"spark.ui.enabled": "true"})["spark.ui.enabled"] == "true"
+    level = f"spark.hadoop.{ZSTD_LEVEL}"
+    assert level not in session_options({level: "9"}, {})
+    assert session_options({}, {level: "9"})[level] == "9"
     name = "spark.executor.extraJavaOptions"
     assert session_options({name: "-Da=1"}, {name: "-Db=2"})[name] == f"{ours[name]} -Da=1 -Db=2"
 
