@@ -114,10 +114,11 @@ class TestOnKafka:
         runs.sql(QUARANTINE, "delete from TABLE where partition > 1")
         written = Fence.written
         done = iter(range(2))
+        last = 0 if table == BATCHES else 1  # counts differ in one step only: that of the quarantine topic
 
         def dies(self: Fence, name: str, number: int) -> bool:
             found = written(self, name, number)
-            if name == table and found and next(done, None) == 1:
+            if name == table and found and next(done, None) == last:
                 raise RuntimeError("killed here")
             return found
 
