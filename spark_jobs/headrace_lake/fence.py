@@ -21,6 +21,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace_lake.append import Appender
 from headrace_lake.halt import HaltError, SupersededError
 from headrace_lake.storage import Storage
 from headrace_lake.tables import BATCHES, EVENTS, GAPS, QUARANTINE, SCHEMAS
@@ -124,6 +125,7 @@ class Fence:
         storage = Storage(spark)
         self._spark = spark
         self._paths = {name: f"{lake}/{name}" for name in SCHEMAS}
+        self._appender = Appender(spark, APP_ID)
         self._logs = {name: Log(storage, path) for name, path in self._paths.items()}
 
     def epoch(self) -> int:
@@ -156,7 +158,9 @@ class Fence:
         log = self._logs[name]
         empty = self._spark.read.format("delta").load(self._paths[name]).where("false")
         try:
-            self._append(name, empty if rows is None else rows, claim_of(epoch), token)
+            self._appender.append(
+                self._paths[name], empty if rows is None else rows, claim_of(epoch), token, log.latest
+            )
         except (Py4JJavaError, PySparkException) as error:
             if not _overtaken(error):
                 raise
@@ -197,7 +201,7 @@ class Fence:
         """
         token = f"batch {version} {uuid.uuid4()}"
         try:
-            self._append(name, rows, version, token)
+            self._appender.append(self._paths[name], rows, version, token, self._logs[name].latest)
         except (Py4JJavaError, PySparkException) as error:
             if not _overtaken(error):
                 raise
@@ -218,12 +222,6 @@ class Fence:
                 raise
         if not self.written(name, version):
             raise HaltError(f"a write to the table {name} was not committed, and nobody else's was either")
-
-    def _append(self, name: str, rows: DataFrame, version: int, token: str = "") -> None:
-        writer = rows.write.format("delta").mode("append").option("txnAppId", APP_ID).option("txnVersion", version)
-        if token:
-            writer = writer.option("userMetadata", token)
-        writer.save(self._paths[name])
 
 
 def _not_past(name: str, latest: int, version: int) -> None:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 from headrace_lake import tables
-from headrace_lake.fence import Fence, claim_of, epoch_of, transaction
+from headrace_lake.append import Appender
+from headrace_lake.fence import APP_ID, Fence, claim_of, epoch_of, transaction
 from headrace_lake.halt import SupersededError
 from headrace_lake.storage import Storage
 from headrace_lake.tables import BATCHES, EVENTS, QUARANTINE, SCHEMAS
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.lake.lander import version
+
+_OF_ONE_COMMIT = {"timestamp", "txnId", "path", "size", "modificationTime", "lastUpdated", "operationMetrics"}
 
 
 def test_versions_order_claims_and_batches() -> None:
@@ -25,8 +32,15 @@ def test_versions_order_claims_and_batches() -> None:
     ]  # fmt: skip
 
 
+BOTH_WAYS = pytest.mark.parametrize("lake", ["stepwise", "by Delta's writer"], indirect=True)
+
+
 @pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path) -> Path:
+def lake(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Tables, appended to step by step or, if the test says so, by Delta's writer."""
+    assert Appender(spark, APP_ID).stepwise(), "the steps of the pinned version of Delta are known"
+    if getattr(request, "param", "stepwise") != "stepwise":
+        monkeypatch.setattr(Appender, "stepwise", lambda _: False)
     tables.create(Storage(spark), str(tmp_path))
     return tmp_path
 
@@ -42,6 +56,7 @@ def batches(spark: SparkSession, lake: Path) -> list[int]:
 
 
 @pytest.mark.spark
+@BOTH_WAYS
 def test_a_batch_counts_once_and_an_older_job_is_shut_out(spark: SparkSession, lake: Path) -> None:
     older = Fence(spark, str(lake))
     assert (older.epoch(), older.claim()) == (0, 1)
@@ -79,6 +94,7 @@ def test_a_batch_counts_once_and_an_older_job_is_shut_out(spark: SparkSession, l
 
 
 @pytest.mark.spark
+@BOTH_WAYS
 def test_of_two_claims_at_once_one_wins(spark: SparkSession, lake: Path) -> None:
     one, two = Fence(spark, str(lake)), Fence(spark, str(lake))
     assert (one.epoch(), two.epoch()) == (0, 0)
@@ -88,6 +104,76 @@ def test_of_two_claims_at_once_one_wins(spark: SparkSession, lake: Path) -> None
     assert Fence(spark, str(lake)).claim() == 2
     with pytest.raises(SupersededError):  # the first one's claim of the other tables comes too late now
         one._claim_in(EVENTS, 1)
+
+
+@pytest.mark.spark
+def test_a_claim_in_the_middle_of_a_write_makes_it_fail(spark: SparkSession, tmp_path: Path) -> None:
+    tables.create(Storage(spark), str(tmp_path))
+    older, newer = Fence(spark, str(tmp_path)), Fence(spark, str(tmp_path))
+    older.claim()
+    log = older._logs[BATCHES]
+
+    def overtaken() -> int:
+        """Asked when the transaction has begun: what it answers is true, and no longer."""
+        found = log.latest()
+        assert newer.claim() == 2
+        return found
+
+    with pytest.raises((Py4JJavaError, PySparkException), match=r"ConcurrentTransaction|CONCURRENT_TRANSACTION"):
+        older._appender.append(str(tmp_path / BATCHES), row(spark, 0), transaction(1, 0), "late", overtaken)
+    assert batches(spark, tmp_path) == []
+    with pytest.raises(SupersededError, match="it claimed epoch 2"):
+        older.written(BATCHES, transaction(1, 0))
+
+
+@pytest.mark.spark
+def test_the_steps_are_those_of_deltas_writer(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shapes(path: Path) -> list[Any]:
+        """The actions of the commits, without what differs from one commit to the next."""
+        found = []
+        for file in sorted((path / BATCHES / "_delta_log").glob("*.json"))[1:]:
+            for line in file.read_text().splitlines():
+                ((kind, action),) = json.loads(line).items()
+                same = {name: value for name, value in action.items() if name not in _OF_ONE_COMMIT}
+                found.append((kind, sorted(action), same))
+        return found
+
+    def commits(path: Path) -> None:
+        tables.create(Storage(spark), str(path))
+        append = Appender(spark, APP_ID).append
+        for number in (0, 0, 1):
+            latest = Fence(spark, str(path))._logs[BATCHES].latest
+            append(
+                str(path / BATCHES), row(spark, number).coalesce(1), transaction(1, number), f"token {number}", latest
+            )
+        append(str(path / BATCHES), row(spark, 0).where("false"), transaction(1, 2), "no rows", lambda: -1)
+
+    commits(tmp_path / "steps")
+    monkeypatch.setattr(Appender, "stepwise", lambda _: False)
+    commits(tmp_path / "writer")
+    assert shapes(tmp_path / "steps") == shapes(tmp_path / "writer")
+    assert [kind for kind, _, _ in shapes(tmp_path / "steps")] == ["commitInfo", "txn", "add"] * 2 + [
+        "commitInfo",
+        "txn",
+    ]
+    assert batches(spark, tmp_path / "steps") == [0, 1]
+
+
+@pytest.mark.spark
+def test_an_append_is_one_job(spark: SparkSession, tmp_path: Path) -> None:
+    fence = Fence(spark, str(tmp_path))
+    tables.create(Storage(spark), str(tmp_path))
+    fence.claim()
+    rows = row(spark, 0).coalesce(1)
+    context = spark.sparkContext
+    context.setJobGroup("one append", "")
+    try:
+        assert fence.write(BATCHES, rows, transaction(1, 0))
+        assert len(context.statusTracker().getJobIdsForGroup("one append")) == 1
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
 
 
 @pytest.mark.spark
