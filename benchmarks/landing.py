@@ -6,7 +6,7 @@ without de-duplication, and with each of its two ways. CPU is that of the whole 
 one batch to the end of the next; the first rounds warm the JVM and do not count. After each run the exactly-once proof must
 hold and the rows must be right, else there is no figure. Writes ``benchmarks/results/landing.json`` and ``.md``.
 
-    .venv/bin/python benchmarks/landing.py [--events 2000000] [--batch 190000] [--rounds 3] [--warm 2]
+    .venv/bin/python benchmarks/landing.py [--events 2000000] [--batch 190000] [--rounds 3] [--warm 3]
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=2_000_000)
     parser.add_argument("--batch", type=int, default=190_000, help="records in a batch")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--warm", type=int, default=2, help="rounds that do not count")
+    parser.add_argument("--warm", type=int, default=3, help="rounds that do not count")
     arguments = parser.parse_args()
     with stage() as (broker, folder):
         result = measure(broker, folder, arguments)
