@@ -7,17 +7,12 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from headrace_lake import lookup
-from headrace_lake.memory import DUPLICATE, ELSEWHERE, Kind, State, Write
+from headrace_lake.memory import DUPLICATE, ELSEWHERE, OFFSET_BITS, Kind, State, Write
 from headrace_lake.recent import RecentArrays, Rows
-
-_FEW: Final = 1000
-"""Duplicates of a batch that are named in the query; more are joined with it."""
-
-_PADDING: Final = 16
 
 _SLICE: Final = 1_000_000
 """Ids that are brought to the driver at once when the memory is rebuilt."""
@@ -60,7 +55,7 @@ class ArraysMemory:
             copies = _rows(here, Kind.REPUBLISHED)
             places += copies.place[self._ids.judge(copies)].tolist()
         places += rows.place[self._ids.judge(rows)].tolist()
-        return write(self._without(decoded, sorted({place & ELSEWHERE for place in places})))
+        return write(_told(decoded, sorted({place & ELSEWHERE for place in places})))
 
     def state(self) -> State:
         """As `Memory`."""
@@ -70,15 +65,32 @@ class ArraysMemory:
         """As `Memory`."""
         self._ids = RecentArrays(0, 0)
 
-    def _without(self, decoded: DataFrame, places: list[int]) -> DataFrame:
-        if len(places) <= _FEW:
-            # A short list would stand in the generated code, which would be compiled anew for each batch; a longer one is
-            # handed to it. There are no negative places.
-            listed = ", ".join(f"{place}L" for place in [*places, *range(-_PADDING, 0)])
-            return decoded.withColumn(DUPLICATE, sf.expr(f"({lookup.PLACE}) in ({listed})"))
-        told = sf.broadcast(self._spark.createDataFrame(pa.table({"told": pa.array(places, pa.int64())})))
-        joined = decoded.join(told, sf.expr(lookup.PLACE) == sf.col("told"), "left")
-        return joined.withColumn(DUPLICATE, sf.col("told").isNotNull()).drop("told")
+
+def _told(decoded: DataFrame, places: list[int]) -> DataFrame:
+    """`decoded` with `DUPLICATE`: whether the place of a row is among `places`, of which none is negative.
+
+    One string of bytes says it, by partition one byte for each offset from the first to the last that is named: less than a
+    batch has records, and the query has the same generated code for every batch, since constants that are no plain numbers
+    are handed to it. (A join would be two more Spark jobs.)
+    """
+    offsets: dict[int, list[int]] = {}
+    for place in places:
+        offsets.setdefault(place >> OFFSET_BITS, []).append(place & ((1 << OFFSET_BITS) - 1))
+    flags = bytearray()
+    first, last, at = ([-1] * (max(offsets, default=0) + 1) for _ in range(3))
+    for number, named in offsets.items():
+        first[number], last[number], at[number] = min(named), max(named), len(flags)
+        span = np.zeros(last[number] - first[number] + 1, np.uint8)
+        span[np.array(named) - first[number]] = 1
+        flags += span.tobytes()
+
+    def of_partition(values: list[int]) -> Column:
+        return sf.expr(f"get(array({', '.join(f'{value}L' for value in values)}), partition)")
+
+    index = sf.col("offset") - of_partition(first) + of_partition(at) + 1
+    flag = sf.substr(sf.lit(flags), index.cast("int"), sf.lit(1))
+    inside = sf.col("offset").between(of_partition(first), of_partition(last))
+    return decoded.withColumn(DUPLICATE, sf.coalesce(inside & (flag == sf.lit(bytearray(b"\1"))), sf.lit(False)))
 
 
 def _slices(landed: DataFrame) -> Iterator[tuple[int, int]]:
