@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from headrace_lake.causes import root_cause
-from headrace_lake.jvm import java_class
+from headrace_lake.jvm import java_array, java_class
 
 _PACKAGE: Final = "headrace.lake"
 _BESIDE: Final = "org.apache.spark.sql.api.java.UDF1"  # a class in the loader that ours go to
@@ -28,16 +28,15 @@ def define(spark: SparkSession, name: str) -> Any:
 
     Compiled once for each JVM, in half a second. Raises `CompilerError`.
     """
-    jvm: Any = spark._jvm
     source = (files(__package__) / f"{name}.java").read_text()
     full = f"{_PACKAGE}.{name}"
     try:
-        java = jvm.java.lang.Class
+        java = java_class(spark, "java.lang.Class")
         loader = java.forName(_BESIDE).getClassLoader()
         try:
             java.forName(full, False, loader)
         except Py4JJavaError:
-            _define(spark, loader, _compiled(jvm, loader, source))
+            _define(spark, loader, _compiled(spark, loader, source))
         return java_class(spark, full)
     except Py4JJavaError as error:
         raise CompilerError(root_cause(error)) from error
@@ -45,23 +44,20 @@ def define(spark: SparkSession, name: str) -> Any:
         raise CompilerError(str(error).splitlines()[0]) from error
 
 
-def _compiled(jvm: Any, loader: Any, source: str) -> dict[str, bytes]:
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+def _compiled(spark: SparkSession, loader: Any, source: str) -> dict[str, bytes]:
+    compiler = java_class(spark, "org.codehaus.janino.SimpleCompiler")()
     compiler.setParentClassLoader(loader)
     compiler.cook(source)
     return dict(compiler.getBytecodes())
 
 
 def _define(spark: SparkSession, loader: Any, classes: dict[str, bytes]) -> None:
-    gateway: Any = spark.sparkContext._gateway
-    java = gateway.jvm.java.lang
-    kinds = gateway.new_array(java.Class, 4)
-    kinds[0], kinds[1] = java.Class.forName("java.lang.String"), java.Class.forName("[B")
-    kinds[2] = kinds[3] = java.Integer.TYPE
-    define_class = java.Class.forName("java.lang.ClassLoader").getDeclaredMethod("defineClass", kinds)
+    java = java_class(spark, "java.lang.Class")
+    number = java_class(spark, "java.lang.Integer").TYPE
+    kinds = [java.forName("java.lang.String"), java.forName("[B"), number, number]
+    define_class = java.forName("java.lang.ClassLoader").getDeclaredMethod(
+        "defineClass", java_array(spark, "java.lang.Class", kinds)
+    )
     define_class.setAccessible(True)
-    for name in sorted(classes):
-        arguments = gateway.new_array(java.Object, 4)
-        arguments[0], arguments[1] = name, classes[name]
-        arguments[2], arguments[3] = 0, len(classes[name])
-        define_class.invoke(loader, arguments)
+    for name, code in sorted(classes.items()):
+        define_class.invoke(loader, java_array(spark, "java.lang.Object", [name, code, 0, len(code)]))

@@ -18,15 +18,19 @@ def java_class(spark: SparkSession, name: str) -> Any:
     return JavaClass(name, cast("Any", spark)._jvm._gateway_client)
 
 
+def java_array(spark: SparkSession, of: str, values: Sequence[Any]) -> Any:
+    """A Java array of the class `of` with `values`; one call for each."""
+    array = cast("Any", spark.sparkContext)._gateway.new_array(java_class(spark, of), len(values))
+    for index, value in enumerate(values):
+        array[index] = value
+    return array
+
+
 def call_static(spark: SparkSession, owner: str, method: str, kinds: Sequence[str], arguments: Sequence[Any]) -> Any:
     """What a static `method` of the class `owner` returns: of its overloads the one whose parameters have these very `kinds`.
 
     Left to itself py4j takes, of the overloads that fit, whichever the JVM lists first, and that differs between JVMs.
     """
-    gateway: Any = cast("Any", spark.sparkContext)._gateway
     java = java_class(spark, "java.lang.Class")
-    types = gateway.new_array(java, len(kinds))
-    values = gateway.new_array(java_class(spark, "java.lang.Object"), len(kinds))
-    for index, (kind, value) in enumerate(zip(kinds, arguments, strict=True)):
-        types[index], values[index] = java.forName(kind), value
-    return java.forName(owner).getMethod(method, types).invoke(None, values)
+    found = java.forName(owner).getMethod(method, java_array(spark, "java.lang.Class", [*map(java.forName, kinds)]))
+    return found.invoke(None, java_array(spark, "java.lang.Object", arguments))

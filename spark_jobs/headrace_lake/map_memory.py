@@ -12,7 +12,7 @@ from pyspark.sql import functions as sf
 from headrace_lake import lookup
 from headrace_lake.causes import chain
 from headrace_lake.janino import define
-from headrace_lake.jvm import call_static, java_class
+from headrace_lake.jvm import call_static, java_array, java_class
 from headrace_lake.memory import DUPLICATE, Kind, State, Write
 
 _FUNCTIONS: Final = "org.apache.spark.sql.functions"
@@ -87,8 +87,5 @@ class MapMemory:
 
     def _call(self, *arguments: str) -> Column:
         """The function of the event's id, as bytes, and of `arguments`, as SQL."""
-        gateway: Any = self._spark.sparkContext._gateway
-        columns = gateway.new_array(java_class(self._spark, "org.apache.spark.sql.Column"), 1 + len(arguments))
-        for index, argument in enumerate(("binary(event_id)", *arguments)):
-            columns[index] = self._functions.expr(argument)
-        return Column(self._function.apply(columns))
+        columns = [self._functions.expr(argument) for argument in ("binary(event_id)", *arguments)]
+        return Column(self._function.apply(java_array(self._spark, "org.apache.spark.sql.Column", columns)))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from headrace_common.errors import ConfigError
 from headrace_common.log import Log
 from pyspark.sql import SparkSession
 
 from headrace_lake.janino import CompilerError
+from headrace_lake.jvm import java_class
 from headrace_lake.map_memory import MapMemory
 from headrace_lake.memory import Memory, NoMemory
 from headrace_lake.settings import LakeSettings, location
@@ -28,8 +29,7 @@ def open_memory(spark: SparkSession, settings: LakeSettings, topic_id: str, log:
             f"LAKE__DEDUP is map, and the master is {master}: executors would each have a memory of their own and duplicates "
             "would land; set auto or arrays"
         )
-    jvm: Any = spark._jvm
-    heap = int(jvm.java.lang.Runtime.getRuntime().maxMemory())
+    heap = int(java_class(spark, "java.lang.Runtime").getRuntime().maxMemory())
     most = settings.dedup_memory or heap // _SHARE
     where = (spark, location(settings.path), topic_id, round(settings.horizon * 1000), most)
     if settings.dedup != "arrays" and one_jvm:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from headrace_lake.jvm import call_static, java_class
+from headrace_lake.jvm import call_static, java_array, java_class
 from headrace_lake.storage import Storage
 from py4j.java_gateway import JVMView
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
@@ -19,6 +19,15 @@ def test_a_class_makes_instances_and_has_what_is_static(spark: SparkSession) -> 
     assert list(made) == ["a"]
     kind = java_class(spark, "org.apache.kafka.common.config.ConfigResource$Type").TOPIC
     assert str(kind) == "TOPIC"
+
+
+def test_an_array_has_the_class_that_was_named(spark: SparkSession) -> None:
+    array = java_array(spark, "java.lang.CharSequence", ["a", "b"])
+    assert list(array) == ["a", "b"]
+    assert str(array.getClass().getName()) == "[Ljava.lang.CharSequence;"
+    assert len(java_array(spark, "java.lang.Object", [])) == 0
+    with pytest.raises(Py4JError, match="Cannot convert"):
+        java_array(spark, "java.lang.CharSequence", [1])
 
 
 def test_small_files_are_read_without_looking_for_packages(

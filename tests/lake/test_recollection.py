@@ -24,9 +24,12 @@ HEAP = 1 << 30
 
 
 def spark(master: str) -> Any:
-    runtime = SimpleNamespace(getRuntime=lambda: SimpleNamespace(maxMemory=lambda: HEAP))
-    java = SimpleNamespace(lang=SimpleNamespace(Runtime=runtime))
-    return SimpleNamespace(sparkContext=SimpleNamespace(master=master), _jvm=SimpleNamespace(java=java))
+    return SimpleNamespace(sparkContext=SimpleNamespace(master=master))
+
+
+def java_class(_: object, name: str) -> Any:
+    assert name == "java.lang.Runtime"
+    return SimpleNamespace(getRuntime=lambda: SimpleNamespace(maxMemory=lambda: HEAP))
 
 
 class Map:
@@ -37,6 +40,7 @@ class Map:
 @pytest.fixture
 def chosen(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(recollection, "MapMemory", Map)
+    monkeypatch.setattr(recollection, "java_class", java_class)
 
     def choose(master: str, **settings: Any) -> Memory:
         return open_memory(spark(master), LakeSettings(**settings), "id", CapturingLogger())  # type: ignore[arg-type]
