@@ -60,7 +60,7 @@ class TestOnKafka:
         assert lost > 100
         assert not runs.proven()
 
-        dry = replay(runs, dry_run=True, batch_records=600)
+        dry = replay(runs, dry_run=True)
         assert (dry.events, dry.corrected) == (lost, 0)
         assert version(runs.lake, BATCHES) < claim_of(2), "a dry run claims nothing"
         assert replay(runs, batch_records=600) == dry

@@ -355,7 +355,7 @@ def test_republished_records_are_looked_up_whatever_their_kind(lake: Lake) -> No
 
 
 @pytest.mark.parametrize("lake", ["arrays"], indirect=True)
-def test_many_duplicates_of_a_batch_are_joined_rather_than_named(lake: Lake) -> None:
+def test_half_of_a_batch_are_duplicates(lake: Lake) -> None:
     records = [Sent(d(n), n, n % 4) for n in range(3000)]
     lake.send(*records)
     lake.send(*records[::2], *(Sent(d(10_000 + n), n) for n in range(10)))
