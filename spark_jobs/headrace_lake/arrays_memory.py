@@ -69,9 +69,9 @@ class ArraysMemory:
 def _told(decoded: DataFrame, places: list[int]) -> DataFrame:
     """`decoded` with `DUPLICATE`: whether the place of a row is among `places`, of which none is negative.
 
-    One string of bytes says it, by partition one byte for each offset from the first to the last that is named: less than a
-    batch has records, and the query has the same generated code for every batch, since constants that are no plain numbers
-    are handed to it. (A join would be two more Spark jobs.)
+    One string of bytes says it: for each partition a byte for each offset from the first to the last that is named, so no
+    more than the batch has offsets. The query has the same generated code for every batch, since constants that are no plain
+    numbers are handed to it. (A join would be two more Spark jobs.)
     """
     offsets: dict[int, list[int]] = {}
     for place in places:

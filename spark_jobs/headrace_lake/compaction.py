@@ -80,9 +80,8 @@ def _piece(table: str, day: str, part: Part, least: int, most: int) -> Piece | N
 def merge(spark: SparkSession, path: str, piece: Piece) -> None:
     """Merges the files of `piece` in the table at `path`. Readers see the same rows before and after. Blocks."""
     level = int(cast("Any", spark)._jsc.hadoopConfiguration().get(ZSTD_LEVEL, str(_MERGED_LEVEL)))
-    spark.conf.set(
-        ZSTD_LEVEL, str(max(level, _MERGED_LEVEL))
-    )  # in this session; batches are written in the query's own
+    # of this session only: batches are written in the query's own
+    spark.conf.set(ZSTD_LEVEL, str(max(level, _MERGED_LEVEL)))
     spark.conf.set("spark.databricks.delta.optimize.minFileSize", str(piece.below))
     spark.conf.set("spark.databricks.delta.optimize.maxFileSize", str(max(piece.size, piece.below) + 1))
     where = f" WHERE {DAY} = '{piece.day}'" if piece.day else ""
