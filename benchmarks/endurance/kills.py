@@ -11,16 +11,15 @@ import argparse
 import asyncio
 import os
 import random
-import signal
 import time
 from typing import Any, Final
 
-import psutil
 from headrace_lake.settings import LakeSettings
 
 from benchmarks.endurance.stage import Stage, say, stage, write
 from benchmarks.endurance.traffic import Traffic, fill
 from benchmarks.endurance.verify import compare
+from tests.contract.processes import below, command, kill
 from tests.lake.lander import Lander
 
 PARTITIONS: Final = 6
@@ -109,10 +108,7 @@ def _strike(job: Lander, victim: str) -> None:
     if victim == "both":
         job.kill()
         return
-    driver = psutil.Process(job.pid)
-    java = [child for child in driver.children(recursive=True) if "java" in child.name()]
-    if victim == "driver" or not java:
-        os.kill(job.pid, signal.SIGKILL)  # the JVM notices by itself, while the next run starts
-    else:
-        os.kill(java[0].pid, signal.SIGKILL)
+    java = [child.pid for child in below(job.pid) if "java" in map(os.path.basename, command(child)[:1])]
+    # of a driver alone the JVM notices by itself, while the next run starts
+    kill(job.pid if victim == "driver" or not java else java[0])
     job.wait()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import statistics
 import threading
 import time
@@ -23,6 +24,7 @@ from headrace_common.event import HEADERS, Protocol, deterministic_id, rfc3339_m
 from headrace_common.settings import KafkaSettings
 
 from benchmarks.endurance.stage import say, stage, write
+from tests.contract.processes import below
 from tests.lake.lander import Lander
 
 PARTITIONS: Final = 4
@@ -165,10 +167,11 @@ def _rest(job: Lander, sent: int, commits: Sequence[tuple[int, int, float]]) -> 
 def _use(job: Lander) -> tuple[float, float]:
     """Resident megabytes and CPU seconds of driver and JVM."""
     memory, cpu = 0.0, 0.0
-    for process in (psutil.Process(job.pid), *psutil.Process(job.pid).children(recursive=True)):
-        memory += process.memory_info().rss / 1e6
-        times = process.cpu_times()
-        cpu += times.user + times.system
+    for process in (psutil.Process(job.pid), *below(job.pid)):
+        with contextlib.suppress(psutil.NoSuchProcess):  # Hadoop forks for local files, many times a second
+            memory += process.memory_info().rss / 1e6
+            times = process.cpu_times()
+            cpu += times.user + times.system
     return memory, cpu
 
 

@@ -9,9 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from contract.processes import bytes_of, gone
 from headrace_cli.broker import EmbeddedKafka, answers
 from headrace_cli.errors import CommandError
 from headrace_common.settings import KafkaSettings, TopicSettings
@@ -69,7 +69,7 @@ async def test_retention_by_size_keeps_its_folder_small(tmp_path: Path) -> None:
         await producer.stop()
         (folder,) = broker.folder.glob("data/headrace.events-0")
         # what retention keeps, the segment that is written to, and one that is about to go
-        wait_for(lambda: sum(file.stat().st_size for file in folder.glob("*.log")) <= 3 * MIB, 30, "retention")
+        wait_for(lambda: bytes_of(folder.glob("*.log")) <= 3 * MIB, 30, "retention")
     finally:
         broker.stop()
 
@@ -118,7 +118,7 @@ def test_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     pid = int(parent.stdout.readline())
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    wait_for(lambda: not psutil.pid_exists(pid), 20, "the broker's end")
+    wait_for(lambda: gone([pid]), 20, "the broker's end")
 
 
 def test_answers_wants_a_broker(kafka: EmbeddedKafka) -> None:

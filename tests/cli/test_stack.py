@@ -16,6 +16,7 @@ import psutil
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from contract.processes import command, gone
 from headrace_cli.broker import SEGMENT_BYTES
 from headrace_cli.errors import CommandError
 from headrace_cli.ports import holder, is_taken
@@ -118,7 +119,7 @@ class TestRunning:
         assert set(pids) <= {process.pid for process in state.processes()}
         os.kill(told["supervisor_pid"], signal.SIGKILL)
         assert headrace("down", "--state", str(state.path)).returncode == 0
-        assert not any(psutil.pid_exists(pid) for pid in pids)
+        assert gone(pids)
         assert state.processes() == []
 
     def test_it_goes_on_where_it_was(self, state: StateFolder) -> None:
@@ -140,15 +141,8 @@ def test_demo_counts_the_same_everywhere(tmp_path: Path, monkeypatch: pytest.Mon
     names = ("sent", "acknowledged", "on the topic", "in the lake", "of them distinct ids")
     counted = [line.split()[-1] for line in done.stdout.splitlines() if line.startswith(names)]
     assert counted == ["2,000"] * len(names)
-    assert [process for process in psutil.process_iter() if str(tmp_path) in command_line(process)] == []
+    assert [process for process in psutil.process_iter() if str(tmp_path) in " ".join(command(process))] == []
     assert list(tmp_path.glob("headrace-demo-*")) == []
-
-
-def command_line(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
 
 
 class TestPorts:

@@ -15,8 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
+from contract.processes import below, gone
 from headrace_cli import child
 from headrace_cli.state import StateFolder
 
@@ -55,7 +55,7 @@ class Run:
 
     def pids(self) -> list[int]:
         """Everything that the supervisor has started, seen from outside."""
-        return [process.pid for process in psutil.Process(self.process.pid).children(recursive=True)]
+        return [process.pid for process in below(self.process.pid)]
 
     def headrace(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return headrace(*arguments, "--state", str(self.state.path))
@@ -88,10 +88,6 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
         each.state.end_processes()
 
 
-def gone(pids: list[int]) -> bool:
-    return not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids)
-
-
 def test_status_json_has_exactly_the_keys_of_the_contract(run: Callable[..., Run]) -> None:
     stack = run("well")
     stack.until_ready()
@@ -107,7 +103,7 @@ def test_status_json_has_exactly_the_keys_of_the_contract(run: Callable[..., Run
     service = told["services"]["well0"]
     assert list(service) == ["state", "listen", "listeners", "ops", "pid", "restarts"]
     assert (service["state"], service["restarts"]) == ("ready", 0)
-    assert psutil.pid_exists(service["pid"])
+    assert not gone([service["pid"]])
 
 
 def test_nothing_runs_is_status_3(tmp_path: Path) -> None:

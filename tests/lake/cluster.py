@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import time
 import urllib.request
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pyspark
+from contract.processes import below, command, kill
 from headrace_cli.ports import free_port
 from headrace_cli.tether import tethered
 from headrace_cli.toolchain import java_home
@@ -107,14 +107,14 @@ class Cluster:
 
     def executors(self, number: int) -> list[psutil.Process]:
         """The executors that worker `number` has running."""
-        below = psutil.Process(self.workers[number].pid).children(recursive=True)
-        return [process for process in below if any("ExecutorBackend" in word for word in process.cmdline())]
+        started = below(self.workers[number].pid)
+        return [process for process in started if any("ExecutorBackend" in word for word in command(process))]
 
     def kill_worker(self, number: int) -> int:
         """SIGKILL to a worker and to its executors, as when their host dies. How many executors there were."""
         executors = self.executors(number)
         for process in (self.workers[number], *executors):
-            os.kill(process.pid, signal.SIGKILL)
+            kill(process.pid)
         self.workers[number].wait()
         return len(executors)
 
