@@ -99,6 +99,7 @@ class EventsLanding:
         self._horizon = horizon
         self._kept: Final = round((horizon + slack) * 1000)
         self._log = log
+        self._faults = False  # in the last batch: then the next one is likely to have some, too
 
     def recall(self) -> None:
         """Fills the memory from the events table. Blocks for as long as it takes to read the ids of the horizon."""
@@ -138,7 +139,7 @@ class EventsLanding:
                 self._fence.write(EVENTS, rows, version)
                 return {}
 
-            self._memory.judged(decoded, write_rest)
+            self._memory.judged(decoded, None, write_rest)
             return self._counted_again(decoded, mine)
 
         def write(judged: DataFrame) -> dict[str, Any]:
@@ -154,9 +155,11 @@ class EventsLanding:
             found = observation.get
             return found | tally.counts(found)
 
-        seen = self._memory.judged(decoded, write)
+        glance = None if self._faults else decode.glance(records, self._topics)
+        seen = self._memory.judged(decoded, glance, write)
         if not seen:
             return self._counted_again(decoded, mine)
+        self._faults = any(seen[f"r{item.partition}"] > seen[f"s{item.partition}"] for item in mine)
         return EventCounts(
             {n: Count(seen[f"r{n}"], seen[f"s{n}"], seen[f"d{n}"]) for _, n, _, _ in mine},
             seen["looked_up"],

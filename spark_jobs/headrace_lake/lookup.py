@@ -23,11 +23,11 @@ TIME: Final = "unix_millis(received_time)"
 """As SQL: the Kafka timestamp of a row."""
 
 
-def kind(*, uniques: bool) -> str:
+def kind(*, uniques: bool, no_event: str = f"{FAULT} is not null") -> str:
     """As SQL: the `Kind` of a row, null when nothing is asked of it. `uniques`: whether any `u.` ids are remembered."""
     others = f" when {_UNIQUE} then {int(Kind.UNIQUE)}" if uniques else ""
     return (
-        f"case when {FAULT} is not null then null"
+        f"case when {no_event} then null"
         f" when startswith(event_id, '{DETERMINISTIC.decode()}') then {int(Kind.ORDINARY)}"
         f" when {_REPUBLISHED} then {int(Kind.REPUBLISHED)}{others} end"
     )

@@ -48,7 +48,7 @@ class MapMemory:
         """As `Memory`."""
         self._ids.keepFrom(keep_from)
 
-    def judged(self, decoded: DataFrame, write: Write) -> dict[str, Any]:
+    def judged(self, decoded: DataFrame, glance: DataFrame | None, write: Write) -> dict[str, Any]:
         """As `Memory`. A batch that turns out to hold a republished `u.` id is given up before anything of it is committed,
         and done again when all that the batch and the table have of such ids is remembered.
         """

@@ -60,8 +60,11 @@ class Memory(Protocol):
     def expire(self, keep_from: int) -> None:
         """Ids from before this time, in ms, may go when room is needed."""
 
-    def judged(self, decoded: DataFrame, write: Write) -> dict[str, Any]:
-        """Hands `decoded` (see `decode.events`) with the column `DUPLICATE` to `write`, and returns what that returned."""
+    def judged(self, decoded: DataFrame, glance: DataFrame | None, write: Write) -> dict[str, Any]:
+        """Hands `decoded` (see `decode.events`) with the column `DUPLICATE` to `write`, and returns what that returned.
+
+        `glance` (see `decode.glance`) is of the same records, and None where faulty ones are likely. Blocks.
+        """
 
     def state(self) -> State:
         """What it holds."""
@@ -79,7 +82,7 @@ class NoMemory:
     def expire(self, keep_from: int) -> None:
         """As `Memory`."""
 
-    def judged(self, decoded: DataFrame, write: Write) -> dict[str, Any]:
+    def judged(self, decoded: DataFrame, glance: DataFrame | None, write: Write) -> dict[str, Any]:
         """As `Memory`."""
         return write(decoded.withColumn(DUPLICATE, sf.lit(False)))
 

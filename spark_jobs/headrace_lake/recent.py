@@ -88,6 +88,11 @@ class RecentArrays:
         known, _ = self._find(entries)
         self._insert(entries.take(~known))
 
+    def forget(self, places: Longs) -> None:
+        """What came from these places was no event."""
+        self._runs = [kept for run in self._runs if len(kept := run.take(np.isin(run.place, places, invert=True)))]
+        self._count_uniques()
+
     def judge(self, rows: Rows) -> Flags:
         """Which of `rows` are duplicates, one after the other; the others are remembered."""
         key = _mixed(rows.high, rows.low)
@@ -148,6 +153,9 @@ class RecentArrays:
             while len(self._runs) > 1:
                 self._merge()
             self._forget()
+        self._count_uniques()
+
+    def _count_uniques(self) -> None:
         self.uniques = sum(int(np.count_nonzero(run.place < 0)) for run in self._runs)
 
     def _merge(self) -> None:

@@ -115,6 +115,13 @@ def faults(spark: SparkSession, records: list[Record]) -> list[dict]:
     return [row.asDict() for row in decode.faults(frame(spark, records), TOPICS, LANDED).orderBy("offset").collect()]
 
 
+def glances(spark: SparkSession, records: list[Record]) -> list[dict]:
+    """Without text that is no UTF-8: PySpark cannot hand it to Python."""
+    rows = decode.glance(frame(spark, records), TOPICS).orderBy("offset")
+    texts = {name: sf.expr(f"if(is_valid_utf8({name}), {name}, null)") for name in ("event_id", "attributes")}
+    return [row.asDict() for row in rows.withColumns(texts).collect()]
+
+
 def rejects(spark: SparkSession, records: list[Record]) -> list[dict]:
     return [row.asDict() for row in decode.rejects(frame(spark, records), TOPICS, LANDED).orderBy("offset").collect()]
 
@@ -290,6 +297,18 @@ def test_every_record_is_an_event_or_a_fault(spark: SparkSession, records: list[
     assert [row["fault"] for row in decoded] == [expected_fault(record) for record in records]
     wrong = Counter({row["offset"]: 1 for row in decoded if row["fault"] is not None})
     assert Counter(row["offset"] for row in faults(spark, records)) == wrong
+    glanced = {row["offset"]: row for row in glances(spark, records)}
+    assert list(glanced) == [row["offset"] for row in decoded]
+    for row in decoded:
+        seen = glanced[row["offset"]]
+        assert row["fault"] is not None or seen == {name: row[name] for name in seen}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_glance_sees_what_will_land(spark: SparkSession, sound: dict[str, dict], name: str) -> None:
+    (seen,) = glances(spark, [SOUND[name]])
+    assert seen == {column: sound[name][column] for column in seen} | {"offset": 100}
+    assert set(seen) == {"partition", "offset", "received_time", "event_id", "attributes"}
 
 
 def _naive(instant: datetime) -> datetime:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from headrace_lake.memory import ELSEWHERE, Kind
+from headrace_lake.memory import ELSEWHERE, OFFSET_BITS, Kind
 from headrace_lake.recent import RecentArrays, Rows
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,6 +76,29 @@ def test_out_of_room_it_loses_no_event_and_tells_what_it_still_can(parts: list, 
     state = memory.state()
     assert state.ids + state.forgotten == landed
     assert state.bytes <= 48 * most
+
+
+@given(batches(), st.sets(st.integers(0, 71)))
+def test_what_was_no_event_hides_none(history: list[list[Asked]], no_events: set[int]) -> None:
+    """Asked for with the rest, then forgotten: of the others, each that is a duplicate has one near it that is none."""
+    memory = RecentArrays(HORIZON, AMPLE)
+    landed: set[Asked] = set()
+    for batch in history:
+        events = [event for event in batch if event.place & ((1 << OFFSET_BITS) - 1) not in no_events]
+        memory.judge(rows(batch))
+        memory.forget(rows(event for event in batch if event not in events).place)
+        duplicates = dict(zip(events, memory.judge(rows(events)).tolist(), strict=True))
+        landed |= {event for event, duplicate in duplicates.items() if not duplicate}
+        for event, duplicate in duplicates.items():
+            near = [
+                other for other in landed
+                if other.id == event.id and other.place != event.place and abs(other.time - event.time) <= HORIZON
+                and other.kind != Kind.UNIQUE
+            ]  # fmt: skip
+            assert bool(near) == duplicate or (event.kind == Kind.UNIQUE and event in landed)
+    remembered = {event for event in landed if event.kind != Kind.UNIQUE}
+    assert memory.state().ids == len(remembered)
+    assert memory.uniques == sum(event.id[0] == "u" for event in remembered)
 
 
 def test_the_horizon_has_two_sides_to_the_millisecond() -> None:

@@ -16,10 +16,12 @@ from headrace_cli import query
 from headrace_common.event import HEADERS
 from headrace_common.metrics import LakeMetrics
 from headrace_common.settings import KafkaSettings
+from headrace_lake.arrays_memory import AT_A_GLANCE, ArraysMemory
 from headrace_lake.fence import Fence
 from headrace_lake.halt import HaltError
 from headrace_lake.job import Job
 from headrace_lake.landing import Landing
+from headrace_lake.landing_events import EventsLanding
 from headrace_lake.map_memory import MapMemory
 from headrace_lake.operations import LakeHealth
 from headrace_lake.settings import LakeProcessSettings, LakeSettings
@@ -362,3 +364,34 @@ def test_half_of_a_batch_are_duplicates(lake: Lake) -> None:
     lake.run(batch_records=3000)
     assert len(lake.landed()) == 3010
     assert lake.duplicates() == 1500
+
+
+@pytest.mark.parametrize("lake", ["arrays"], indirect=True)
+def test_a_faulty_record_hides_no_event_and_is_met_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids are taken at a glance until the batch turns out to hold a fault, and again when one had none."""
+    looks = []
+    rows_of = ArraysMemory._rows_of
+
+    def counted(memory: ArraysMemory, *arguments: Any) -> Any:
+        looks[-1].append("glance" if AT_A_GLANCE in arguments else "judged")
+        return rows_of(memory, *arguments)
+
+    monkeypatch.setattr(ArraysMemory, "_rows_of", counted)
+    plan = EventsLanding.plan
+    monkeypatch.setattr(EventsLanding, "plan", lambda landing: (looks.append([]), plan(landing)))
+    batches = [
+        [Sent(d(1), 0), Sent(d(2), 0), Sent(d(1), 1)],
+        [Sent(d(3), 2, bad=True), Sent(d(3), 3), Sent(u(4), 3, bad=True, marked=True)],
+        [Sent(d(3), 4), Sent(d(5), 4, bad=True), Sent(d(2), 4)],
+        [Sent(d(5), 5), Sent(d(6), 5), Sent(d(5), 5)],
+        [Sent(d(6), 6), Sent(u(4), 6), Sent(d(7), 6)],
+        [Sent(d(7), 7, bad=True), Sent(d(8), 7, bad=True), Sent(d(8), 7)],
+    ]
+    for batch in batches:
+        lake.send(*batch)
+    lake.run(batch_records=3)
+    assert looks == [["glance"], ["glance", "judged"], ["judged"], ["judged"], ["glance"], ["glance", "judged"]]
+    assert lake.ids() == Counter({d(n): 1 for n in (1, 2, 3, 5, 6, 7, 8)} | {u(4): 1})
+    assert lake.duplicates() == 5
+    (row,) = query.run("select count(*) as n from quarantine", lake.lake)
+    assert row["n"] == 5
