@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from headrace_common.event import ID_LENGTH
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -15,7 +14,7 @@ from pyspark.sql import functions as sf
 
 from headrace_lake import lookup
 from headrace_lake.causes import chain
-from headrace_lake.decode import FAULT
+from headrace_lake.decode import FAULT, is_id
 from headrace_lake.memory import DUPLICATE, ELSEWHERE, OFFSET_BITS, Kind, State, Write
 from headrace_lake.recent import RecentArrays, Rows
 
@@ -27,7 +26,7 @@ _MINUTE: Final = 60_000
 FAULTY: Final = "headrace: this batch holds a faulty record"
 """What the writing query fails with when the ids were taken at a glance."""
 
-AT_A_GLANCE: Final = f"not octet_length(event_id) <=> {ID_LENGTH}"
+AT_A_GLANCE: Final = f"not coalesce({is_id('event_id')}, false)"
 """As SQL: a row of a glance has no id. (Whether it is an event is not known.)"""
 
 

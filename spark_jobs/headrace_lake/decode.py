@@ -205,9 +205,14 @@ def _any_prefix(text: str, *prefixes: bytes) -> str:
     return " or ".join(f"startswith({text}, '{prefix.decode()}')" for prefix in prefixes)
 
 
+def is_id(text: str) -> str:
+    """As SQL: whether `text` has the form of an event's id; null for null."""
+    return f"octet_length({text}) = {ID_LENGTH} and ({_any_prefix(text, DETERMINISTIC, UNIQUE)})"
+
+
 _EVENT_RULES: Final = {
     "ce_specversion": f"ce_specversion = '{SPECVERSION.decode()}'",
-    "ce_id": f"octet_length(ce_id) = {ID_LENGTH} and ({_any_prefix('ce_id', DETERMINISTIC, UNIQUE)})",
+    "ce_id": is_id("ce_id"),
     "ce_source": "startswith(ce_source, '/')",
     "ce_type": f"startswith(ce_type, '{_TYPE_PREFIX}') and octet_length(ce_type) > {len(_TYPE_PREFIX)}",
     "ce_subject": "octet_length(ce_subject) > 0",

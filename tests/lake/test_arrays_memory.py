@@ -10,7 +10,7 @@ from headrace_lake.arrays_memory import AT_A_GLANCE, ArraysMemory, _told
 from headrace_lake.memory import DUPLICATE, OFFSET_BITS
 from pyspark.sql import SparkSession
 
-from tests.lake.records import TOPICS, Record, changed, frame
+from tests.lake.records import TOPICS, Headers, Record, changed, frame
 
 pytestmark = pytest.mark.spark
 
@@ -45,14 +45,19 @@ def test_a_row_is_told_or_not_and_never_unknown(spark: SparkSession) -> None:
         assert {row[DUPLICATE] for row in _told(frame, places).collect()} <= {True, False}
 
 
+def republished(headers: Headers) -> Headers:
+    return [*headers[:-1], ("ce_attributes", b'{"republished":true}')]
+
+
 def test_nothing_that_a_glance_can_see_as_an_id_throws(spark: SparkSession) -> None:
     """What is no id of ours is not asked for."""
     ids: list[bytes | None] = [
         None, b"", b"d.", b"d." + b"0" * 31, b"d." + b"0" * 33, b"d." + b"0" * 30 + "é".encode(), b"d." + b"0" * 31 + b"\xff",
         b"\xff\xfe" + b"0" * 32, b"d." + b"A" * 32, b"x." + b"0" * 32, b"d." + b"0" * 64,
+        "€".encode() + b"0" * 31, "éx".encode() + b"0" * 31, "é".encode() + b"0" * 32,
     ]  # fmt: skip
     ours = b"d." + b"0123456789abcdef" * 2
-    records = [Record(changed("ce_id", value)) for value in (*ids, ours)]
+    records = [Record(republished(changed("ce_id", value))) for value in (*ids, ours)]
     memory = ArraysMemory(spark, "", "id-of-e", 1000, 1 << 20)
     rows = memory._rows_of(decode.glance(frame(spark, records), TOPICS), AT_A_GLANCE)
     assert (rows.place & FAR).tolist() == [100 + len(ids)]
