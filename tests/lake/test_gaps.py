@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from contract.waiting import until
 from headrace_cli import query
+from headrace_cli.broker import EmbeddedKafka
+from headrace_common.event import HEADERS
+from headrace_common.settings import KafkaSettings, TopicSettings
+from headrace_common.topics import ensure
 from headrace_lake import gaps
 from headrace_lake.fence import claim_of
 from headrace_lake.halt import GapError, HaltError
 from headrace_lake.landing import Landing
 from headrace_lake.tables import BATCHES, GAPS
+from pyspark.sql import SparkSession
 
 from tests.lake.lander import version
 from tests.lake.runs import Runs
@@ -238,6 +246,72 @@ def test_aborted_offsets_and_deletion_of_what_was_landed_are_no_gaps(runs: Runs)
     assert losses(runs) == []
     (row,) = runs.query('select sum("to" - "from" - records) as unseen from batches')
     assert row["unseen"] > 60
+
+
+def test_what_a_compacted_topic_no_longer_has_is_no_gap(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing here sets keys, but a topic of somebody else's may be compacted: of each key the last record stays."""
+    broker = EmbeddedKafka(tmp_path / "kafka", properties={"log.cleaner.backoff.ms": "100"})
+    broker.start()
+    try:
+        runs = Runs(spark, KafkaSettings(bootstrap_servers=broker.bootstrap), tmp_path)
+        topic = runs.kafka.events_topic
+        asyncio.run(ensure(runs.kafka, TopicSettings(events_partitions=1)))
+        compacted = {"cleanup.policy": "compact", "segment.ms": "50", "min.cleanable.dirty.ratio": "0.01"}
+        change = ConfigResource(ConfigResourceType.TOPIC, topic, configs=compacted)
+        runs.admin(lambda admin: admin.alter_configs([change]))
+        asyncio.run(_keyed(runs, range(100)))
+        runs.run()
+        asyncio.run(_keyed(runs, range(100, 200)))
+
+        async def cleaned() -> bool:
+            return (await _offsets(runs))[0] > 160
+
+        asyncio.run(until(cleaned, "compaction", 60))
+        asyncio.run(_keyed(runs, range(200, 210)))
+        runs.lose_checkpoint()
+        runs.run(batch_records=50)  # the next batch holds offsets, and no record
+        (row,) = runs.query('select list("offset") as landed from events where "offset" >= 100')
+        left = {offset for offset in asyncio.run(_offsets(runs)) if offset >= 100}
+        assert set(range(200, 210)) <= left <= set(row["landed"])
+        assert len(row["landed"]) <= 50
+        assert losses(runs) == []
+        assert runs.proven()
+        (row,) = runs.query('select max("to") as ended, min(records) as least from batches')
+        assert row == {"ended": 210, "least": 0}
+    finally:
+        broker.stop()
+
+
+async def _keyed(runs: Runs, numbers: range) -> None:
+    """Events of ten keys, each in a batch of its own; the last one comes when the segments of the others have ended."""
+    producer = AIOKafkaProducer(bootstrap_servers=runs.kafka.bootstrap_servers, acks="all", linger_ms=0)
+    async with producer:
+        for number in numbers:
+            values = (
+                b"1.0", b"d.%032x" % number, b"/forward/host", b"headrace.forward.event", b"app", b"2026-05-06T00:00:00Z",
+                b"application/json", b"{}",
+            )  # fmt: skip
+            headers = list(zip(HEADERS, values, strict=True))
+            if number % 10 == 9:
+                await asyncio.sleep(0.06)
+            await producer.send_and_wait(runs.kafka.events_topic, b"{}", b"%d" % (number % 10), headers=headers)
+
+
+async def _offsets(runs: Runs) -> list[int]:
+    """Of the records that a reader of the events topic still finds."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=runs.kafka.bootstrap_servers)
+    await consumer.start()
+    try:
+        place = TopicPartition(runs.kafka.events_topic, 0)
+        consumer.assign([place])
+        await consumer.seek_to_beginning(place)
+        end = (await consumer.end_offsets([place]))[place]
+        found: list[int] = []
+        while not found or found[-1] < end - 1:
+            found.append((await consumer.getone()).offset)
+        return found
+    finally:
+        await consumer.stop()
 
 
 async def _transactions(runs: Runs) -> None:
