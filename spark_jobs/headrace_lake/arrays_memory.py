@@ -53,7 +53,7 @@ class ArraysMemory:
 
     def judged(self, decoded: DataFrame, glance: DataFrame | None, write: Write) -> dict[str, Any]:
         """As `Memory`. With a `glance` the ids are taken from it, faulty or not, and the writing query fails, before anything
-        of it is committed, when it meets a fault; then all is done again without. A glance costs a quarter less.
+        of it is committed, when it meets a fault; then all is done again without. So records are judged once, not twice.
         """
         seen = self._rows_of(glance, AT_A_GLANCE) if glance is not None else None
         if seen is not None and not _republished(seen):
