@@ -207,6 +207,7 @@ class Maintenance:
         table = self._tables[name]
         before = (table.removed, table.added, table.removed_bytes, table.vacuumed)
         began = time.monotonic()
+        self._log.debug("maintenance begins", task=task, table=name)
         try:
             act()
             table.latest()

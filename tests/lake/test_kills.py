@@ -113,3 +113,20 @@ def test_a_frozen_job_wakes_up_after_its_successor(bench: Bench, point: str) -> 
     last = bench.start("newer", once=True)
     assert last.wait() == 0, last.tail()
     check_landed(bench.lake, bench.sent)
+
+
+@pytest.mark.full
+def test_it_ends_in_the_middle_of_maintenance(bench: Bench) -> None:
+    """Told to stop, by itself and in order; killed, the next one goes on: no row comes, goes or doubles."""
+    busy = {"batch_records": 50, "maintenance_share": 0.9, "compact_files": 4}
+    send_now(bench.kafka, bench.sent, 1_000)
+    told = bench.start(**busy)
+    told.next("maintenance begins")
+    told.terminate()
+    assert told.wait() == 0, told.tail()
+    killed = bench.start(**busy)
+    assert killed.next("maintenance begins")["task"] == "compact"
+    killed.kill()
+    last = bench.start(once=True, batch_records=100_000)
+    assert last.wait() == 0, last.tail()
+    check_landed(bench.lake, bench.sent)
