@@ -15,7 +15,7 @@ from pyspark.sql import functions as sf
 from headrace_lake import lookup
 from headrace_lake.causes import chain
 from headrace_lake.decode import FAULT, is_id
-from headrace_lake.memory import DUPLICATE, ELSEWHERE, OFFSET_BITS, Kind, State, Write
+from headrace_lake.memory import DUPLICATE, ELSEWHERE, OFFSET_BITS, Glance, Kind, State, Write
 from headrace_lake.recent import RecentArrays, Rows
 
 _SLICE: Final = 1_000_000
@@ -23,7 +23,7 @@ _SLICE: Final = 1_000_000
 
 _MINUTE: Final = 60_000
 
-FAULTY: Final = "headrace: this batch holds a faulty record"
+_FAULTY: Final = "headrace: this batch holds a faulty record"
 """What the writing query fails with when the ids were taken at a glance."""
 
 AT_A_GLANCE: Final = f"not coalesce({is_id('event_id')}, false)"
@@ -51,17 +51,17 @@ class ArraysMemory:
         """As `Memory`."""
         self._ids.expire(keep_from)
 
-    def judged(self, decoded: DataFrame, glance: DataFrame | None, write: Write) -> dict[str, Any]:
+    def judged(self, decoded: DataFrame, glance: Glance | None, write: Write) -> dict[str, Any]:
         """As `Memory`. With a `glance` the ids are taken from it, faulty or not, and the writing query fails, before anything
         of it is committed, when it meets a fault; then all is done again without. So records are judged once, not twice.
         """
-        seen = self._rows_of(glance, AT_A_GLANCE) if glance is not None else None
+        seen = self._rows_of(glance(), AT_A_GLANCE) if glance is not None else None
         if seen is not None and not _republished(seen):
-            guarded = decoded.withColumn(FAULT, sf.expr(f"if({FAULT} is null, {FAULT}, raise_error('{FAULTY}'))"))
+            guarded = decoded.withColumn(FAULT, sf.expr(f"if({FAULT} is null, {FAULT}, raise_error('{_FAULTY}'))"))
             try:
                 written = write(_told(guarded, self._duplicates(seen)))
             except (Py4JJavaError, PySparkException) as error:
-                if not any(FAULTY in cause for cause in chain(error)):
+                if not any(_FAULTY in cause for cause in chain(error)):
                     raise
                 written = {}
             if written:
@@ -80,7 +80,7 @@ class ArraysMemory:
         """As `Memory`."""
         self._ids = RecentArrays(0, 0)
 
-    def _rows_of(self, frame: DataFrame, no_event: str = f"{FAULT} is not null") -> Rows:
+    def _rows_of(self, frame: DataFrame, no_event: str = lookup.NO_EVENT) -> Rows:
         """What is asked of a batch."""
         kind = lookup.kind(uniques=self._ids.uniques > 0, no_event=no_event)
         return _rows(

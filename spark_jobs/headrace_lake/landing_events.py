@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from headrace_common.event import Protocol
@@ -155,7 +156,7 @@ class EventsLanding:
             found = observation.get
             return found | tally.counts(found)
 
-        glance = None if self._faults else decode.glance(records, self._topics)
+        glance = None if self._faults else partial(decode.glance, records, self._topics)
         seen = self._memory.judged(decoded, glance, write)
         if not seen:
             return self._counted_again(decoded, mine)

@@ -23,8 +23,15 @@ TIME: Final = "unix_millis(received_time)"
 """As SQL: the Kafka timestamp of a row."""
 
 
-def kind(*, uniques: bool, no_event: str = f"{FAULT} is not null") -> str:
-    """As SQL: the `Kind` of a row, null when nothing is asked of it. `uniques`: whether any `u.` ids are remembered."""
+NO_EVENT: Final = f"{FAULT} is not null"
+"""As SQL: a decoded row is no event."""
+
+
+def kind(*, uniques: bool, no_event: str = NO_EVENT) -> str:
+    """As SQL: the `Kind` of a row, null when nothing is asked of it, as where `no_event` is true.
+
+    `uniques`: whether any `u.` ids are remembered.
+    """
     others = f" when {_UNIQUE} then {int(Kind.UNIQUE)}" if uniques else ""
     return (
         f"case when {no_event} then null"

@@ -13,7 +13,7 @@ from headrace_lake import lookup
 from headrace_lake.causes import chain
 from headrace_lake.janino import define
 from headrace_lake.jvm import call_static, java_array, java_class
-from headrace_lake.memory import DUPLICATE, Kind, State, Write
+from headrace_lake.memory import DUPLICATE, Glance, Kind, State, Write
 
 _FUNCTIONS: Final = "org.apache.spark.sql.functions"
 _UDF: Final = ("org.apache.spark.sql.api.java.UDF4", "org.apache.spark.sql.types.DataType")
@@ -48,7 +48,7 @@ class MapMemory:
         """As `Memory`."""
         self._ids.keepFrom(keep_from)
 
-    def judged(self, decoded: DataFrame, glance: DataFrame | None, write: Write) -> dict[str, Any]:
+    def judged(self, decoded: DataFrame, glance: Glance | None, write: Write) -> dict[str, Any]:
         """As `Memory`. A batch that turns out to hold a republished `u.` id is given up before anything of it is committed,
         and done again when all that the batch and the table have of such ids is remembered.
         """

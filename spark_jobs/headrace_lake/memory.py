@@ -50,6 +50,9 @@ class State(NamedTuple):
 Write = Callable[[DataFrame], dict[str, Any]]
 """Writes judged rows and returns what was measured on the way. Called again when a batch has to be judged again."""
 
+Glance = Callable[[], DataFrame]
+"""Makes the frame of `decode.glance`, for a memory that wants it."""
+
 
 class Memory(Protocol):
     """Ids of what landed lately, and how duplicates are told by them."""
@@ -60,10 +63,10 @@ class Memory(Protocol):
     def expire(self, keep_from: int) -> None:
         """Ids from before this time, in ms, may go when room is needed."""
 
-    def judged(self, decoded: DataFrame, glance: DataFrame | None, write: Write) -> dict[str, Any]:
+    def judged(self, decoded: DataFrame, glance: Glance | None, write: Write) -> dict[str, Any]:
         """Hands `decoded` (see `decode.events`) with the column `DUPLICATE` to `write`, and returns what that returned.
 
-        `glance` (see `decode.glance`) is of the same records, and None where faulty ones are likely. Blocks.
+        `glance` is of the same records, and None where faulty ones are likely. Blocks.
         """
 
     def state(self) -> State:
@@ -82,7 +85,7 @@ class NoMemory:
     def expire(self, keep_from: int) -> None:
         """As `Memory`."""
 
-    def judged(self, decoded: DataFrame, glance: DataFrame | None, write: Write) -> dict[str, Any]:
+    def judged(self, decoded: DataFrame, glance: Glance | None, write: Write) -> dict[str, Any]:
         """As `Memory`."""
         return write(decoded.withColumn(DUPLICATE, sf.lit(False)))
 

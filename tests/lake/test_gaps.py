@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -254,20 +255,20 @@ def test_what_a_compacted_topic_no_longer_has_is_no_gap(spark: SparkSession, tmp
     broker.start()
     try:
         runs = Runs(spark, KafkaSettings(bootstrap_servers=broker.bootstrap), tmp_path)
-        topic = runs.kafka.events_topic
+        topic, began = runs.kafka.events_topic, int(time.time() * 1000) - 60_000
         asyncio.run(ensure(runs.kafka, TopicSettings(events_partitions=1)))
         compacted = {"cleanup.policy": "compact", "segment.ms": "50", "min.cleanable.dirty.ratio": "0.01"}
         change = ConfigResource(ConfigResourceType.TOPIC, topic, configs=compacted)
         runs.admin(lambda admin: admin.alter_configs([change]))
-        asyncio.run(_keyed(runs, range(100)))
+        asyncio.run(_keyed(runs, began, range(100)))
         runs.run()
-        asyncio.run(_keyed(runs, range(100, 200)))
+        asyncio.run(_keyed(runs, began, range(100, 200)))
 
         async def cleaned() -> bool:
             return (await _offsets(runs))[0] > 160
 
         asyncio.run(until(cleaned, "compaction", 60))
-        asyncio.run(_keyed(runs, range(200, 210)))
+        asyncio.run(_keyed(runs, began, range(200, 210)))
         runs.lose_checkpoint()
         runs.run(batch_records=50)  # the next batch holds offsets, and no record
         (row,) = runs.query('select list("offset") as landed from events where "offset" >= 100')
@@ -282,8 +283,8 @@ def test_what_a_compacted_topic_no_longer_has_is_no_gap(spark: SparkSession, tmp
         broker.stop()
 
 
-async def _keyed(runs: Runs, numbers: range) -> None:
-    """Events of ten keys, each in a batch of its own; the last one comes when the segments of the others have ended."""
+async def _keyed(runs: Runs, began: int, numbers: range) -> None:
+    """Events of ten keys, 10 ms apart by their timestamps, by which segments end."""
     producer = AIOKafkaProducer(bootstrap_servers=runs.kafka.bootstrap_servers, acks="all", linger_ms=0)
     async with producer:
         for number in numbers:
@@ -292,9 +293,9 @@ async def _keyed(runs: Runs, numbers: range) -> None:
                 b"application/json", b"{}",
             )  # fmt: skip
             headers = list(zip(HEADERS, values, strict=True))
-            if number % 10 == 9:
-                await asyncio.sleep(0.06)
-            await producer.send_and_wait(runs.kafka.events_topic, b"{}", b"%d" % (number % 10), headers=headers)
+            await producer.send_and_wait(
+                runs.kafka.events_topic, b"{}", b"%d" % (number % 10), headers=headers, timestamp_ms=began + number * 10
+            )
 
 
 async def _offsets(runs: Runs) -> list[int]:
