@@ -10,21 +10,31 @@ from pydantic_settings import BaseSettings
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
-PARTS_OF_PATH = ("libs/common", "services/courier", "services/forward", "services/lumberjack", "spark_jobs", "cli")
-sys.path[:0] = [str(ROOT / part) for part in PARTS_OF_PATH]
+RECEIVERS = ("courier", "forward", "logjam", "lumberjack", "segment")
+PARTS_OF_PATH = ("libs/common", *(f"services/{name}" for name in RECEIVERS), "spark_jobs", "cli")
+sys.path[:0] = [str(DOCS), *(str(ROOT / part) for part in PARTS_OF_PATH)]
 
-from headrace_common.metrics import LakeMetrics, ReceiverMetrics  # noqa: E402
-from headrace_common.settings import ServiceSettings, TopicsProcessSettings, each_setting, variable  # noqa: E402
+import capacity  # noqa: E402
+import chart_pages  # noqa: E402
+from dashboards import DASHBOARDS  # noqa: E402
+from headrace_common.operations.metrics import Catalogue, ReceiverMetrics  # noqa: E402
+from headrace_common.operations.settings import ServiceSettings, TopicsProcessSettings  # noqa: E402
+from headrace_common.operations.variables import each_setting, variable  # noqa: E402
 from headrace_courier.settings import CourierSettings  # noqa: E402
 from headrace_forward.settings import ForwardSettings  # noqa: E402
-from headrace_lake.settings import LakeProcessSettings  # noqa: E402
+from headrace_lake.configuration.settings import LakeProcessSettings  # noqa: E402
+from headrace_lake.upkeep.metrics import LakeMetrics  # noqa: E402
+from headrace_logjam.settings import LogjamSettings  # noqa: E402
 from headrace_lumberjack.settings import LumberjackSettings  # noqa: E402
+from headrace_segment.settings import SegmentSettings  # noqa: E402
 
 PARTS: list[tuple[str, type[BaseSettings]]] = [
     ("Every receiver", ServiceSettings),
     ("Forward only", ForwardSettings),
     ("Courier only, or other there", CourierSettings),
     ("Lumberjack only", LumberjackSettings),
+    ("Logjam only, or other there", LogjamSettings),
+    ("Segment service only, or other there", SegmentSettings),
     ("Topics (`python -m headrace_common.topics`)", TopicsProcessSettings),
     ("Landing job", LakeProcessSettings),
 ]
@@ -52,14 +62,34 @@ def settings() -> str:
     return "\n".join(lines) + "\n"
 
 
+def _metrics_table(catalogue: Catalogue) -> list[str]:
+    rows = catalogue.table()
+    lines = ["| metric | kind | labels | what it says |", "|---|---|---|---|"]
+    lines += [
+        f"| `{row.name}` | {row.kind} | {' '.join(f'`{label}`' for label in row.labels)} | {row.meaning} |"
+        for row in rows
+    ]
+    for row in rows:
+        if row.buckets:
+            bounds = ", ".join(f"{bound:g}" for bound in row.buckets)
+            lines += ["", f"Buckets of `{row.name}`: {bounds}."]
+    return lines
+
+
 def metrics() -> str:
     """The page of metrics."""
-    lines = ["# Metrics", "", "At `/metrics` of every receiver, in Prometheus' text format.", ""]
-    lines += ["| metric | kind | what it says |", "|---|---|---|"]
-    lines += [f"| `{name}` | {kind} | {text} |" for name, kind, text in ReceiverMetrics().table()]
-    lines += ["", "At `/metrics` of the landing job.", "", "| metric | kind | what it says |", "|---|---|---|"]
-    lines += [f"| `{name}` | {kind} | {text} |" for name, kind, text in LakeMetrics().table()]
-    return "\n".join(lines) + "\n"
+    lines = [
+        "# Metrics",
+        "",
+        "At `/metrics` of every receiver, in Prometheus' text format. A histogram has `_bucket` (label",
+    ]
+    lines += [
+        "`le`), `_sum` and `_count`; besides these there are the client library's `process_*` and `python_gc_*`.",
+        "",
+    ]
+    lines += _metrics_table(ReceiverMetrics())
+    lines += ["", "At `/metrics` of the landing job.", ""]
+    return "\n".join([*lines, *_metrics_table(LakeMetrics())]) + "\n"
 
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -74,7 +104,7 @@ by the command that each names; run it to have your own.
 ## Why events are encoded by hand
 
 aiokafka's batch builder takes each record with a list of headers, and encodes all eight for every event. Most of them are
-the same for a whole frame. `headrace_common/record.py` encodes what a frame's events share once, and each event once, as
+the same for a whole frame. `headrace_common/record/encoding.py` encodes what a frame's events share once, and each event once, as
 bytes that no batch needs to look into again; the two rows "unavoidable" below are the same work with the one and with the
 other. An event is then one object that Python's cycle collector does not track, where it was a dozen that it walked.
 
@@ -82,15 +112,14 @@ Decoding msgpack twice sounds like waste: entries are decoded by msgspec, encode
 is the fast path believed (a repeated key, a float32, a length written wider than need be would show). What is not believed
 takes a slower path that loses nothing.
 
-## Why ids are remembered in memory
+## Why ids are kept in memory
 
 The landing job compares each event with those of the last hour. As a join with a table of ids, or with Spark's own
 `dropDuplicatesWithinWatermark` (which also discards what is late), that doubled the cost of landing when it was tried, and it
 grows with the table. A map in the JVM that the writing query asks row by row costs one look-up: the id as bytes, four longs an
-entry, no object. On a cluster the ids have to come to one place: each batch is read a second time, for its ids alone and at a
-glance (whether a record is sound is judged once, by the query that writes), and sorted arrays are searched for all of them at
-once. Arrays of different ages are merged only when they have become alike in length, so an event costs the same however many
-ids are held.
+entry, no object. On a cluster the ids have to come to one place: each batch is read a second time, for its ids alone (the query
+that writes checks once whether a record is sound), and sorted arrays are searched for all of them at once. Arrays of different
+ages are merged only when they have become alike in length, so an event costs the same however many ids are held.
 
 The generated code of a query is compiled by Spark and then by the JVM. What differs from batch to batch, such as the landing
 time, is therefore handed to the code and never stands in it.
@@ -99,12 +128,13 @@ time, is therefore handed to the code and never stands in it.
 
 Two commits: of the events, and of the line in `batches`; three with something for quarantine. For a commit with a transaction
 identifier, by which a batch counts once, Delta's writer first gathers the state of the whole table with a Spark job. The job
-follows the tables' logs anyway and takes the writer's steps with that answer instead (`headrace_lake/append.py`, for the versions
-of Delta that it knows; with others Delta's writer does it all). What is left of a batch's own cost is Spark's planning, so larger
-batches, by a longer `HEADRACE_LAKE__TRIGGER`, cost less per event.
+follows the tables' logs anyway and takes the writer's steps with that answer instead (`headrace_lake/tables/append.py`, for the
+versions of Delta that it knows; with others Delta's writer does it all). What is left of a batch's own cost is Spark's planning,
+so larger batches, by a longer `HEADRACE_LAKE__TRIGGER`, cost less per event.
 
 What was compared on the way: zstd at level 1 instead of 3 (files are larger until they are merged, at level 3 then), no
-dictionaries and no ranges for columns whose values hardly repeat, many counts in one aggregate instead of one each. Writing
+dictionaries and no ranges for columns whose values hardly repeat, one histogram that counts by partition instead of three
+aggregates for each partition (every row pays for each of them, and every task carries it). Writing
 without the sort by day (`spark.sql.maxConcurrentOutputFileWriters`) gained nothing.
 """
 
@@ -116,7 +146,25 @@ def performance() -> str:
     return "\n".join((PERFORMANCE, *tables))
 
 
-PAGES = {DOCS / "settings.md": settings, DOCS / "metrics.md": metrics, DOCS / "performance.md": performance}
+CHART = ROOT / "deploy" / "helm" / "headrace"
+
+
+def alerts() -> str:
+    """The chart's copy of the alerting rules: a chart reads only files of its own folder."""
+    return (DOCS / "alerts.yml").read_text()
+
+
+PAGES = {
+    DOCS / "settings.md": settings,
+    DOCS / "metrics.md": metrics,
+    DOCS / "performance.md": performance,
+    DOCS / "capacity.md": capacity.page,
+    CHART / "values.yaml": chart_pages.values,
+    CHART / "values.schema.json": chart_pages.schema,
+    CHART / "README.md": chart_pages.readme(CHART / "README.md"),
+    CHART / "files" / "alerts.yml": alerts,
+    **{CHART / "dashboards" / f"{name}.json": page for name, page in DASHBOARDS.items()},
+}
 
 if __name__ == "__main__":
     for path, page in PAGES.items():

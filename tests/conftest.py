@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
-from headrace_cli.broker import EmbeddedKafka
-from headrace_common.settings import KafkaSettings, TopicSettings
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import ensure
+
+from tests import tiers
 
 
 def _answers(*command: str) -> bool:
@@ -29,9 +35,17 @@ TOOLS: dict[str, Callable[[], bool]] = {
     "npm": lambda: _answers("npm", "--version"),
     "maven": lambda: shutil.which("mvn") is not None,
     "docker": lambda: _answers("docker", "info"),
-    "k8s": lambda: _answers("kubectl", "version", "--request-timeout=10s"),
+    "systemd": lambda: shutil.which("systemd-analyze") is not None,
+    "compose": lambda: _answers("docker", "compose", "version"),
+    "helm": lambda: _answers("helm", "version"),
+    "kubeconform": lambda: _answers("kubeconform", "-v"),
+    "promtool": lambda: _answers("promtool", "--version"),
+    "k8s": lambda: "HEADRACE_TEST_CLUSTER" in os.environ and _answers("kubectl", "version", "--request-timeout=10s"),
+    "node": lambda: os.environ.get("HEADRACE_TEST_CLUSTER") == "node" and has("k8s"),
 }
-"""What a test may require, and how to see that it is there."""
+"""What a test may require, and how to see that it is there. A cluster counts only if HEADRACE_TEST_CLUSTER says that tests
+may use the current context: `api` for an API server without nodes, `node` for a cluster whose nodes have the images.
+"""
 
 
 @lru_cache
@@ -46,9 +60,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="TOOLS",
         help=f"a test that lacks one of these fails instead of being skipped; of {','.join(TOOLS)}",
     )
+    parser.addoption(
+        "--tier",
+        default=tiers.Tier.ALL.value,
+        choices=[tier.value for tier in tiers.Tier],
+        help="quick leaves out what is marked `long` or `full`, all (the default) what is marked `full`",
+    )
+    parser.addoption(
+        "--left-out", type=Path, metavar="FILE", help="write here, by folder, how many tests the tier leaves out"
+    )
+
+
+LEFT_OUT = pytest.StashKey[dict[str, int]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    tiers.choose(tiers.Tier(config.getoption("--tier")))
+    config.stash[LEFT_OUT] = {}
     unknown = required(config) - TOOLS.keys()
     if unknown:
         raise pytest.UsageError(f"--require: {', '.join(sorted(unknown))} is none of {', '.join(TOOLS)}")
@@ -56,6 +84,78 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def required(config: pytest.Config) -> set[str]:
     return {name.strip() for name in config.getoption("--require").split(",") if name.strip()}
+
+
+@pytest.hookimpl(trylast=True)  # a folder's own hook may mark its tests first
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselects, visibly, what does not belong to the tier."""
+    left_out = {
+        item for item in items if not tiers.runs(tiers.chosen(), {marker.name for marker in item.iter_markers()})
+    }
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
+    config.stash[LEFT_OUT] = dict(Counter(folder_of(item) for item in left_out))
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["left_out"] = config.stash[LEFT_OUT]
+        ranks = file_ranks(items)
+        items.sort(key=lambda item: ranks[item.path])
+
+
+def file_ranks(items: list[pytest.Item]) -> dict[Path, int]:
+    """Files that start Spark come first, then those that use Kafka: workers that share files should end together."""
+    ranks: dict[Path, int] = {}
+    for item in items:
+        rank = 0 if item.get_closest_marker("spark") else 1 if item.get_closest_marker("kafka") else 2
+        ranks[item.path] = min(rank, ranks.get(item.path, rank))
+    return ranks
+
+
+SPARK_SHARED: Final = "tests/lake"
+"""Its tests share one Spark, if one worker runs them all: the first batch of a new JVM costs as much as ten later ones."""
+SPARK_APART: Final = ("test_cluster.py", "test_s3.py", "test_query.py", "test_id_arrays.py", "test_settings.py")
+"""Files in that folder whose tests start processes of their own, or none."""
+
+
+def scope_of(file: str) -> str:
+    """What one worker runs as a whole: a file, or all files that share Spark."""
+    folder, _, name = file.rpartition("/")
+    return SPARK_SHARED if folder == SPARK_SHARED and name not in SPARK_APART else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Of two or three workers, one runs what shares Spark. More workers, or a night's sizes, share it file by file."""
+    if (
+        config.getoption("dist") != "loadfile"
+        or len(config.getoption("tx")) not in (2, 3)
+        or tiers.chosen() is tiers.Tier.FULL
+    ):
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneSpark(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return scope_of(super()._split_scope(nodeid))
+
+    return OneSpark(config, log)
+
+
+def folder_of(item: pytest.Item) -> str:
+    """Its folder in tests/, or the module that lies there itself."""
+    return item.path.relative_to(Path(__file__).parent).parts[0].removesuffix(".py")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """A worker of pytest-xdist has ended: the workers collect, each of them everything."""
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", {})
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    file = session.config.getoption("--left-out")
+    if file is not None and not hasattr(session.config, "workeroutput"):
+        file.write_text(json.dumps(session.config.stash[LEFT_OUT]))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -71,7 +171,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
     """One broker for the whole session: use topics of your own (`topics`), and don't stop it."""
-    broker = EmbeddedKafka(tmp_path_factory.mktemp("kafka"))
+    soon = {"log.cleaner.backoff.ms": "100"}  # compaction, where a test asks for it
+    broker = EmbeddedKafka(tmp_path_factory.mktemp("kafka"), properties=soon)
     broker.start()
     yield broker
     broker.stop()
@@ -93,5 +194,5 @@ async def topics(kafka: EmbeddedKafka) -> KafkaSettings:
     settings = KafkaSettings(
         bootstrap_servers=kafka.bootstrap, events_topic=f"events.{mark}", quarantine_topic=f"quarantine.{mark}"
     )
-    await ensure(settings, TopicSettings(events_partitions=4))
+    await ensure(settings, TopicSettings(events_partitions=4, segments_partitions=0))
     return settings

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
+import subprocess
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import yaml
-from headrace_common.metrics import LakeMetrics
+from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_lake.upkeep.metrics import LakeMetrics
 
 ROOT = Path(__file__).parent.parent
 
@@ -22,7 +27,7 @@ def _pages() -> dict[Path, object]:
     return module.PAGES
 
 
-@pytest.mark.parametrize("path", sorted(_pages()), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(_pages()), ids=lambda path: str(path.relative_to(ROOT)))
 def test_generated_pages_are_up_to_date(path):
     assert path.read_text() == _pages()[path](), "run: python docs/generate.py"
 
@@ -37,17 +42,135 @@ def test_links_lead_somewhere(page):
     assert missing == []
 
 
-def test_alerts_are_about_metrics_that_exist():
+METRICS = {row.name: row for catalogue in (ReceiverMetrics(), LakeMetrics()) for row in catalogue.table()}
+LIBRARY = {"process_cpu_seconds_total": "counter", "process_resident_memory_bytes": "gauge", "up": "gauge"}
+"""What the client library and Prometheus themselves have."""
+
+TARGET = {"job", "instance"}
+"""Labels that Prometheus adds."""
+
+
+def check_query(query: str) -> None:
+    """That a query names metrics that exist, histograms by their buckets, and labels that they have."""
+    named = re.findall(r"\b(headrace_\w+|process_\w+|up)\b", query)
+    assert named, query
+    labels: set[str] = {"le"}
+    for name in named:
+        base = name.removesuffix("_bucket")
+        assert base in METRICS or base in LIBRARY, f"there is no {name}: {query}"
+        kind = METRICS[base].kind if base in METRICS else LIBRARY[base]
+        assert (kind == "histogram") == (base != name), query
+        labels |= set(METRICS[base].labels if base in METRICS else ())
+    for name in re.findall(r"(?:rate|increase)\((\w+)", query):
+        assert name.endswith(("_total", "_bucket")), f"{name} is no counter: {query}"
+    groups = re.findall(r"\b(?:by|on) \(([^)]*)\)", query)
+    used = {label.strip() for group in groups for label in group.split(",")}
+    used |= set(re.findall(r"[{,]\s*(\w+)(?:=~|!=|!~|=)", query))
+    assert used <= labels | TARGET, f"no such label: {used - labels - TARGET}: {query}"
+
+
+def rules() -> list[dict[str, Any]]:
     document = yaml.safe_load((ROOT / "docs" / "alerts.yml").read_text())
-    rules = [rule for group in document["groups"] for rule in group["rules"]]
-    assert len({rule["alert"] for rule in rules}) == len(rules) > 5
-    kinds = {name: kind for name, kind, _ in LakeMetrics().table()}
-    for rule in rules:
-        assert rule["annotations"]["summary"]
-        assert rule["labels"]["severity"] in {"warning", "critical"}
-        named = re.findall(r"headrace_\w+", rule["expr"])
-        assert named
-        for name in named:
-            base = name.removesuffix("_bucket")
-            assert base in kinds, f"{rule['alert']}: there is no {name}"
-            assert (kinds[base] == "histogram") == (base != name), rule["alert"]
+    return [rule for group in document["groups"] for rule in group["rules"]]
+
+
+def test_alerts_have_names_of_their_own() -> None:
+    assert len({rule["alert"] for rule in rules()}) == len(rules()) > 15
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+def test_an_alert_is_about_metrics_that_exist_and_says_what_to_do(rule: dict[str, Any]) -> None:
+    check_query(rule["expr"])
+    assert rule["labels"]["severity"] in {"warning", "critical"}
+    assert rule["annotations"]["summary"]
+    heading = f"### {rule['alert']}\n"
+    assert heading in (ROOT / "docs" / "runbooks.md").read_text(), f"runbooks.md says nothing of {rule['alert']}"
+
+
+def test_every_runbook_belongs_to_an_alert() -> None:
+    told = re.findall(r"^### (Headrace\w+)$", (ROOT / "docs" / "runbooks.md").read_text(), re.MULTILINE)
+    assert told == [rule["alert"] for rule in rules()]
+
+
+@pytest.mark.requires("promtool")
+def test_alerts_fire_when_they_should() -> None:
+    for command in (("check", "rules", "docs/alerts.yml"), ("test", "rules", "tests/alerts.yml")):
+        done = subprocess.run(["promtool", *command], cwd=ROOT, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.requires("promtool")
+def test_prometheus_understands_every_query_of_a_dashboard(tmp_path: Path) -> None:
+    _pages()  # makes the modules of docs importable
+    from dashboard_panels import LAKE, RECEIVERS
+    from dashboard_pictures import filled
+
+    queries = [filled(query) for row in (*RECEIVERS, *LAKE) for panel in row.panels for query, _ in panel.queries]
+    assert len(queries) > 40
+    recorded = [{"record": f"panel:{number}", "expr": query} for number, query in enumerate(queries)]
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": recorded}]}))
+    done = subprocess.run(["promtool", "check", "rules", "rules.yml"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_picture_shows_every_panel_and_what_its_queries_return() -> None:
+    _pages()
+    from dashboard_panels import LAKE, RECEIVERS
+    from dashboard_pictures import picture, shown
+
+    def ask(query: str) -> list[dict[str, Any]]:
+        assert "$" not in query
+        if re.search("quarantined|lag_offsets", query):
+            return []
+        return [{"metric": {"job": "headrace", "instance": "a<b"}, "values": [[0, "1"], [10, "NaN"], [20, "2500"]]}]
+
+    for rows in (RECEIVERS, LAKE):
+        drawn = ElementTree.fromstring(picture(rows, ask))
+        words = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
+        for row in rows:
+            assert {row.title, *(panel.title for panel in row.panels)} <= set(words)
+        assert "nothing" in words
+        stats = sum(panel.stat for row in rows for panel in row.panels)
+        assert len(list(drawn.iter("{http://www.w3.org/2000/svg}polyline"))) > 12 - stats
+    assert [shown(*each) for each in ((2500, "cps"), (0.25, "s"), (604800, "s"), (0.5, "percentunit"), (3, "short"))] == [
+        "2.5 k/s", "250 ms", "7.0 days", "50%", "3",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["receivers", "lake"])
+def test_a_dashboard_is_about_metrics_that_exist(name: str) -> None:
+    board = json.loads((ROOT / "deploy/helm/headrace/dashboards" / f"{name}.json").read_text())
+    panels = [panel for panel in board["panels"] if panel["type"] != "row"]
+    assert len(panels) > 12
+    for panel in panels:
+        assert panel["title"]
+        assert panel["description"].endswith(".")
+        for target in panel["targets"]:
+            check_query(target["expr"])
+    taken: set[tuple[int, int]] = set()
+    for panel in board["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, f"{panel['title']} lies on another panel"
+        assert place["x"] + place["w"] <= 24
+        taken |= cells
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "sum(headrace_nothing)",
+        "rate(headrace_connections[5m])",
+        "rate(headrace_ack_seconds[5m])",
+        "sum by (color) (headrace_connections)",
+        'headrace_limit_hits_total{setting="x"}',
+    ],
+)
+def test_the_check_of_queries_can_fail(query: str) -> None:
+    with pytest.raises(AssertionError):
+        check_query(query)

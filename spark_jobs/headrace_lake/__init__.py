@@ -1,7 +1,7 @@
-"""The landing job: carries both topics into the lake's tables, every record exactly once.
+"""The landing job: copies both topics into the lake's tables, every record exactly once.
 
-Read in this order: `tables` (what is kept), `decode` (a record becomes a row, and never throws), `fence` (one writer),
-`start` (where to begin), `landing` (one batch), `job` (the process).
+Read in this order: `tables.layout` (the columns), `rows.decode` (a record becomes a row, and never throws), `tables.fence`
+(one writer), `kafka.start` (where to begin), `landing.landing` (one batch), `job` (the process).
 """
 
 __version__ = "0.1.0"

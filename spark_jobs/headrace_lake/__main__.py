@@ -1,37 +1,39 @@
-"""``python -m headrace_lake [--once]``: the landing job; ``… migrate`` and the like act on the tables while no job runs.
+"""``python -m headrace_lake [--once]``: the landing job. ``… migrate`` and ``… replay`` work on the tables instead.
 
-Exits with 0, 78 (settings) or 1 (it had to stop: one line says why).
+Exits with 0, with 78 (wrong settings) or with 1 (the job had to stop: one line says why).
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
-from headrace_common import log as logs
-from headrace_common.errors import EXIT_CONFIG, ConfigError, HeadraceError
-from headrace_common.log import Log
-from headrace_common.metrics import LakeMetrics
-from headrace_common.settings import describe, load
+from headrace_common.operations import log as logs
+from headrace_common.operations.errors import EXIT_CONFIG, ConfigError, HeadraceError
+from headrace_common.operations.log import Log
+from headrace_common.operations.settings import describe, load
 
-from headrace_lake import migrate, replay_command
-from headrace_lake.causes import root_cause
-from headrace_lake.engine import remarks, running
-from headrace_lake.gaps import ACCEPT
+from headrace_lake.commands import migrate, replay_command
+from headrace_lake.configuration.settings import LakeProcessSettings, location
 from headrace_lake.job import Job
-from headrace_lake.operations import LakeHealth, OpsThread
-from headrace_lake.settings import LakeProcessSettings, location
+from headrace_lake.kafka.gaps import ACCEPT
+from headrace_lake.spark.causes import root_cause
+from headrace_lake.spark.engine import remarks, running
+from headrace_lake.upkeep.metrics import LakeMetrics
+from headrace_lake.upkeep.operations import LakeHealth, OpsThread
 
 _COMMANDS: Final[tuple[Callable[[Any], None], ...]] = (migrate.add, replay_command.add)
-"""Each adds its parser to what `add_subparsers` returned, with `act` as its default (see `_parser`)."""
+"""Each adds its parser to what `add_subparsers` returned, and sets `act` (see `_parser`)."""
 
 
 def main() -> int:
-    """Does what the command line says; returns the exit status."""
+    """Runs the command; returns the exit status."""
     arguments = _parser().parse_args()
     try:
         settings = load(LakeProcessSettings, arguments.config)
@@ -56,19 +58,19 @@ def main() -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    """Every command sets `act`: a function of (settings, arguments, log) that raises `HeadraceError`."""
+    """The command line. Each command sets `act`: a function of (settings, arguments, log) that may raise `HeadraceError`."""
     parser = argparse.ArgumentParser(
         prog="python -m headrace_lake",
-        description="Carries both topics into the lake's tables, every record exactly once.",
+        description="Copies both topics into the lake's tables, every record exactly once.",
         epilog="environment:\n" + "\n".join(f"  {line}" for line in describe(LakeProcessSettings)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", type=Path, help="YAML file with settings; the environment wins")
-    parser.add_argument("--once", action="store_true", help="land what is there now, then end (for cron)")
+    parser.add_argument("--once", action="store_true", help="land what Kafka holds now, then end (for cron)")
     parser.add_argument(
         ACCEPT,
         action="store_true",
-        help="note what Kafka deleted before it was landed in the table of gaps, and go on behind it",
+        help="record in the table gaps what Kafka deleted before it was landed, and continue after it",
     )
     parser.set_defaults(act=_land)
     if _COMMANDS:
@@ -83,6 +85,9 @@ def _land(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log
     health = LakeHealth(metrics)
     ops = OpsThread(settings.ops, health, metrics)
     ops.start()
+    # While Spark starts nothing is under way. Without a handler, a process with the id 1 (a container's) ignores the signal.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
     log.info("starting", ops_port=ops.port)
     with running(settings.lake, settings.log) as spark:
         places = {"LAKE__PATH": settings.lake.path, "LAKE__CHECKPOINT": settings.lake.checkpoint}
@@ -92,6 +97,11 @@ def _land(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log
         signal.signal(signal.SIGTERM, job.stop)
         signal.signal(signal.SIGINT, job.stop)
         job.run()
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """Ends the process at once, whatever it does; its JVM ends with it, because nobody holds its input any more."""
+    os._exit(0)
 
 
 if __name__ == "__main__":

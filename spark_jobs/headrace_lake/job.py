@@ -1,4 +1,4 @@
-"""The process: wait for the topics, claim or resume, run the query, end when asked, and say why in a line when it must stop."""
+"""The process: waits for the topics, claims the tables or resumes, runs the query, and says in one line why it stops."""
 
 from __future__ import annotations
 
@@ -9,43 +9,46 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from types import FrameType
 from typing import Any, Final, cast
 
-from headrace_common.errors import HeadraceError
-from headrace_common.log import Log
+from headrace_common.operations.errors import HeadraceError
+from headrace_common.operations.log import Log
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace_lake import gaps
-from headrace_lake.causes import chain, kafka_is_away, root_cause
-from headrace_lake.checkpoint import Checkpoint, Marker
-from headrace_lake.clocks import at_start
-from headrace_lake.decode import Topics
-from headrace_lake.fence import FIRST_EPOCH, Fence
-from headrace_lake.halt import HaltError, KafkaAwayError, StoppingError
-from headrace_lake.landing import Landing
-from headrace_lake.landing_events import EventsLanding
-from headrace_lake.memory import Memory, NoMemory
-from headrace_lake.migrate import prepare
-from headrace_lake.operations import LakeHealth
-from headrace_lake.policy import Policies
-from headrace_lake.progress import Way
-from headrace_lake.recollection import open_memory
-from headrace_lake.settings import LakeProcessSettings, location
-from headrace_lake.shape import Shape
-from headrace_lake.source import Brokers, Topic, source_options
-from headrace_lake.start import Covered, Ends, Position, covered, strays
-from headrace_lake.storage import Storage
-from headrace_lake.upkeep import Upkeep
+from headrace_lake.commands.migrate import prepare
+from headrace_lake.configuration.policy import Policies
+from headrace_lake.configuration.settings import LakeProcessSettings, location
+from headrace_lake.dedup.choose import open_index
+from headrace_lake.dedup.index import DedupIndex, NoIndex
+from headrace_lake.kafka import gaps
+from headrace_lake.kafka.checkpoint import Checkpoint, CheckpointMarker
+from headrace_lake.kafka.source import Brokers, TopicInfo, source_options
+from headrace_lake.kafka.start import RESTORE, Coverage, Position, coverage, first_few, note_strays
+from headrace_lake.kafka.watermarks import at_start
+from headrace_lake.landing.landing import Landing
+from headrace_lake.landing.landing_events import EventsLanding
+from headrace_lake.landing.markers import GapMarkers
+from headrace_lake.rows.decode import Topics
+from headrace_lake.spark.causes import chain, kafka_is_away, root_cause
+from headrace_lake.spark.halt import HaltError, KafkaAwayError, StoppingError
+from headrace_lake.spark.storage import Storage
+from headrace_lake.tables.fence import Fence, transaction
+from headrace_lake.tables.layout import BATCHES
+from headrace_lake.tables.properties import RETAINED_FROM
+from headrace_lake.tables.shape import Shape
+from headrace_lake.upkeep.operations import LakeHealth
+from headrace_lake.upkeep.progress import RunProgress
+from headrace_lake.upkeep.upkeep import Upkeep
 
-_POLL: Final = 0.2  # seconds between two looks at the query
-_FENCE_LOOK: Final = 10.0  # seconds between two looks for a newer epoch, beside those of each batch
-_RETRY: Final = 2.0  # seconds between two questions for the topics
+_POLL: Final = 0.2  # seconds between two checks of the query
+_FENCE_LOOK: Final = 10.0  # seconds between two checks for a newer epoch; each batch checks too
+_RETRY: Final = 2.0  # seconds between two requests for the topics
 _ONCE_WAIT: Final = 60.0  # seconds that --once waits for Kafka and the topics
 
 
 class Job:
-    """One run of the landing job on a Spark session. `stop` may be called from any thread and from a signal handler."""
+    """One run of the landing job on a Spark session. Any thread, and a signal handler, may call `stop`."""
 
     def __init__(
         self,
@@ -69,13 +72,13 @@ class Job:
         self._brokers = Brokers(spark, settings.kafka)
 
     def stop(self, *_: int | FrameType | None) -> None:
-        """Ends the run after the batch that is under way."""
+        """Ends the run after the current batch."""
         self._stop.set()
 
     def run(self) -> None:
-        """Lands until stopped, or with `once` until all that is there now has landed.
+        """Lands until stopped; with `once`, until it has landed what Kafka holds now. Waits while Kafka is away.
 
-        Raises `ConfigError` and `HaltError` (the message says why and what to do). While Kafka is away it waits.
+        Raises `ConfigError` and `HaltError`; the message says why, and what to do.
         """
         try:
             while not self._stop.is_set():
@@ -91,16 +94,16 @@ class Job:
                     continue
                 break
         finally:
-            self._health.waits("stopping")
+            self._health.set_waiting("stopping")
             self._brokers.close()
 
-    def _await_topics(self) -> dict[str, Topic] | None:
-        """Both topics as soon as they exist; None when asked to stop. One line says what is waited for."""
+    def _await_topics(self) -> dict[str, TopicInfo] | None:
+        """Both topics, as soon as they exist; None if asked to stop. Logs once what the job waits for."""
         names = (self._settings.kafka.events_topic, self._settings.kafka.quarantine_topic)
         said = ""
         deadline = time.monotonic() + _ONCE_WAIT
         while not self._stop.is_set():
-            self._health.turn()
+            self._health.heartbeat()
             try:
                 found = self._brokers.topics(names)
                 missing = [name for name in names if name not in found]
@@ -114,32 +117,37 @@ class Job:
             if lacks != said:
                 self._log.warning("waiting", reason=lacks)
                 said = lacks
-            self._health.waits(lacks)
+            self._health.set_waiting(lacks)
             self._stop.wait(_RETRY)
         return None
 
-    def _land(self, topics: Mapping[str, Topic]) -> None:
-        memory = open_memory(self._spark, self._settings.lake, topics[self._settings.kafka.events_topic].id, self._log)
+    def _land(self, topics: Mapping[str, TopicInfo]) -> None:
+        index = open_index(self._spark, self._settings.lake, topics[self._settings.kafka.events_topic].id, self._log)
         try:
-            self._land_with(memory, topics)
+            self._land_with(index, topics)
+        except (PySparkException, Py4JJavaError) as error:  # before the first batch
+            if kafka_is_away(" | ".join(chain(error))):
+                raise KafkaAwayError(root_cause(error)) from error
+            raise HaltError(root_cause(error)) from error
         finally:
-            memory.close()
+            index.close()
 
-    def _land_with(self, memory: Memory, topics: Mapping[str, Topic]) -> None:
-        shape = prepare(Storage(self._spark), self._settings.lake)
+    def _land_with(self, index: DedupIndex, topics: Mapping[str, TopicInfo]) -> None:
         fence = Fence(self._spark, self._lake)
+        fence.epoch()  # a log that cannot be read is said here, with what to do, before Delta says it
+        shape = prepare(Storage(self._spark), self._settings.lake)
         epoch, found = self._begin(fence, topics)
         kafka = self._settings.kafka
         known = Topics(kafka.events_topic, kafka.quarantine_topic, {name: topic.id for name, topic in topics.items()})
-        events = self._events_landing(memory, known, fence, found, topics, shape)
-        self._health.waits("reading the ids of what landed lately")
-        self._wait_for(events.recall)
+        events = self._events_landing(index, known, fence, found, topics, shape)
+        self._health.set_waiting("reading the ids of what landed lately")
+        self._run_with_heartbeats(events.rebuild_index)
         upkeep = Upkeep(
             self._spark,
             self._settings,
             epoch=epoch,
             landed_before=found.landed,
-            way=self._way(found, topics) if self._once else None,
+            progress=self._run_progress(found, topics) if self._once else None,
             health=self._health,
             log=self._log,
             stopping=self._stop.is_set,
@@ -155,11 +163,19 @@ class Job:
             position=found,
             policies=Policies.of(self._settings.lake.quarantine),
             events=events,
+            markers=GapMarkers(
+                self._spark,
+                self._lake,
+                epoch=epoch,
+                topics=known,
+                fence=fence,
+                every=self._settings.lake.gaps_every,
+            ),
             log=self._log,
             stopping=self._stop.is_set,
-            done=upkeep.landed,
-            alone=upkeep.landing,
-            between=upkeep.between,
+            on_landed=upkeep.landed,
+            exclusively=upkeep.landing,
+            after_batch=upkeep.after_batch,
         )
         options = source_options(kafka, found.starting(topics), self._settings.lake.batch_records)
         records = self._spark.readStream.format("kafka").options(**options).load()
@@ -173,84 +189,106 @@ class Job:
             writer.trigger(availableNow=True) if self._once else writer.trigger(processingTime=f"{trigger} seconds")
         )
         self._log.info("landing", epoch=epoch, lake=self._lake, checkpoint=self._checkpoint.path)
-        self._health.tell(lake=self._lake, epoch=epoch)
+        self._health.show(lake=self._lake, epoch=epoch)
         try:
             with upkeep:
                 query = writer.start()
-                self._health.waits("")
+                self._health.set_waiting("")
                 self._watch(query, Fence(self._spark, self._lake), epoch, upkeep)
         except (PySparkException, Py4JJavaError) as error:
             self._explain(error, landing.failure, topics)
 
-    def _wait_for(self, work: Callable[[], None]) -> None:
-        """Does what takes minutes on large tables, and lives meanwhile."""
+    def _run_with_heartbeats(self, work: Callable[[], None]) -> None:
+        """Runs `work` in a thread and gives heartbeats meanwhile: on large tables it takes minutes."""
         with ThreadPoolExecutor(1) as pool:
             done = pool.submit(work)
             while wait([done], timeout=1).not_done:
-                self._health.turn()
+                self._health.heartbeat()
             done.result()
 
     def _events_landing(
-        self, memory: Memory, known: Topics, fence: Fence, found: Position, topics: Mapping[str, Topic], shape: Shape
+        self,
+        index: DedupIndex,
+        known: Topics,
+        fence: Fence,
+        found: Position,
+        topics: Mapping[str, TopicInfo],
+        shape: Shape,
     ) -> EventsLanding:
         kafka = self._settings.kafka
-        clocks = None
-        if not isinstance(memory, NoMemory):
+        watermarks = None
+        if not isinstance(index, NoIndex):
             pairs = [(known.events, number) for number in range(topics[known.events].partitions)]
             first = self._brokers.offsets(pairs, earliest=True)
-            following = {pair[1]: max(found.landed.get(pair, start), start) for pair, start in first.items()}
-            clocks = at_start(self._spark, self._brokers, kafka, following)
+            next_offsets = {pair[1]: max(found.landed.get(pair, start), start) for pair, start in first.items()}
+            watermarks = at_start(self._spark, self._brokers, kafka, next_offsets)
         return EventsLanding(
             self._spark,
             self._lake,
             topics=known,
             fence=fence,
             position=found,
-            memory=memory,
+            index=index,
             shape=shape,
-            clocks=clocks,
+            watermarks=watermarks,
             horizon=self._settings.lake.horizon,
             slack=kafka.ack_deadline,
             log=self._log,
         )
 
-    def _begin(self, fence: Fence, topics: Mapping[str, Topic]) -> tuple[int, Position]:
-        """The epoch of the checkpoint, or a new one that is claimed before anything is read; and how far the tables are."""
+    def _begin(self, fence: Fence, topics: Mapping[str, TopicInfo]) -> tuple[int, Position]:
+        """The checkpoint's epoch, or a new one, claimed before anything is read; and how far the tables are."""
         marker = self._checkpoint.marker()
         if marker is not None:
-            self._still_ours(marker, fence, topics)
+            self._check_checkpoint(marker, fence, topics)
         ids = {name: topic.id for name, topic in topics.items()}
         known = ids if marker is None else marker.topics
-        there = self._covered(topics)
+        there = self._coverage(topics)
+        there.check()
+        self._check_tables(fence, there)
+        if marker is not None:
+            self._check_end(marker, fence, there, topics)
         losses = gaps.find(there, self._brokers, topics, known)
         if losses and not self._accept_loss:
             raise gaps.refuse(losses)
         if marker is not None and not losses:
             left = {(topic, int(n)): end for topic, ends in marker.strays.items() for n, end in ends.items()}
-            return marker.epoch, Position(there.ends, left)
-        if marker is not None:  # Spark would go on in the gap
+            return marker.epoch, Position(there.ends, left, there.rows)
+        if marker is not None:  # Spark would continue inside the gap
             self._checkpoint.void()
             self._checkpoint.marker()
-        epoch = fence.claim(lambda epoch: self._accepted(topics, known, epoch))
-        ends: Ends = {}
-        left = {}
-        if epoch > FIRST_EPOCH:  # else the tables were empty when they were claimed
-            ends = self._covered(topics).ends
-            left = strays(self._spark, self._lake, ends, topics)
+        position = Position({}, {})
+        epoch = fence.claim(lambda epoch: self._settle(fence, topics, known, epoch, position))
+        left = position.strays
         by_topic = {name: {str(n): end for (topic, n), end in left.items() if topic == name} for name in topics}
-        self._checkpoint.mark(Marker(epoch, fence.lake_id(), ids, by_topic))
+        self._checkpoint.mark(CheckpointMarker(epoch, fence.lake_id(), ids, by_topic))
         self._log.info("claimed the tables", epoch=epoch)
-        return epoch, Position(ends, left)
+        return epoch, position
 
-    def _covered(self, topics: Mapping[str, Topic]) -> Covered:
-        return covered(self._spark, self._lake, topics)
+    def _coverage(self, topics: Mapping[str, TopicInfo]) -> Coverage:
+        return coverage(self._spark, self._lake, topics)
 
-    def _losses(self, topics: Mapping[str, Topic], known: Mapping[str, str]) -> list[gaps.Loss]:
-        return gaps.find(self._covered(topics), self._brokers, topics, known)
+    def _losses(self, topics: Mapping[str, TopicInfo], known: Mapping[str, str]) -> list[gaps.Loss]:
+        return gaps.find(self._coverage(topics), self._brokers, topics, known)
 
-    def _accepted(self, topics: Mapping[str, Topic], known: Mapping[str, str], epoch: int) -> DataFrame | None:
-        """Rows for the table of gaps, at a time when nobody else can land any more."""
-        losses = self._losses(topics, known)
+    def _settle(
+        self, fence: Fence, topics: Mapping[str, TopicInfo], known: Mapping[str, str], epoch: int, position: Position
+    ) -> DataFrame | None:
+        """Sees where the tables end, fills `position`, and returns rows for the table of gaps.
+
+        Called when no other job can land any more. It asks the rows also for the first epoch: they may be copies of others.
+        """
+        there = self._coverage(topics)
+        there.check()
+        losses = gaps.find(there, self._brokers, topics, known)
+        lost = {
+            (loss.topic, loss.partition): loss.end
+            for loss in losses
+            if loss.end is not None and loss.partition is not None
+        }
+        position.landed = there.ends | lost
+        position.rows = there.rows
+        position.strays = note_strays(self._spark, fence, self._lake, topics, there.ends)
         if not losses:
             return None
         if not self._accept_loss:
@@ -259,8 +297,8 @@ class Job:
             self._log.warning("accepts a loss", lost=str(loss), reason=str(loss.reason))
         return gaps.rows(self._spark, self._lake, losses, epoch)
 
-    def _still_ours(self, marker: Marker, fence: Fence, topics: Mapping[str, Topic]) -> None:
-        """Raises `HaltError` when the checkpoint that `marker` is in must not be used on."""
+    def _check_checkpoint(self, marker: CheckpointMarker, fence: Fence, topics: Mapping[str, TopicInfo]) -> None:
+        """Raises `HaltError` if this job must not continue the checkpoint of `marker`."""
         over = f"delete the checkpoint {self._checkpoint.path} to take over from where the tables end"
         if marker.lake != fence.lake_id():
             raise HaltError(f"the checkpoint belongs to other tables than those in {self._lake}: {over}")
@@ -274,36 +312,73 @@ class Job:
             )
         fence.check_batch(marker.epoch, self._checkpoint.last_batch())
 
+    def _check_end(
+        self, marker: CheckpointMarker, fence: Fence, there: Coverage, topics: Mapping[str, TopicInfo]
+    ) -> None:
+        """Raises `HaltError` unless `batches` ends where the checkpoint says that it does.
+
+        A topic that was made anew since is another matter: see `gaps`.
+        """
+        last = self._checkpoint.last_batch()
+        if last < 0:
+            return
+        if not fence.written(BATCHES, transaction(marker.epoch, last)):
+            last -= 1
+        begins = self._checkpoint.ends(-1)
+        wrong = [
+            f"{topic}/{number}: {BATCHES} ends at {there.ends.get((topic, number), 'nothing')}, the checkpoint at {end}"
+            for (topic, number), end in sorted(self._checkpoint.ends(last).items())
+            if marker.topics[topic] == topics[topic].id
+            and there.ends.get((topic, number), begins.get((topic, number), 0)) != end
+        ]
+        if wrong:
+            raise HaltError(
+                f"the table {BATCHES} does not end where the checkpoint does: {first_few(wrong)}. Rows of it were deleted, or it"
+                f" was restored to an older version. {RESTORE}; or delete the checkpoint {self._checkpoint.path}: the job"
+                " then begins where the table ends, and leaves out the rows that are there"
+            )
+
+    def _check_tables(self, fence: Fence, there: Coverage) -> None:
+        """Raises `HaltError` if a table is empty that cannot be: it was dropped and made again."""
+        for name, rows in there.written.items():
+            if not rows or not fence.never_claimed(name) or RETAINED_FROM in fence.properties(name):
+                continue
+            if self._spark.read.format("delta").load(f"{self._lake}/{name}").isEmpty():
+                raise HaltError(
+                    f"the table {name} is empty, and {rows} rows of it were landed: somebody dropped it. Put it back from a"
+                    " backup and start again; without one, `python -m headrace_lake replay` lands again what Kafka still holds"
+                )
+
     def _watch(self, query: StreamingQuery, fence: Fence, epoch: int, upkeep: Upkeep) -> None:
-        """Returns when the query has ended; raises what ended it. An idle job notices here that it was superseded."""
+        """Returns when the query has ended; raises what ended it. Here an idle job notices that another has taken over."""
         look = 0.0
         try:
             while not query.awaitTermination(cast("Any", _POLL)):
-                self._health.turn()
+                self._health.heartbeat()
                 idle = not query.status["isTriggerActive"]
-                # Between two batches it may be ended at once; inside one, the next batch will see that it must not begin.
+                # Between batches the query may end at once. During a batch, the next batch sees that it must not begin.
                 if self._stop.is_set() and idle:
                     return
                 if time.monotonic() > look:
                     fence.check_epoch(epoch)
                     look = time.monotonic() + _FENCE_LOOK
-                upkeep.turn(idle=idle and not self._once)
-            upkeep.turn(idle=True)
+                upkeep.run_due(idle=idle and not self._once)
+            upkeep.run_due(idle=True)
         finally:
             if query.isActive:
-                self._health.waits("stopping")
+                self._health.set_waiting("stopping")
                 query.stop()
 
-    def _way(self, found: Position, topics: Mapping[str, Topic]) -> Way:
-        """What a run that ends has before it."""
+    def _run_progress(self, found: Position, topics: Mapping[str, TopicInfo]) -> RunProgress:
+        """The offsets that a run with an end has to land."""
         partitions = [(name, number) for name, topic in topics.items() for number in range(topic.partitions)]
         starts = self._brokers.offsets(partitions, earliest=True) | found.landed
-        return Way(starts, self._brokers.offsets(partitions, earliest=False))
+        return RunProgress(starts, self._brokers.offsets(partitions, earliest=False))
 
     def _explain(
-        self, error: PySparkException | Py4JJavaError, failure: BaseException | None, topics: Mapping[str, Topic]
+        self, error: PySparkException | Py4JJavaError, failure: BaseException | None, topics: Mapping[str, TopicInfo]
     ) -> None:
-        """Raises what `error` means; returns when it means that the job was stopped."""
+        """Raises what `error` means; returns if it means that the job was asked to stop."""
         self._log.debug("the query ended", exc_info=error)
         if isinstance(failure, StoppingError):
             return
@@ -314,7 +389,7 @@ class Job:
             raise HaltError("another job runs with this checkpoint: this one stops") from error
         if kafka_is_away(causes):
             raise KafkaAwayError(root_cause(failure or error)) from error
-        # Spark words this in several ways, and names no range
+        # Spark reports lost offsets in several wordings, and names no range
         losses = self._losses(topics, {name: topic.id for name, topic in topics.items()})
         if losses:
             raise gaps.refuse(losses) from error

@@ -1,8 +1,10 @@
-"""A stack of stand-ins, so that the supervisor can be tested without Kafka and Spark; run as a process of its own.
+"""A stack of stand-in services, so that tests need no Kafka and Spark for the supervisor. It runs as a process of its own.
 
-`python standin.py service PORT` answers on /readyz and /livez; `python standin.py supervise FOLDER KIND…` runs the real
-supervisor over such services: `well` is well, `crash` exits at once, `family` has a grandchild, `stubborn` ignores
-SIGTERM, `patient` too but gets a minute, `config` refuses its settings, `sick` says on /livez that it must be restarted.
+`python standin.py service PORT KIND` answers on /readyz and /livez. `python standin.py supervise FOLDER KIND…` runs the
+real supervisor over such services: `well` works, `crash` exits at once, `family` has a child, `stubborn` ignores SIGTERM,
+`patient` does so too but has a minute of grace, `config` refuses its settings, `slow`
+answers after two seconds, /livez of `sick` is red, and with `nowhere`
+nobody listens where Kafka should be.
 """
 
 from __future__ import annotations
@@ -11,18 +13,20 @@ import asyncio
 import http.server
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from headrace_cli.child import Spec
-from headrace_cli.console import Reporter
-from headrace_cli.ports import free_port
-from headrace_cli.probes import http_probe
-from headrace_cli.stack import Endpoint, Stack
-from headrace_cli.state import STACK_VARIABLE, StateFolder
-from headrace_cli.supervisor import Supervisor
+from headrace_cli.processes.child import ProcessSpec
+from headrace_cli.processes.ports import free_port
+from headrace_cli.stack import supervisor
+from headrace_cli.stack.probes import http_probe
+from headrace_cli.stack.stack import Endpoint, Stack
+from headrace_cli.stack.state import STACK_VARIABLE, StateFolder
+from headrace_cli.stack.supervisor import Supervisor
+from headrace_cli.verbs.console import Reporter
 
 
 def serve(port: int, kind: str) -> None:
@@ -32,6 +36,8 @@ def serve(port: int, kind: str) -> None:
     if kind == "crash":
         print("it went wrong", flush=True)
         sys.exit(7)
+    if kind == "slow":
+        time.sleep(2)
     if kind in ("stubborn", "patient"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if kind == "family":
@@ -50,11 +56,11 @@ def serve(port: int, kind: str) -> None:
     http.server.HTTPServer(("127.0.0.1", port), Answer).serve_forever()
 
 
-def spec(state: StateFolder, name: str, kind: str) -> tuple[Spec, int]:
+def spec(state: StateFolder, name: str, kind: str) -> tuple[ProcessSpec, int]:
     port = free_port()
     command = (sys.executable, __file__, "service", str(port), kind)
     environment = {STACK_VARIABLE: state.name or ""}
-    return Spec(
+    return ProcessSpec(
         name,
         command,
         environment,
@@ -64,7 +70,7 @@ def spec(state: StateFolder, name: str, kind: str) -> tuple[Spec, int]:
     ), port
 
 
-def stack(state: StateFolder, kinds: list[str]) -> Stack:
+def stack(state: StateFolder, kinds: list[str], kafka: int) -> Stack:
     receivers = []
     for number, kind in enumerate(kinds):
         made, port = spec(state, f"{kind}{number}", kind)
@@ -73,7 +79,7 @@ def stack(state: StateFolder, kinds: list[str]) -> Stack:
     lake, port = spec(state, "lake", "well")
     return Stack(
         state=state,
-        bootstrap="127.0.0.1:1",
+        bootstrap=f"127.0.0.1:{kafka}",
         broker=None,
         kafka=None,
         topics=((sys.executable, "-c", "print('topics')"), {}),
@@ -89,26 +95,23 @@ def supervise(folder: str, kinds: list[str]) -> int:
     held = state.lock()
     state.end_processes()
     reporter = Reporter(state.log("supervisor"))
-    try:
-        return asyncio.run(Supervisor(stack(state, kinds), reporter, lambda: print("ALL READY", flush=True)).run())
-    finally:
-        os.close(held)
+    with socket.create_server(("127.0.0.1", 0)) as kafka:  # takes connections, which is all that is asked of it
+        port = kafka.getsockname()[1]
+        if "nowhere" in kinds:
+            kinds.remove("nowhere")
+            kafka.close()
+        if "slow" in kinds:
+            supervisor.TELL_SECONDS = 0.2  # type: ignore[misc]
+        try:
+            made = stack(state, kinds, port)
+            return asyncio.run(Supervisor(made, reporter, lambda: print("ALL READY", flush=True)).run())
+        finally:
+            os.close(held)
 
 
 def heeds_interrupts() -> None:
-    """For a child about to run, as under a terminal: what a shell starts in the background ignores SIGINT, as nohup does."""
+    """Make a child heed SIGINT, as under a terminal. A shell starts background processes so that they ignore it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def wait_for(condition, seconds: float = 20.0, what: str = "it"):
-    """The first true value of `condition`; fails the test after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.02)
-    raise AssertionError(f"{what} did not happen within {seconds} s")
 
 
 if __name__ == "__main__":

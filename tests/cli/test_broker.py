@@ -1,4 +1,4 @@
-"""The embedded broker as a process."""
+"""The embedded broker, run as a process."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from contract.processes import bytes_of, gone
-from headrace_cli.broker import EmbeddedKafka, answers
 from headrace_cli.errors import CommandError
-from headrace_common.settings import KafkaSettings, TopicSettings
+from headrace_cli.stack.broker import EmbeddedKafka, answers
+from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import ensure
 
-from .standin import wait_for
+from tests.contract.processes import bytes_of, gone
+from tests.contract.waiting import PATIENCE, wait_for
 
 MIB = 1024 * 1024
 pytestmark = pytest.mark.kafka
 
 
+@pytest.mark.long
 async def test_what_was_stored_survives_sigkill_and_a_change_of_port(own_kafka: EmbeddedKafka) -> None:
     before = own_kafka.bootstrap
     settings = KafkaSettings(bootstrap_servers=before)
-    await ensure(settings, TopicSettings(events_partitions=1))
+    await ensure(settings, TopicSettings(events_partitions=1, segments_partitions=0))
     producer = AIOKafkaProducer(bootstrap_servers=before, enable_idempotence=True, acks="all")
     await producer.start()
     await producer.send_and_wait(settings.events_topic, b"kept", partition=0)
@@ -55,13 +56,14 @@ async def test_no_topic_is_made_by_asking_for_it(kafka: EmbeddedKafka) -> None:
         await consumer.stop()
 
 
+@pytest.mark.long
 async def test_retention_by_size_keeps_its_folder_small(tmp_path: Path) -> None:
     small = {"log.segment.bytes": str(MIB), "log.retention.check.interval.ms": "500"}
     broker = EmbeddedKafka(tmp_path / "kafka", properties=small)
     broker.start()
     try:
         settings = KafkaSettings(bootstrap_servers=broker.bootstrap)
-        await ensure(settings, TopicSettings(events_partitions=1, retention_bytes=MIB))
+        await ensure(settings, TopicSettings(events_partitions=1, segments_partitions=0, retention_bytes=MIB))
         producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap, max_request_size=MIB)
         await producer.start()
         for _ in range(40):
@@ -69,7 +71,7 @@ async def test_retention_by_size_keeps_its_folder_small(tmp_path: Path) -> None:
         await producer.stop()
         (folder,) = broker.folder.glob("data/headrace.events-0")
         # what retention keeps, the segment that is written to, and one that is about to go
-        wait_for(lambda: bytes_of(folder.glob("*.log")) <= 3 * MIB, 30, "retention")
+        wait_for(lambda: bytes_of(folder.glob("*.log")) <= 3 * MIB, "retention")
     finally:
         broker.stop()
 
@@ -77,10 +79,11 @@ async def test_retention_by_size_keeps_its_folder_small(tmp_path: Path) -> None:
 def test_a_broker_that_cannot_start_is_noticed_at_once(tmp_path: Path) -> None:
     broker = EmbeddedKafka(tmp_path / "kafka", properties={"num.io.threads": "none"})
     with pytest.raises(CommandError, match=r"could not be formatted|stopped at its start"):
-        broker.start(timeout=60)
+        broker.start(timeout=PATIENCE)
     assert not broker.running
 
 
+@pytest.mark.long
 def test_another_port_is_chosen_when_one_s_own_choice_was_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,7 +92,7 @@ def test_another_port_is_chosen_when_one_s_own_choice_was_taken(
         other.listen()
         taken = other.getsockname()[1]
         real = iter([taken])
-        from headrace_cli import broker as module
+        from headrace_cli.stack import broker as module
 
         free = module.free_port
         monkeypatch.setattr(module, "free_port", lambda: next(real, None) or free())
@@ -105,7 +108,7 @@ def test_another_port_is_chosen_when_one_s_own_choice_was_taken(
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent has died")
 def test_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from headrace_cli.broker import EmbeddedKafka;"
+        "import sys, time; from pathlib import Path; from headrace_cli.stack.broker import EmbeddedKafka;"
         "k = EmbeddedKafka(Path(sys.argv[1])); k.start(); print(k.pid, flush=True); time.sleep(600)"
     )
     parent = subprocess.Popen(
@@ -118,7 +121,7 @@ def test_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     pid = int(parent.stdout.readline())
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    wait_for(lambda: gone([pid]), 20, "the broker's end")
+    wait_for(lambda: gone([pid]), "the broker's end")
 
 
 def test_answers_wants_a_broker(kafka: EmbeddedKafka) -> None:
@@ -126,5 +129,5 @@ def test_answers_wants_a_broker(kafka: EmbeddedKafka) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         assert not answers("127.0.0.1", silent.getsockname()[1], 0.2)
-        silent.listen()  # accepts and says nothing
+        silent.listen()  # it accepts a connection and stays silent
         assert not answers("127.0.0.1", silent.getsockname()[1], 0.2)

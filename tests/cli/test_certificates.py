@@ -1,20 +1,22 @@
-"""The stack's own authority: made once, renewed when it must be, and good for real TLS."""
+"""The stack's own authority: made once, its certificates renewed in time, and good for real TLS."""
 
 from __future__ import annotations
 
 import datetime
+import json
 import socket
 import ssl
 import threading
 from pathlib import Path
 
 import pytest
-from headrace_cli import certificates
-from headrace_cli.certificates import Certificates, ensure
+import zmq
 from headrace_cli.errors import CommandError
-from headrace_cli.services import SERVICES
-from headrace_cli.stack import _receiver
-from headrace_cli.state import StateFolder
+from headrace_cli.stack import certificates, curve
+from headrace_cli.stack.certificates import Certificates, ensure
+from headrace_cli.stack.services import SERVICES
+from headrace_cli.stack.stack import _receiver
+from headrace_cli.stack.state import StateFolder
 
 
 def contents(made: Certificates) -> dict[str, bytes]:
@@ -22,7 +24,7 @@ def contents(made: Certificates) -> dict[str, bytes]:
 
 
 def talk(made: Certificates, name: str, *, client_certificate: bool) -> str:
-    """The subject that a server with the stack's certificate sees of a client, which it calls by `name`."""
+    """Connect by TLS to a server that is called `name`; return the common name that it sees of the client."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(*made.server)
     if client_certificate:
@@ -77,7 +79,7 @@ def test_another_host_needs_another_certificate_of_the_same_authority(tmp_path: 
 
 
 def test_what_soon_expires_is_renewed(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(certificates, "DAYS", certificates.RENEW_DAYS - 1)
+    monkeypatch.setattr(certificates, "CERTIFICATE_DAYS", certificates.RENEW_DAYS - 1)
     first = contents(ensure(tmp_path / "tls", "127.0.0.1"))
     monkeypatch.undo()
     second = contents(ensure(tmp_path / "tls", "127.0.0.1"))
@@ -108,3 +110,39 @@ def test_receivers_get_them_and_clients_are_told(tmp_path: Path) -> None:
     plain, without = _receiver(service, [24224], 8082, "127.0.0.1", StateFolder(tmp_path), {}, None)
     assert "HEADRACE_TLS__CERT" not in plain.environment
     assert "tls" not in without.hint
+
+
+def test_logjam_gets_curve_keys_instead(tmp_path: Path) -> None:
+    made = ensure(tmp_path / "a {brace}" / "tls", "127.0.0.1")
+    (service,) = [service for service in SERVICES if service.curve]
+    spec, endpoint = _receiver(service, [9604, 9605], 8084, "127.0.0.1", StateFolder(tmp_path), {}, made)
+    assert not any(name.startswith("HEADRACE_TLS__") for name in spec.environment)
+    assert "HEADRACE_TLS__CLIENT_CA" in spec.without
+    keys = curve.ensure(made.folder)
+    assert spec.environment["HEADRACE_LOGJAM__CURVE_SECRET_KEY_FILE"] == str(keys.server[1])
+    client = json.loads(spec.environment["HEADRACE_LOGJAM__CURVE_CLIENTS"])["client"]
+    assert client == keys.client[0].read_text().strip()
+    assert zmq.curve_public(keys.client[1].read_bytes().strip()).decode() == client
+    assert {path.name for path in made.folder.glob("curve*") if path.stat().st_mode & 0o077} == {
+        "curve.pub",
+        "curve-client.pub",
+    }
+    assert f"{made.folder}/curve.pub" in endpoint.hint.format(listen=endpoint.listen)
+    assert endpoint.listeners == {"listen": "127.0.0.1:9604", "pull": "127.0.0.1:9605"}
+    before = contents(made)
+    curve.ensure(made.folder)
+    assert contents(made) == before
+
+
+def test_a_curve_key_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "curve.key").write_text("nonsense")
+    with pytest.raises(CommandError, match="cannot be used"):
+        curve.ensure(tmp_path)
+
+
+def test_no_line_of_a_stack_with_tls_says_tcp() -> None:
+    """A user copies it as it stands."""
+    for service in SERVICES:
+        hint = service.hint.replace("{transport}", "tls") + service.tls_hint
+        assert "transport: tcp" not in hint
+        assert "{transport}" in service.hint or "transport" not in service.hint

@@ -1,15 +1,210 @@
-"""What ``./headrace test`` hands to pytest."""
+"""What ``./headrace test`` hands to pytest, and what it says of the outcome."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
 import pytest
-from headrace_cli.check import MOST_WORKERS, spread
+from headrace_cli.places import ROOT
+from headrace_cli.verbs import check as verb
+from headrace_cli.verbs.check import MOST_WORKERS, Tier, selects, spread
+
+from tests import tiers
+
+PARALLEL = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
+SAMPLE = """\
+import pytest
+from tests.tiers import examples, sized
+
+def test_quick(): assert sized(1, 2, 3) == {number}
+@pytest.mark.long
+def test_long(): pass
+@pytest.mark.full
+def test_full(): pass
+@pytest.mark.long
+@pytest.mark.full
+def test_both(): pass
+"""
+
+CASES = """\
+<testcase classname="tests.lake.test_kills" time="60.0"/><testcase classname="tests.lake.test_fence.TestIt" time="12"/>
+<testcase classname="tests.test_docs" time="1.2"/>"""
+
+Run = Callable[..., tuple[int, list[str]]]
 
 
 def test_one_core_runs_one_test_after_the_other() -> None:
-    assert spread(1) == []
+    assert spread([], 1) == []
 
 
-@pytest.mark.parametrize(("cores", "workers"), [(2, 2), (MOST_WORKERS, MOST_WORKERS), (MOST_WORKERS + 1, MOST_WORKERS)])
+@pytest.mark.parametrize(("cores", "workers"), [(2, 3), (MOST_WORKERS - 1, MOST_WORKERS), (MOST_WORKERS, MOST_WORKERS)])
 def test_more_cores_share_the_files(cores: int, workers: int) -> None:
-    assert spread(cores) == ["-n", str(workers), "--dist", "loadfile"]
+    assert spread([], cores)[:2] == ["-n", str(workers)]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["tests/cli"], ["tests/cli/test_check.py::test_it"], ["-k", "kill"], ["-kkill"], ["-m", "kafka"], ["--lf"]],
+)
+def test_a_selection_runs_in_one_process(arguments: list[str]) -> None:
+    assert selects(arguments)
+    assert spread(arguments, 2) == []
+
+
+@pytest.mark.parametrize("arguments", [["--pdb"], ["-s"], ["-n0"], ["-n", "3"], ["--numprocesses=3"], ["--co"]])
+def test_some_options_want_to_say_themselves_how_many_processes(arguments: list[str]) -> None:
+    assert not selects(arguments)
+    assert spread(arguments, 2) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["-x"], ["-q"], ["--maxfail=3"], ["--color=no"], ["--durations", "10"], ["--junit-xml=report.xml"], ["cli"]],
+)
+def test_other_options_select_nothing(arguments: list[str]) -> None:
+    assert not selects(arguments)
+    assert spread(arguments, 2) == PARALLEL
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Calls the verb with a stand-in for pytest that leaves out `left_out`: the status, and pytest's arguments."""
+
+    def call(
+        arguments: Sequence[str], tier: Tier | None = None, left_out: str = "{}", status: int = 0, cores: int = 2
+    ) -> tuple[int, list[str]]:
+        called: list[list[str]] = []
+
+        def pytest_itself(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+            called.append(command)
+            options = dict(word.split("=", 1) for word in command if word.startswith("--") and "=" in word)
+            suite = (
+                f'<testsuites><testsuite tests="9" failures="1" errors="1" skipped="3">{CASES}</testsuite></testsuites>'
+            )
+            (ROOT / options["--junit-xml"]).write_text(suite)
+            Path(options["--left-out"]).write_text(left_out)
+            return subprocess.CompletedProcess(command, status)
+
+        monkeypatch.setattr(verb.subprocess, "run", pytest_itself)
+        monkeypatch.setattr(verb.os, "cpu_count", lambda: cores)
+        monkeypatch.setattr(verb, "jars", lambda *_: None)
+        monkeypatch.setattr(verb, "java_home", lambda: Path("/java"))
+        ended = verb.check(arguments, require="go", lint=False, tier=tier)
+        ((python, *rest),) = called
+        assert (python, rest[:2]) == (sys.executable, ["-m", "pytest"])
+        return ended, rest[2:]
+
+    return call
+
+
+def tier_in(options: list[str]) -> str:
+    (tier,) = [option.partition("=")[2] for option in options if option.startswith("--tier=")]
+    return tier
+
+
+def test_without_arguments_the_quick_tier_runs(run: Run) -> None:
+    status, options = run([])
+    assert status == 0
+    assert tier_in(options) == "quick"
+    assert "--require=go" in options
+    assert options[-5:] == PARALLEL
+
+
+@pytest.mark.parametrize("tier", [Tier.ALL, Tier.FULL])
+def test_more_tiers_run_in_parallel_with_options_that_select_nothing(run: Run, tier: Tier) -> None:
+    _, options = run(["-x"], tier)
+    assert tier_in(options) == tier
+    assert "--require=go" in options
+    assert options[-6:] == [*PARALLEL, "-x"]
+
+
+def test_all_of_a_selection_runs(run: Run) -> None:
+    _, options = run(["tests/cli", "--pdb"])
+    assert tier_in(options) == "all"
+    assert "-n" not in options
+    assert options[-2:] == ["tests/cli", "--pdb"]
+
+
+def test_a_selection_runs_at_full_size_if_asked_for(run: Run) -> None:
+    _, options = run(["tests/cli"], Tier.FULL)
+    assert tier_in(options) == "full"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tier", "call"),
+    [
+        ([], None, "./headrace test --all"),
+        (["-x"], None, "./headrace test --all -x"),
+        ([], Tier.ALL, "./headrace test --full"),
+        (["tests/lake", "-k", "a or b"], None, "./headrace test --full tests/lake -k 'a or b'"),
+    ],
+)
+def test_it_says_at_the_end_what_was_left_out_and_how_to_run_it(
+    run: Run, capsys: pytest.CaptureFixture[str], arguments: list[str], tier: Tier | None, call: str
+) -> None:
+    run(arguments, tier, left_out='{"lake": 30, "forward": 2}')
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "left out" in last
+    assert last.endswith(f"32 tests (forward 2, lake 30). Run them too: {call}")
+
+
+def test_where_nothing_was_left_out_nothing_is_said_of_it(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run([], Tier.FULL)
+    assert "left out" not in capsys.readouterr().out
+
+
+def test_it_says_how_many_were_skipped_and_fails_if_one_failed(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _ = run([], status=1)
+    assert status == 1
+    assert "4 passed, 2 failed, 3 skipped" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("cores", "told"), [(1, "lake 1.2, test_docs 0.0"), (2, "lake 0.4, test_docs 0.0")])
+def test_it_says_what_each_folder_took_of_the_time(
+    run: Run, capsys: pytest.CaptureFixture[str], cores: int, told: str
+) -> None:
+    run([], cores=cores)
+    assert told in capsys.readouterr().out
+
+
+def test_a_report_can_be_had_elsewhere(run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    run([f"--junit-xml={tmp_path / 'report.xml'}"])
+    assert "4 passed, 2 failed, 3 skipped" in capsys.readouterr().out
+    assert (tmp_path / "report.xml").exists()
+
+
+def test_both_sides_know_the_same_tiers() -> None:
+    assert [tier.value for tier in Tier] == [tier.value for tier in tiers.Tier]
+
+
+@pytest.mark.parametrize(
+    ("tier", "workers", "number", "passed", "left_out"),
+    [
+        ("quick", "0", 1, 1, '{"sample": 3}'),
+        ("quick", "2", 1, 1, '{"sample": 3}'),
+        ("all", "0", 2, 2, '{"sample": 2}'),
+        ("full", "0", 3, 4, "{}"),
+    ],
+)
+def test_pytest_runs_the_tier_and_writes_down_what_it_leaves_out(
+    tmp_path: Path, tier: str, workers: str, number: int, passed: int, left_out: str
+) -> None:
+    folder = tmp_path / "tests"
+    (folder / "sample").mkdir(parents=True)
+    for name in ("__init__.py", "conftest.py", "tiers.py"):
+        (folder / name).write_text((ROOT / "tests" / name).read_text())
+    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
+    (folder / "sample" / "test_sample.py").write_text(SAMPLE.format(number=number))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", f"--tier={tier}", f"--left-out={tmp_path / 'left'}", "-n", workers],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{passed} passed" in done.stdout
+    assert (tmp_path / "left").read_text() == left_out

@@ -6,9 +6,11 @@ import ast
 import importlib.metadata
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Iterator
 from functools import lru_cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -25,9 +27,11 @@ PACKAGES = {
     if folder.is_dir() and any(folder.glob("*.py"))
 }
 SERVICES = sorted(name for name, folder in PACKAGES.items() if folder.parent.parent.name == "services")
-OUTSIDE_WORLD = {"asyncio", "aiokafka", "socket", "uvloop", "aiohttp", "ssl", "selectors", "threading"}
+STANDARD = sys.stdlib_module_names | {"compression"}  # of Python 3.14
+OUTSIDE_WORLD = {"asyncio", "aiokafka", "socket", "uvloop", "aiohttp", "ssl", "selectors", "threading", "zmq"}
 FUNCTIONS_OF_BYTES = {"aiokafka.record.util"}  # CRC-32C: no connection, no loop
 LINES = 400
+ROOMS = 10
 
 
 def modules() -> Iterator[tuple[str, Path]]:
@@ -90,9 +94,80 @@ def test_imports_point_one_way(module: str) -> None:
     assert ours <= allowed, f"{module} imports {ours - allowed}"
 
 
+def rooms() -> Iterator[tuple[str, Path]]:
+    """Every package and sub-package."""
+    for name, folder in PACKAGES.items():
+        for path in [folder, *(path for path in folder.rglob("*") if path.is_dir() and any(path.glob("*.py")))]:
+            yield ".".join([name, *path.relative_to(folder).parts]), path
+
+
+@pytest.mark.parametrize(("name", "folder"), sorted(rooms()))
+def test_a_room_shows_at_most_ten_things(name: str, folder: Path) -> None:
+    """Modules and sub-packages; what every package has (`__init__`, `__main__`) tells nothing."""
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__"}
+    packages = {path.parent.name for path in folder.glob("*/__init__.py")}
+    assert len(modules | packages) <= ROOMS, sorted(modules | packages)
+
+
+@pytest.mark.parametrize(("name", "folder"), sorted(rooms()))
+def test_a_room_says_what_it_is_for(name: str, folder: Path) -> None:
+    assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text())), f"{name} has no docstring"
+
+
+def room_of(module: str) -> str:
+    """The room directly below the package: ``publishing`` of ``headrace_common.publishing.pump``."""
+    return [*module.split("."), ""][1]
+
+
+def arrows(package: str) -> dict[str, set[str]]:
+    """Which room of a package imports which."""
+    found: dict[str, set[str]] = {}
+    for module in MODULES:
+        if top(module) == package:
+            known = {room_of(name) for name in imports(module) if top(name) == package and name.count(".")}
+            found.setdefault(room_of(module), set()).update(known - {room_of(module), "__init__"})
+    return found
+
+
+@pytest.mark.parametrize("package", sorted(PACKAGES))
+def test_rooms_import_one_way(package: str) -> None:
+    graph = TopologicalSorter(arrows(package))
+    try:
+        list(graph.static_order())
+    except CycleError as error:
+        pytest.fail(f"{package}: a circle of rooms: {' -> '.join(error.args[1])}")
+
+
+def test_the_rule_about_circles_can_fail() -> None:
+    with pytest.raises(CycleError):
+        list(TopologicalSorter({"a": {"b"}, "b": {"c"}, "c": {"a"}}).static_order())
+
+
+PURE = sorted(
+    [name for name in MODULES if name.startswith(("headrace_common.session.", "headrace_common.record."))]
+    + [name for name in MODULES if name.startswith(("headrace_segment.store", "headrace_segment.serving"))]
+    + ["headrace_common.connection.deadlines", "headrace_common.listening.proxy"]
+)
+
+
+@pytest.mark.parametrize("module", PURE)
+def test_what_sessions_are_built_from_is_pure(module: str) -> None:
+    knows_nothing_of(module, OUTSIDE_WORLD | {"time"})
+
+
+def layer_of(service: str, layer: str) -> list[str]:
+    """A layer's modules: it is one module, or a package of some."""
+    name = f"{service}.{layer}"
+    assert name in MODULES, f"{service} has no {layer}"
+    return [module for module in MODULES if module == name or module.startswith(f"{name}.")]
+
+
 def pure(service: str, layer: str, forbidden: set[str]) -> None:
-    module = f"{service}.{layer}"
-    assert module in MODULES, f"{service} has no {layer}.py"
+    for module in layer_of(service, layer):
+        knows_nothing_of(module, forbidden)
+
+
+def knows_nothing_of(module: str, forbidden: set[str]) -> None:
     for name, by in reach(module).items():
         assert top(name) not in forbidden or name in FUNCTIONS_OF_BYTES, f"{module} knows {name}, through {by}"
 
@@ -113,8 +188,9 @@ def test_layers_know_only_what_lies_below(service: str) -> None:
     below = {"wire": {"session", "events", "settings", "__main__"}, "events": {"session", "settings", "__main__"}}
     below["session"] = {"__main__"}
     for layer, above in below.items():
-        seen = reach(f"{service}.{layer}").keys() & {f"{service}.{name}" for name in above}
-        assert not seen, f"{service}.{layer} knows {seen}"
+        for module in layer_of(service, layer):
+            seen = reach(module).keys() & {f"{service}.{name}" for name in above}
+            assert not seen, f"{module} knows {seen}"
 
 
 @pytest.mark.parametrize("path", [*sorted(MODULES.values()), ROOT / "headrace"], ids=lambda path: path.name)
@@ -142,6 +218,20 @@ def test_every_dependency_of_a_part_is_pinned(part: Path) -> None:
         wanted += extra
     names = {canonicalize_name(Requirement(item).name) for item in wanted}
     assert {name for name in names if not name.startswith("headrace-")} <= pins().keys()
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_a_part_declares_what_it_imports(part: Path) -> None:
+    """An image holds what its part declares, and nothing else."""
+    document = tomllib.loads((part / "pyproject.toml").read_text())
+    declared = {canonicalize_name(Requirement(item).name) for item in document["project"].get("dependencies", [])}
+    known = importlib.metadata.packages_distributions()
+    missing = set()
+    for module in (name for name in MODULES if PACKAGES[top(name)].parent == part):
+        for name in {top(name) for name in imports(module)} - STANDARD - {top(module)}:
+            if not {canonicalize_name(source) for source in known.get(name, [name])} & declared:
+                missing.add(f"{name} (by {module})")
+    assert missing == set()
 
 
 def test_every_indirect_dependency_is_pinned() -> None:
@@ -211,3 +301,23 @@ def test_no_file_names_a_registry() -> None:
 
 def test_the_rule_about_registries_can_fail() -> None:
     assert HOSTS.search("https://files." + "pythonhosted" + ".org/x")
+
+
+PROVIDED_BY = importlib.metadata.packages_distributions()
+"""Distributions by the module that they bring."""
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_every_part_declares_what_it_imports(part: Path) -> None:
+    """What is there only because another part asks for it is gone when that one no longer does."""
+    declared = {
+        canonicalize_name(Requirement(text).name)
+        for text in tomllib.loads((part / "pyproject.toml").read_text())["project"].get("dependencies", ())
+    }
+    for name in sorted(MODULES):
+        if MODULES[name].is_relative_to(part):
+            for imported in imports(name):
+                top = imported.split(".")[0]
+                brought_by = {canonicalize_name(each) for each in PROVIDED_BY.get(top, ())}
+                own = top in PACKAGES and PACKAGES[top].parent == part
+                assert own or not brought_by or brought_by & declared, f"{name} imports {imported}"

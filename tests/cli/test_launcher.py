@@ -1,4 +1,4 @@
-"""The launcher, in a repository of its own with one tiny dependency, which a server of ours hands out or withholds."""
+"""The launcher, in a repository of its own with one tiny dependency. A test server hands the package out or withholds it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import http.server
 import importlib.machinery
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,7 +19,8 @@ from types import ModuleType
 
 import pytest
 
-from .standin import heeds_interrupts
+from tests.cli.standin import heeds_interrupts
+from tests.contract.waiting import PATIENCE
 
 LAUNCHER = Path(__file__).resolve().parents[2] / "headrace"
 PROGRAM = """\
@@ -29,7 +31,7 @@ sys.exit(5 if "fail" in sys.argv else 0)
 
 
 class Index:
-    """Two versions of a wheel over HTTP. While `gate` is closed, whoever asks for a wheel waits."""
+    """Two versions of a wheel over HTTP. Requests for a wheel wait while `gate` is closed."""
 
     def __init__(self, folder: Path) -> None:
         self.gate = threading.Event()
@@ -63,7 +65,7 @@ class Index:
 
 
 class Repository:
-    """What the launcher needs of a checkout."""
+    """The parts of a checkout that the launcher needs."""
 
     def __init__(self, root: Path, index: Index) -> None:
         self.root = root
@@ -108,7 +110,7 @@ class Repository:
 
     def run(self, *arguments: str, **variables: str) -> tuple[int, str, str]:
         process = self.start(*arguments, **variables)
-        output, errors = process.communicate(timeout=120)
+        output, errors = process.communicate(timeout=PATIENCE)
         return process.returncode, output, errors
 
 
@@ -121,6 +123,20 @@ def make(tmp_path: Path) -> Iterator[Callable[[str], Repository]]:
     index.server.shutdown()
 
 
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+def test_help_needs_no_set_up(make: Callable[[str], Repository], arguments: list[str]) -> None:
+    repository = make("repository")
+    shutil.copy(LAUNCHER.parent / "cli" / "headrace_cli" / "__main__.py", repository.root / "cli" / "headrace_cli")
+    status, output, errors = repository.run(*arguments)
+    assert (status, errors) == (0 if arguments else 2, "")
+    assert output.startswith("Usage: ./headrace")
+    for verb in ("up", "demo", "query", "test"):
+        assert re.search(rf"^  {verb} +[A-Z]", output, re.MULTILINE)
+    assert repository.run(*arguments, _HEADRACE_COMPLETE="complete_bash") == (0, "", "")
+    assert not repository.venv.exists()
+
+
+@pytest.mark.long
 def test_the_life_of_an_environment(make: Callable[[str], Repository]) -> None:
     repository = make("repository")
     assert repository.run("--version") == (0, "headrace 9.8.7\n", "")
@@ -135,8 +151,8 @@ def test_the_life_of_an_environment(make: Callable[[str], Repository]) -> None:
     assert (repository.venv / "setup.log").stat().st_mtime_ns == log
 
     repository.pin("2.0")
-    status, output, errors = repository.run()
-    assert (status, output) == (0, "ran 2.0\n")
+    status, output, errors = repository.run("go")
+    assert (status, output) == (0, "ran 2.0 go\n")
     assert errors.startswith("What Headrace needs has changed: refreshing ")
 
     # a package that an interruption left without its RECORD, and without its module
@@ -144,14 +160,14 @@ def test_the_life_of_an_environment(make: Callable[[str], Repository]) -> None:
     (site / "tiny.py").unlink()
     (site / "tiny-2.0.dist-info" / "RECORD").unlink()
     (repository.venv / "headrace.stamp").unlink()
-    status, output, errors = repository.run()
-    assert (status, output) == (0, "ran 2.0\n"), errors
+    status, output, errors = repository.run("go")
+    assert (status, output) == (0, "ran 2.0 go\n"), errors
     assert errors.startswith("Going on with the set-up")
 
     # a new part
     (repository.root / "services" / "new" / "headrace_new").mkdir(parents=True)
     (repository.root / "services" / "new" / "pyproject.toml").touch()
-    assert repository.run()[:2] == (0, "ran 2.0\n")
+    assert repository.run("go")[:2] == (0, "ran 2.0 go\n")
     assert str(repository.root / "services" / "new") in (site / "headrace.pth").read_text()
 
     # another place
@@ -166,6 +182,7 @@ def test_the_life_of_an_environment(make: Callable[[str], Repository]) -> None:
     assert repository.run("again")[:2] == (0, "ran 2.0 again\n")
 
 
+@pytest.mark.long
 def test_two_first_starts_at_once(make: Callable[[str], Repository]) -> None:
     repository = make("repository")
     repository.index.gate.clear()
@@ -175,52 +192,54 @@ def test_two_first_starts_at_once(make: Callable[[str], Repository]) -> None:
     assert second.stderr is not None
     assert second.stderr.readline().startswith("Another headrace is setting up")
     repository.index.gate.set()
-    output, errors = first.communicate(timeout=60)
+    output, errors = first.communicate(timeout=PATIENCE)
     assert (first.returncode, output) == (0, "ran 1.0 first\n"), errors
-    output, errors = second.communicate(timeout=60)
+    output, errors = second.communicate(timeout=PATIENCE)
     assert (second.returncode, output, errors) == (0, "ran 1.0 second\n", "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_an_interrupted_set_up_is_taken_up_again(make: Callable[[str], Repository], how: signal.Signals) -> None:
     repository = make("repository")
     repository.index.gate.clear()
-    process = repository.start()
-    assert repository.index.asked.wait(60)  # pip is in the middle of it
+    process = repository.start("go")
+    assert repository.index.asked.wait(60)  # pip is fetching
     if how is signal.SIGKILL:
         process.send_signal(how)  # pip lives on and holds the lock
     else:
         os.killpg(process.pid, how)  # as the terminal does
-    output, errors = process.communicate(timeout=60) if how is signal.SIGINT else (None, None)
+    output, errors = process.communicate(timeout=PATIENCE) if how is signal.SIGINT else (None, None)
     if how is signal.SIGINT:
         assert (process.returncode, output) == (130, ""), errors
-        assert "the next start goes on" in errors
+        assert "the next start continues" in errors
     assert not (repository.venv / "headrace.stamp").exists()
     again = repository.start("again")
     if how is signal.SIGKILL:
         assert again.stderr is not None
         assert again.stderr.readline().startswith("Another headrace is setting up")
     repository.index.gate.set()
-    output, errors = again.communicate(timeout=60)
+    output, errors = again.communicate(timeout=PATIENCE)
     assert (again.returncode, output) == (0, "ran 1.0 again\n"), errors
     assert "Going on with the set-up" in errors
 
 
+@pytest.mark.long
 def test_an_index_that_cannot_be_reached_is_one_sentence(make: Callable[[str], Repository]) -> None:
     repository = make("repository")
     nowhere = {"PIP_NO_INDEX": "", "PIP_FIND_LINKS": "", "PIP_INDEX_URL": "http://127.0.0.1:1/", "PIP_RETRIES": "1"}
-    status, output, errors = repository.run(**nowhere)
+    status, output, errors = repository.run("go", **nowhere)
     assert (status, output) == (1, "")
     assert errors.strip().splitlines()[-1].startswith("headrace: The package index cannot be reached")
     repository.pin("7.0")
-    status, _, errors = repository.run()
+    status, _, errors = repository.run("go")
     assert status == 1
-    assert "headrace: tiny==7.0 is not to be had" in errors
+    assert "headrace: tiny==7.0 is not available" in errors
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(make: Callable[[str], Repository]) -> None:
     repository = make("repository")
-    status, _, errors = repository.run(HEADRACE_VENV="/proc/nowhere")
+    status, _, errors = repository.run("go", HEADRACE_VENV="/proc/nowhere")
     assert status == 1
     assert errors.startswith("headrace: /proc/nowhere cannot be written (")
     assert errors.count("\n") == 1
@@ -237,7 +256,7 @@ def launcher() -> ModuleType:
 
 
 def python(folder: Path, name: str, version: str, *, venv: bool) -> Path:
-    """Something that answers as a Python of that version does."""
+    """A script that answers as a Python of that version does."""
     path = folder / name
     path.write_text(f"#!/bin/sh\necho {version}\necho {path}\n" + ("echo ok\n" if venv else "exit 1\n"))
     path.chmod(0o755)
@@ -278,7 +297,7 @@ class TestChoiceOfPython:
     ) -> None:
         monkeypatch.setenv("PATH", str(tmp_path))
         monkeypatch.setattr(sys, "executable", str(python(tmp_path, "mine", version, venv=venv)))
-        with pytest.raises(launcher.Problem, match=said):
+        with pytest.raises(launcher.SetupError, match=said):
             launcher.choose_python()
 
 
@@ -297,7 +316,7 @@ def test_what_pip_says_becomes_one_sentence(launcher: ModuleType, output: str, s
 
 
 def test_an_old_python_can_read_the_launcher() -> None:
-    """It must come far enough to say that it is too old, so no grammar that Python 3.6 lacks."""
+    """An old Python must get far enough to say that it is too old: the launcher uses only the grammar of Python 3.6."""
     import ast
 
     ast.parse(LAUNCHER.read_text(), feature_version=(3, 6))

@@ -1,4 +1,4 @@
-"""The whole stack as a user runs it: Kafka, Forward and the landing job, on free ports."""
+"""The whole stack as a user runs it: Kafka, the receivers and the landing job, on free ports."""
 
 from __future__ import annotations
 
@@ -16,28 +16,30 @@ import psutil
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from contract.processes import command, gone
-from headrace_cli.broker import SEGMENT_BYTES
+from headrace_cli.clients.traffic import send_events
 from headrace_cli.errors import CommandError
-from headrace_cli.ports import holder, is_taken
-from headrace_cli.services import SERVICES
-from headrace_cli.stack import RETENTION_BYTES, Options, _Ports, chosen
-from headrace_cli.state import StateFolder
-from headrace_cli.traffic import send_events
+from headrace_cli.processes.ports import holder, is_taken
+from headrace_cli.stack.broker import SEGMENT_BYTES
+from headrace_cli.stack.services import SERVICES
+from headrace_cli.stack.stack import RETENTION_BYTES, Options, _PortAllocator, select_receivers
+from headrace_cli.stack.state import StateFolder
 
-from .standin import wait_for
+from tests.contract.processes import command, gone
+from tests.contract.waiting import wait_for
+
+pytestmark = pytest.mark.timeout(900)
 
 PATH = os.pathsep.join(filter(None, sys.path))
 
 
-def headrace(*arguments: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+def headrace(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "headrace_cli", *arguments],
         env={**os.environ, "PYTHONPATH": PATH, "HEADRACE_LAKE__TRIGGER": "0.5"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=timeout,
+        timeout=600,  # above what the command line allows itself
     )
 
 
@@ -68,9 +70,9 @@ def rows(state: StateFolder, sql: str) -> list[dict[str, Any]]:
 
 @pytest.mark.kafka
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 class TestRunning:
-    """In the order of a stack's life; the last one ends it."""
+    """The tests follow a stack's life, in this order; the last one ends it."""
 
     def test_events_arrive_in_the_lake(self, state: StateFolder) -> None:
         told = status(state)
@@ -79,12 +81,12 @@ class TestRunning:
         assert psutil.Process(told["lake_jvm_pid"]).name() == "java"
         assert send_events(told["services"]["forward"]["listen"], 500, lambda _: None) == 500
         count = "select count(distinct event_id) as n from events"
-        wait_for(lambda: rows(state, count) == [{"n": 500}], 60, "landing")
+        wait_for(lambda: rows(state, count) == [{"n": 500}], "landing")
         proof = ("query", "--named", "exactly-once", "--state", str(state.path))
-        wait_for(lambda: headrace(*proof).returncode == 0, 20, "the batch's end")
+        wait_for(lambda: headrace(*proof).returncode == 0, "the batch's end")
 
     async def test_the_embedded_kafka_is_capped(self, state: StateFolder) -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=state.read_stack()["kafka"])
+        admin = AIOKafkaAdminClient(bootstrap_servers=state.read_record()["kafka"])
         await admin.start()
         try:
             for topic, partitions in (("headrace.events", 4), ("headrace.quarantine", 3)):
@@ -100,7 +102,7 @@ class TestRunning:
     @pytest.mark.parametrize("name", ["forward", "kafka"])
     def test_a_killed_process_comes_back(self, state: StateFolder, name: str) -> None:
         def pid() -> int | None:
-            record = state.read_stack()
+            record = state.read_record()
             child = record["kafka_child"] if name == "kafka" else record["services"][name]
             found: int | None = child["pid"]
             return found
@@ -108,9 +110,9 @@ class TestRunning:
         before = pid()
         assert before is not None
         os.kill(before, signal.SIGKILL)
-        wait_for(lambda: pid() not in (None, before), 5, "another pid")
-        wait_for(lambda: state.read_stack()["ready"], 60, "being ready again")
-        listen = state.read_stack()["services"]["forward"]["listen"]
+        wait_for(lambda: pid() not in (None, before), "another pid")
+        wait_for(lambda: state.read_record()["ready"], "being ready again")
+        listen = state.read_record()["services"]["forward"]["listen"]
         assert send_events(listen, 100, lambda _: None) == 100
 
     def test_nothing_is_left_after_the_supervisor_was_killed(self, state: StateFolder) -> None:
@@ -126,14 +128,13 @@ class TestRunning:
         done = headrace("up", "--any-port", "--detach", "--state", str(state.path))
         assert done.returncode == 0, done.stdout + done.stderr
         count = "select count(*) as n, count(distinct event_id) as ids from events"
-        wait_for(lambda: rows(state, count) == [{"n": 700, "ids": 700}], 60, "landing")
+        wait_for(lambda: rows(state, count) == [{"n": 700, "ids": 700}], "landing")
         assert headrace("down", "--state", str(state.path)).returncode == 0
         assert headrace("status", "--state", str(state.path)).returncode == 3
 
 
 @pytest.mark.kafka
 @pytest.mark.spark
-@pytest.mark.slow
 def test_demo_counts_the_same_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     done = headrace("demo", "--events", "2000")
@@ -153,25 +154,25 @@ class TestPorts:
             port = server.getsockname()[1]
             assert is_taken("127.0.0.1", port)
             assert holder(port) == f"{psutil.Process().name()} (pid {os.getpid()})"
-            ports = _Ports(Options())
+            ports = _PortAllocator(Options())
             with pytest.raises(CommandError, match=rf"^Port {port}, forward, is taken by .* \(pid {os.getpid()}\)"):
                 ports.take("forward", port, "127.0.0.1")
-            assert _Ports(Options(any_port=True)).take("forward", port, "127.0.0.1") != port
+            assert _PortAllocator(Options(any_port=True)).take("forward", port, "127.0.0.1") != port
         assert not is_taken("127.0.0.1", port)
         assert ports.take("forward", port, "127.0.0.1") == port
 
     def test_free_ports_are_not_given_twice(self) -> None:
-        ports = _Ports(Options(any_port=True))
+        ports = _PortAllocator(Options(any_port=True))
         given = [ports.take("x", 0, "127.0.0.1") for _ in range(50)]
         assert len(set(given)) == 50
 
 
 class TestOptions:
     def test_services_by_name(self) -> None:
-        assert chosen([]) == list(SERVICES)
-        assert [service.name for service in chosen(["forward"])] == ["forward"]
-        with pytest.raises(CommandError, match=r"no service called nonsense; there is: forward"):
-            chosen(["forward", "nonsense"])
+        assert select_receivers([]) == list(SERVICES)
+        assert [service.name for service in select_receivers(["forward"])] == ["forward"]
+        with pytest.raises(CommandError, match=r"no service called nonsense; the services are: forward"):
+            select_receivers(["forward", "nonsense"])
 
     def test_ports_are_distinct(self) -> None:
         ports = [service.ops_port for service in SERVICES]

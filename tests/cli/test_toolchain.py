@@ -1,4 +1,4 @@
-"""Java and jars. The jars come from a Maven repository of ours on the loopback, over TLS where trust is the matter."""
+"""Java and jars. The jars come from a Maven repository on the loopback; the tests of trust use TLS."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from headrace_cli import java, toolchain, truststore
 from headrace_cli.errors import CommandError
-from headrace_cli.places import committed
+from headrace_cli.fetch import java, toolchain, truststore
+from headrace_cli.places import checkout_file
+
+from tests.contract.waiting import PATIENCE
 
 
 class Maven:
-    """A Maven repository with jars that are none; `missing` are refused, `asked` counts the requests for jars."""
+    """A Maven repository with fake jars. It refuses those in `missing`, and `asked` counts the requests for jars."""
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.missing: set[str] = set()
         self.asked: Counter[str] = Counter()
-        self.gate = threading.Event()  # while it is closed, whoever asks for the second jar waits
+        self.gate = threading.Event()  # requests for the second jar wait while it is closed
         self.gate.set()
         self.waiting = threading.Event()
         maven = self
@@ -87,14 +89,14 @@ def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Maven]:
 def listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "jars.txt"
     path.write_text("\n".join(["# jars", row("one"), row("two")]) + "\n")
-    monkeypatch.setattr(toolchain, "committed", lambda _: path)
+    monkeypatch.setattr(toolchain, "checkout_file", lambda _: path)
     return path
 
 
 def in_a_process(listing: Path) -> subprocess.Popen[str]:
     code = (
-        "import sys; from pathlib import Path; from headrace_cli import toolchain;"
-        "toolchain.committed = lambda _: Path(sys.argv[1]); print(toolchain.jars('demo'))"
+        "import sys; from pathlib import Path; from headrace_cli.fetch import toolchain;"
+        "toolchain.checkout_file = lambda _: Path(sys.argv[1]); print(toolchain.jars('demo'))"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return subprocess.Popen(
@@ -167,7 +169,7 @@ def test_a_wrong_checksum_is_refused_and_not_kept(maven: Maven, listing: Path) -
 
 def test_two_at_once_fetch_once(maven: Maven, listing: Path) -> None:
     both = [in_a_process(listing) for _ in range(2)]
-    folders = {process.communicate(timeout=60)[0] for process in both}
+    folders = {process.communicate(timeout=PATIENCE)[0] for process in both}
     assert [process.returncode for process in both] == [0, 0]
     assert len(folders) == 1
     assert maven.asked == {"one-1.0.jar": 1, "two-1.0.jar": 1}
@@ -192,7 +194,7 @@ def test_the_committed_list_has_all_sets_without_repetition() -> None:
         found = toolchain.listed(name)
         assert len(found) >= least
         assert len({jar.file for jar in found}) == len(found)
-    assert "://" not in committed("jars.txt").read_text()
+    assert "://" not in checkout_file("jars.txt").read_text()
 
 
 @pytest.mark.parametrize(
@@ -232,7 +234,7 @@ class TestJava:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         module = "--add-modules=jdk.incubator.vector"
         assert subprocess.run([java._bundled(), module, "-version"], capture_output=True).returncode != 0
-        for _ in range(2):  # the second time it is there already
+        for _ in range(2):  # the second time the shim is already there
             found = bundled()
             done = subprocess.run([found.executable, "-Dx=a b", module, "-version"], capture_output=True, text=True)
             assert done.returncode == 0, done.stderr
@@ -263,7 +265,7 @@ class TestJava:
 
 
 def authority(folder: Path) -> tuple[Path, ssl.SSLContext]:
-    """A certificate authority's file, and a server context for the loopback that it has signed."""
+    """Return the file of a certificate authority, and a server context with a certificate that it has signed."""
     now = datetime.datetime.now(datetime.UTC)
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     ca_name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a company's proxy")])
@@ -296,6 +298,7 @@ def authority(folder: Path) -> tuple[Path, ssl.SSLContext]:
     return ca_file, context
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("listing")
 @pytest.mark.parametrize("where", ["file", "folder"])
 def test_the_bundled_java_trusts_what_python_trusts(

@@ -9,16 +9,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiokafka.record.default_records import DefaultRecordBatch
-from headrace_common.consignment import Consignment
-from headrace_common.errors import DeliveryError
-from headrace_common.event import Envelope, Event, Part, Protocol, Reason, Reject, event_id
-from headrace_common.kafka import Topic
-from headrace_common.session import Ticket
-from headrace_common.turns import Account
+from headrace_common.fairness.scheduler import Account
+from headrace_common.kafka.client import Topic
+from headrace_common.operations.errors import DeliveryError
+from headrace_common.publishing.in_flight_frame import DeliveryListener, InFlightFrame
+from headrace_common.record.contract import Reason, WireProtocol
+from headrace_common.record.event import Envelope, Event, Part, Reject
+from headrace_common.session.interface import Frame, Pause, Ticket
+
+from tests.contract.waiting import PATIENCE
 
 NOW_MS = 1_700_000_000_000
 MIB = 1 << 20
-ENVELOPE = Envelope(Protocol.FORWARD, "/forward/test", "t")
+ENVELOPE = Envelope(WireProtocol.FORWARD, "/forward/test", "t")
 
 
 def event(number: int, size: int = 10, *, attributes: bytes | None = None) -> Event:
@@ -32,8 +35,8 @@ def reject(number: int, raw: bytes = b"raw") -> Reject:
 
 
 @dataclass
-class FakeFrame:
-    """A frame of given parts; an exception among them is raised in its place."""
+class FakeFrame(Frame):
+    """A frame of given parts; an exception among them is raised in its place, a number is a pause."""
 
     made: list[Part | int | Exception]
     ticket: Ticket = 0
@@ -42,24 +45,23 @@ class FakeFrame:
     received_ms: int = NOW_MS
     given: int = 0
 
-    def parts(self) -> Iterator[Part | int]:
+    def parts(self) -> Iterator[Part | Pause]:
         for part in self.made:
             if isinstance(part, Exception):
                 raise part
             self.given += 1
-            yield part
+            yield Pause(part) if isinstance(part, int) else part
 
     def spoiled(self, detail: str) -> Reject:
         return ENVELOPE.reject(Reason.INTERNAL, detail, b"all of it", b"u." + b"f" * 32)
 
 
 @dataclass
-class FakeReceipt:
+class FakeListener(DeliveryListener):
     """Writes down what it hears."""
 
     heard: list[tuple[Any, ...]] = field(default_factory=list)
     errors: dict[Ticket, DeliveryError] = field(default_factory=dict)
-    first: dict[Ticket, bytes] = field(default_factory=dict)
     account: Account = field(default_factory=Account)
 
     def settled(self, ticket: Ticket, stored: int, whole: bool) -> None:
@@ -69,16 +71,12 @@ class FakeReceipt:
         self.heard.append(("abandoned", ticket))
         self.errors[ticket] = error
 
-    def began(self, ticket: Ticket, event: Event) -> None:
-        assert ticket not in self.first
-        self.first[ticket] = event_id(event)
-
     def of(self, ticket: Ticket) -> list[tuple[Any, ...]]:
         return [line for line in self.heard if line[1] == ticket]
 
 
-def consignment(frame: FakeFrame, receipt: FakeReceipt | None = None, deadline: float = 1e12) -> Consignment:
-    return Consignment(frame, receipt or FakeReceipt(), 0.0, deadline)
+def in_flight(frame: FakeFrame, listener: FakeListener | None = None, deadline: float = 1e12) -> InFlightFrame:
+    return InFlightFrame(frame, listener or FakeListener(), 0.0, deadline)
 
 
 Answer = BaseException | None
@@ -136,8 +134,8 @@ class FakeBroker:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Lets others run until something is seen; five seconds at most."""
-    async with asyncio.timeout(5):
+    """Lets others run until something is seen."""
+    async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110  (the fakes set no events)
             await asyncio.sleep(0)
 
@@ -162,6 +160,7 @@ class FakeSource:
         self.why: list[str] = []
         self.available = asyncio.Event()
         self.available.set()
+        self.problem: str | None = None
         self.refreshed: Callable[[], None] = lambda: None
         self._current: FakeProducer | None = None
 
@@ -187,6 +186,9 @@ class FakeSource:
             yield producer
         finally:
             producer.discarded = True
+
+    def has_leader(self, partition: int) -> bool:
+        return True
 
     async def refresh(self) -> None:
         self.refreshed()

@@ -8,8 +8,8 @@ from collections import deque
 from typing import Any
 
 import pytest
-from headrace_common.budget import READ, Budget, Growth, GrowthPool
-from headrace_common.inflate import SLICE
+from headrace_common.fairness.budget import MIDDLE, READ, Budget, Growth, GrowthPool
+from headrace_common.session.inflate import SLICE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,27 +20,27 @@ class Reader:
     def __init__(self, budget: Budget, name: str = "") -> None:
         self.budget = budget
         self.name = name
-        self.held = 0
+        self.partial_bytes = 0
         self.pending = 0
-        self.known = False
+        self.has_stored = False
         self.frames: deque[int] = deque()
         self.reading = True
         self.gone = False
 
     def __repr__(self) -> str:
-        return f"{self.name}: held {self.held}, pending {self.pending}, {'reads' if self.reading else 'waits'}"
+        return f"{self.name}: held {self.partial_bytes}, pending {self.pending}, {'reads' if self.reading else 'waits'}"
 
     def pace(self) -> None:
         self.reading = not self.gone and self.budget.may_read(self)
 
     def receive(self, size: int) -> None:
         """More of an unfinished frame."""
-        self.budget.hold(self, self.held + size)
+        self.budget.hold(self, self.partial_bytes + size)
         self.pace()
 
     def complete(self, rest: int = 0) -> None:
         """The frame is whole; with `rest` bytes of the next one behind it."""
-        size = max(1, self.held)
+        size = max(1, self.partial_bytes)
         self.frames.append(size)
         self.budget.charge(self, size)
         if rest:
@@ -164,10 +164,10 @@ class TestCrowd:
     SIZE = 256 << 20
     ARRIVALS = SIZE // 2
 
-    def crowd(self, budget: Budget, number: int, *, known: bool) -> list[Reader]:
+    def crowd(self, budget: Budget, number: int, *, has_stored: bool) -> list[Reader]:
         readers = [Reader(budget, str(index)) for index in range(number)]
         for reader in readers:
-            reader.known = known
+            reader.has_stored = has_stored
             reader.pace()
         return readers
 
@@ -177,33 +177,33 @@ class TestCrowd:
             if reader.reading:
                 reader.receive(READ)
 
-    @pytest.mark.parametrize("known", [False, True])
-    async def test_is_stopped_at_once(self, known: bool) -> None:
+    @pytest.mark.parametrize("has_stored", [False, True])
+    async def test_is_stopped_at_once(self, has_stored: bool) -> None:
         budget = Budget(self.SIZE, self.SIZE // 4)
-        readers = self.crowd(budget, 2000, known=known)
+        readers = self.crowd(budget, 2000, has_stored=has_stored)
         self.bring(readers)
-        assert budget.held <= self.ARRIVALS + 2 * READ  # the oldest frame is beside all others
+        assert budget.partial_bytes <= self.ARRIVALS + 2 * READ  # the oldest frame is beside all others
         assert budget.paused >= 2000 - 2
 
-    @pytest.mark.parametrize("known", [False, True])
-    async def test_begins_again_a_few_at_a_time(self, known: bool) -> None:
+    @pytest.mark.parametrize("has_stored", [False, True])
+    async def test_begins_again_a_few_at_a_time(self, has_stored: bool) -> None:
         budget = Budget(self.SIZE, self.SIZE // 4)
-        readers = self.crowd(budget, 2000, known=known)
+        readers = self.crowd(budget, 2000, has_stored=has_stored)
         self.bring(readers)
         for _ in range(300):
-            full = [reader for reader in readers if reader.held]
+            full = [reader for reader in readers if reader.partial_bytes]
             if full:
                 full[0].complete()
                 full[0].stored()
             await asyncio.sleep(0)
             self.bring(readers)
-            assert budget.held <= self.ARRIVALS + READ + max(reader.held for reader in readers)
-        assert sum(reader.held > 0 for reader in readers) > 100
+            assert budget.partial_bytes <= self.ARRIVALS + READ + max(reader.partial_bytes for reader in readers)
+        assert sum(reader.partial_bytes > 0 for reader in readers) > 100
 
     async def test_of_beginnings_does_not_shut_out_who_is_known(self) -> None:
         budget = Budget(self.SIZE, self.SIZE // 4)
-        readers = self.crowd(budget, 2000, known=False)
-        (other,) = self.crowd(budget, 1, known=True)
+        readers = self.crowd(budget, 2000, has_stored=False)
+        (other,) = self.crowd(budget, 1, has_stored=True)
         for _ in range(20):
             self.bring(readers)
             await asyncio.sleep(0)
@@ -215,7 +215,7 @@ class TestCrowd:
 
     async def test_newcomers_are_welcome_while_they_could_be_read(self) -> None:
         budget = Budget(self.SIZE, self.SIZE // 4)
-        oldest, reader = self.crowd(budget, 2, known=False)
+        oldest, reader = self.crowd(budget, 2, has_stored=False)
         oldest.receive(self.ARRIVALS)  # beside all others: what it brings stops nobody else
         reader.receive(self.ARRIVALS * 7 // 8 - 1)
         assert budget.welcomes()
@@ -230,10 +230,10 @@ class TestCrowd:
 
     async def test_all_read_again_when_there_is_room(self) -> None:
         budget = Budget(self.SIZE, self.SIZE // 4)
-        readers = self.crowd(budget, 1000, known=False) + self.crowd(budget, 1000, known=True)
+        readers = self.crowd(budget, 1000, has_stored=False) + self.crowd(budget, 1000, has_stored=True)
         self.bring(readers)
         for reader in readers:
-            if reader.held:
+            if reader.partial_bytes:
                 reader.complete()
                 reader.stored()
         for _ in range(100):
@@ -243,16 +243,16 @@ class TestCrowd:
 
     async def test_who_is_known_digests_beside_the_first_in_line(self) -> None:
         budget = Budget(self.SIZE, self.SIZE // 4)
-        hog, first, other, known = (Reader(budget, name) for name in ("hog", "first", "other", "known"))
-        known.known = True
+        hog, first, other, has_stored = (Reader(budget, name) for name in ("hog", "first", "other", "has_stored"))
+        has_stored.has_stored = True
         budget.hold(hog, self.ARRIVALS // 2)
         assert budget.may_digest(first)
         budget.hold(other, 1000)
         assert not budget.may_digest(other)
-        budget.hold(known, 1000)
-        assert budget.may_digest(known)
-        budget.hold(known, 2 << 20)
-        assert not budget.may_digest(known)
+        budget.hold(has_stored, 1000)
+        assert budget.may_digest(has_stored)
+        budget.hold(has_stored, 2 << 20)
+        assert not budget.may_digest(has_stored)
 
 
 READERS = 4
@@ -278,7 +278,7 @@ async def _model(steps: list[tuple[str, int, int]], process: int, connection: in
     budget = Budget(process, connection)
     readers = [Reader(budget, str(number)) for number in range(READERS)]
     for reader in readers[::2]:
-        reader.known = True
+        reader.has_stored = True
     for action, number, size in steps:
         reader = readers[number]
         if action == "turn":
@@ -297,9 +297,11 @@ async def _model(steps: list[tuple[str, int, int]], process: int, connection: in
     for _ in range(1000):
         await settle()
         _check(budget, readers, settled=True)
-        if all(reader.gone or not reader.held for reader in readers) and not any(reader.frames for reader in readers):
+        if all(reader.gone or not reader.partial_bytes for reader in readers) and not any(
+            reader.frames for reader in readers
+        ):
             break
-        busy = next((reader for reader in readers if reader.reading and reader.held), None)
+        busy = next((reader for reader in readers if reader.reading and reader.partial_bytes), None)
         if busy is not None:
             busy.complete()
         else:
@@ -314,7 +316,7 @@ async def _model(steps: list[tuple[str, int, int]], process: int, connection: in
 
 
 def _arrive(reader: Reader, action: str, size: int) -> None:
-    if action == "receive" and reader.held + size <= FRAME:
+    if action == "receive" and reader.partial_bytes + size <= FRAME:
         reader.receive(size)
     elif action == "complete":
         reader.complete()
@@ -323,7 +325,7 @@ def _arrive(reader: Reader, action: str, size: int) -> None:
 
 
 def _check(budget: Budget, readers: list[Reader], *, settled: bool = False) -> None:
-    assert budget.held == sum(reader.held for reader in readers)
+    assert budget.partial_bytes == sum(reader.partial_bytes for reader in readers)
     assert budget.pending == sum(sum(reader.frames) for reader in readers)
     living = [reader for reader in readers if not reader.gone]
     if settled and living:
@@ -353,6 +355,23 @@ class TestGrowthPool:
         assert large.done()
         assert small.done()
         assert pool.used == 100
+
+    async def test_whose_connection_has_cost_least_is_served_first(self) -> None:
+        pool = GrowthPool(100)
+        assert pool.take(100) == 100
+        served: list[str] = []
+
+        async def wait(name: str, cost: float) -> None:
+            await pool.reserve(100, cost)
+            served.append(name)
+
+        waits = [("dear", 5.0), ("cheap", 0.1), ("dear too", 5.0), ("cheapest", 0.0)]
+        tasks = [asyncio.create_task(wait(*each)) for each in waits]
+        for _ in tasks:
+            await settle()
+            pool.give_back(100)
+        await settle()
+        assert served == ["cheapest", "cheap", "dear", "dear too"]
 
     async def test_more_than_the_pool_has_is_all_of_it(self) -> None:
         pool = GrowthPool(100)
@@ -417,11 +436,29 @@ class TestGrowth:
         small, size = first
         assert (small.size, size) == (10 * SLICE, SLICE)
         assert growth.pool(SLICE, SLICE) is None
-        second = growth.pool(SLICE + 1, SLICE)
+        between = growth.pool(SLICE + 1, SLICE)
+        assert between is not None
+        middle, size = between
+        assert (middle.size, size) == (10 * SLICE, MIDDLE)
+        assert growth.pool(MIDDLE, MIDDLE) is None
+        second = growth.pool(MIDDLE + 1, MIDDLE)
         assert second is not None
         large, size = second
-        assert (large.size, size) == (70 * SLICE, 60 * SLICE)
+        assert (large.size, size) == (60 * SLICE, 60 * SLICE)
         assert growth.pool(60 * SLICE, 60 * SLICE) is None
+
+    async def test_large_frames_in_line_hold_up_none_of_the_middle(self) -> None:
+        growth = Growth(128 * SLICE, 64 * SLICE)
+        assert growth._rest.take(80 * SLICE)
+        found = growth.pool(SLICE + 1, SLICE)
+        assert found is not None
+        pool, size = found
+        assert [pool.take(size) for _ in range(5)] == [MIDDLE] * 4 + [0]
+
+    async def test_without_room_for_a_middle_there_is_none(self) -> None:
+        growth = Growth(80 * SLICE, 70 * SLICE)
+        assert growth.pool(SLICE + 1, SLICE) == (growth._rest, 70 * SLICE)
+        assert growth._rest.size == 70 * SLICE
 
     async def test_large_frames_in_line_hold_up_no_small_ones(self) -> None:
         growth = Growth(80 * SLICE, 60 * SLICE)

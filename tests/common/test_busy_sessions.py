@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from headrace_common.budget import Budget
+from headrace_common.fairness.budget import Budget
 
 PROCESS, CONNECTION = 800, 400
 SHARE = 200
@@ -17,9 +17,9 @@ class Holder:
     """A connection, as far as the budget sees one."""
 
     budget: Budget
-    held: int = 0
+    partial_bytes: int = 0
     pending: int = 0
-    known: bool = False
+    has_stored: bool = False
     digests: bool = False
     allowed: list[bool] = field(default_factory=list)
 

@@ -11,25 +11,18 @@ from typing import Any, ClassVar
 import msgpack
 import pytest
 import structlog
-from headrace_common.budget import Budget
-from headrace_common.connection import (
-    AHEAD,
-    DRAIN_TIME,
-    LINGER_SILENCE,
-    LINGER_TIME,
-    MUCH,
-    WRITE_TIME,
-    Connection,
-    State,
-)
-from headrace_common.errors import DeliveryError
-from headrace_common.event import event_id
-from headrace_common.log import RateLimited
-from headrace_common.metrics import ReceiverMetrics
-from headrace_common.session import Frame, Peer
-from headrace_common.settings import LimitSettings
-from headrace_common.shared import Shared
-from headrace_common.turns import Turns
+from headrace_common.connection.deadlines import DRAIN_TIME, LINGER_SILENCE, LINGER_TIME, WRITE_TIME, Phase
+from headrace_common.connection.driver import READ_AHEAD
+from headrace_common.connection.receiver_state import ReceiverState
+from headrace_common.connection.tcp import MUCH, TcpConnection
+from headrace_common.fairness.budget import Budget
+from headrace_common.fairness.scheduler import FairScheduler
+from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
+from headrace_common.operations.log import RateLimited
+from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.operations.settings import LimitSettings
+from headrace_common.publishing.in_flight_frame import DeliveryListener
+from headrace_common.session.interface import Frame, Peer
 from headrace_forward.session import ForwardSession
 from headrace_forward.settings import ForwardSection
 from headrace_forward.wire import encode
@@ -72,7 +65,7 @@ class Clock:
         for call in soon:
             call()
 
-    def turns(self) -> None:
+    def rest(self) -> None:
         """Until nothing is to be called soon."""
         for _ in range(10_000):
             if not self._soon:
@@ -84,7 +77,7 @@ class Clock:
         """Time passes; timers fire in their order."""
         until = self.now + seconds
         fired = 0
-        self.turns()
+        self.rest()
         while self._timers and self._timers[0][0] <= until:
             at, _, handle = heapq.heappop(self._timers)
             self.now = max(self.now, at)
@@ -92,7 +85,7 @@ class Clock:
                 fired += 1
                 assert fired < 10_000, "a timer that fires for ever"
                 handle.call()
-            self.turns()
+            self.rest()
         self.now = until
 
     @property
@@ -106,7 +99,7 @@ class Transport:
     def __init__(self, clock: Clock, *, half_close: bool = True) -> None:
         self.clock = clock
         self.half_close = half_close
-        self.protocol: Connection | None = None
+        self.protocol: TcpConnection | None = None
         self.writes: list[bytes] = []
         self.reading = True
         self.ended = self.closing = self.aborted = self.lost = False
@@ -154,7 +147,7 @@ class Transport:
 
 class FakePublisher:
     def __init__(self) -> None:
-        self.submitted: list[tuple[Frame, Connection]] = []
+        self.submitted: list[tuple[Frame, DeliveryListener]] = []
         self.inside = 0
 
     def enter(self) -> int:
@@ -165,9 +158,9 @@ class FakePublisher:
         assert partition == 3
         self.inside -= 1
 
-    def submit(self, frame: Frame, receipt: Connection, partition: int) -> None:
+    def submit(self, frame: Frame, listener: DeliveryListener, partition: int) -> None:
         assert partition == 3
-        self.submitted.append((frame, receipt))
+        self.submitted.append((frame, listener))
 
 
 class Bench:
@@ -175,39 +168,36 @@ class Bench:
 
     def __init__(self, **limits: Any) -> None:
         self.clock = Clock()
-        self.limits = LimitSettings(**limits)
+        self.limits = LimitSettings(**{"connection_age": 0, **limits})
         self.budget = Budget(self.limits.process_budget, self.limits.connection_budget - self.limits.inflated_bytes)
         self.publisher = FakePublisher()
         self.metrics = ReceiverMetrics()
         log = structlog.get_logger()
-        turns = Turns(self.clock, lambda: 0.0)  # type: ignore[arg-type]
-        self.shared = Shared(self.publisher, self.budget, turns, self.limits, self.metrics, log, RateLimited(log))  # type: ignore[arg-type]
-        self.shared.age = lambda: self.limits.connection_age  # type: ignore[method-assign]
+        scheduler = FairScheduler(self.clock, lambda: 0.0)  # type: ignore[arg-type]
+        self.receiver = ReceiverState(
+            self.publisher, self.budget, scheduler, self.limits, self.metrics, log, RateLimited(log)
+        )  # type: ignore[arg-type]
+        self.receiver.age = lambda: self.limits.connection_age  # type: ignore[method-assign]
 
-    def connect(self, *, half_close: bool = True) -> tuple[Connection, Transport]:
+    def connect(self, *, half_close: bool = True) -> tuple[TcpConnection, Transport]:
         peer = Peer("192.0.2.1", 1, "192.0.2.1")
-        connection = Connection(self.shared, peer, ForwardSession(peer, self.limits, ForwardSection()))
+        connection = TcpConnection(self.receiver, peer, ForwardSession(peer, self.limits, ForwardSection()))
         transport = Transport(self.clock, half_close=half_close)
         transport.protocol = connection
-        self.shared.admitted += 1
+        self.receiver.admitted += 1
         connection.connection_made(transport)  # type: ignore[arg-type]
         transport.reading = True  # as uvloop, which begins now, whatever it was told before
-        self.clock.turns()
+        self.clock.rest()
         return connection, transport
 
     def store(self, index: int = 0) -> None:
         """The oldest frame but `index` is stored."""
-        frame, receipt = self.publisher.submitted.pop(index)
-        for part in frame.parts():
-            if isinstance(part, bytes):
-                receipt.began(frame.ticket, part)
-                assert event_id(part)
-                break
-        receipt.settled(frame.ticket, 1, True)
+        frame, listener = self.publisher.submitted.pop(index)
+        listener.settled(frame.ticket, 1, True)
 
     def abandon(self, index: int = 0) -> None:
-        frame, receipt = self.publisher.submitted.pop(index)
-        receipt.abandoned(frame.ticket, DeliveryError("late", retriable=True))
+        frame, listener = self.publisher.submitted.pop(index)
+        listener.abandoned(frame.ticket, DeliveryError("late", DeliveryPolicy.RETRY))
 
     def count(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(f"headrace_{name}_total", labels) or 0.0
@@ -216,7 +206,7 @@ class Bench:
         return self.count("connections_closed", why=why) == 1
 
     def all_given_back(self) -> bool:
-        return (self.budget.used, self.budget.paused, self.publisher.inside, self.shared.admitted) == (0, 0, 0, 0)
+        return (self.budget.used, self.budget.paused, self.publisher.inside, self.receiver.admitted) == (0, 0, 0, 0)
 
 
 @pytest.fixture
@@ -246,10 +236,10 @@ class TestAcknowledges:
         made = bench()
         connection, transport = made.connect()
         connection.data_received(data("a"))
-        made.clock.turns()
+        made.clock.rest()
         assert transport.writes == []
         made.store()
-        made.clock.turns()
+        made.clock.rest()
         assert acks(transport) == ["a"]
         assert made.count("events_acknowledged") == 1
         assert made.budget.used == 0
@@ -272,19 +262,19 @@ class TestAcknowledges:
         connection, transport = made.connect()
         connection.data_received(data("a") + data("b"))
         made.store(1)
-        made.clock.turns()
+        made.clock.rest()
         assert transport.writes == []
         made.store()
-        made.clock.turns()
+        made.clock.rest()
         assert acks(transport) == ["a", "b"]
 
     def test_not_what_is_partly_stored(self, bench: Make) -> None:
         made = bench()
         connection, transport = made.connect()
         connection.data_received(data())
-        frame, receipt = made.publisher.submitted[0]
-        receipt.settled(frame.ticket, 1, False)
-        made.clock.turns()
+        frame, listener = made.publisher.submitted[0]
+        listener.settled(frame.ticket, 1, False)
+        made.clock.rest()
         assert transport.writes == []
         assert made.budget.used == frame.size
 
@@ -295,29 +285,19 @@ class TestAcknowledges:
         connection.pause_writing()
         assert not transport.reading
         made.store()
-        made.clock.turns()
+        made.clock.rest()
         assert transport.writes == []
         connection.resume_writing()
         assert transport.reading
-        made.clock.turns()
+        made.clock.rest()
         assert acks(transport) == ["a"]
-
-    def test_what_was_sent_again_on_the_same_connection_is_counted(self, bench: Make) -> None:
-        made = bench()
-        connection, _ = made.connect()
-        for _ in range(3):
-            connection.data_received(data("same"))
-            made.store()
-        connection.data_received(data("other"))
-        made.store()
-        assert made.count("events_duplicate") == 2
 
     def test_what_asked_for_nothing_is_counted_apart(self, bench: Make) -> None:
         made = bench()
         connection, transport = made.connect()
         connection.data_received(data(None))
         made.store()
-        made.clock.turns()
+        made.clock.rest()
         assert transport.writes == []
         assert (made.count("events_unacknowledgeable"), made.count("events_acknowledged")) == (1, 0)
 
@@ -327,7 +307,7 @@ class TestPeerEnds:
         made = bench()
         connection, transport = made.connect()
         assert connection.eof_received() is False
-        made.clock.turns()
+        made.clock.rest()
         assert transport.lost
         assert made.closed("peer")
         assert made.all_given_back()
@@ -342,7 +322,7 @@ class TestPeerEnds:
         assert not transport.closing
         made.store()
         made.store()
-        made.clock.turns()
+        made.clock.rest()
         assert acks(transport) == ["a", "b"]
         assert transport.lost
         assert made.all_given_back()
@@ -353,7 +333,7 @@ class TestPeerEnds:
         connection.data_received(data("a") + data("b")[:-3])
         connection.eof_received()
         made.store()
-        made.clock.turns()
+        made.clock.rest()
         assert acks(transport) == ["a"]
         assert transport.lost
         assert made.closed("protocol_error")
@@ -366,10 +346,10 @@ class TestPeerEnds:
         connection.data_received(data("a"))
         connection.data_received(data("b")[:10])
         transport.abort()
-        made.clock.turns()
+        made.clock.rest()
         assert made.budget.used == made.publisher.submitted[0][0].size
         made.store()
-        made.clock.turns()
+        made.clock.rest()
         assert transport.writes == []
         assert made.all_given_back()
         assert made.count("events_acknowledged") == 0
@@ -385,14 +365,14 @@ class TestProtocolError:
         made.clock.advance(100)
         assert not transport.ended
         made.store()
-        made.clock.turns()
+        made.clock.rest()
         assert acks(transport) == ["a"]
         assert transport.ended
         assert transport.reading
         connection.data_received(b"more junk")
         assert not transport.closing
         connection.eof_received()
-        made.clock.turns()
+        made.clock.rest()
         assert transport.lost
         assert made.closed("protocol_error")
         assert made.all_given_back()
@@ -418,7 +398,7 @@ class TestProtocolError:
         connection, transport = made.connect(half_close=False)
         connection.data_received(data("a") + b"\x01")
         made.store()
-        made.clock.turns()
+        made.clock.rest()
         assert acks(transport) == ["a"]
         assert transport.lost
 
@@ -429,15 +409,15 @@ class TestAbandoned:
         connection, transport = made.connect()
         connection.data_received(data("a") + data("b") + data("c"))
         made.store()
-        made.clock.turns()
+        made.clock.rest()
         made.abandon()
-        made.clock.turns()
+        made.clock.rest()
         assert transport.ended
         made.store()
-        made.clock.turns()
+        made.clock.rest()
         assert acks(transport) == ["a"]
         connection.eof_received()
-        made.clock.turns()
+        made.clock.rest()
         assert made.closed("abandoned")
         assert made.count("frames_abandoned") == 1
         assert made.all_given_back()
@@ -447,7 +427,7 @@ class TestAbandoned:
         connection, transport = made.connect()
         connection.data_received(data("a"))
         transport.abort()
-        made.clock.turns()
+        made.clock.rest()
         made.abandon()
         assert made.all_given_back()
 
@@ -516,7 +496,7 @@ class TestFrameTime:
         assert transport.reading
         connection.data_received(data()[-1:])
         made.store()
-        made.clock.turns()
+        made.clock.rest()
         assert not transport.ended
 
     def test_stands_still_while_we_do_not_read(self, bench: Make) -> None:
@@ -542,7 +522,7 @@ class TestIdleAndAge:
         made.clock.advance(2)
         assert transport.ended
         connection.eof_received()
-        made.clock.turns()
+        made.clock.rest()
         assert made.closed("idle")
 
     def test_never_while_something_is_pending(self, bench: Make) -> None:
@@ -574,13 +554,13 @@ class TestIdleAndAge:
         made.clock.advance(10)
         assert not transport.ended
         connection.data_received(data("a")[5:])
-        made.clock.turns()
+        made.clock.rest()
         made.store()
         made.clock.advance(1)
         assert acks(transport) == ["a"]
         assert transport.ended
         connection.eof_received()
-        made.clock.turns()
+        made.clock.rest()
         assert made.closed("age")
         assert made.all_given_back()
 
@@ -593,10 +573,10 @@ class TestIdleAndAge:
         connection.data_received(data("a")[5:] + b"".join(data(f"b{n}") for n in range(500)))
         assert connection._behind()
         connection.data_received(data("c"))
-        made.clock.turns()
+        made.clock.rest()
         for _ in range(502):
             made.store()
-        made.clock.turns()
+        made.clock.rest()
         assert acks(transport)[-1] == "c"
         assert made.closed("age") or transport.ended
 
@@ -609,7 +589,7 @@ class TestStop:
         connection.stop()
         assert not transport.reading
         made.store()
-        made.clock.turns()
+        made.clock.rest()
         assert acks(transport) == ["a"]
         assert transport.ended
         made.clock.advance(DRAIN_TIME + 0.1)
@@ -630,7 +610,7 @@ class TestStop:
         made.clock.advance(0.7)
         made.store()
         made.store()
-        made.clock.turns()
+        made.clock.rest()
         assert transport.ended
 
     def test_but_not_for_ever(self, bench: Make) -> None:
@@ -651,7 +631,7 @@ class TestStop:
         connection.data_received(data("a") + data("b"))
         connection.stop()
         assert connection.cut() == 2
-        made.clock.turns()
+        made.clock.rest()
         assert transport.lost
         made.store()
         made.store()
@@ -669,11 +649,11 @@ class TestCrowd:
         "process_budget": 4 << 20,
     }
 
-    def crowd(self, made: Bench) -> list[tuple[Connection, Transport]]:
+    def crowd(self, made: Bench) -> list[tuple[TcpConnection, Transport]]:
         clients = [made.connect() for _ in range(3)]
         for connection, _ in clients:
             connection.data_received(data(text="x" * 300_000)[:-1])
-            made.clock.turns()
+            made.clock.rest()
         assert [transport.reading for _, transport in clients] == [True, False, False]
         return clients
 
@@ -738,7 +718,7 @@ class TestDeafPeer:
         hostile, theirs = made.connect()
         theirs.deaf = True
         hostile.data_received(data(text="x" * 600_000)[:-1])
-        made.clock.turns()
+        made.clock.rest()
         hostile.pause_writing()
         other, ours = made.connect()
         other.data_received(data(text="y" * 40_000)[:-1])
@@ -779,7 +759,7 @@ class TestDeafPeer:
         connection.data_received(b"\x01")
         made.clock.advance(DRAIN_TIME + 0.1)
         connection.cut()
-        made.clock.turns()
+        made.clock.rest()
         assert made.all_given_back()
 
 
@@ -796,13 +776,13 @@ class TestBudget:
         while transport.reading:
             connection.data_received(data(text="x" * 10_000))
         assert made.budget.used >= 1 << 16
-        held = made.budget.used
+        partial_bytes = made.budget.used
         made.clock.advance(10_000)
         assert not transport.reading
-        assert made.budget.used == held
+        assert made.budget.used == partial_bytes
         while made.publisher.submitted:
             made.store()
-        made.clock.turns()
+        made.clock.rest()
         assert transport.reading
 
     def test_who_comes_while_it_is_full_is_not_read(self, bench: Make) -> None:
@@ -810,13 +790,13 @@ class TestBudget:
         for size in (600_000, 950_000):
             hog, _ = made.connect()
             hog.data_received(data(text="x" * size)[:-1])
-            made.clock.turns()
+            made.clock.rest()
         _, transport = made.connect()
         assert not transport.reading
         hog.data_received(data()[-1:])
-        made.clock.turns()
+        made.clock.rest()
         made.store()
-        made.clock.turns()
+        made.clock.rest()
         assert transport.reading
 
     def test_state_is_only_walked_forwards(self, bench: Make) -> None:
@@ -824,12 +804,12 @@ class TestBudget:
         connection, _ = made.connect()
         connection.data_received(data("a") + b"\x01")
         connection.stop()
-        assert connection._state is State.SETTLING
+        assert connection._phase is Phase.SETTLING
         made.abandon()
-        assert connection._state is State.DRAINING
+        assert connection._phase is Phase.DRAINING
         connection.stop()
         connection.data_received(data("b"))
-        assert connection._state is State.DRAINING
+        assert connection._phase is Phase.DRAINING
         assert made.publisher.submitted == []
 
 
@@ -845,13 +825,13 @@ class TestTurns:
         assert len(made.publisher.submitted) == 1
         connection.data_received(data("b", "x" * MUCH))
         assert len(made.publisher.submitted) == 1
-        assert made.budget.held > MUCH
+        assert made.budget.partial_bytes > MUCH
         made.clock.turn()
         assert len(made.publisher.submitted) == 2
-        assert made.budget.held == 0
+        assert made.budget.partial_bytes == 0
         made.store()
         made.store()
-        made.clock.turns()
+        made.clock.rest()
         assert acks(transport) == ["a", "b"]
 
     def test_who_looks_on_reads_ahead_only_where_there_is_room(self, bench: Make) -> None:
@@ -859,7 +839,7 @@ class TestTurns:
         for _ in range(2):
             hog, _ = made.connect()
             hog.data_received(data(text="x" * 500_000)[:-1])
-            made.clock.turns()
+            made.clock.rest()
         connection, transport = made.connect()
         connection.data_received(self.TINY * 8_000)
         assert connection._behind()
@@ -876,12 +856,12 @@ class TestTurns:
         connection.data_received(self.TINY * 1000)
         assert len(made.publisher.submitted) == first  # it waits for its turn
         assert transport.reading
-        connection.data_received(self.TINY * (AHEAD // 5))
+        connection.data_received(self.TINY * (READ_AHEAD // 5))
         assert not transport.reading
         made.clock.turn()
         assert first < len(made.publisher.submitted) < 1000
-        made.clock.turns()
-        assert len(made.publisher.submitted) == 2000 + AHEAD // 5
+        made.clock.rest()
+        assert len(made.publisher.submitted) == 2000 + READ_AHEAD // 5
         assert transport.reading
 
     def test_the_end_comes_when_all_has_been_looked_at(self, bench: Make) -> None:
@@ -890,10 +870,10 @@ class TestTurns:
         connection.data_received(self.TINY * 1000)
         connection.eof_received()
         assert not made.closed("peer")
-        made.clock.turns()
+        made.clock.rest()
         for _ in range(1000):
             made.store()
-        made.clock.turns()
+        made.clock.rest()
         assert made.closed("peer")
         assert made.all_given_back()
 
@@ -910,7 +890,7 @@ class TestTurns:
             made.clock.turn()
         assert len(made.publisher.submitted) < 1000
         assert made.publisher.inside == 1  # a service that stops waits for it
-        made.clock.turns()
+        made.clock.rest()
         assert len(made.publisher.submitted) == 1000
         for _ in range(1000):
             made.store()
@@ -921,7 +901,7 @@ class TestTurns:
         connection, transport = made.connect()
         connection.data_received(self.TINY * 1000 + b"\x07")
         transport.abort()
-        made.clock.turns()
+        made.clock.rest()
         assert len(made.publisher.submitted) == 1000
         for _ in range(1000):
             made.store()
@@ -939,15 +919,15 @@ class TestTurns:
         def fails(data: bytes, now: int) -> None:
             raise RuntimeError(now)
 
-        monkeypatch.setattr(connection._session, "receive", fails)
-        made.clock.turns()
+        monkeypatch.setattr(connection.driver.session, "receive", fails)
+        made.clock.rest()
         assert transport.aborted
         assert made.closed("internal")
         assert len(made.publisher.submitted) == first + 1000  # the other's, all
         other.eof_received()
         for _ in range(first + 1000):
             made.store()
-        made.clock.turns()
+        made.clock.rest()
         assert made.all_given_back()
 
     @pytest.mark.parametrize("fails_in", ["receive", "frames"])
@@ -962,8 +942,8 @@ class TestTurns:
         def fails(*arguments: object) -> None:
             raise RuntimeError(arguments)
 
-        monkeypatch.setattr(connection._session, fails_in, fails)
-        made.clock.turns()
+        monkeypatch.setattr(connection.driver.session, fails_in, fails)
+        made.clock.rest()
         assert made.closed("internal")
         while made.publisher.submitted:
             made.store()
@@ -975,19 +955,19 @@ class TestTurns:
         connection, transport = made.connect(half_close=False)
         transport.deaf = True
         connection.data_received(self.TINY * 1000)
-        monkeypatch.setattr(connection._session, "unacknowledgeable", lambda: False)
-        monkeypatch.setattr(made.shared.turns, "_cpu", itertools.count().__next__)  # a slice that rests after it
+        monkeypatch.setattr(connection.driver.session, "unacknowledgeable", lambda: False)
+        monkeypatch.setattr(made.receiver.scheduler, "_cpu", itertools.count().__next__)  # a slice that rests after it
         made.clock.turn()
         assert connection._behind()
         connection.stop()
         while made.publisher.submitted:
             made.store()
-        made.clock.turns()
+        made.clock.rest()
         assert transport.closing
         assert made.publisher.submitted == []  # what was not looked at is not stored: it comes again
         assert made.publisher.inside == 1
         transport.abort()
-        made.clock.turns()
+        made.clock.rest()
         assert made.closed("drain")
         assert made.all_given_back()
 
@@ -996,19 +976,19 @@ class TestTurns:
         connection, _ = made.connect()
         connection.data_received(data() * 1000)
         connection.data_received(data() * 1000)
-        assert len(connection._unseen) > 0
+        assert len(connection.unseen) > 0
         connection.stop()
-        assert len(connection._unseen) == 0
-        assert made.budget.held == 0
+        assert len(connection.unseen) == 0
+        assert made.budget.partial_bytes == 0
 
     def test_what_waits_for_kafka_keeps_no_buffers_of_a_lost_connection(self, bench: Make) -> None:
         made = bench()
         connection, transport = made.connect()
         connection.data_received(data("a") + data(text="x" * 100_000)[:-1])
-        assert made.budget.held > 100_000
+        assert made.budget.partial_bytes > 100_000
         transport.abort()
-        made.clock.turns()
-        assert connection._session.held() == made.budget.held == 0
+        made.clock.rest()
+        assert connection.driver.session.partial_bytes() == made.budget.partial_bytes == 0
         assert made.budget.pending > 0
         made.store()
         assert made.all_given_back()
@@ -1019,19 +999,19 @@ class TestTurns:
         connection.data_received(self.TINY * 10_000)
         transport.abort()
         made.clock.turn()
-        assert 0 < connection._session.held() <= made.budget.held
-        made.clock.turns()
-        assert made.budget.held == 0
+        assert 0 < connection.driver.session.partial_bytes() <= made.budget.partial_bytes
+        made.clock.rest()
+        assert made.budget.partial_bytes == 0
 
     def test_what_is_kept_until_the_last_word_counts(self, bench: Make) -> None:
         """Kafka stands still, and the session may have to say how much of what it holds is stored."""
         made = bench()
         connection, transport = made.connect()
         connection.data_received(data("a") + data(text="x" * 100_000)[:-1])
-        made.clock.turns()
+        made.clock.rest()
         connection.stop()
-        assert made.budget.pending >= connection._session.held() > 100_000
+        assert made.budget.pending >= connection.driver.session.partial_bytes() > 100_000
         made.store()
-        made.clock.turns()
+        made.clock.rest()
         assert acks(transport) == ["a"]
-        assert connection._session.held() == made.budget.used == 0
+        assert connection.driver.session.partial_bytes() == made.budget.used == 0

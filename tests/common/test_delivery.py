@@ -1,4 +1,4 @@
-"""Storing a lot, whatever goes wrong: each class of error has its policy."""
+"""Storing a batch, whatever goes wrong: each class of error has its policy."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ from collections.abc import Callable
 
 import pytest
 from aiokafka import errors
-from headrace_common import delivery as module
-from headrace_common.batch import Lot
-from headrace_common.delivery import POISON, REFUSALS_PER_LOT, REFUSED, Delivery
-from headrace_common.errors import DeliveryError
-from headrace_common.metrics import ReceiverMetrics
-from headrace_common.record import decode, encode
+from headrace_common.kafka import producer
+from headrace_common.kafka.client import InvalidRecordError
+from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
+from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.publishing import delivery as module
+from headrace_common.publishing.batch import Batch
+from headrace_common.publishing.delivery import POISON, REFUSALS_PER_BATCH, REFUSED, Delivery
+from headrace_common.record.encoding import decode, encode
 
-from common.kafkaless import MIB, SILENCE, Answer, FakeBroker, FakeFrame, FakeSource, consignment, event, until
+from tests.common.kafkaless import MIB, SILENCE, Answer, FakeBroker, FakeFrame, FakeSource, event, in_flight, until
+from tests.contract.waiting import PATIENCE
 
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RETRY_PAUSE", 0.0)
-    monkeypatch.setattr(module, "LEADER_PAUSE", 0.001)
+    monkeypatch.setattr(producer, "LEADER_PAUSE", 0.001)
 
 
 def number(value: bytes) -> int:
@@ -36,16 +39,19 @@ class Bench:
         self.delivery = Delivery(self.source, self.metrics)  # type: ignore[arg-type]
         self.most = 4 * MIB
 
-    def lot(self, count: int, size: int = 10) -> Lot:
-        lot = Lot("events", 2, 1 << 30)
+    def batch(self, count: int, size: int = 10) -> Batch:
+        batch = Batch("events", 2, 1 << 30)
         for index in range(count):
-            assert lot.add(event(index, size), consignment(FakeFrame([], ticket=index)))
-        return lot
+            assert batch.add(event(index, size), in_flight(FakeFrame([], ticket=index)))
+        return batch
 
-    async def store(self, lot: Lot, seconds: float = 5.0) -> list[int]:
+    async def store(self, batch: Batch, seconds: float = 5.0) -> list[int]:
         """The numbers of the records that were refused."""
         deadline = asyncio.get_running_loop().time() + seconds
-        refused = await self.delivery.store(lot, deadline, lambda: self.most)
+        outcome = await self.delivery.store(batch, deadline, lambda: self.most)
+        if outcome.failure is not None:
+            raise outcome.failure
+        refused = outcome.refused
         for record, owner in refused:
             assert number(decode(record)[0]) == owner.frame.ticket
         return [owner.frame.ticket for _, owner in refused]
@@ -61,7 +67,7 @@ def marked(bench: Bench) -> list[bool]:
 class TestStored:
     async def test_in_one_batch_by_the_current_producer(self) -> None:
         bench = Bench()
-        assert await bench.store(bench.lot(5)) == []
+        assert await bench.store(bench.batch(5)) == []
         ((_, topic, partition, values),) = bench.broker.sent
         assert (topic, partition) == ("events", 2)
         assert [number(value) for value in values] == [0, 1, 2, 3, 4]
@@ -79,6 +85,8 @@ RETRIABLE = [
     errors.ProducerClosed(),
     errors.KafkaTimeoutError(),
     ConnectionResetError(),
+    AssertionError("a bug in aiokafka"),
+    KeyError("another"),
 ]
 
 
@@ -87,7 +95,7 @@ class TestRetried:
     async def test_by_a_fresh_producer_and_marked(self, error: Exception) -> None:
         answers: list[Answer] = [error, error, None]
         bench = Bench(lambda values: answers.pop(0))
-        assert await bench.store(bench.lot(3)) == []
+        assert await bench.store(bench.batch(3)) == []
         assert len(bench.source.producers) == 3
         assert [client for client, *_ in bench.broker.sent] == [producer.client for producer in bench.source.producers]
         assert bench.source.why == ["failed", "failed"]
@@ -97,62 +105,73 @@ class TestRetried:
     async def test_when_somebody_else_had_the_producer_replaced(self) -> None:
         answers: list[Answer] = [SILENCE, None]
         bench = Bench(lambda values: answers.pop(0))
-        storing = asyncio.create_task(bench.store(bench.lot(2)))
+        storing = asyncio.create_task(bench.store(bench.batch(2)))
         await until(lambda: bench.broker.sent)
         bench.source.discard(bench.source.producers[0], "another")
-        assert await asyncio.wait_for(storing, 5) == []
+        assert await asyncio.wait_for(storing, PATIENCE) == []
         assert marked(bench) == [True, True]
         assert bench.source.why == ["another"]
 
     async def test_an_answer_that_was_cancelled_is_no_end_of_the_pump(self) -> None:
         answers: list[Answer] = [SILENCE, None]
         bench = Bench(lambda values: answers.pop(0))
-        storing = asyncio.create_task(bench.store(bench.lot(2)))
+        storing = asyncio.create_task(bench.store(bench.batch(2)))
         await until(lambda: bench.broker.sent)
         await asyncio.sleep(0)
         bench.source.producers[0].client.answers[0].cancel()
-        assert await asyncio.wait_for(storing, 5) == []
+        assert await asyncio.wait_for(storing, PATIENCE) == []
         assert marked(bench) == [True, True]
 
     async def test_until_the_deadline(self) -> None:
         bench = Bench(lambda values: errors.RequestTimedOutError())
         with pytest.raises(DeliveryError) as caught:
-            await bench.store(bench.lot(2), seconds=0.05)
-        assert caught.value.retriable
+            await bench.store(bench.batch(2), seconds=0.05)
+        assert caught.value.policy is DeliveryPolicy.RETRY
         assert len(bench.source.producers) > 1
 
 
 class TestDeadline:
-    async def test_without_an_answer(self) -> None:
+    async def test_costs_no_producer(self) -> None:
+        """One stuck partition must not disturb the others: whose frames are dead is told elsewhere, the answer is awaited."""
         bench = Bench(lambda values: SILENCE)
-        lot = bench.lot(2)
-        with pytest.raises(DeliveryError, match="KAFKA__ACK_DEADLINE has passed") as caught:
-            await bench.store(lot, seconds=0.05)
-        assert caught.value.retriable
+        storing = asyncio.create_task(bench.store(bench.batch(2), seconds=0.01))
+        await asyncio.sleep(0.05)
+        assert not storing.done()
+        assert bench.source.why == []
+        bench.source.producers[0].client.answers[0].set_result(None)
+        assert await storing == []
+
+    async def test_kafkas_silence_has_an_end_of_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "SILENCE_TIME", 0.05)
+        bench = Bench(lambda values: SILENCE)
+        batch = bench.batch(2)
+        with pytest.raises(DeliveryError, match="has not answered for") as caught:
+            await bench.store(batch, seconds=0.01)
+        assert caught.value.policy is DeliveryPolicy.RETRY
         assert len(bench.source.why) == 1  # what is in doubt must not be answered by a producer that goes on
-        assert lot.doubt() == 0  # marked already
+        assert batch.doubt() == 0  # marked already
         bench.source.producers[0].client.answers[0].set_exception(errors.ProducerClosed())  # nobody is asked about it
 
     async def test_without_a_producer(self) -> None:
         bench = Bench()
         bench.source.available.clear()
         with pytest.raises(DeliveryError, match="KAFKA__ACK_DEADLINE has passed"):
-            await bench.store(bench.lot(1), seconds=0.05)
+            await bench.store(bench.batch(1), seconds=0.05)
         assert bench.broker.sent == []
 
     async def test_without_a_leader_the_producer_is_spared(self) -> None:
         bench = Bench()
         bench.broker.leader = -1
         with pytest.raises(DeliveryError, match="no leader") as caught:
-            await bench.store(bench.lot(1), seconds=0.05)
-        assert caught.value.retriable
+            await bench.store(bench.batch(1), seconds=0.05)
+        assert caught.value.policy is DeliveryPolicy.RETRY
         assert (bench.broker.sent, bench.source.why) == ([], [])
         assert bench.broker.metadata_updates > 1
 
     async def test_a_leader_that_comes_back(self) -> None:
         bench = Bench()
         bench.broker.leader = None
-        storing = asyncio.create_task(bench.store(bench.lot(1)))
+        storing = asyncio.create_task(bench.store(bench.batch(1)))
         await until(lambda: bench.broker.metadata_updates >= 3)
         bench.broker.leader = 1
         assert await storing == []
@@ -160,8 +179,17 @@ class TestDeadline:
 
     async def test_that_has_passed_already(self) -> None:
         bench = Bench(lambda values: SILENCE)
+        bench.source.available.clear()
         with pytest.raises(DeliveryError):
-            await bench.store(bench.lot(1), seconds=-1)
+            await bench.store(bench.batch(1), seconds=-1)
+
+    async def test_a_batch_with_an_abandoned_frame_is_not_sent_again_as_it_is(self) -> None:
+        bench = Bench(lambda values: errors.RequestTimedOutError())
+        batch = bench.batch(2)
+        batch.owners[1].dead = True
+        with pytest.raises(DeliveryError):
+            await bench.store(batch, seconds=PATIENCE)
+        assert len(bench.broker.sent) == 1
 
 
 class TestRefusedForReasonsOutside:
@@ -169,16 +197,16 @@ class TestRefusedForReasonsOutside:
     async def test_is_for_good(self, kind: type[Exception]) -> None:
         bench = Bench(lambda values: kind("no"))
         with pytest.raises(DeliveryError) as caught:
-            await bench.store(bench.lot(3))
-        assert (caught.value.retriable, caught.value.poison, caught.value.clock) == (False, False, False)
+            await bench.store(bench.batch(3))
+        assert caught.value.policy is DeliveryPolicy.REFUSED
         assert bench.source.why == ["refused"]
         assert len(bench.broker.sent) == 1
 
     async def test_our_clock(self) -> None:
         bench = Bench(lambda values: errors.InvalidTimestampError("late"))
         with pytest.raises(DeliveryError) as caught:
-            await bench.store(bench.lot(3))
-        assert (caught.value.retriable, caught.value.poison, caught.value.clock) == (False, False, True)
+            await bench.store(bench.batch(3))
+        assert caught.value.policy is DeliveryPolicy.CLOCK
         assert bench.source.why == ["clock"]
 
 
@@ -190,37 +218,37 @@ class TestPoison:
     @pytest.mark.parametrize("kind", POISON, ids=lambda kind: kind.__name__)
     async def test_exactly_the_bad_record_comes_back(self, kind: type[Exception]) -> None:
         bench = Bench(refuses(5, error=kind))
-        assert await bench.store(bench.lot(9)) == [5]
+        assert await bench.store(bench.batch(9)) == [5]
         assert sorted(number(value) for value in bench.broker.values) == [0, 1, 2, 3, 4, 6, 7, 8]
         assert bench.source.why == ["record_refused"]  # one producer for all of it; the search has its own
 
     @pytest.mark.parametrize("bad", [(0,), (8,), (0, 8), (3, 4), (0, 1, 2, 3, 4, 5, 6, 7, 8)])
     async def test_wherever_they_stand(self, bad: tuple[int, ...]) -> None:
         bench = Bench(refuses(*bad))
-        assert sorted(await bench.store(bench.lot(9))) == list(bad)
+        assert sorted(await bench.store(bench.batch(9))) == list(bad)
         assert sorted(number(value) for value in bench.broker.values) == [n for n in range(9) if n not in bad]
 
     async def test_alone(self) -> None:
         bench = Bench(refuses(0))
-        assert await bench.store(bench.lot(1)) == [0]
+        assert await bench.store(bench.batch(1)) == [0]
 
     async def test_the_search_asks_nobody_elses_producer(self) -> None:
         bench = Bench(refuses(5))
-        await bench.store(bench.lot(9))
+        await bench.store(bench.batch(9))
         assert len(bench.source.producers) == 1
         assert len(bench.source.alone) == len(bench.broker.sent) - 1
         assert all(producer.discarded for producer in bench.source.alone)
 
     async def test_a_topic_that_refuses_everything_is_not_taken_for_bad_records(self) -> None:
-        count = 4 * REFUSALS_PER_LOT
+        count = 4 * REFUSALS_PER_BATCH
         bench = Bench(refuses(*range(count)))
         with pytest.raises(DeliveryError, match="record after record") as caught:
-            await bench.store(bench.lot(count))
-        assert (caught.value.retriable, caught.value.poison) == (False, False)
+            await bench.store(bench.batch(count))
+        assert caught.value.policy is DeliveryPolicy.REFUSED
 
     async def test_as_many_refusals_as_are_taken_for_records(self) -> None:
-        bench = Bench(refuses(*range(REFUSALS_PER_LOT)))
-        assert sorted(await bench.store(bench.lot(100))) == list(range(REFUSALS_PER_LOT))
+        bench = Bench(refuses(*range(REFUSALS_PER_BATCH)))
+        assert sorted(await bench.store(bench.batch(100))) == list(range(REFUSALS_PER_BATCH))
 
     async def test_a_failure_during_the_search_leaves_what_was_found_in_doubt(self) -> None:
         """Half of the lot is stored already: sent again, it must be marked, or its doubles cannot be told."""
@@ -232,39 +260,93 @@ class TestPoison:
             return refuses(7)(values) if calls < 4 else errors.TopicAuthorizationFailedError("no")
 
         bench = Bench(script)
-        lot = bench.lot(8)
+        batch = bench.batch(8)
         with pytest.raises(DeliveryError):
-            await bench.store(lot)
+            await bench.store(batch)
         assert bench.broker.stored
-        assert lot.doubt() == 0
+        assert batch.doubt() == 0
+
+
+class TestUnknown:
+    """UNKNOWN_SERVER_ERROR: the broker says that it failed, and not why."""
+
+    @pytest.mark.parametrize("count", [1, 3, 40])
+    async def test_a_broker_in_trouble_for_a_while_costs_no_record(self, count: int) -> None:
+        calls = 0
+
+        def script(values: list[bytes]) -> Answer:
+            nonlocal calls
+            calls += 1
+            return errors.UnknownError("trouble") if calls < 60 else None
+
+        bench = Bench(script)
+        assert await bench.store(bench.batch(count), seconds=PATIENCE) == []
+        assert {number(value) for value in bench.broker.values} == set(range(count))
+        assert all(marked(bench))  # the first answers are in doubt
+
+    async def test_trouble_that_ends_during_the_search_costs_no_record(self) -> None:
+        """Single records have failed by then, and others are stored after them."""
+        singles: list[int] = []
+
+        def script(values: list[bytes]) -> Answer:
+            if len(values) == 1:
+                singles.append(number(values[0]))
+            return errors.UnknownError("trouble") if len(values) > 4 or len(set(singles)) < 3 else None
+
+        bench = Bench(script)
+        assert await bench.store(bench.batch(9), seconds=PATIENCE) == []
+        assert {number(value) for value in bench.broker.values} == set(range(9))
+
+    async def test_a_record_is_to_blame_if_others_beside_it_are_stored(self) -> None:
+        bench = Bench(refuses(5, error=errors.UnknownError))
+        assert await bench.store(bench.batch(9), seconds=PATIENCE) == [5]
+        assert sorted(number(value) for value in bench.broker.values) == [0, 1, 2, 3, 4, 6, 7, 8]
+        assert bench.source.why == ["unknown"]
+
+    @pytest.mark.parametrize("count", [1, 3, 4 * REFUSALS_PER_BATCH])
+    async def test_what_fails_alone_is_tried_until_its_deadline(self, count: int) -> None:
+        bench = Bench(lambda values: errors.UnknownError("trouble"))
+        with pytest.raises(DeliveryError, match="unknown reason") as caught:
+            await bench.store(bench.batch(count), seconds=0.2)
+        assert caught.value.policy is DeliveryPolicy.RETRY
+
+    async def test_more_than_a_few_that_fail_beside_others_are_the_topics_fault(self) -> None:
+        bench = Bench(refuses(*range(1, 4 * REFUSALS_PER_BATCH, 2), error=errors.UnknownError))
+        with pytest.raises(DeliveryError, match="record after record") as caught:
+            await bench.store(bench.batch(4 * REFUSALS_PER_BATCH), seconds=PATIENCE)
+        assert caught.value.policy is DeliveryPolicy.REFUSED
+
+    def test_a_record_that_is_invalid_is_no_unknown_error(self) -> None:
+        assert errors.for_code(87) is InvalidRecordError
+        assert errors.for_code(-1) is errors.UnknownError
 
 
 class TestTooLarge:
     async def test_is_split_before_it_is_sent(self) -> None:
         bench = Bench()
-        lot = bench.lot(0)
+        batch = bench.batch(0)
         for index in range(8):
             noise = hashlib.shake_256(b"%d" % index).digest(5000)
-            lot.add(encode(b'"%010d"' % index, [("n", noise)]), consignment(FakeFrame([], ticket=index)))
+            batch.add(encode(b'"%010d"' % index, [("n", noise)]), in_flight(FakeFrame([], ticket=index)))
         bench.most = 12_000
-        assert await bench.store(lot) == []
+        assert await bench.store(batch) == []
         assert [len(values) for *_, values in bench.broker.sent] == [2, 2, 2, 2]
         assert bench.source.why == []
 
     async def test_a_record_that_is_too_large_alone_comes_back_unsent(self) -> None:
         bench = Bench()
         bench.most = 50
-        assert await bench.store(bench.lot(3)) == [0, 1, 2]
+        assert await bench.store(bench.batch(3)) == [0, 1, 2]
         assert (bench.broker.sent, bench.source.why) == ([], [])
 
     async def test_a_limit_that_was_lowered_is_looked_up(self) -> None:
         """Kafka says too large, we thought not: the topic's limit is another now."""
         bench = Bench(lambda values: errors.MessageSizeTooLargeError("x") if len(values) > 2 else None)
-        lot = bench.lot(8, size=3000)
+        batch = bench.batch(8, size=3000)
 
         def refreshed() -> None:
-            bench.most = lot.batch().size() - 1 if len(lot) > 2 else 4 * MIB
+            bench.most = batch.sealed().size() - 1 if len(batch) > 2 else 4 * MIB
 
         bench.source.refreshed = refreshed
-        assert await bench.store(lot) == []
+        assert await bench.store(batch) == []
         assert sorted(number(value) for value in bench.broker.values) == list(range(8))

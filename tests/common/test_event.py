@@ -11,21 +11,24 @@ from urllib.parse import unquote
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
-from headrace_common.batch import Lot, republished
-from headrace_common.event import (
-    FIRST_SECOND,
+from headrace_common.publishing.batch import Batch, republished
+from headrace_common.record.contract import (
     HEADERS,
-    LAST_SECOND,
     QUARANTINE_HEADERS,
     REQUIRED_HEADERS,
     Attribute,
+    GapField,
+    GapReason,
+    Reason,
+    WireProtocol,
+)
+from headrace_common.record.encoding import BatchBuilder, builder_of, decode, encode, read_varint, varint
+from headrace_common.record.event import (
+    FIRST_SECOND,
+    LAST_SECOND,
     Envelope,
     FieldHash,
     FrameIds,
-    GapField,
-    GapReason,
-    Protocol,
-    Reason,
     deterministic_id,
     event_id,
     rfc3339,
@@ -34,9 +37,10 @@ from headrace_common.event import (
     unique_frame_ids,
     unique_id,
 )
-from headrace_common.record import Batch, batch_of, decode, encode, read_varint, varint
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from tests.tiers import examples
 
 NAME = b"d." + b"0" * 32
 TIME = b"2023-11-14T22:13:20Z"
@@ -44,7 +48,7 @@ TIME = b"2023-11-14T22:13:20Z"
 
 class TestEnvelope:
     def test_headers_in_their_order(self) -> None:
-        envelope = Envelope(Protocol.FORWARD, "/forward/host", "app.log")
+        envelope = Envelope(WireProtocol.FORWARD, "/forward/host", "app.log")
         value, headers = decode(envelope.event(NAME, TIME, b'{"a":1}', b'{"chunk":"c"}'))
         assert value == b'{"a":1}'
         assert headers == [
@@ -60,30 +64,30 @@ class TestEnvelope:
         assert tuple(name for name, _ in headers) == HEADERS
 
     def test_no_attributes_no_header(self) -> None:
-        envelope = Envelope(Protocol.FORWARD, "/forward/host", "app.log")
+        envelope = Envelope(WireProtocol.FORWARD, "/forward/host", "app.log")
         _, headers = decode(envelope.event(NAME, TIME, b"{}"))
         assert tuple(name for name, _ in headers) == REQUIRED_HEADERS
 
     def test_attributes_that_change_from_event_to_event(self) -> None:
-        envelope = Envelope(Protocol.FORWARD, "/forward/host", "t")
+        envelope = Envelope(WireProtocol.FORWARD, "/forward/host", "t")
         for attributes in (b'{"a":1}', None, b'{"a":1}', b'{"b":2}', b'{"a":1}'):
             _, headers = decode(envelope.event(NAME, TIME, b"{}", attributes))
             assert dict(headers).get("ce_attributes") == attributes
 
     def test_no_subject_is_a_dash(self) -> None:
-        envelope = Envelope(Protocol.FORWARD, "/forward/host", "")
+        envelope = Envelope(WireProtocol.FORWARD, "/forward/host", "")
         assert dict(decode(envelope.event(NAME, TIME, b"{}"))[1])["ce_subject"] == b"-"
         assert envelope.reject(Reason.BAD_JSON, "d", b"raw", NAME).subject == "-"
 
     @pytest.mark.parametrize("size", [0, 1, 63, 64, 127, 2047, 2048, 8191, 8192, 1 << 20])
     def test_the_id_is_found_behind_a_value_of_any_length(self, size: int) -> None:
-        envelope = Envelope(Protocol.FORWARD, "/forward/" + "h" * 300, "s" * 1000)
+        envelope = Envelope(WireProtocol.FORWARD, "/forward/" + "h" * 300, "s" * 1000)
         for attributes in (None, b'{"a":1}'):
             assert event_id(envelope.event(NAME, TIME, b"x" * size, attributes)) == NAME
 
     def test_a_subject_of_any_text(self) -> None:
         for subject in ("žluťoučký 🐎", "\0\n", "x" * 5000, "\udcff"):
-            envelope = Envelope(Protocol.FORWARD, "/forward/host", subject)
+            envelope = Envelope(WireProtocol.FORWARD, "/forward/host", subject)
             assert dict(decode(envelope.event(NAME, TIME, b"{}"))[1])["ce_subject"] == subject.encode(
                 "utf-8", "replace"
             )
@@ -91,7 +95,7 @@ class TestEnvelope:
 
 class TestReject:
     def test_headers_in_their_order(self) -> None:
-        reject = Envelope(Protocol.FORWARD, "/forward/host", "t").reject(
+        reject = Envelope(WireProtocol.FORWARD, "/forward/host", "t").reject(
             Reason.OVERSIZED, "too much", b"raw", NAME, b'{"i":1}'
         )
         value, headers = decode(reject.record(b"ra", 1, 2, b"ab" * 32))
@@ -110,7 +114,7 @@ class TestReject:
         assert tuple(name for name, _ in headers) == QUARANTINE_HEADERS
 
     def test_all_headers_are_there_without_attributes(self) -> None:
-        reject = Envelope(Protocol.LOGJAM, "/logjam/x", "").reject(Reason.INTERNAL, "", b"", NAME)
+        reject = Envelope(WireProtocol.LOGJAM, "/logjam/x", "").reject(Reason.INTERNAL, "", b"", NAME)
         assert tuple(name for name, _ in decode(reject.record(b"", 1, 1, b""))[1]) == QUARANTINE_HEADERS
 
 
@@ -122,15 +126,15 @@ class TestRecord:
         st.lists(st.tuples(st.text(max_size=10), st.binary(max_size=50)), max_size=9),
     )
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=examples(1_000))
     @given(records)
     def test_decode_gives_back_what_was_encoded(self, record: tuple[bytes, list[tuple[str, bytes]]]) -> None:
         assert decode(encode(*record)) == record
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=examples(500))
     @given(st.lists(st.tuples(records, st.integers(1_600_000_000_000, 1_800_000_000_000)), min_size=1, max_size=20))
     def test_kafkas_reader_agrees(self, sent: list[tuple[tuple[bytes, list[tuple[str, bytes]]], int]]) -> None:
-        batch = batch_of((encode(*record), at) for record, at in sent)
+        batch = builder_of((encode(*record), at) for record, at in sent)
         batch._set_producer_state(7, 3, 11)
         data = bytes(batch._build())
         read = DefaultRecordBatch(data)
@@ -149,23 +153,23 @@ class TestRecord:
     def test_many_and_large(self) -> None:
         """Past the tables of short lengths and offsets, with a clock that was set back."""
         sent = [(encode(b"x" * (index % 5000), [("k", b"v")]), 1_700_000_000_000 - index) for index in range(9000)]
-        found = list(DefaultRecordBatch(bytes(batch_of(sent)._build())))
+        found = list(DefaultRecordBatch(bytes(builder_of(sent)._build())))
         assert [item.offset for item in found] == list(range(9000))
         assert [len(item.value) for item in found] == [index % 5000 for index in range(9000)]
         assert [item.timestamp for item in found] == [at for _, at in sent]
 
     def test_what_does_not_shrink_is_sent_as_it_is(self) -> None:
         noise = hashlib.shake_256(b"x").digest(50_000)
-        batch = batch_of([(encode(noise, []), 1)])
+        batch = builder_of([(encode(noise, []), 1)])
         data = bytes(batch._build())
         assert len(data) < len(noise) + 100
         assert next(iter(DefaultRecordBatch(data))).value == noise
 
     def test_one_record_always_fits_and_the_limit_holds(self) -> None:
         large = encode(b"x" * 1000, [])
-        batch = Batch()
+        batch = BatchBuilder()
         assert [batch.add(large, 1, 10) for _ in range(2)] == [True, False]
-        batch = Batch()
+        batch = BatchBuilder()
         assert [batch.add(large, 1, 5000) for _ in range(6)] == [True] * 4 + [False] * 2
         assert batch.record_count() == 4
         assert batch.size() <= 5000 + 61
@@ -179,7 +183,7 @@ class TestRecord:
 
 class TestRepublished:
     def test_is_marked_once(self) -> None:
-        envelope = Envelope(Protocol.FORWARD, "/forward/h", "t")
+        envelope = Envelope(WireProtocol.FORWARD, "/forward/h", "t")
         for attributes, expected in (
             (None, b'{"republished":true}'),
             (b"{}", b'{"republished":true}'),
@@ -196,7 +200,7 @@ class TestRepublished:
             assert republished(once) == once
 
     def test_a_quarantine_record_too(self) -> None:
-        reject = Envelope(Protocol.FORWARD, "/forward/h", "t").reject(Reason.BAD_TIME, "d", b"raw", NAME)
+        reject = Envelope(WireProtocol.FORWARD, "/forward/h", "t").reject(Reason.BAD_TIME, "d", b"raw", NAME)
         _, headers = decode(republished(reject.record(b"raw", 1, 1, b"")))
         assert headers[-1] == ("attributes", b'{"republished":true}')
 
@@ -210,84 +214,84 @@ class _Owner:
         self.dead = False
 
 
-def lot_of(count: int, limit: int = 1 << 20) -> tuple[Lot, list[_Owner]]:
-    lot, owners = Lot("t", 0, limit), [_Owner() for _ in range(count)]
+def lot_of(count: int, limit: int = 1 << 20) -> tuple[Batch, list[_Owner]]:
+    batch, owners = Batch("t", 0, limit), [_Owner() for _ in range(count)]
     for number, owner in enumerate(owners):
-        assert lot.add(encode(b"%d" % number, [("content-type", b"x")]), owner)  # type: ignore[arg-type]
-    return lot, owners
+        assert batch.add(encode(b"%d" % number, [("content-type", b"x")]), owner)  # type: ignore[arg-type]
+    return batch, owners
 
 
-def values(lot: Lot) -> list[bytes]:
-    stored = [item.value for item in DefaultRecordBatch(bytes(lot.batch()._build()))] if len(lot) else []
-    assert stored == [decode(record)[0] for record in lot.records]
+def values(batch: Batch) -> list[bytes]:
+    stored = [item.value for item in DefaultRecordBatch(bytes(batch.sealed()._build()))] if len(batch) else []
+    assert stored == [decode(record)[0] for record in batch.records]
     return stored
 
 
 class TestLot:
     def test_is_full_at_its_limit(self) -> None:
-        lot, owner = Lot("t", 0, 3000), _Owner()
+        batch, owner = Batch("t", 0, 3000), _Owner()
         record = encode(b"x" * 900, [])
-        assert [lot.add(record, owner) for _ in range(5)] == [True, True, True, False, False]  # type: ignore[arg-type]
-        assert len(lot) == 3
+        assert [batch.add(record, owner) for _ in range(5)] == [True, True, True, False, False]  # type: ignore[arg-type]
+        assert len(batch) == 3
 
     def test_doubt_marks_once(self) -> None:
-        lot, _ = lot_of(3)
-        assert lot.doubt() == 3
-        assert lot.doubt() == 0
-        assert all(decode(record)[1][-1] == ("ce_attributes", b'{"republished":true}') for record in lot.records)
-        assert values(lot) == [b"0", b"1", b"2"]
+        batch, _ = lot_of(3)
+        assert batch.doubt() == 3
+        assert batch.doubt() == 0
+        assert all(decode(record)[1][-1] == ("ce_attributes", b'{"republished":true}') for record in batch.records)
+        assert values(batch) == [b"0", b"1", b"2"]
 
     @pytest.mark.parametrize("sizes", [(5,), (0, 900, 70_000), (400,) * 9000], ids=["plain", "zstd", "streamed"])
     def test_a_sealed_batch_still_knows_its_records(self, sizes: tuple[int, ...]) -> None:
         """They are not kept beside it: it is unpacked."""
-        lot = Lot("t", 0, 8 << 20)
+        batch = Batch("t", 0, 8 << 20)
         records = [encode(b"%d" % number * (size // 5), [("k", b"v")] * 2) for number, size in enumerate(sizes)]
         for number, record in enumerate(records):
-            assert lot.add(record, _Owner(1_700_000_000_000 + number * 7 % 5000))  # type: ignore[arg-type]
-        assert lot.records == records
-        lot.batch()
-        assert lot.records == records
-        assert len(lot) == len(records)
-        lot.doubt()
-        assert [decode(record)[0] for record in lot.records] == [decode(record)[0] for record in records]
+            assert batch.add(record, _Owner(1_700_000_000_000 + number * 7 % 5000))  # type: ignore[arg-type]
+        assert batch.records == records
+        batch.sealed()
+        assert batch.records == records
+        assert len(batch) == len(records)
+        batch.doubt()
+        assert [decode(record)[0] for record in batch.records] == [decode(record)[0] for record in records]
 
     def test_what_waits_for_kafka_is_held_compressed(self) -> None:
         tracemalloc.start()
         try:
             before = tracemalloc.get_traced_memory()[0]
-            lot, owner = Lot("t", 0, 8 << 20), _Owner()
+            batch, owner = Batch("t", 0, 8 << 20), _Owner()
             for number in range(3000):
-                lot.add(encode(b"%d" % number * 250, []), owner)  # type: ignore[arg-type]
+                batch.add(encode(b"%d" % number * 250, []), owner)  # type: ignore[arg-type]
             assert tracemalloc.get_traced_memory()[0] - before > 2_000_000
-            lot.batch()
+            batch.sealed()
             assert tracemalloc.get_traced_memory()[0] - before < 500_000
         finally:
             tracemalloc.stop()
 
     def test_halves_are_all_of_it(self) -> None:
-        lot, owners = lot_of(7)
-        left, right = lot.halves()
+        batch, owners = lot_of(7)
+        left, right = batch.halves()
         assert values(left) + values(right) == [b"%d" % number for number in range(7)]
         assert left.owners + right.owners == owners
         assert left.doubt() == 3
-        lot.doubt()
-        left, right = lot.halves()
+        batch.doubt()
+        left, right = batch.halves()
         assert (left.doubt(), right.doubt()) == (0, 0)
 
     def test_the_dead_are_dropped(self) -> None:
-        lot, owners = lot_of(4)
-        lot.batch()
+        batch, owners = lot_of(4)
+        batch.sealed()
         owners[1].dead = owners[3].dead = True
-        lot.drop_dead()
-        assert values(lot) == [b"0", b"2"]
-        assert lot.owners == [owners[0], owners[2]]
+        batch.drop_dead()
+        assert values(batch) == [b"0", b"2"]
+        assert batch.owners == [owners[0], owners[2]]
 
     def test_a_sealed_batch_is_kept_until_something_changes(self) -> None:
-        lot, _ = lot_of(2)
-        assert lot.batch() is lot.batch()
-        before = lot.batch()
-        lot.doubt()
-        assert lot.batch() is not before
+        batch, _ = lot_of(2)
+        assert batch.sealed() is batch.sealed()
+        before = batch.sealed()
+        batch.doubt()
+        assert batch.sealed() is not before
 
 
 class TestIds:
@@ -295,8 +299,8 @@ class TestIds:
         fields = (b"a", b"", b"\xff" * 300)
         data = b"".join(struct.pack(">I", len(item)) + item for item in (b"courier", *fields))
         expected = b"d." + hashlib.blake2b(data, digest_size=16).hexdigest().encode()
-        assert deterministic_id(Protocol.COURIER, *fields) == expected
-        pieces = FieldHash(Protocol.COURIER, *fields[:2])
+        assert deterministic_id(WireProtocol.COURIER, *fields) == expected
+        pieces = FieldHash(WireProtocol.COURIER, *fields[:2])
         pieces.begin(300)
         for _ in range(3):
             pieces.update(b"\xff" * 100)
@@ -304,8 +308,10 @@ class TestIds:
         assert pieces.frame_ids()(0xABC) == expected[:26] + b"00000abc"
 
     def test_fields_do_not_run_together(self) -> None:
-        assert deterministic_id(Protocol.FORWARD, b"ab", b"c") != deterministic_id(Protocol.FORWARD, b"a", b"bc")
-        assert deterministic_id(Protocol.FORWARD, b"a") != deterministic_id(Protocol.COURIER, b"a")
+        assert deterministic_id(WireProtocol.FORWARD, b"ab", b"c") != deterministic_id(
+            WireProtocol.FORWARD, b"a", b"bc"
+        )
+        assert deterministic_id(WireProtocol.FORWARD, b"a") != deterministic_id(WireProtocol.COURIER, b"a")
 
     def test_unique_ids_are(self) -> None:
         names = {unique_id() for _ in range(1000)} | {unique_frame_ids()(0) for _ in range(1000)}
@@ -322,18 +328,18 @@ class TestSource:
         "identity", ["host", "10.0.0.1", "2001:db8::1", "a/b", "CN=x,O=y z", "50%", "žluť", "?#&", ""]
     )
     def test_is_one_path_segment(self, identity: str) -> None:
-        text = source(Protocol.FORWARD, identity)
+        text = source(WireProtocol.FORWARD, identity)
         assert text.isascii()
         _, protocol, segment = text.split("/")
         assert protocol == "forward"
         assert unquote(segment) == identity
 
     def test_takes_any_text(self) -> None:
-        assert source(Protocol.FORWARD, "\udcff").startswith("/forward/")
+        assert source(WireProtocol.FORWARD, "\udcff").startswith("/forward/")
 
 
 class TestTimes:
-    @settings(max_examples=200)
+    @settings(max_examples=examples(1_000))
     @given(st.integers(FIRST_SECOND, LAST_SECOND), st.integers(0, 999_999_999))
     def test_any_second(self, seconds: int, nanoseconds: int) -> None:
         expected = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)).isoformat().removesuffix("+00:00")
@@ -366,5 +372,5 @@ class TestTimes:
 
 
 def test_the_closed_lists_are_labels() -> None:
-    for name in (*Reason, *Attribute, *Protocol, *GapReason, *GapField):
+    for name in (*Reason, *Attribute, *WireProtocol, *GapReason, *GapField):
         assert re.fullmatch("[a-z][a-z_0-9]*", name.value)

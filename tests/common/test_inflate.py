@@ -11,10 +11,12 @@ import zlib
 from collections.abc import Callable, Iterator
 
 import pytest
-from headrace_common.errors import ProtocolError
-from headrace_common.inflate import BREATH, SLICE, InflateLimits, inflate_gzip, inflate_zlib
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.session.inflate import BREATH, SLICE, InflateLimits, inflate_gzip, inflate_zlib
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from tests.tiers import examples
 
 MIB = 1 << 20
 WIDE = InflateLimits(64 * MIB, 1_000_000)
@@ -40,7 +42,7 @@ class TestGzip:
         data = make(size)
         assert whole(gzip.compress(data)) == data
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=examples(500))
     @given(st.lists(st.binary(max_size=300), max_size=30))
     def test_any_number_of_members(self, members: list[bytes]) -> None:
         assert whole(b"".join(map(gzip.compress, members))) == b"".join(members)
@@ -95,7 +97,7 @@ class TestGzip:
                 harmless += 1
         assert harmless > 0
 
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=examples(1_500))
     @given(st.binary(max_size=100) | st.binary(max_size=60).map(lambda rest: b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + rest))
     def test_any_bytes(self, data: bytes) -> None:
         with contextlib.suppress(ProtocolError):

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from headrace_common.json_object import deepest, utc
+from headrace_common.record.json_object import deepest, utc
 from hypothesis import given
 from hypothesis import strategies as st
 

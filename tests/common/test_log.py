@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import subprocess
+import sys
+from types import SimpleNamespace
 from typing import Any
 
-from headrace_common.log import RateLimited
+import pytest
+from headrace_common.connection.receiver_state import ReceiverState
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.operations.log import LibraryRepeats, RateLimited
+from headrace_common.operations.settings import SECTIONS
+from headrace_common.operations.variables import misspelt
+from headrace_common.session.interface import Peer
 
 
 class Lines:
@@ -52,3 +63,55 @@ class TestRateLimited:
             limited.warning("rare", x=1)
             self.now += 5
         assert lines.lines == [("rare", {"x": 1})] * 50
+
+
+def test_what_a_library_repeats_is_said_once_in_a_while() -> None:
+    now = 100.0
+    repeats = LibraryRepeats(interval=10, clock=lambda: now)
+
+    def says(name: str, text: str, *values: object) -> bool:
+        return repeats.filter(logging.LogRecord(name, logging.ERROR, "", 1, text, values, None))
+
+    assert says("aiokafka.client", "no connection to %s", 1)
+    assert not says("aiokafka.client", "no connection to %s", 2)
+    assert says("aiokafka.client", "another")
+    assert all(says("headrace", "ours") for _ in range(3))
+    now += 10
+    assert says("aiokafka.client", "no connection to %s", 1)
+
+
+def test_lines_of_libraries_name_the_service_and_a_misspelt_section_is_said() -> None:
+    script = (
+        "import logging; from headrace_common.operations.log import configure; "
+        "from headrace_common.operations.settings import LogSettings; "
+        "import os; os.environ['HEADRACE_LIMIT__DEPTH'] = '1'; "
+        "configure(LogSettings(format='json'), 'courier'); logging.getLogger('aiokafka').error('lost')"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    ignored, line = map(json.loads, done.stderr.splitlines())
+    assert (line["service"], line["event"]) == ("courier", "lost")
+    assert "did you mean limits?" in ignored["problem"]
+
+
+def test_variables_of_no_section_are_said() -> None:
+    names = ["HEADRACE_LIMIT__DEPTH", "headrace_whatever__x", "HEADRACE_KAFKA__X", "HEADRACE_STATE", "PATH", "OTHER__X"]
+    assert misspelt(names, SECTIONS) == [
+        "HEADRACE_LIMIT__DEPTH: no section is called limit; did you mean limits?",
+        "headrace_whatever__x: no section is called whatever",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sample", "offset", "said"),
+    [
+        (b"\x16\x03\x01\x02", 0, "a TLS client on a port without TLS (not a message)"),
+        (b"\x16\x03\x01\x02", 5, "not a message"),
+        (b"GET /", 0, "not a message"),
+    ],
+)
+def test_a_tls_client_on_a_plain_port_is_named(sample: bytes, offset: int, said: str) -> None:
+    lines = Lines()
+    receiver: Any = SimpleNamespace(limited=lines)
+    error = ProtocolError("not a message", offset=offset, sample=sample)
+    ReceiverState.fault(receiver, Peer("192.0.2.7", 1, "192.0.2.7"), error)
+    assert lines.lines[0][1]["problem"] == said

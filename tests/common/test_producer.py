@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import structlog
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, errors
 from aiokafka.errors import KafkaConnectionError, ProducerClosed
+from aiokafka.producer import message_accumulator
 from aiokafka.structs import TopicPartition
-from headrace_common import producer as module
-from headrace_common.errors import DeliveryError
-from headrace_common.kafka import Topic
-from headrace_common.metrics import ReceiverMetrics
-from headrace_common.producer import Producer, ProducerSource
-from headrace_common.settings import KafkaSettings
+from headrace_common.kafka import producer as module
+from headrace_common.kafka.client import Topic
+from headrace_common.kafka.producer import Producer, ProducerSource
+from headrace_common.operations.errors import ConfigError, DeliveryError, DeliveryPolicy
+from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.operations.settings import KafkaSettings
+from headrace_common.record.encoding import BatchBuilder
 
-from common.kafkaless import until
+from tests.common.kafkaless import until
+from tests.contract.waiting import PATIENCE
 
 
 class Client:
@@ -81,7 +87,7 @@ class TestClose:
         client = Client(stop="never")
         await client.start()
         producer = Producer(client)  # type: ignore[arg-type]
-        await asyncio.wait_for(producer.close(), 5)
+        await asyncio.wait_for(producer.close(), PATIENCE)
         assert producer.gone.done()
         assert isinstance(client.failed[0], ProducerClosed)
         assert client.closed == 1
@@ -94,7 +100,7 @@ class TestClose:
         client = Client(stop=error)
         await client.start()
         producer = Producer(client)  # type: ignore[arg-type]
-        await asyncio.wait_for(producer.close(), 5)
+        await asyncio.wait_for(producer.close(), PATIENCE)
         assert producer.gone.done()
 
     async def test_of_a_client_whose_inside_has_changed(self) -> None:
@@ -102,7 +108,7 @@ class TestClose:
         await client.start()
         del client._message_accumulator
         producer = Producer(client)  # type: ignore[arg-type]
-        await asyncio.wait_for(producer.close(), 5)
+        await asyncio.wait_for(producer.close(), PATIENCE)
         assert producer.gone.done()
 
     async def test_twice(self) -> None:
@@ -129,7 +135,7 @@ class Bench:
         self.clients.append(client)
         return client
 
-    async def _describe(self, settings: KafkaSettings) -> tuple[Topic, Topic]:
+    async def _describe(self, settings: KafkaSettings, also: Sequence[str] = ()) -> tuple[Topic, ...]:
         answer = self.answers.pop(0) if self.answers else None
         if isinstance(answer, BaseException):
             raise answer
@@ -153,17 +159,46 @@ class TestSource:
         await bench.source.close()
 
     async def test_is_tried_until_kafka_answers(self, bench: Bench) -> None:
-        bench.answers += [DeliveryError("topic e is missing", retriable=True)] * 3
+        bench.answers += [DeliveryError("topic e is missing", DeliveryPolicy.RETRY)] * 3
         bench.starts += [KafkaConnectionError("away"), OSError("away")]
         assert bench.source.problem == "Kafka has not answered yet"
-        await asyncio.wait_for(bench.source.current(), 5)
+        await asyncio.wait_for(bench.source.current(), PATIENCE)
         assert len(bench.clients) == 3
         assert bench.source.problem is None
         assert [client.stopped for client in bench.clients] == [1, 1, 0]
         await bench.source.close()
 
+    @pytest.mark.parametrize(
+        "trouble", [ConfigError("KAFKA__CA /ca.pem: no such file"), AssertionError("a bug"), KeyError("x")], ids=repr
+    )
+    async def test_is_made_again_whatever_goes_wrong_meanwhile(self, bench: Bench, trouble: Exception) -> None:
+        first = await bench.source.current()
+        bench.answers += [trouble, None, trouble]
+        bench.starts += [trouble]
+        bench.source.discard(first, "failed")
+        await asyncio.wait_for(bench.source.current(), PATIENCE)
+        assert bench.source.problem is None
+        assert [client.stopped for client in bench.clients[1:]] == [1, 0]
+        await bench.source.close()
+
+    async def test_a_wrong_setting_is_one_only_at_the_start(self, bench: Bench) -> None:
+        bench.answers += [ConfigError("KAFKA__CA /ca.pem: no such file")]
+        with pytest.raises(ConfigError, match="no such file"):
+            await bench.source.current()
+        await bench.source.close()
+
+    @pytest.mark.parametrize("trouble", [ConfigError("no such file"), AssertionError("a bug")], ids=repr)
+    async def test_one_of_its_own_that_cannot_be_made_is_tried_again(self, bench: Bench, trouble: Exception) -> None:
+        await bench.source.current()
+        bench.starts.append(trouble)
+        with pytest.raises(DeliveryError) as caught:
+            async with bench.source.isolated():
+                pass
+        assert caught.value.policy is DeliveryPolicy.RETRY
+        await bench.source.close()
+
     async def test_says_what_the_matter_is_meanwhile(self, bench: Bench) -> None:
-        bench.answers += [DeliveryError("topic e is missing", retriable=True)] * 10_000
+        bench.answers += [DeliveryError("topic e is missing", DeliveryPolicy.RETRY)] * 10_000
         waiting = asyncio.create_task(bench.source.current())
         await until(lambda: bench.source.problem == "topic e is missing")
         waiting.cancel()
@@ -173,16 +208,16 @@ class TestSource:
     async def test_a_start_that_never_ends_is_bounded(self, bench: Bench) -> None:
         bench.starts.append("never")
         bench.source._settings = KafkaSettings(request_timeout=1).model_copy(update={"request_timeout": 0.02})
-        await asyncio.wait_for(bench.source.current(), 5)
+        await asyncio.wait_for(bench.source.current(), PATIENCE)
         assert len(bench.clients) == 2
         await bench.source.close()
 
     async def test_who_gives_up_waiting_does_not_stop_the_others(self, bench: Bench) -> None:
-        bench.answers += [DeliveryError("wait", retriable=True)] * 5
+        bench.answers += [DeliveryError("wait", DeliveryPolicy.RETRY)] * 5
         first, second = asyncio.create_task(bench.source.current()), asyncio.create_task(bench.source.current())
         await asyncio.sleep(0)
         first.cancel()
-        assert await asyncio.wait_for(second, 5)
+        assert await asyncio.wait_for(second, PATIENCE)
         await bench.source.close()
 
     async def test_one_that_is_discarded_is_replaced_once(self, bench: Bench) -> None:
@@ -194,7 +229,7 @@ class TestSource:
         bench.source.discard(first, "failed")
         assert await bench.source.current() is second
         assert bench.replaced("failed") == 1
-        await asyncio.wait_for(first.gone, 5)
+        await asyncio.wait_for(first.gone, PATIENCE)
         await bench.source.close()
         assert second.gone.done()
 
@@ -234,8 +269,19 @@ class TestSource:
             bench.source.discard(producer, "failed")
         last = await bench.source.current()
         last.client._stop = "never"
-        await asyncio.wait_for(bench.source.close(), 5)
+        await asyncio.wait_for(bench.source.close(), PATIENCE)
         assert all(client.failed for client in bench.clients)
+
+
+def test_aiokafka_still_calls_of_a_batch_what_ours_has() -> None:
+    """`BatchBuilder` stands in for aiokafka's: whatever its accumulator calls must be there. It never appends to a closed one."""
+    source = inspect.getsource(message_accumulator.MessageBatch)
+    called = set(re.findall(r"self\._builder\.(\w+)", source))
+    assert called == {"append", "closed", "_build", "_set_producer_state", "record_count"}
+    assert all(callable(getattr(BatchBuilder, name)) for name in called - {"append"})
+    assert "batch._builder.close()" in inspect.getsource(message_accumulator.MessageAccumulator)
+    assert 87 in errors.kafka_errors
+    assert errors.for_code(-1) is errors.UnknownError
 
 
 async def test_aiokafka_still_has_what_is_cut() -> None:
@@ -247,3 +293,19 @@ async def test_aiokafka_still_has_what_is_cut() -> None:
     assert callable(client.client.force_metadata_update)
     assert client.client.cluster.leader_for_partition(TopicPartition("t", 0)) in (None, -1)
     await Producer(client).close()
+
+
+async def test_topics_of_a_services_own_must_exist_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    asked: list[Sequence[str]] = []
+
+    async def describe(settings: KafkaSettings, also: Sequence[str] = ()) -> list[Topic]:
+        asked.append(also)
+        return [Topic("e", 4, 4 << 20), Topic("q", 3, 4 << 20), *(Topic(name, 7, 17 << 20) for name in also)]
+
+    monkeypatch.setattr(module, "describe", describe)
+    bench.source.required = ("segments",)
+    await bench.source.current()
+    assert asked == [("segments",)]
+    assert bench.source.own == {"segments": Topic("segments", 7, 17 << 20)}
+    await bench.source.close()

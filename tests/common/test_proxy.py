@@ -7,12 +7,15 @@ import struct
 from typing import Any
 
 import pytest
-from headrace_common.errors import ProtocolError
-from headrace_common.proxy import SIGNATURE_V2, V1_LONGEST, V2_LONGEST, Client, header, networks, normal, within
-from headrace_common.settings import ListenSettings
+from headrace_common.listening.proxy import SIGNATURE_V2, V1_LONGEST, V2_LONGEST, Client, header
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.operations.networks import networks, normal, within
+from headrace_common.operations.settings import ListenSettings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+
+from tests.tiers import examples
 
 
 def read(data: bytes) -> tuple[Client | None, bytes]:
@@ -96,7 +99,7 @@ def test_what_is_no_header(name: str) -> None:
 
 
 @given(st.binary(max_size=300), st.sampled_from([b"", b"PROXY ", b"PROXY TCP4 ", SIGNATURE_V2, SIGNATURE_V2 + b"\x21"]))
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=examples(10_000))
 def test_any_bytes_are_a_header_or_an_error(data: bytes, start: bytes) -> None:
     try:
         client, _ = read(start + data)

@@ -11,21 +11,23 @@ from typing import Any
 
 import pytest
 import structlog
-from headrace_common.batch import Lot
-from headrace_common.budget import Growth
-from headrace_common.consignment import Consignment
-from headrace_common.delivery import Refusal
-from headrace_common.errors import DeliveryError
-from headrace_common.event import QUARANTINE_HEADERS, Part, event_id
-from headrace_common.inflate import SLICE
-from headrace_common.metrics import ReceiverMetrics
-from headrace_common.pump import LONG_BATCH, Pump
-from headrace_common.record import decode
-from headrace_common.turns import Turns
+from headrace_common.fairness.budget import Growth
+from headrace_common.fairness.scheduler import FairScheduler
+from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
+from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.publishing.batch import Batch
+from headrace_common.publishing.delivery import DeliveryOutcome, Refusal
+from headrace_common.publishing.filler import LONG_BATCH
+from headrace_common.publishing.in_flight_frame import InFlightFrame
+from headrace_common.publishing.pump import Pump
+from headrace_common.record.contract import QUARANTINE_HEADERS
+from headrace_common.record.encoding import decode
+from headrace_common.record.event import Part, event_id
+from headrace_common.session.inflate import SLICE
 
-from common.kafkaless import MIB, FakeBroker, FakeFrame, FakeReceipt, FakeSource, event, reject, until
+from tests.common.kafkaless import MIB, FakeBroker, FakeFrame, FakeListener, FakeSource, event, reject, until
 
-Script = Callable[[Lot], Awaitable[list[Refusal]]]
+Script = Callable[[Batch], Awaitable[list[Refusal]]]
 
 
 class FakeDelivery:
@@ -38,15 +40,18 @@ class FakeDelivery:
         self.open = asyncio.Event()
         self.open.set()
 
-    async def store(self, lot: Lot, deadline: float, max_message_bytes: Callable[[], int]) -> list[Refusal]:
+    async def store(self, batch: Batch, deadline: float, max_message_bytes: Callable[[], int]) -> DeliveryOutcome:
         assert max_message_bytes() == 4 * MIB
         self.asked += 1
         self.deadline = deadline
         await self.open.wait()
-        refused = await self.script(lot) if self.script else []
+        try:
+            refused = await self.script(batch) if self.script else []
+        except DeliveryError as error:
+            return DeliveryOutcome(failure=error)
         bad = [record for record, _ in refused]
-        self.stored.append((lot.topic, lot.partition, [record for record in lot.records if record not in bad]))
-        return refused
+        self.stored.append((batch.topic, batch.partition, [record for record in batch.records if record not in bad]))
+        return DeliveryOutcome(refused)
 
     def on(self, topic: str) -> list[bytes]:
         return [record for name, _, records in self.stored for record in records if name == topic]
@@ -60,13 +65,13 @@ class Bench:
         self.source = FakeSource(FakeBroker(), batch_bytes=batch_bytes)
         self.pool = Growth(pool, 10 * MIB)
         self.metrics = ReceiverMetrics()
-        self.receipt = FakeReceipt()
+        self.listener = FakeListener()
         self.pump = Pump(
             partition,
             ("events", "quarantine"),
             self.source,  # type: ignore[arg-type]
             self.delivery,  # type: ignore[arg-type]
-            Turns(),
+            FairScheduler(),
             self.pool,
             self.metrics,
             structlog.get_logger(),
@@ -75,12 +80,12 @@ class Bench:
         self.frames: list[FakeFrame] = []
         self.clock = asyncio.get_running_loop().time
 
-    def submit(self, *parts: Part | int | Exception, seconds: float = 100.0) -> Consignment:
+    def submit(self, *parts: Part | int | Exception, seconds: float = 100.0) -> InFlightFrame:
         frame = FakeFrame(list(parts), ticket=self.ticket)
         self.ticket += 1
         self.frames.append(frame)
         now = self.clock()
-        made = Consignment(frame, self.receipt, now, now + seconds)
+        made = InFlightFrame(frame, self.listener, now, now + seconds)
         self.pump.submit(made)
         return made
 
@@ -116,17 +121,16 @@ class TestReports:
             bench.delivery.open.clear()
             bench.submit(event(1), event(2))
             await until(lambda: bench.delivery.asked)
-            assert bench.receipt.heard == []
+            assert bench.listener.heard == []
             bench.delivery.open.set()
             await bench.idle()
-            assert bench.receipt.heard == [("settled", 0, 2, True)]
+            assert bench.listener.heard == [("settled", 0, 2, True)]
             assert bench.numbers() == [1, 2]
-            assert bench.receipt.first == {0: event_id(event(1))}
 
     async def test_never_from_within_submit(self) -> None:
         async with pumping() as bench:
             bench.submit()
-            assert bench.receipt.heard == []
+            assert bench.listener.heard == []
 
     async def test_what_arrives_meanwhile_makes_the_next_batch(self) -> None:
         async with pumping() as bench:
@@ -138,32 +142,32 @@ class TestReports:
             bench.delivery.open.set()
             await bench.idle()
             assert [len(records) for _, _, records in bench.delivery.stored] == [1, 5]
-            assert bench.receipt.heard == [("settled", ticket, 1, True) for ticket in range(6)]
+            assert bench.listener.heard == [("settled", ticket, 1, True) for ticket in range(6)]
 
     async def test_the_prefix_of_a_frame_that_needs_several_batches(self) -> None:
         async with pumping(batch_bytes=4000) as bench:
             bench.submit(*(event(number, 1000) for number in range(7)))
             bench.submit(event(7))
             await bench.idle()
-            told = bench.receipt.of(0)
+            told = bench.listener.of(0)
             assert [stored for _, _, stored, _ in told] == sorted({stored for _, _, stored, _ in told})
             assert [whole for *_, whole in told] == [False] * (len(told) - 1) + [True]
             assert len(told) > 2
             assert told[-1][2] == 7
             assert bench.numbers() == list(range(8))
-            assert bench.receipt.of(1) == [("settled", 1, 1, True)]
+            assert bench.listener.of(1) == [("settled", 1, 1, True)]
 
     async def test_a_prefix_is_never_ahead_of_what_is_stored(self) -> None:
         async with pumping(batch_bytes=3000) as bench:
             bench.submit(*(event(number, 900) for number in range(10)))
             stored: list[tuple[int, int]] = []
-            heard = bench.receipt.settled
+            heard = bench.listener.settled
 
             def settled(ticket: int, count: int, whole: bool) -> None:
                 stored.append((count, len(bench.numbers())))
                 heard(ticket, count, whole)
 
-            bench.receipt.settled = settled
+            bench.listener.settled = settled
             await bench.idle()
             assert stored
             assert all(count <= there for count, there in stored)
@@ -173,7 +177,7 @@ class TestReports:
             bench.submit()
             bench.submit(0, 0)
             await bench.idle()
-            assert bench.receipt.heard == [("settled", 0, 0, True), ("settled", 1, 0, True)]
+            assert bench.listener.heard == [("settled", 0, 0, True), ("settled", 1, 0, True)]
             assert bench.delivery.stored == []
 
     async def test_an_empty_frame_behind_another_waits_for_nothing_but_its_round(self) -> None:
@@ -182,7 +186,7 @@ class TestReports:
             bench.submit()
             bench.submit(event(2))
             await bench.idle()
-            assert [line[1] for line in bench.receipt.heard] == [0, 1, 2]
+            assert [line[1] for line in bench.listener.heard] == [0, 1, 2]
 
     async def test_a_frame_that_ends_exactly_with_a_full_batch(self) -> None:
         """Its end is only known when it is asked for more."""
@@ -190,15 +194,17 @@ class TestReports:
         async with pumping(batch_bytes=3 * size) as bench:
             bench.submit(*(event(number, 500) for number in range(3)))
             await bench.idle()
-            assert bench.receipt.heard[-1] == ("settled", 0, 3, True)
+            assert bench.listener.heard[-1] == ("settled", 0, 3, True)
             assert bench.numbers() == [0, 1, 2]
 
     async def test_a_long_frame_leaves_in_rounds_that_hold_others_up_for_little(self, monkeypatch: Any) -> None:
         """Beyond its quantum: whoever comes meanwhile waits until Kafka has answered for one of them."""
-        monkeypatch.setattr("headrace_common.turns.TURN", 0.0)  # a few parts to each slice
-        monkeypatch.setattr("headrace_common.turns.MOST_REST", 0.0)
+        monkeypatch.setattr("headrace_common.fairness.scheduler.TIME_SLICE", 0.0)  # a few parts to each slice
+        monkeypatch.setattr("headrace_common.fairness.scheduler.MOST_REST", 0.0)
         async with pumping(batch_bytes=4 * MIB) as bench:
-            monkeypatch.setattr(bench.pump._turns, "_cpu", itertools.count().__next__)  # and each takes a quantum
+            monkeypatch.setattr(
+                bench.pump._filler._scheduler, "_cpu", itertools.count().__next__
+            )  # and each takes a quantum
             bench.submit(*(event(number, 1000) for number in range(3000)))
             await bench.idle()
             sizes = [sum(map(len, records)) for _, _, records in bench.delivery.stored]
@@ -213,7 +219,7 @@ class TestRejects:
         async with pumping() as bench:
             bench.submit(event(0), reject(1, b"one"), event(2), reject(3, b"three"), event(4))
             await bench.idle()
-            assert bench.receipt.heard == [("settled", 0, 5, True)]
+            assert bench.listener.heard == [("settled", 0, 5, True)]
             assert bench.numbers() == [0, 2, 4]
             assert [value for value, _ in bench.quarantined()] == [b"one", b"three"]
             assert (
@@ -225,16 +231,16 @@ class TestRejects:
         async with pumping() as bench:
             seen: list[str] = []
 
-            async def script(lot: Lot) -> list[Refusal]:
-                assert bench.receipt.heard == []
-                seen.append(lot.topic)
+            async def script(batch: Batch) -> list[Refusal]:
+                assert bench.listener.heard == []
+                seen.append(batch.topic)
                 return []
 
             bench.delivery.script = script
             bench.submit(event(0), reject(1))
             await bench.idle()
             assert seen == ["events", "quarantine"]
-            assert bench.receipt.heard == [("settled", 0, 2, True)]
+            assert bench.listener.heard == [("settled", 0, 2, True)]
 
     async def test_go_to_a_partition_that_is_there(self) -> None:
         async with pumping(partition=7) as bench:
@@ -260,7 +266,7 @@ class TestRejects:
             ]
             assert {headers["sha256"] for _, headers in found} == {hashlib.sha256(raw).hexdigest().encode()}
             assert len({headers["id"] for _, headers in found}) == 1
-            assert bench.receipt.heard == [("settled", 0, 1, True)]
+            assert bench.listener.heard == [("settled", 0, 1, True)]
 
     async def test_one_with_attributes_as_large_as_a_batch_is_not_cut_to_bytes(self) -> None:
         async with pumping(batch_bytes=16 * 1024) as bench:
@@ -288,40 +294,40 @@ class TestRejects:
             frame = FakeFrame([])
             frame.parts = parts  # type: ignore[method-assign]
 
-            async def script(lot: Lot) -> list[Refusal]:
+            async def script(batch: Batch) -> list[Refusal]:
                 alive.clear()
                 return []
 
             bench.delivery.script = script
             now = bench.clock()
-            bench.pump.submit(Consignment(frame, bench.receipt, now, now + 100))
+            bench.pump.submit(InFlightFrame(frame, bench.listener, now, now + 100))
             await bench.idle()
-            assert bench.receipt.heard[-1] == ("settled", 0, count, True)
+            assert bench.listener.heard[-1] == ("settled", 0, count, True)
             assert bench.most < 200
 
     async def test_one_that_kafka_refuses_is_not_acknowledged(self) -> None:
         async with pumping() as bench:
 
-            async def script(lot: Lot) -> list[Refusal]:
-                return list(zip(lot.records, lot.owners, strict=True)) if lot.topic == "quarantine" else []
+            async def script(batch: Batch) -> list[Refusal]:
+                return list(zip(batch.records, batch.owners, strict=True)) if batch.topic == "quarantine" else []
 
             bench.delivery.script = script
             bench.submit(reject(1))
             await bench.idle()
-            assert bench.receipt.heard == [("abandoned", 0)]
-            assert not bench.receipt.errors[0].retriable
+            assert bench.listener.heard == [("abandoned", 0)]
+            assert bench.listener.errors[0].policy is DeliveryPolicy.REFUSED
 
 
 class TestRefusedRecords:
     async def test_go_to_quarantine_with_all_they_were(self) -> None:
         async with pumping() as bench:
 
-            async def script(lot: Lot) -> list[Refusal]:
-                if lot.topic == "quarantine":
+            async def script(batch: Batch) -> list[Refusal]:
+                if batch.topic == "quarantine":
                     return []
                 return [
                     (record, owner)
-                    for record, owner in zip(lot.records, lot.owners, strict=True)
+                    for record, owner in zip(batch.records, batch.owners, strict=True)
                     if b'"0000000002"' in record
                 ]
 
@@ -340,15 +346,15 @@ class TestRefusedRecords:
                 b"t",
             )
             assert headers["attributes"] == b'{"chunk":"c"}'
-            assert sorted(bench.receipt.heard) == [("settled", 0, 2, True), ("settled", 1, 1, True)]
+            assert sorted(bench.listener.heard) == [("settled", 0, 2, True), ("settled", 1, 1, True)]
 
 
 class TestGivenUp:
     async def test_refused_for_good_is_the_whole_round(self) -> None:
         async with pumping() as bench:
 
-            async def script(lot: Lot) -> list[Refusal]:
-                raise DeliveryError("no", retriable=False)
+            async def script(batch: Batch) -> list[Refusal]:
+                raise DeliveryError("no", DeliveryPolicy.REFUSED)
 
             bench.delivery.script = script
             bench.delivery.open.clear()
@@ -358,7 +364,7 @@ class TestGivenUp:
             bench.submit(event(2), reject(3))
             bench.delivery.open.set()
             await bench.idle()
-            assert bench.receipt.heard == [("abandoned", 0), ("abandoned", 1), ("abandoned", 2)]
+            assert bench.listener.heard == [("abandoned", 0), ("abandoned", 1), ("abandoned", 2)]
             bench.delivery.script = None
             bench.submit(event(9))
             await bench.idle()
@@ -367,8 +373,8 @@ class TestGivenUp:
     async def test_our_clock_is_noted_until_something_is_stored(self) -> None:
         async with pumping() as bench:
 
-            async def script(lot: Lot) -> list[Refusal]:
-                raise DeliveryError("clock", retriable=False, clock=True)
+            async def script(batch: Batch) -> list[Refusal]:
+                raise DeliveryError("clock", DeliveryPolicy.CLOCK)
 
             bench.delivery.script = script
             assert bench.pump.clock_refused is None
@@ -380,15 +386,16 @@ class TestGivenUp:
             await bench.idle()
             assert bench.pump.clock_refused is None
 
-    async def test_the_overdue_are_given_up_while_the_others_go_on(self) -> None:
+    async def test_the_overdue_are_given_up_while_the_others_go_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("headrace_common.fairness.scheduler.TIME_SLICE", 60.0)  # both go into one batch
         async with pumping() as bench:
             attempts: list[list[int]] = []
 
-            async def script(lot: Lot) -> list[Refusal]:
-                attempts.append([owner.frame.ticket for owner in lot.owners])
+            async def script(batch: Batch) -> list[Refusal]:
+                attempts.append([owner.frame.ticket for owner in batch.owners])
                 if len(attempts) == 1:
-                    await asyncio.sleep(max(0.0, bench.delivery.deadline - bench.clock()))
-                    raise DeliveryError("late", retriable=True)
+                    await until(lambda: bench.listener.heard)
+                    raise DeliveryError("late", DeliveryPolicy.RETRY)
                 return []
 
             bench.delivery.script = script
@@ -396,8 +403,65 @@ class TestGivenUp:
             bench.submit(event(1), event(2))
             await bench.idle()
             assert attempts == [[0, 1, 1], [1, 1]]
-            assert bench.receipt.heard == [("abandoned", 0), ("settled", 1, 2, True)]
+            assert bench.listener.heard == [("abandoned", 0), ("settled", 1, 2, True)]
             assert bench.numbers() == [1, 2]
+
+    async def test_a_client_hears_at_its_deadline_while_the_answer_is_awaited(self) -> None:
+        """Also those who wait in line hear it then, not when their turn comes."""
+        async with pumping() as bench:
+            bench.delivery.open.clear()
+            bench.submit(event(0), seconds=0.02)
+            await until(lambda: bench.delivery.asked)
+            bench.submit(event(1), seconds=0.04)
+            bench.submit(event(2))
+            await until(lambda: len(bench.listener.heard) == 2)
+            assert bench.listener.heard == [("abandoned", 0), ("abandoned", 1)]
+            assert str(bench.listener.errors[0]) == "KAFKA__ACK_DEADLINE has passed"
+            assert (bench.delivery.asked, bench.pump.waiting) == (1, 1)
+            bench.delivery.open.set()
+            await bench.idle()
+            assert bench.listener.heard[2:] == [("settled", 2, 1, True)]
+            assert bench.numbers() == [0, 2]  # the first answer came, and is awaited by nobody
+
+    async def test_it_waits_for_kafka_also_when_no_frame_is_left(self) -> None:
+        async with pumping() as bench:
+            assert bench.pump.waiting_since() is None
+            bench.delivery.open.clear()
+            bench.submit(event(0), seconds=0.02)
+            await until(lambda: bench.listener.heard)
+            await bench.idle()
+            assert bench.pump.oldest() is None
+            assert bench.pump.waiting_since() is not None
+            bench.delivery.open.set()
+            await until(lambda: bench.pump.waiting_since() is None)
+
+    async def test_a_frame_without_a_deadline_keeps_nobody_behind_it_waiting(self) -> None:
+        async with pumping() as bench:
+            bench.delivery.open.clear()
+            bench.submit(event(0))
+            await until(lambda: bench.delivery.asked)
+            bench.submit(event(1), seconds=float("inf"))
+            bench.submit(event(2), seconds=0.02)
+            bench.submit(event(3))
+            await until(lambda: bench.listener.heard)
+            bench.delivery.open.set()
+            await bench.idle()
+            assert bench.listener.of(2) == [("abandoned", 2)]
+            assert bench.numbers() == [0, 1, 3]
+
+    async def test_a_frame_that_waits_for_memory_at_its_deadline(self) -> None:
+        """It leaves its place in its connection's queue, and takes none of the memory that comes."""
+        async with pumping(pool=80 * MIB) as bench:
+            taken = [bench.pool._rest.take(70 * MIB)]
+            bench.submit(9 * MIB, event(0), seconds=0.02)
+            bench.submit(event(1))
+            await until(lambda: bench.listener.of(0))
+            await bench.idle()
+            assert bench.listener.of(0) == [("abandoned", 0)]
+            assert bench.numbers() == [1]
+            bench.pool._rest.give_back(taken[0])
+            await asyncio.sleep(0.01)
+            assert bench.pool.used == 0
 
     async def test_who_waits_too_long_in_line_is_never_sent(self) -> None:
         async with pumping() as bench:
@@ -409,7 +473,7 @@ class TestGivenUp:
             await asyncio.sleep(0.02)
             bench.delivery.open.set()
             await bench.idle()
-            assert bench.receipt.of(1) == [("abandoned", 1)]
+            assert bench.listener.of(1) == [("abandoned", 1)]
             assert bench.frames[1].given == 0
             assert bench.numbers() == [0, 2]
 
@@ -417,19 +481,19 @@ class TestGivenUp:
         """What is stored stays; nothing more of it is sent; those behind it go on."""
         async with pumping(batch_bytes=2500) as bench:
 
-            async def script(lot: Lot) -> list[Refusal]:
+            async def script(batch: Batch) -> list[Refusal]:
                 if len(bench.delivery.stored) == 1:
-                    raise DeliveryError("no", retriable=False)
+                    raise DeliveryError("no", DeliveryPolicy.REFUSED)
                 return []
 
             bench.delivery.script = script
             bench.submit(*(event(number, 1000) for number in range(5)))
-            await until(lambda: ("abandoned", 0) in bench.receipt.heard)
+            await until(lambda: ("abandoned", 0) in bench.listener.heard)
             bench.delivery.script = None
             bench.submit(event(9))
             await bench.idle()
-            assert [line for line in bench.receipt.of(0) if line[-1] is True] == []
-            assert bench.receipt.heard[-1] == ("settled", 1, 1, True)
+            assert [line for line in bench.listener.of(0) if line[-1] is True] == []
+            assert bench.listener.heard[-1] == ("settled", 1, 1, True)
             assert bench.numbers()[-1] == 9
             assert 4 not in bench.numbers()
 
@@ -437,11 +501,11 @@ class TestGivenUp:
         async with pumping() as bench:
             failures = 2
 
-            async def script(lot: Lot) -> list[Refusal]:
+            async def script(batch: Batch) -> list[Refusal]:
                 nonlocal failures
-                if lot.topic == "quarantine" and failures:
+                if batch.topic == "quarantine" and failures:
                     failures -= 1
-                    raise DeliveryError("wait", retriable=True)
+                    raise DeliveryError("wait", DeliveryPolicy.RETRY)
                 return []
 
             bench.delivery.script = script
@@ -449,7 +513,7 @@ class TestGivenUp:
             await bench.idle()
             assert bench.numbers() == [0]
             assert len(bench.quarantined()) == 1
-            assert bench.receipt.heard == [("settled", 0, 2, True)]
+            assert bench.listener.heard == [("settled", 0, 2, True)]
 
 
 class TestBroken:
@@ -463,7 +527,7 @@ class TestBroken:
             ((value, headers),) = bench.quarantined()
             assert (value, headers["reason"]) == (b"all of it", b"internal")
             assert b"RuntimeError: bug" in headers["detail"]
-            assert sorted(line[1:] for line in bench.receipt.heard if line[-1]) == [
+            assert sorted(line[1:] for line in bench.listener.heard if line[-1]) == [
                 (0, 1, True),
                 (1, 2, True),
                 (2, 1, True),
@@ -474,7 +538,7 @@ class TestBroken:
         async with pumping() as bench:
             bench.submit(error)
             await bench.idle()
-            assert bench.receipt.heard == [("settled", 0, 1, True)]
+            assert bench.listener.heard == [("settled", 0, 1, True)]
 
     async def test_in_the_second_round(self) -> None:
         async with pumping(batch_bytes=8 * 1024) as bench:
@@ -482,12 +546,12 @@ class TestBroken:
             await bench.idle()
             assert bench.numbers() == [0, 1, 2]
             assert len(bench.quarantined()) == 1
-            assert bench.receipt.heard[-1] == ("settled", 0, 4, True)
+            assert bench.listener.heard[-1] == ("settled", 0, 4, True)
 
     async def test_a_bug_behind_the_pump_ends_it_and_says_nothing_to_anybody(self) -> None:
         bench = Bench()
 
-        async def script(lot: Lot) -> list[Refusal]:
+        async def script(batch: Batch) -> list[Refusal]:
             raise ZeroDivisionError
 
         bench.delivery.script = script
@@ -495,7 +559,7 @@ class TestBroken:
         bench.submit(event(0))
         with pytest.raises(ZeroDivisionError):
             await asyncio.wait_for(task, 5)
-        assert bench.receipt.heard == []
+        assert bench.listener.heard == []
 
 
 class TestGrowth:
@@ -510,7 +574,7 @@ class TestGrowth:
         async with pumping() as bench:
             used: list[int] = []
 
-            async def script(lot: Lot) -> list[Refusal]:
+            async def script(batch: Batch) -> list[Refusal]:
                 used.append(bench.pool.used)
                 return []
 
@@ -523,20 +587,20 @@ class TestGrowth:
     async def test_is_given_back_when_the_frame_is_given_up(self) -> None:
         async with pumping() as bench:
 
-            async def script(lot: Lot) -> list[Refusal]:
-                raise DeliveryError("no", retriable=False)
+            async def script(batch: Batch) -> list[Refusal]:
+                raise DeliveryError("no", DeliveryPolicy.REFUSED)
 
             bench.delivery.script = script
             bench.submit(SLICE, SLICE, event(0))
             await bench.idle()
-            assert bench.receipt.heard == [("abandoned", 0)]
+            assert bench.listener.heard == [("abandoned", 0)]
             assert bench.pool.used == 0
 
     async def test_is_given_back_when_the_frame_breaks(self) -> None:
         async with pumping() as bench:
             bench.submit(SLICE, SLICE, RuntimeError("bug"))
             await bench.idle()
-            assert bench.receipt.heard == [("settled", 0, 1, True)]
+            assert bench.listener.heard == [("settled", 0, 1, True)]
             assert bench.pool.used == 0
 
     async def test_is_given_back_by_a_frame_without_parts(self) -> None:
@@ -555,11 +619,27 @@ class TestGrowth:
             assert bench.numbers() == [0, 1, 2]
             assert bench.pool.used == 0
 
+    async def test_a_frame_of_some_mib_does_not_wait_for_bombs(self) -> None:
+        """Of which there are always more, of other connections, on the same partition."""
+        async with pumping(pool=16 * MIB) as bench:  # 2 + 4 + 10
+            taken = bench.pool._rest.take(10 * MIB)
+            bombs = [FakeListener() for _ in range(20)]
+            for bomb in bombs:
+                frame = FakeFrame([*([SLICE] * 10), event(1)])
+                bench.pump.submit(InFlightFrame(frame, bomb, bench.clock(), bench.clock() + 100))
+            bench.submit(SLICE, SLICE // 3, event(0))
+            await until(lambda: bench.listener.heard)
+            assert bench.numbers() == [0]
+            assert not any(bomb.heard for bomb in bombs)
+            bench.pool._rest.give_back(taken)
+            await bench.idle()
+            assert bench.numbers() == [0] + [1] * 20
+
     async def test_pumps_share_the_pool_and_all_get_done(self) -> None:
         pool = Growth(12 * MIB, 10 * MIB)
         benches = [Bench() for _ in range(4)]
         for bench in benches:
-            bench.pool = bench.pump._growth = pool
+            bench.pool = bench.pump._filler._growth = pool
         tasks = [asyncio.create_task(bench.pump.run()) for bench in benches]
         for number in range(5):
             for bench in benches:
@@ -591,12 +671,12 @@ class TestWhatItTells:
 
     async def test_the_loop_turns_while_a_large_frame_is_built(self) -> None:
         async with pumping(batch_bytes=64 * MIB) as bench:
-            turns = 0
+            scheduler = 0
 
             async def tick() -> None:
-                nonlocal turns
+                nonlocal scheduler
                 while True:
-                    turns += 1
+                    scheduler += 1
                     await asyncio.sleep(0)
 
             ticking = asyncio.create_task(tick())
@@ -604,4 +684,4 @@ class TestWhatItTells:
             await bench.idle()
             ticking.cancel()
             assert len(bench.numbers()) == 60_000
-            assert turns > 8
+            assert scheduler > 8

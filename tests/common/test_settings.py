@@ -8,22 +8,23 @@ import sys
 from pathlib import Path
 
 import pytest
-from headrace_common.errors import EXIT_CONFIG, ConfigError
-from headrace_common.settings import (
+from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
+from headrace_common.operations.settings import (
     SECTIONS,
     KafkaSettings,
     LimitSettings,
     ServiceSettings,
     TopicsProcessSettings,
     describe,
-    each_setting,
     environment,
     load,
     own_environment,
     parse_arguments,
-    variable,
 )
+from headrace_common.operations.variables import each_setting, variable
 from headrace_forward.settings import ForwardSettings
+
+from tests.contract.waiting import PATIENCE
 
 MIB = 1 << 20
 
@@ -85,7 +86,9 @@ class TestEnvironment:
 
     def test_an_unknown_name_in_a_section_of_ours(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HEADRACE_KAFKA__BOOTSTRAP_SERVER", "typo:9092")
-        with pytest.raises(ConfigError, match=r"HEADRACE_KAFKA__BOOTSTRAP_SERVER: there is no such setting"):
+        with pytest.raises(
+            ConfigError, match=r"__BOOTSTRAP_SERVER: there is no such setting; did you mean .+_SERVERS\?$"
+        ):
             load(ForwardSettings)
 
     def test_a_section_that_the_service_lacks_is_ignored(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +146,9 @@ class TestYaml:
     @pytest.mark.parametrize(
         ("text", "problem"),
         [
-            ("kafak: {}", "no section is called kafak"),
+            ("kafak: {}", r"no section is called kafak; did you mean kafka\?$"),
+            ("kafak: {}\nlimits: {depth: many}", r"(?s)no section is called kafak.*HEADRACE_LIMITS__DEPTH: "),
+            ("nothing_like_it: {}", "no section is called nothing_like_it$"),
             ("limits: {dept: 1}", "HEADRACE_LIMITS__DEPT: there is no such setting"),
             ("limits: 7", "expected a mapping"),
             ("[1, 2]", "expected a mapping"),
@@ -284,12 +289,12 @@ class TestCommandLine:
             },
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
         )
         assert done.returncode == EXIT_CONFIG == 78
         lines = done.stderr.splitlines()
         assert sorted(lines) == [
-            "python -m headrace_forward: HEADRACE_LIMITS__DPETH: there is no such setting",
+            "python -m headrace_forward: HEADRACE_LIMITS__DPETH: there is no such setting; did you mean HEADRACE_LIMITS__DEPTH?",
             "python -m headrace_forward: HEADRACE_OPS__PORT: Input should be greater than or equal to 0",
         ]
 

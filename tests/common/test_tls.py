@@ -14,11 +14,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from headrace_common import tls
-from headrace_common.errors import ConfigError
-from headrace_common.metrics import ReceiverMetrics
-from headrace_common.settings import TlsSettings
-from headrace_common.tls import TlsContext, identity
+from headrace_common.listening import tls
+from headrace_common.listening.tls import TlsContext, identity
+from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.operations.settings import TlsSettings
 
 
 def certificate(*subject: tuple[str, str], names: tuple[tuple[str, str], ...] = ()) -> dict[str, Any]:

@@ -10,10 +10,12 @@ from dataclasses import replace
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from headrace_cli.broker import EmbeddedKafka
-from headrace_common.errors import DeliveryError
-from headrace_common.settings import KafkaSettings, TopicSettings, environment
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
+from headrace_common.operations.settings import KafkaSettings, TopicSettings, environment
 from headrace_common.topics import TopicPlan, changes, ensure, plans
+
+from tests.contract.waiting import PATIENCE
 
 DAY_MS = 86_400_000
 
@@ -21,7 +23,11 @@ DAY_MS = 86_400_000
 def own(kafka: EmbeddedKafka) -> KafkaSettings:
     mark = uuid.uuid4().hex[:8]
     return KafkaSettings(
-        bootstrap_servers=kafka.bootstrap, events_topic=f"events.{mark}", quarantine_topic=f"quarantine.{mark}"
+        bootstrap_servers=kafka.bootstrap,
+        events_topic=f"events.{mark}",
+        quarantine_topic=f"quarantine.{mark}",
+        segments_topic=f"segments.{mark}",
+        snapshots_topic=f"snapshots.{mark}",
     )
 
 
@@ -74,7 +80,7 @@ class TestChanges:
 class TestEnsure:
     async def test_creates_both_topics_as_the_promise_needs_them(self, kafka: EmbeddedKafka) -> None:
         settings = own(kafka)
-        assert len(await ensure(settings, TopicSettings(events_partitions=4))) == 2
+        assert len(await ensure(settings, TopicSettings(events_partitions=4, segments_partitions=0))) == 2
         partitions, events = await seen(settings, settings.events_topic)
         assert partitions == 4
         assert events["retention.ms"] == str(7 * DAY_MS)
@@ -101,7 +107,7 @@ class TestEnsure:
             "max.message.bytes": "9000000",
         }
         await create(settings, NewTopic(settings.events_topic, 2, 1, topic_configs=theirs))
-        await ensure(settings, TopicSettings(events_partitions=3, retention_bytes=50))
+        await ensure(settings, TopicSettings(events_partitions=3, segments_partitions=0, retention_bytes=50))
         partitions, events = await seen(settings, settings.events_topic)
         assert partitions == 3
         assert events["retention.ms"] == str(7 * DAY_MS)
@@ -123,6 +129,23 @@ class TestEnsure:
         assert events["max.message.bytes"] == str(8 * 1024 * 1024)
         assert events["retention.bytes"] == "-1"
 
+    async def test_the_topics_of_the_segments_keep_all_and_never_grow(self, kafka: EmbeddedKafka) -> None:
+        settings = own(kafka)
+        await ensure(settings, TopicSettings(segments_partitions=2, retention_bytes=1000))
+        partitions, segments = await seen(settings, settings.segments_topic)
+        assert partitions == 2
+        assert {name: segments[name] for name in ("cleanup.policy", "retention.ms", "retention.bytes")} == {
+            "cleanup.policy": "delete",
+            "retention.ms": "-1",
+            "retention.bytes": "-1",
+        }
+        assert segments["max.message.bytes"] == str(17 << 20)
+        assert segments["message.timestamp.type"] == "LogAppendTime"
+        partitions, snapshots = await seen(settings, settings.snapshots_topic)
+        assert (partitions, snapshots["cleanup.policy"]) == (2, "compact")
+        assert await ensure(settings, TopicSettings(segments_partitions=3, retention_bytes=1000)) == []
+        assert (await seen(settings, settings.segments_topic))[0] == 2
+
     async def test_more_replicas_than_brokers_is_said_in_one_line(self, kafka: EmbeddedKafka) -> None:
         with pytest.raises(DeliveryError, match="replication factor of 3"):
             await ensure(own(kafka), TopicSettings(replication=3), bound=1)
@@ -133,7 +156,7 @@ class TestEnsure:
             settings = KafkaSettings(bootstrap_servers=f"127.0.0.1:{silent.getsockname()[1]}")
             with pytest.raises(DeliveryError, match="did not do it within 1 s") as caught:
                 await ensure(settings, TopicSettings(), bound=1)
-        assert caught.value.retriable
+        assert caught.value.policy is DeliveryPolicy.RETRY
 
     def test_as_a_process(self, kafka: EmbeddedKafka) -> None:
         settings = own(kafka)
@@ -142,13 +165,15 @@ class TestEnsure:
             bootstrap_servers=settings.bootstrap_servers,
             events_topic=settings.events_topic,
             quarantine_topic=settings.quarantine_topic,
+            segments_topic=settings.segments_topic,
+            snapshots_topic=settings.snapshots_topic,
         )
         done = run_module(ours)
         assert (done.returncode, "created, 12 partitions" in done.stderr) == (0, True), done.stderr
         done = run_module({**ours, "HEADRACE_TOPICS__REPLICAS": "3"})
         assert (done.returncode, done.stderr.strip()) == (
             78,
-            "topics: HEADRACE_TOPICS__REPLICAS: there is no such setting",
+            "topics: HEADRACE_TOPICS__REPLICAS: there is no such setting; did you mean HEADRACE_TOPICS__REPLICATION?",
         )
 
 
@@ -159,12 +184,12 @@ def run_module(variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": path, **variables},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
 
 
 def test_the_plans_differ_only_in_name_partitions_and_retention() -> None:
-    events, quarantine = plans(KafkaSettings(), TopicSettings())
+    events, quarantine = plans(KafkaSettings(), TopicSettings(segments_partitions=0))
     assert (events.name, quarantine.name) == ("headrace.events", "headrace.quarantine")
     same = {**quarantine.configuration, "retention.ms": events.configuration["retention.ms"]}
     assert replace(quarantine, name=events.name, partitions=events.partitions, configuration=same) == events

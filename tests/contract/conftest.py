@@ -2,27 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+import functools
+import operator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from headrace_cli.broker import EmbeddedKafka
-from headrace_common.settings import KafkaSettings
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_common.operations.settings import KafkaSettings, TopicSettings
 
-from contract.courier import CourierDialect
-from contract.dialect import Dialect
-from contract.forward import ForwardDialect
-from contract.lumberjack import LumberjackDialect
-from contract.receiver import Receiver, Sections
-from contract.topic import now, own_topics
+from tests.contract.courier import CourierDialect
+from tests.contract.dialect import Can, Dialect
+from tests.contract.forward import ForwardDialect
+from tests.contract.logjam import LogjamDialect
+from tests.contract.lumberjack import LumberjackDialect
+from tests.contract.receiver import Receiver, Sections
+from tests.contract.segment import SegmentDialect, TodayDialect
+from tests.contract.topic import now, own_topics
+from tests.contract.toy import MESSAGES, QUESTIONS
 
-DIALECTS: tuple[Dialect, ...] = (ForwardDialect(), CourierDialect(), LumberjackDialect())
+DIALECTS: tuple[Dialect, ...] = (
+    ForwardDialect(),
+    CourierDialect(),
+    LumberjackDialect(),
+    LogjamDialect(),
+    SegmentDialect(),
+    TodayDialect(),
+    MESSAGES,
+    QUESTIONS,
+)
 """Every receiver there is. A new one adds its adapter here, and passes."""
+
+TOYS = (MESSAGES, QUESTIONS)
+"""They show that the seam fits. The quick tier leaves that to the receivers; `test_toys.py` is in it."""
+
+OF_A_KIND = ("headrace_courier", "headrace_lumberjack")
+"""What they share with Forward, the quick tier tests with Forward alone: tests marked `shared`."""
 
 Start = Callable[..., Awaitable[Receiver]]
 
 
-@pytest.fixture(scope="session", params=DIALECTS, ids=lambda dialect: dialect.name)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test is collected for the dialects that can do what it needs."""
+    if "dialect" in metafunc.fixturenames:
+        needed = needs(metafunc.definition.iter_markers("needs"))
+        shared = metafunc.definition.get_closest_marker("shared") is not None
+        able = [
+            pytest.param(dialect, id=_name(dialect), marks=[pytest.mark.long] if _waits(dialect, shared) else [])
+            for dialect in DIALECTS
+            if needed in dialect.can
+        ]
+        metafunc.parametrize("dialect", able, indirect=True, scope="session")
+
+
+def _waits(dialect: Dialect, shared: bool) -> bool:
+    """Whether the quick tier leaves a test of this receiver out."""
+    return dialect in TOYS or bool(dialect.variant) or (shared and dialect.module in OF_A_KIND)
+
+
+def _name(dialect: Dialect) -> str:
+    name = dialect.module.rpartition(".")[2].removeprefix("headrace_")
+    return f"{name}-{dialect.variant}" if dialect.variant else name
+
+
+def needs(markers: Iterable[pytest.Mark]) -> Can:
+    """All that marks of a test name together."""
+    return functools.reduce(operator.or_, (can for marker in markers for can in marker.args), Can(0))
+
+
+@pytest.fixture(scope="session")
 def dialect(request: pytest.FixtureRequest) -> Dialect:
     return request.param
 
@@ -30,7 +78,7 @@ def dialect(request: pytest.FixtureRequest) -> Dialect:
 @pytest.fixture(scope="session")
 def stored_in(kafka: EmbeddedKafka, dialect: Dialect) -> KafkaSettings:
     """One pair of topics for all tests of a protocol: each looks for its own mark."""
-    return own_topics(kafka.bootstrap)
+    return own_topics(kafka.bootstrap, TopicSettings(events_partitions=4, segments_partitions=dialect.segments))
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +86,7 @@ def receiver(
     dialect: Dialect, stored_in: KafkaSettings, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Receiver]:
     """A receiver with the settings that users have by default, for the whole session: leave it as you found it."""
-    running = Receiver(dialect.name, stored_in, tmp_path_factory.mktemp(dialect.name))
+    running = Receiver.of(dialect, stored_in, tmp_path_factory.mktemp(dialect.name))
     running.spawn()
     now(running.listens())
     yield running
@@ -53,7 +101,7 @@ def start(dialect: Dialect, stored_in: KafkaSettings, tmp_path: Path) -> Iterato
     async def begin(*, spawn_only: bool = False, **sections: Sections) -> Receiver:
         folder = tmp_path / str(len(started))
         folder.mkdir()
-        started.append(Receiver(dialect.name, stored_in, folder, sections))
+        started.append(Receiver.of(dialect, stored_in, folder, sections))
         if spawn_only:
             started[-1].spawn()
         else:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from headrace_common.event import Reason
-from headrace_courier.replies import Acknowledged, Answer, Replies, Version
+from headrace_common.record.contract import Reason
+from headrace_courier.replies import Acknowledged, PlainReply, Replies, Version
 from headrace_courier.wire import identity, jdat
 
-from contract.dialect import Values
+from tests.contract.dialect import EVERYTHING, Silent, Values
 
 ROOM = 256
 """Bytes of a payload that are not its padding, at least."""
@@ -59,14 +59,16 @@ class CourierConversation:
                 if reply.count == events:
                     complete.append(number)
             else:
-                assert isinstance(reply, Version) or reply is Answer.UNKNOWN
+                assert isinstance(reply, Version) or reply is PlainReply.UNKNOWN
         return complete
 
 
-class CourierDialect:
+class CourierDialect(Silent):
     """See `contract.dialect.Dialect`."""
 
     name = "courier"
+    module = "headrace_courier"
+    can = EVERYTHING
     fault = Reason.BAD_JSON
     malformed = b"GET / HTTP/1.1\r\n\r\n"
 

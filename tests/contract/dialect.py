@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import enum
 import itertools
 import socket
 import ssl
 import uuid
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol, Self
 
-from headrace_common.event import Reason
+from headrace_common.record.contract import Reason
+
+from tests.contract.waiting import PATIENCE
 
 Values = Sequence[Mapping[str, Any]]
 """The events of a frame as the client means them; each has `mark` and `n` (see `values`)."""
@@ -39,17 +43,82 @@ class Conversation(Protocol):
         """
 
 
+class Can(enum.Flag):
+    """What a protocol's transport can do. A test that needs some of it says so: ``@pytest.mark.needs(Can.TLS)``."""
+
+    CLOSE_ONE = enum.auto()
+    """The receiver ends one client's connection and no other's, and that client sees it."""
+
+    HALF_CLOSE = enum.auto()
+    """A client that has finished sending can say so, and still receive."""
+
+    SPLIT_BYTES = enum.auto()
+    """A frame may arrive in any pieces, and several in one."""
+
+    REFUSE_ONE = enum.auto()
+    """One event of a frame can be refused while the rest is stored and the frame acknowledged."""
+
+    TLS = enum.auto()
+    """The connection may be encrypted, and a certificate may name the client."""
+
+    STORE_AGAIN = enum.auto()
+    """A frame that a client sends again may be stored again, with the same ids."""
+
+    REFUSE_NEW = enum.auto()
+    """While it stops, nobody can connect, and who is connected still hears."""
+
+
+EVERYTHING = ~Can(0)
+"""What TCP and a framed protocol can do."""
+
+
+NO_SECTIONS: Mapping[str, Mapping[str, object]] = MappingProxyType({})
+
+
+class Silent:
+    """A dialect in which a connection begins with its first frame, and whose receiver needs no settings."""
+
+    sections = NO_SECTIONS
+    content_type = "application/json"
+    segments = 0
+    variant = ""
+
+    async def greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """See `Dialect.greet`."""
+
+
 class Dialect(Protocol):
     """One protocol."""
 
     name: str
     """As in ``headrace_<name>``."""
 
+    variant: str
+    """Which of a receiver's dialects, if it has several; empty: the first, which the quick tier tries."""
+
+    module: str
+    """What runs as ``python -m``."""
+
+    sections: Mapping[str, Mapping[str, object]]
+    """Settings of its own with which it runs in this suite. A test's sections win."""
+
+    content_type: str
+    """Of its events."""
+
+    segments: int
+    """Partitions of the segments topic that it needs; 0: it needs none."""
+
+    can: Can
+    """Tests that need more are not collected for it."""
+
     fault: Reason
     """Why the event that `Conversation.faulty` adds goes to quarantine."""
 
     malformed: bytes
     """What may not stand where a frame begins."""
+
+    async def greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """What is said on a new connection, turn by turn, before its first frame."""
 
     def conversation(self) -> Conversation:
         """A new one."""
@@ -92,6 +161,7 @@ class ContractClient:
         reader, writer = await asyncio.open_connection(
             *address, ssl=context, server_hostname="localhost" if context else None
         )
+        await dialect.greet(reader, writer)
         return cls(conversation or dialect.conversation(), reader, writer)
 
     async def __aenter__(self) -> Self:
@@ -144,12 +214,12 @@ class ContractClient:
         """Sends no more, but reads on."""
         self._writer.write_eof()
 
-    async def receives(self, number: int, seconds: float = 20) -> None:
+    async def receives(self, number: int, seconds: float = PATIENCE) -> None:
         """Waits for the acknowledgement of frame `number`."""
         await self.waits_for(lambda: number in self.acknowledged, seconds)
         assert number in self.acknowledged, f"frame {number} not acknowledged, closed: {self.closed}"
 
-    async def sees_end(self, seconds: float = 20) -> None:
+    async def sees_end(self, seconds: float = PATIENCE) -> None:
         """Waits until the server has closed."""
         await self.waits_for(lambda: self.closed, seconds)
         assert self.closed, f"the server has not closed, and acknowledged {self.acknowledged}"

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgpack
-from headrace_common.event import Reason
+from headrace_common.record.contract import Reason
 from headrace_forward.wire import EventTime, Replies, encode
 
-from contract.dialect import Values
+from tests.contract.dialect import EVERYTHING, Silent, Values
 
 TAG = "contract.forward"
 SECONDS = 1_795_253_837
@@ -56,10 +56,12 @@ class ForwardConversation:
         return [self._chunks.index(str(chunk)) for chunk in self._replies.receive(data)]
 
 
-class ForwardDialect:
+class ForwardDialect(Silent):
     """See `contract.dialect.Dialect`."""
 
     name = "forward"
+    module = "headrace_forward"
+    can = EVERYTHING
     fault = Reason.BAD_RECORD
     malformed = b"GET / HTTP/1.1\r\n\r\n"
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from headrace_common.event import Reason
+from headrace_common.record.contract import Reason
 from headrace_lumberjack.wire import HEADER, Replies, compressed, json_frame, window
 
-from contract.dialect import Values
+from tests.contract.dialect import EVERYTHING, Silent, Values
 
 INDEX = "contractbeat"
 AGENT = {"id": "7f2b7d0c", "ephemeral_id": "c1d3a1f0", "type": "filebeat"}
@@ -86,10 +86,12 @@ class LumberjackConversation:
         return found
 
 
-class LumberjackDialect:
+class LumberjackDialect(Silent):
     """See `contract.dialect.Dialect`."""
 
     name = "lumberjack"
+    module = "headrace_lumberjack"
+    can = EVERYTHING
     fault = Reason.BAD_JSON
     malformed = b"GET / HTTP/1.1\r\n\r\n"
 

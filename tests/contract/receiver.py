@@ -10,15 +10,16 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
-from headrace_cli.ports import free_port
-from headrace_cli.tether import tethered
-from headrace_common.settings import KafkaSettings, environment, own_environment
+from headrace_cli.processes.ports import free_port
+from headrace_cli.processes.tether import tethered
+from headrace_common.operations.settings import KafkaSettings, environment, own_environment
 from prometheus_client.parser import text_string_to_metric_families
 
-from contract.waiting import until
+from tests.contract.dialect import Dialect
+from tests.contract.waiting import PATIENCE, until
 
 HOST = "127.0.0.1"
 Sections = Mapping[str, Mapping[str, object]]
@@ -31,6 +32,8 @@ def variables(kafka: KafkaSettings, sections: Sections | None = None) -> dict[st
             "bootstrap_servers": kafka.bootstrap_servers,
             "events_topic": kafka.events_topic,
             "quarantine_topic": kafka.quarantine_topic,
+            "segments_topic": kafka.segments_topic,
+            "snapshots_topic": kafka.snapshots_topic,
         },
         "listen": {"host": HOST},
         "ops": {"host": HOST, "port": 0},
@@ -46,14 +49,25 @@ def variables(kafka: KafkaSettings, sections: Sections | None = None) -> dict[st
 class Receiver:
     """``python -m headrace_<protocol>`` on free ports. What it says goes to `log`."""
 
-    def __init__(self, protocol: str, kafka: KafkaSettings, folder: Path, sections: Sections | None = None) -> None:
+    def __init__(
+        self, protocol: str, kafka: KafkaSettings, folder: Path, sections: Sections | None = None, module: str = ""
+    ) -> None:
         self.protocol = protocol
+        self.module = module or f"headrace_{protocol}"
         self.kafka = kafka
         self.log = folder / f"{protocol}.log"
         self.port = 0
         self.ops = 0
         self._sections = dict(sections or {})
         self._process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def of(cls, dialect: Dialect, kafka: KafkaSettings, folder: Path, sections: Sections | None = None) -> Self:
+        """The receiver of a dialect."""
+        merged = {name: dict(values) for name, values in dialect.sections.items()}
+        for name, values in (sections or {}).items():
+            merged[name] = {**merged.get(name, {}), **values}
+        return cls(dialect.name, kafka, folder, merged, dialect.module)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -70,7 +84,7 @@ class Receiver:
         sections = {**self._sections, "listen": {"port": self.port, **self._sections.get("listen", {})}}
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
-                tethered([sys.executable, "-m", f"headrace_{self.protocol}"]),
+                tethered([sys.executable, "-m", self.module]),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -89,7 +103,7 @@ class Receiver:
             assert self.exit_status() is None, f"it ended at its start: {self.log.read_text()}"
             return bool(self.lines("ready"))
 
-        await until(ready, f"{self.protocol} is ready", 60)
+        await until(ready, f"{self.protocol} is ready")
         self.ops = self.lines("starting")[-1]["ops"]
 
     def exit_status(self) -> int | None:
@@ -154,7 +168,7 @@ class Receiver:
                     total += sample.value
         return total
 
-    async def ended(self, seconds: float = 30) -> int:
+    async def ended(self, seconds: float = PATIENCE) -> int:
         """Its exit status, awaited."""
         await until(lambda: self.exit_status() is not None, f"{self.protocol} ends", seconds)
         status = self.exit_status()

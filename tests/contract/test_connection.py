@@ -9,12 +9,12 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from headrace_common.settings import KIB, KafkaSettings
+from headrace_common.operations.settings import KIB, KafkaSettings
 
-from contract.dialect import ContractClient, Dialect, values
-from contract.receiver import Receiver
-from contract.topic import events, now
-from contract.waiting import until
+from tests.contract.dialect import Can, ContractClient, Dialect, values
+from tests.contract.receiver import Receiver
+from tests.contract.topic import events, now
+from tests.contract.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.kafka
 
@@ -32,7 +32,7 @@ def strict(dialect: Dialect, stored_in: KafkaSettings, tmp_path_factory: pytest.
         "frame_time": FRAME_TIME,
         "connections": CONNECTIONS,
     }
-    running = Receiver(dialect.name, stored_in, tmp_path_factory.mktemp("strict"), {"limits": limits})
+    running = Receiver.of(dialect, stored_in, tmp_path_factory.mktemp("strict"), {"limits": limits})
     running.spawn()
     now(running.listens())
     yield running
@@ -43,6 +43,7 @@ def about(receiver: Receiver, event: str, peer: str) -> list[dict]:
     return [line for line in receiver.lines(event) if line["peer"] == peer]
 
 
+@pytest.mark.needs(Can.CLOSE_ONE, Can.SPLIT_BYTES)
 async def test_a_protocol_error_closes_only_its_own_connection(dialect: Dialect, receiver: Receiver) -> None:
     frame = values(3)
     async with (
@@ -62,6 +63,7 @@ async def test_a_protocol_error_closes_only_its_own_connection(dialect: Dialect,
     assert len(await events(receiver.kafka, frame[0]["mark"])) == len(frame)
 
 
+@pytest.mark.needs(Can.CLOSE_ONE, Can.SPLIT_BYTES)
 async def test_nothing_behind_a_protocol_error_counts(dialect: Dialect, receiver: Receiver) -> None:
     frame = values(3)
     async with await ContractClient.connect(dialect, receiver.address) as client:
@@ -71,16 +73,20 @@ async def test_nothing_behind_a_protocol_error_counts(dialect: Dialect, receiver
     assert await events(receiver.kafka, frame[0]["mark"]) == []
 
 
+@pytest.mark.needs(Can.CLOSE_ONE)
 async def test_what_peers_provoke_does_not_fill_the_log(dialect: Dialect, strict: Receiver) -> None:
     before = await strict.metric("connections_closed_total", why="protocol_error")
+    began = time.monotonic()
     for _ in range(40):
         async with await ContractClient.connect(dialect, strict.address) as client:
             await client.write(dialect.malformed)
             await client.sees_end()
     assert await strict.metric("connections_closed_total", why="protocol_error") == before + 40
-    assert 1 <= len(strict.lines("protocol error")) <= 20  # 10 within 10 s
+    windows = 2 + (time.monotonic() - began) // 10  # 10 lines within 10 s
+    assert 1 <= len(strict.lines("protocol error")) <= 10 * windows
 
 
+@pytest.mark.needs(Can.CLOSE_ONE, Can.HALF_CLOSE, Can.SPLIT_BYTES)
 async def test_half_a_frame_and_then_the_end(dialect: Dialect, receiver: Receiver) -> None:
     first, second = values(2), values(5)
     async with await ContractClient.connect(dialect, receiver.address) as client:
@@ -96,6 +102,7 @@ async def test_half_a_frame_and_then_the_end(dialect: Dialect, receiver: Receive
     assert await events(receiver.kafka, second[0]["mark"]) == []
 
 
+@pytest.mark.needs(Can.CLOSE_ONE, Can.HALF_CLOSE)
 async def test_a_client_that_has_finished_sending_still_gets_its_acknowledgements(
     dialect: Dialect, receiver: Receiver
 ) -> None:
@@ -108,6 +115,7 @@ async def test_a_client_that_has_finished_sending_still_gets_its_acknowledgement
     assert about(receiver, "protocol error", client.local) == []
 
 
+@pytest.mark.needs(Can.CLOSE_ONE, Can.HALF_CLOSE)
 async def test_a_connection_that_says_nothing_is_nothing_special(dialect: Dialect, receiver: Receiver) -> None:
     """Probes, and fluentd's heartbeats: connect and close."""
     lines = len(receiver.lines())
@@ -118,6 +126,7 @@ async def test_a_connection_that_says_nothing_is_nothing_special(dialect: Dialec
     assert len(receiver.lines()) == lines
 
 
+@pytest.mark.needs(Can.CLOSE_ONE, Can.HALF_CLOSE)
 async def test_any_bytes_close_or_wait_and_disturb_nobody(dialect: Dialect, receiver: Receiver) -> None:
     rolls = random.Random(20)
     async with await ContractClient.connect(dialect, receiver.address) as other:
@@ -130,6 +139,7 @@ async def test_any_bytes_close_or_wait_and_disturb_nobody(dialect: Dialect, rece
         await other.receives(await other.send(values(2)))
 
 
+@pytest.mark.needs(Can.SPLIT_BYTES)
 async def test_a_frame_split_anywhere_is_the_same_frame(dialect: Dialect, receiver: Receiver) -> None:
     frame = values(6)
     async with await ContractClient.connect(dialect, receiver.address) as client:
@@ -141,6 +151,7 @@ async def test_a_frame_split_anywhere_is_the_same_frame(dialect: Dialect, receiv
     assert [dialect.value(record.json) for record in await events(receiver.kafka, frame[0]["mark"])] == frame
 
 
+@pytest.mark.needs(Can.CLOSE_ONE, Can.SPLIT_BYTES)
 async def test_a_frame_that_dribbles_in_is_cut(dialect: Dialect, strict: Receiver) -> None:
     hits = await strict.metric("limit_hits_total", limit="LIMITS__FRAME_TIME")
     async with (
@@ -151,24 +162,25 @@ async def test_a_frame_that_dribbles_in_is_cut(dialect: Dialect, strict: Receive
         data = client.conversation.frame(values(50))
         began = time.monotonic()
         for at in range(len(data) - 1):  # one byte again and again is no progress that counts
-            if client.closed or time.monotonic() > began + 5 * FRAME_TIME:
+            if client.closed:
                 break
             await client.write(data[at : at + 1])
             await client.waits_for(lambda: client.closed, 0.05)
         took = time.monotonic() - began
         await client.sees_end()
-        assert FRAME_TIME <= took < 4 * FRAME_TIME
+        assert took >= FRAME_TIME
         assert client.acknowledged == [0]
         await other.receives(await other.send(values(1)))
     assert await strict.metric("limit_hits_total", limit="LIMITS__FRAME_TIME") == hits + 1
 
 
+@pytest.mark.needs(Can.SPLIT_BYTES)
 async def test_a_slow_frame_within_its_time_is_taken(dialect: Dialect, strict: Receiver) -> None:
     async with await ContractClient.connect(dialect, strict.address) as client:
         data = client.conversation.frame(values(50))
         for at in range(0, len(data), len(data) // 8 + 1):
             await client.write(data[at : at + len(data) // 8 + 1])
-            await asyncio.sleep(FRAME_TIME / 16)
+            await asyncio.sleep(FRAME_TIME / 40)
         await client.receives(0)
 
 
@@ -179,6 +191,7 @@ async def test_silence_between_frames_is_not_slowness(dialect: Dialect, strict: 
         await client.receives(await client.send(values(1)))
 
 
+@pytest.mark.needs(Can.CLOSE_ONE)
 async def test_a_frame_of_the_largest_size_is_taken_and_one_byte_more_is_not(
     dialect: Dialect, strict: Receiver
 ) -> None:
@@ -195,6 +208,7 @@ async def test_a_frame_of_the_largest_size_is_taken_and_one_byte_more_is_not(
     assert await strict.metric("limit_hits_total", limit="LIMITS__FRAME_BYTES") == hits + 1
 
 
+@pytest.mark.needs(Can.CLOSE_ONE)
 async def test_more_connections_than_allowed_are_closed_at_once(dialect: Dialect, strict: Receiver) -> None:
     await until(lambda: _no_connections(strict), "the other tests' connections are gone")
     clients = [await ContractClient.connect(dialect, strict.address) for _ in range(CONNECTIONS)]
@@ -220,6 +234,7 @@ async def _no_connections(receiver: Receiver) -> bool:
     return await receiver.metric("connections") == 0
 
 
+@pytest.mark.needs(Can.CLOSE_ONE)
 async def test_an_old_connection_closes_between_frames(dialect: Dialect, start, stored_in: KafkaSettings) -> None:
     """Nothing is lost and nothing is sent twice: whatever was complete is acknowledged before the end."""
     receiver = await start(limits={"connection_age": 1.5})
@@ -227,13 +242,13 @@ async def test_an_old_connection_closes_between_frames(dialect: Dialect, start, 
     async with await ContractClient.connect(dialect, receiver.address) as client:
         sent = 0
         began = time.monotonic()
-        while not client.closed and time.monotonic() < began + 10:
+        while not client.closed and time.monotonic() < began + PATIENCE:
             try:
                 number = await client.send(values(3, mark, frame=sent))
             except ConnectionError:
                 break
             sent += 1
-            await client.waits_for(lambda number=number: number in client.acknowledged, 5)
+            await client.waits_for(lambda number=number: number in client.acknowledged, PATIENCE)
         assert client.closed
         assert time.monotonic() - began > 1
         assert client.acknowledged == list(range(len(client.acknowledged)))
@@ -243,6 +258,7 @@ async def test_an_old_connection_closes_between_frames(dialect: Dialect, start, 
     assert complete == set(client.acknowledged)
 
 
+@pytest.mark.needs(Can.CLOSE_ONE, Can.SPLIT_BYTES)
 async def test_age_waits_for_half_a_frame(dialect: Dialect, start) -> None:
     receiver = await start(limits={"connection_age": 1})
     async with await ContractClient.connect(dialect, receiver.address) as client:
@@ -255,10 +271,11 @@ async def test_age_waits_for_half_a_frame(dialect: Dialect, start) -> None:
     assert await receiver.metric("connections_closed_total", why="age") == 1
 
 
+@pytest.mark.needs(Can.CLOSE_ONE)
 async def test_a_silent_connection_closes_only_where_that_was_asked_for(
     dialect: Dialect, start, receiver: Receiver
 ) -> None:
-    eager = await start(limits={"idle_time": 1})
+    eager = await start(limits={"idle_time": 2})
     async with (
         await ContractClient.connect(dialect, eager.address) as watched,
         await ContractClient.connect(dialect, receiver.address) as left_alone,

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from contract.processes import below, bytes_of, command, gone, kill
+from tests.contract.processes import below, bytes_of, command, gone, kill
 
 SLEEPER = """
 import subprocess, sys, time

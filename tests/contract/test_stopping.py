@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from contract.stopping import states, stopped
+from tests.contract.stopping import states, stopped
 
 BUSY = """
 import threading, time

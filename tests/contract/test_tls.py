@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from contract.certificates import Authority
-from contract.dialect import ContractClient, Dialect, Values, values
-from contract.topic import events
-from contract.waiting import until
+from tests.contract.certificates import Authority
+from tests.contract.dialect import Can, ContractClient, Dialect, Values, values
+from tests.contract.topic import events
+from tests.contract.waiting import PATIENCE, until
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.shared, pytest.mark.needs(Can.TLS)]
 
 
 @pytest.fixture
@@ -61,6 +61,7 @@ async def _still_second(second) -> bool:
     return False
 
 
+@pytest.mark.needs(Can.REFUSE_ONE)
 async def test_the_certificate_names_the_client(dialect: Dialect, start, authority: Authority) -> None:
     cert, key = authority.issue("server", "server")
     receiver = await start(tls={"cert": cert, "key": key, "client_ca": authority.file})
@@ -86,6 +87,7 @@ async def _turned_away(dialect: Dialect, address: tuple[str, int], context: ssl.
         return True
 
 
+@pytest.mark.needs(Can.CLOSE_ONE)
 async def test_who_cannot_show_a_certificate_is_not_served(
     dialect: Dialect, start, authority: Authority, tmp_path: Path
 ) -> None:
@@ -103,16 +105,17 @@ async def test_who_cannot_show_a_certificate_is_not_served(
     assert receiver.lines("tls handshake failed")
 
 
+@pytest.mark.needs(Can.CLOSE_ONE)
 async def test_a_handshake_has_its_time(dialect: Dialect, start, authority: Authority) -> None:
     cert, key = authority.issue("server", "server")
     receiver = await start(tls={"cert": cert, "key": key}, limits={"handshake_time": 1, "connections": 1})
     reader, writer = await asyncio.open_connection(*receiver.address)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         assert await reader.read() == b""  # it says nothing, and it is closed
     writer.close()
     reader, writer = await asyncio.open_connection(*receiver.address)  # a client without TLS
     writer.write(dialect.conversation().frame(values(1)))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while await reader.read(4096):  # an alert, then the end
             pass
     writer.close()

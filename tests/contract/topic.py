@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer
-from headrace_common.event import HEADERS, QUARANTINE_HEADERS, REQUIRED_HEADERS
-from headrace_common.settings import KafkaSettings, TopicSettings
+from headrace_common.operations.settings import KafkaSettings, TopicSettings
+from headrace_common.record.contract import HEADERS, QUARANTINE_HEADERS, REQUIRED_HEADERS
 from headrace_common.topics import ensure
 
 T = TypeVar("T")
@@ -134,7 +134,11 @@ def own_topics(bootstrap: str, topics: TopicSettings | None = None) -> KafkaSett
     """Topics that nobody else uses."""
     mark = uuid.uuid4().hex[:8]
     kafka = KafkaSettings(
-        bootstrap_servers=bootstrap, events_topic=f"events.{mark}", quarantine_topic=f"quarantine.{mark}"
+        bootstrap_servers=bootstrap,
+        events_topic=f"events.{mark}",
+        quarantine_topic=f"quarantine.{mark}",
+        segments_topic=f"segments.{mark}",
+        snapshots_topic=f"snapshots.{mark}",
     )
-    now(ensure(kafka, topics or TopicSettings(events_partitions=4)))
+    now(ensure(kafka, topics or TopicSettings(events_partitions=4, segments_partitions=0)))
     return kafka

@@ -15,8 +15,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from headrace_courier.replies import Acknowledged, Answer, Replies, Version
+from headrace_courier.replies import Acknowledged, PlainReply, Replies, Version
 from headrace_courier.wire import evnt, identity, jdat
+
+from tests.contract.waiting import PATIENCE
 
 
 @dataclass
@@ -85,7 +87,7 @@ class CourierClient:
         self._last_word = time.monotonic()
         self._reading = asyncio.create_task(self._read())
         await self.write(identity(b"HELO", "2.12.0", b"LCOR"))
-        await self.until(lambda: self._version is not None, 20)
+        await self.until(lambda: self._version is not None)
         assert self._version is not None
         assert self._version.evnt
 
@@ -122,7 +124,7 @@ class CourierClient:
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
 
-    async def until(self, condition: Callable[[], bool], seconds: float) -> bool:
+    async def until(self, condition: Callable[[], bool], seconds: float = PATIENCE) -> bool:
         """Waits until `condition`, looked at after each reply, is true or the connection has ended; whether it is true."""
         async with asyncio.timeout(seconds), self._news:
             await self._news.wait_for(lambda: condition() or self.ended)
@@ -130,7 +132,7 @@ class CourierClient:
             self._reading.result()
         return condition()
 
-    async def all_acknowledged(self, seconds: float = 60) -> None:
+    async def all_acknowledged(self, seconds: float = PATIENCE) -> None:
         assert await self.until(lambda: not self.pending, seconds), f"closed with {len(self.pending)} payloads pending"
 
     async def _read(self) -> None:
@@ -159,13 +161,13 @@ class CourierClient:
             async with self._news:
                 self._news.notify_all()
 
-    def _hear(self, reply: Acknowledged | Version | Answer) -> None:
+    def _hear(self, reply: Acknowledged | Version | PlainReply) -> None:
         if isinstance(reply, Version):
             assert self._version is None
             self._version = reply
-        elif reply is Answer.PONG:
+        elif reply is PlainReply.PONG:
             self.pongs += 1
-        elif reply is Answer.UNKNOWN:
+        elif reply is PlainReply.UNKNOWN:
             self.complaints += 1
         else:
             assert isinstance(reply, Acknowledged)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import zlib
 from collections import Counter
 from collections.abc import Iterable
@@ -10,62 +9,41 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-from forward.driving import NOW_MS, PEER, Seen, at_random, one_by_one, seen
-from headrace_common.errors import ProtocolError
-from headrace_common.event import Reject
-from headrace_common.session import Frame, Peer
+from headrace_common.session.interface import Peer
 from headrace_courier.events import CourierFrame
 from headrace_courier.replies import Acknowledged, Replies
 from headrace_courier.session import CourierSession
 from headrace_courier.settings import CourierLimits, CourierSection
-from headrace_courier.wire import HEADER, Kind, entry
+from headrace_courier.wire import HEADER, MessageKind, entry
+
+from tests import driving
+from tests.driving import NOW_MS, PEER, feed_all, parts_of, the_same_every_way
+from tests.driving import feed as digest
+
+__all__ = ["NOW_MS", "digest"]
 
 NONCE = bytes(range(16))
 HELO = HEADER.pack(b"HELO", 0)
 
 
 def session(
-    peer: Peer = PEER, ignored: list[Kind] | None = None, subject_bytes: int = 1024, **limits: Any
+    peer: Peer = PEER, ignored: list[MessageKind] | None = None, subject_bytes: int = 1024, **limits: Any
 ) -> CourierSession:
     """With the default limits, but for those named."""
     note = (lambda kind: None) if ignored is None else ignored.append
     return CourierSession(peer, CourierLimits(**limits), CourierSection(subject_bytes=subject_bytes), note)
 
 
-def parts_of(frame: Frame) -> list[Seen | Reject]:
-    parts: list[Seen | Reject] = []
-    for part in frame.parts():
-        assert not isinstance(part, int)  # all growth is over before a payload is handed out
-        parts.append(part if isinstance(part, Reject) else seen(part))
-    return parts
-
-
 @dataclass
-class Outcome:
+class Outcome(driving.Outcome):
     """All that came of some bytes."""
 
-    parts: list[list[Seen | Reject]] = field(default_factory=list)
-    """By payload."""
     replies: list[Any] = field(default_factory=list)
-    error: ProtocolError | None = None
-    ignored: Counter[Kind] = field(default_factory=Counter)
-    idle: bool = True
-    held: int = 0
-
-    @property
-    def flat(self) -> list[Seen | Reject]:
-        return [part for payload in self.parts for part in payload]
-
-    @property
-    def events(self) -> list[Seen]:
-        return [part for part in self.flat if isinstance(part, Seen)]
-
-    @property
-    def rejects(self) -> list[Reject]:
-        return [part for part in self.flat if isinstance(part, Reject)]
+    ignored: Counter[MessageKind] = field(default_factory=Counter)
+    partial_bytes: int = 0
 
     def comparable(self) -> Any:
-        """What must not depend on how the bytes were split. A PONG overtakes what waits for Kafka."""
+        """A PONG overtakes what waits for Kafka."""
         error = self.error and (str(self.error).split(":")[0], self.error.limit, self.error.offset)
         return self.parts, self.acknowledged, self.others, error, self.ignored, self.idle
 
@@ -78,57 +56,30 @@ class Outcome:
         return [reply for reply in self.replies if not isinstance(reply, Acknowledged)]
 
 
-def digest(driven: CourierSession, data: bytes, now_ms: int = NOW_MS) -> None:
-    """Bytes, and then nothing until it is done with them; what a connection does."""
-    driven.receive(data, now_ms)
-    while driven.busy():
-        driven.receive(b"", now_ms)
-
-
 def drive(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, **limits: Any) -> Outcome:
     """Feeds `pieces`; each payload is stored at once. `end`: then the peer ends, if nothing was wrong."""
-    ignored: list[Kind] = []
+    ignored: list[MessageKind] = []
     driven = session(peer, ignored, **limits)
     outcome, replies = Outcome(), Replies()
 
     def serve() -> None:
-        outcome.held = max(outcome.held, driven.held())
+        outcome.partial_bytes = max(outcome.partial_bytes, driven.partial_bytes())
         for frame in driven.frames():
             assert isinstance(frame, CourierFrame)
-            parts = parts_of(frame)
+            parts = parts_of(frame, pauses=False)  # all growth is over before a payload is handed out
             outcome.parts.append(parts)
             driven.settle(frame.ticket, len(parts), True)
         while reply := driven.outgoing():
             outcome.replies += replies.receive(reply)
 
-    try:
-        for piece in pieces:
-            try:
-                driven.receive(piece, NOW_MS)
-            finally:
-                serve()
-            while driven.busy():
-                try:
-                    driven.receive(b"", NOW_MS)
-                finally:
-                    serve()
-        if end:
-            driven.eof()
-    except ProtocolError as error:
-        outcome.error = error
+    feed_all(driven, pieces, outcome, serve, end=end)
     outcome.ignored = Counter(ignored)
-    outcome.idle = driven.idle()
     return outcome
 
 
 def every_way(data: bytes, **limits: Any) -> Outcome:
-    """The outcome of `data`, which is the same whole, byte by byte and at random splits."""
-    whole = drive([data], **limits)
-    expected = whole.comparable()
-    assert drive(one_by_one(data), **limits).comparable() == expected
-    for seed in range(3):
-        assert drive(at_random(data, random.Random(seed)), **limits).comparable() == expected
-    return whole
+    """As `the_same_every_way`."""
+    return the_same_every_way(drive, data, **limits)
 
 
 def numbered(count: int, first: int = 0, **more: Any) -> list[bytes]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from headrace_common.event import Reason
-from headrace_common.session import Peer
+from headrace_common.record.contract import Reason
+from headrace_common.session.interface import Peer
 from headrace_courier.wire import jdat
 
-from courier.driving import NONCE, Outcome, drive, every_way
+from tests.courier.driving import NONCE, Outcome, drive, every_way
 
 HEX = NONCE.hex()
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from headrace_courier.wire import evnt, jdat
 
-from courier.driving import NONCE, drive, every_way, numbered
+from tests.courier.driving import NONCE, drive, every_way, numbered
 
 TWENTY = json.loads((Path(__file__).parent / "ids.json").read_text())
 
@@ -64,7 +64,7 @@ def test_nobody_can_claim_another_event_by_its_number() -> None:
 
 
 def test_no_address_is_part_of_an_id() -> None:
-    from headrace_common.session import Peer
+    from headrace_common.session.interface import Peer
 
     event = numbered(1)
     here = drive([jdat(NONCE, event)]).events[0]

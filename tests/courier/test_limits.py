@@ -5,24 +5,52 @@ from __future__ import annotations
 import gc
 import random
 import resource
+import tracemalloc
 import zlib
 
 import pytest
-from headrace_common.errors import ProtocolError
-from headrace_common.event import Reason
-from headrace_common.inflate import SLICE
-from headrace_common.settings import KIB, MIB, environment, load
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.operations.settings import KIB, MIB, environment, load
+from headrace_common.record.contract import Reason
+from headrace_common.session.inflate import SLICE
+from headrace_common.session.memory import Memory
 from headrace_courier.entries import OVERHEAD, Entries
-from headrace_courier.settings import CourierSettings
+from headrace_courier.session import CourierSession
+from headrace_courier.settings import CourierLimits, CourierSection, CourierSettings
 from headrace_courier.wire import HEADER, WORK, entry, evnt, jdat
 
-from courier.driving import NONCE, NOW_MS, content, digest, drive, every_way, numbered, payload, session
+from tests.courier.driving import NONCE, NOW_MS, content, digest, drive, every_way, numbered, payload, session
+from tests.driving import PEER, parts_of
 
 BOTH = pytest.mark.parametrize("kind", [b"JDAT", b"EVNT"])
 
 
 def incompressible(size: int, seed: int = 1) -> bytes:
     return random.Random(seed).randbytes(size)
+
+
+def test_names_of_any_length_take_no_memory() -> None:
+    """Encoded envelopes are kept for all connections, within one bound: a `type` of 200 KB is not, nor is the 300th name."""
+    memory = Memory(1_000_000)
+    sessions = []
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(4):
+            driven = CourierSession(PEER, CourierLimits(), CourierSection(), memory=memory)
+            events = [b'{"type":"%d-%d-%b"}' % (number, n, b"x" * 200_000) for n in range(10)]
+            events += [b'{"type":"%d-%d","host":"%b"}' % (number, n, b"h" * 900) for n in range(300)]
+            digest(driven, jdat(NONCE, events), NOW_MS)
+            for frame in driven.frames():
+                assert len(parts_of(frame)) == len(events)
+                driven.settle(frame.ticket, len(events), True)
+            driven.outgoing()
+            sessions.append(driven)
+            del events, frame
+        assert 0 < memory.used <= 1_000_000
+        assert tracemalloc.get_traced_memory()[0] - before < 3_000_000
+    finally:
+        tracemalloc.stop()
 
 
 # What ends a conversation, and stores nothing of its payload
@@ -218,13 +246,13 @@ def test_a_bomb_is_bounded_in_each_step(kind: bytes) -> None:
     driven = session(ratio=2000)
     driven.receive(data, NOW_MS)
     assert driven.busy()
-    assert driven.held() <= 2 * SLICE
+    assert driven.partial_bytes() <= 2 * SLICE
     before, steps = 0, 1
     while driven.busy():
         driven.receive(b"", NOW_MS)
         steps += 1
-        assert driven.held() - before <= 2 * SLICE + 2 * len(data)
-        before = driven.held()
+        assert driven.partial_bytes() - before <= 2 * SLICE + 2 * len(data)
+        before = driven.partial_bytes()
     assert steps >= 60
     (frame,) = driven.frames()
     assert frame.size <= 60 * MIB + 60 * OVERHEAD + 2048
@@ -237,7 +265,7 @@ def test_what_is_not_finished_is_not_kept_inflated(kind: bytes) -> None:
     data = bomb(60 * MIB, kind)[:-1]
     driven = session(ratio=2000)
     digest(driven, data)
-    assert len(data) - 1024 < driven.held() < len(data) + 1024
+    assert len(data) - 1024 < driven.partial_bytes() < len(data) + 1024
 
 
 @BOTH
@@ -261,9 +289,9 @@ def test_a_fault_lets_go_of_what_was_kept() -> None:
     data = payload(content([incompressible(900_000)] * 3), kind=b"EVNT", flip=-1)
     with pytest.raises(ProtocolError) as caught:
         digest(driven, data)
-    assert driven.held() == 0
+    assert driven.partial_bytes() == 0
     assert caught.value.__context__ is None
-    assert not [each for each in gc.get_objects() if type(each) is Entries and each.held]
+    assert not [each for each in gc.get_objects() if type(each) is Entries and each.partial_bytes]
 
 
 def test_many_messages_in_one_read_are_done_in_several_turns() -> None:
@@ -281,14 +309,14 @@ def test_many_messages_in_one_read_are_done_in_several_turns() -> None:
 def test_an_announced_length_costs_nothing() -> None:
     driven = session()
     driven.receive(HEADER.pack(b"JDAT", 10 * MIB) + NONCE, NOW_MS)
-    assert driven.held() < KIB
+    assert driven.partial_bytes() < KIB
     driven.receive(zlib.compress(b"\x7f\xff\xff\xff" + b"x" * 100)[:-8], NOW_MS)
-    assert driven.held() < KIB
+    assert driven.partial_bytes() < KIB
     driven = session()
     driven.receive(HEADER.pack(b"NEWS", 10 * MIB), NOW_MS)
     for _ in range(100):
         digest(driven, bytes(100_000))
-        assert 0 < driven.held() < KIB
+        assert 0 < driven.partial_bytes() < KIB
 
 
 def test_one_entry_that_comes_in_many_pieces_is_joined_once() -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from headrace_common.event import Reason, Reject
+from headrace_common.record.contract import Reason
+from headrace_common.record.event import Reject
 from headrace_courier.wire import HEADER, PING, evnt, jdat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from courier.driving import Outcome, content, drive, payload
+from tests.courier.driving import Outcome, content, drive, payload
+from tests.tiers import examples
 
 LIMITS = {
     "frame_bytes": 4096,
@@ -84,7 +86,7 @@ def test_a_stream_that_needs_a_dictionary_is_refused_however_it_is_split() -> No
     assert drive([data[at : at + 1] for at in range(len(data))], **LIMITS).comparable() == whole.comparable()
 
 
-@settings(max_examples=2500, deadline=None)
+@settings(max_examples=examples(12_500))
 @given(conversations, st.randoms(use_true_random=False))
 def test_any_bytes(data: bytes, chance: Any) -> None:
     data = flipped(data, chance)

@@ -14,16 +14,17 @@ from pathlib import Path
 
 import psutil
 import pytest
-from contract.receiver import Receiver
-from contract.topic import events as on_topic
-from contract.topic import now, own_topics
-from headrace_cli.broker import EmbeddedKafka
-from headrace_common.settings import MIB
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_common.operations.settings import MIB
 from headrace_courier.wire import HEADER, PING
 
-from courier.client import CourierClient, Parcel, parcel
-from courier.driving import numbered
-from courier.test_limits import bomb
+from tests.contract.receiver import Receiver
+from tests.contract.topic import events as on_topic
+from tests.contract.topic import now, own_topics
+from tests.contract.waiting import PATIENCE
+from tests.courier.client import CourierClient, Parcel, parcel
+from tests.courier.driving import numbered
+from tests.courier.test_limits import bomb
 
 pytestmark = pytest.mark.kafka
 
@@ -68,6 +69,7 @@ async def client(receiver: Receiver) -> AsyncIterator[CourierClient]:
         await made.close()
 
 
+@pytest.mark.long
 async def test_a_hundred_thousand_events_in_twenty_payloads_in_flight(
     receiver: Receiver, client: CourierClient
 ) -> None:
@@ -80,8 +82,8 @@ async def test_a_hundred_thousand_events_in_twenty_payloads_in_flight(
         await client.send(item)
         await client.write(PING)
         await client.write(HEADER.pack(b"NEWS", number) + b"n" * number)
-    await client.all_acknowledged(120)
-    await client.until(lambda: client.pongs == client.complaints == 20, 20)
+    await client.all_acknowledged()
+    await client.until(lambda: client.pongs == client.complaints == 20)
     assert await receiver.metric("messages_ignored_total", kind="unknown") == ignored + 20
     last: dict[bytes, int] = {}
     for each in client.heard:  # that they never fall was checked as each arrived
@@ -128,7 +130,7 @@ async def _history(
             await client.write(chance.choice([PING, HEADER.pack(b"NEWS", 2) + b"hi"]))
     for _ in range(chance.randint(1, 3)):
         told = len(client.heard) + chance.randint(1, 6)
-        await client.until(lambda told=told: len(client.heard) >= told or not client.pending, 60)  # type: ignore[misc]
+        await client.until(lambda told=told: len(client.heard) >= told or not client.pending)  # type: ignore[misc]
         if not client.pending:
             break
         cuts["partly" if any(item.partly for item in client.pending.values()) else "between"] += 1
@@ -155,9 +157,9 @@ async def test_the_receiver_is_killed_after_a_partial_acknowledgement(kafka: Emb
         sent = [(item.nonce, item.events) for item in items]
         for item in items:
             await client.send(item)
-        assert await client.until(lambda: any(item.partly for item in client.pending.values()), 30)
+        assert await client.until(lambda: any(item.partly for item in client.pending.values()))
         receiver.kill()
-        await client.until(lambda: client.ended, 20)
+        await client.until(lambda: client.ended)
         client.kill()
         assert client.pending
         await other.start()
@@ -195,7 +197,7 @@ async def test_a_half_close_gets_its_acknowledgements_and_then_the_end(receiver:
     for n in range(10):
         await client.send(parcel(numbered(700, mark="x", parcel=n), streamed=bool(n % 2)))
     client.finish()
-    await client.until(lambda: client.ended, 30)
+    await client.until(lambda: client.ended)
     assert client.pending == {}
     await client.close()
 
@@ -207,7 +209,7 @@ async def test_more_than_is_done_in_one_turn_and_then_a_half_close(receiver: Rec
     for n in range(3):
         await client.send(parcel([b'{"m":"' + b"x" * 900_000 + b'"}'] * 20, streamed=bool(n % 2)))
     client.finish()
-    await client.until(lambda: client.ended, 60)
+    await client.until(lambda: client.ended)
     assert client.pending == {}
     await client.close()
 
@@ -226,7 +228,7 @@ async def test_bombs_take_no_more_than_the_limits_and_disturb_nobody(kafka: Embe
         other = CourierClient(receiver.address)
         await other.connect()
         await other.send(parcel(numbered(50)))
-        await other.all_acknowledged(20)
+        await other.all_acknowledged()
         before = _resident(receiver)
         writers = []
         for n in range(bombs):
@@ -239,7 +241,7 @@ async def test_bombs_take_no_more_than_the_limits_and_disturb_nobody(kafka: Embe
         highest = 0
         for n in range(40):
             await other.send(parcel(numbered(50, parcel=n)))
-            await other.all_acknowledged(20)
+            await other.all_acknowledged()
             highest = max(highest, _resident(receiver))
         assert await receiver.metric("limit_hits_total") >= bombs // 4
         assert highest - before < budget + 32 * MIB
@@ -259,7 +261,7 @@ async def test_what_a_client_says_wrong_is_counted_and_said(receiver: Receiver) 
     for wrong in (HEADER.pack(b"JDAT", 20_000_000), HEADER.pack(b"ACKN", 20)):
         reader, writer = await asyncio.open_connection(*receiver.address)
         writer.write(wrong)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             assert await reader.read() == b""
         writer.close()
     assert await receiver.metric("limit_hits_total", limit="LIMITS__FRAME_BYTES") == limits + 1
@@ -273,7 +275,7 @@ async def test_complaints_are_counted(receiver: Receiver) -> None:
     client = CourierClient(receiver.address)
     await client.connect()
     await client.write(HEADER.pack(b"????", 0) + PING)
-    await client.until(lambda: client.pongs == 1, 10)
+    await client.until(lambda: client.pongs == 1)
     assert await receiver.metric("messages_ignored_total", kind="complaint") == before + 1
     await client.close()
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from headrace_common.errors import ProtocolError
-from headrace_courier.replies import Acknowledged, Answer, Replies, Version
+from headrace_common.operations.errors import ProtocolError
+from headrace_courier.replies import Acknowledged, PlainReply, Replies, Version
 from headrace_courier.session import TICK
-from headrace_courier.wire import COMPLAINT, HEADER, PING, PONG, Kind, acknowledgement, evnt, identity, jdat
+from headrace_courier.wire import COMPLAINT, HEADER, PING, PONG, MessageKind, acknowledgement, evnt, identity, jdat
 
-from courier.driving import (
+from tests.courier.driving import (
     HELO,
     NONCE,
     NOW_MS,
@@ -65,8 +65,8 @@ def test_our_version_is_32_bytes_and_says_that_evnt_is_spoken() -> None:
     [
         (jdat(NONCE, []), [Acknowledged(NONCE, 0)]),
         (evnt(NONCE, []), [Acknowledged(NONCE, 0)]),
-        (PING, [Answer.PONG]),
-        (HEADER.pack(b"WHAT", 3) + b"abc", [Answer.UNKNOWN]),
+        (PING, [PlainReply.PONG]),
+        (HEADER.pack(b"WHAT", 3) + b"abc", [PlainReply.UNKNOWN]),
     ],
 )
 def test_the_first_word_need_not_be_hello(first: bytes, answers: list[object]) -> None:
@@ -74,15 +74,15 @@ def test_the_first_word_need_not_be_hello(first: bytes, answers: list[object]) -
     outcome = every_way(first)
     assert outcome.error is None
     assert outcome.replies == answers
-    assert drive([first + HELO]).others[-1] is Answer.UNKNOWN
+    assert drive([first + HELO]).others[-1] is PlainReply.UNKNOWN
 
 
 @pytest.mark.parametrize("length", [0, 32, 33, 5000])
 def test_a_second_hello_is_not_known(length: int) -> None:
     outcome = every_way(HELO + HEADER.pack(b"HELO", length) + bytes(length) + PING)
     assert outcome.error is None
-    assert outcome.others[1:] == [Answer.UNKNOWN, Answer.PONG]
-    assert outcome.ignored == {Kind.UNKNOWN: 1}
+    assert outcome.others[1:] == [PlainReply.UNKNOWN, PlainReply.PONG]
+    assert outcome.ignored == {MessageKind.UNKNOWN: 1}
 
 
 def test_what_is_not_known_is_passed_over_and_said_to_be_unknown() -> None:
@@ -90,15 +90,15 @@ def test_what_is_not_known_is_passed_over_and_said_to_be_unknown() -> None:
     outcome = every_way(data)
     assert outcome.error is None
     assert len(outcome.events) == 2
-    assert outcome.others == [Answer.UNKNOWN, Answer.UNKNOWN, Answer.PONG]
-    assert outcome.ignored == {Kind.UNKNOWN: 2}
+    assert outcome.others == [PlainReply.UNKNOWN, PlainReply.UNKNOWN, PlainReply.PONG]
+    assert outcome.ignored == {MessageKind.UNKNOWN: 2}
 
 
 @pytest.mark.parametrize("length", [0, 9])
 def test_a_complaint_is_counted_and_ignored(length: int) -> None:
     outcome = every_way(HEADER.pack(b"????", length) + bytes(length) + PING)
-    assert outcome.replies == [Answer.PONG]
-    assert outcome.ignored == {Kind.COMPLAINT: 1}
+    assert outcome.replies == [PlainReply.PONG]
+    assert outcome.ignored == {MessageKind.COMPLAINT: 1}
 
 
 @pytest.mark.parametrize(
@@ -321,4 +321,4 @@ def test_a_server_that_says_what_no_server_says_is_no_server() -> None:
     for said_ in (jdat(NONCE, []), HEADER.pack(b"ACKN", 19) + bytes(19), HEADER.pack(b"PONG", 1) + b"x"):
         with pytest.raises(ProtocolError):
             Replies().receive(said_)
-    assert Replies().receive(COMPLAINT + PONG) == [Answer.UNKNOWN, Answer.PONG]
+    assert Replies().receive(COMPLAINT + PONG) == [PlainReply.UNKNOWN, PlainReply.PONG]

@@ -13,23 +13,22 @@ from pathlib import Path
 
 import psutil
 import pytest
-from contract.receiver import Receiver
-from contract.stopping import stopped
-from contract.topic import Stored, own_topics
-from contract.topic import events as on_topic
-from headrace_cli.broker import EmbeddedKafka
-from headrace_common.settings import MIB
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_common.operations.settings import MIB
 from headrace_courier.wire import evnt
 
-from courier.client import CourierClient, Heard, longest_silence, parcel
-from courier.driving import numbered
-from courier.test_service import expected_ids
+from tests.contract.receiver import Receiver
+from tests.contract.stopping import stopped
+from tests.contract.topic import Stored, own_topics
+from tests.contract.topic import events as on_topic
+from tests.courier.client import CourierClient, Heard, longest_silence, parcel
+from tests.courier.driving import numbered
+from tests.courier.test_service import expected_ids
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 STOPPED = 60.0
 CLIENT_TIMEOUT = 15.0
-EVERY = 5.0
 SIZE = 900_000
 FRAME_TIME = 20.0
 """Of the receiver that has a client at 1 kB/s: to save time. The other has the default."""
@@ -91,7 +90,7 @@ async def _through_the_silence(broker: EmbeddedKafka, receiver: Receiver, seen: 
     for item in items:
         await client.send(item)
     # In the middle of it: something was acknowledged in part, most of it was not.
-    assert await client.until(lambda: any(item.partly for item in client.pending.values()), 30)
+    assert await client.until(lambda: any(item.partly for item in client.pending.values()))
     with stopped(broker.pid):
         began = time.monotonic()
         await asyncio.sleep(1)  # what had been stored before may still be told
@@ -100,7 +99,7 @@ async def _through_the_silence(broker: EmbeddedKafka, receiver: Receiver, seen: 
         await asyncio.sleep(began + STOPPED - time.monotonic())
         seen.while_stopped = client.heard[mark:]
         seen.silence = longest_silence(client.heard, began, time.monotonic())
-    await client.all_acknowledged(90)
+    await client.all_acknowledged()
     await client.close()
 
 
@@ -135,7 +134,7 @@ async def _slow(kafka: EmbeddedKafka, folder: Path, seen: Minute) -> None:
         began = time.monotonic()
         seen.slow_took = await _dribble(client, data, 20_000)
         seen.grown = psutil.Process(receiver.pid).memory_info().rss - before
-        await client.all_acknowledged(20)
+        await client.all_acknowledged()
         seen.slow_silence = longest_silence(client.heard, began, time.monotonic())
         seen.slow_heard = [each.count for each in client.heard]
         await client.close()
@@ -185,8 +184,8 @@ def minute(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Mi
 def test_a_client_stays_while_kafka_stands_still_for_a_minute(minute: Minute) -> None:
     client = minute.stopped_client
     assert (client.connections, client.timed_out, client.ended) == (1, 0, True)
-    assert minute.silence <= EVERY
-    assert len(minute.while_stopped) >= STOPPED / EVERY
+    assert minute.silence < CLIENT_TIMEOUT
+    assert len(minute.while_stopped) >= STOPPED / CLIENT_TIMEOUT
     # Only what was stored before is said again, for the oldest payload alone.
     (oldest,) = {each.nonce for each in minute.while_stopped}
     assert {each.count for each in minute.while_stopped} == {minute.last_before[oldest]}
@@ -197,7 +196,7 @@ def test_a_client_stays_while_kafka_stands_still_for_a_minute(minute: Minute) ->
 def test_a_payload_at_20_kb_a_second_completes(minute: Minute) -> None:
     assert minute.slow_client.timed_out == 0
     assert minute.slow_took > 0.85 * SIZE / 20_000
-    assert minute.slow_silence <= EVERY
+    assert minute.slow_silence < CLIENT_TIMEOUT
     assert minute.slow_heard[-1] == minute.slow_count == minute.slow_stored
     assert minute.slow_heard.count(0) >= 8
     assert minute.grown < 16 * MIB
@@ -205,7 +204,7 @@ def test_a_payload_at_20_kb_a_second_completes(minute: Minute) -> None:
 
 def test_a_payload_at_1_kb_a_second_is_cut_and_nothing_of_it_is_stored(minute: Minute) -> None:
     assert minute.slowest_problem == "LIMITS__FRAME_TIME"
-    assert FRAME_TIME <= minute.slowest_took < 2 * FRAME_TIME
+    assert minute.slowest_took >= FRAME_TIME
     assert minute.slowest_stored == 0
-    assert minute.slowest_silence <= EVERY
+    assert minute.slowest_silence < CLIENT_TIMEOUT
     assert minute.slowest_counts == {0}

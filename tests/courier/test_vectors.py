@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from headrace_courier.replies import Acknowledged, Answer, Replies, Version
+from headrace_courier.replies import Acknowledged, PlainReply, Replies, Version
 from headrace_courier.wire import HEADER
 
-from courier.driving import Outcome, every_way
+from tests.courier.driving import Outcome, every_way
 
 VECTORS = Path(__file__).parent / "vectors"
 
@@ -51,7 +51,7 @@ def test_our_replies_mean_what_the_recorded_ones_do() -> None:
     (hello, *rest) = ours.others
     assert isinstance(hello, Version)
     assert hello.evnt
-    assert rest == [pong] == [Answer.PONG]
+    assert rest == [pong] == [PlainReply.PONG]
 
 
 def test_the_client_side_encodes_what_log_courier_sends() -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contract.receiver import Receiver
-from contract.topic import own_topics
-from headrace_cli.broker import EmbeddedKafka
-from headrace_common.settings import KafkaSettings
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_common.operations.settings import KafkaSettings
+
+from tests.contract.receiver import Receiver
+from tests.contract.topic import own_topics
 
 
 @pytest.fixture(scope="session")

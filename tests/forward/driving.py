@@ -2,117 +2,35 @@
 
 from __future__ import annotations
 
-import os
-import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgpack
-import orjson
-from headrace_common.errors import ProtocolError
-from headrace_common.event import HEADERS, Reject
-from headrace_common.record import decode
-from headrace_common.session import Peer
-from headrace_common.settings import LimitSettings
-from headrace_forward.access import security
+from headrace_common.operations.settings import LimitSettings
+from headrace_common.record.event import Reject
+from headrace_common.session.interface import Peer
 from headrace_forward.events import MessageFrame
+from headrace_forward.login.access import security
 from headrace_forward.session import ForwardSession
 from headrace_forward.settings import ForwardSection
 
-NOW_MS = 1_700_000_123_456
-"""When everything is received: 2023-11-14T22:15:23.456Z."""
+from tests import driving
+from tests.driving import NOW_MS, PEER, Seen, at_random, feed_all, one_by_one, the_same_every_way
 
-FULL = os.environ.get("HEADRACE_FULL") == "1"
-
-
-def examples(full: int) -> int:
-    """How many examples a property is tried on: a fifth of them where time is short."""
-    return full if FULL else full // 5
-
-
-PEER = Peer("192.0.2.7", 54321, "192.0.2.7")
-
-
-@dataclass(frozen=True)
-class Seen:
-    """An event, decoded from its record."""
-
-    headers: dict[str, bytes]
-    value: bytes
-
-    @property
-    def id(self) -> str:
-        return self.headers["ce_id"].decode()
-
-    @property
-    def time(self) -> str:
-        return self.headers["ce_time"].decode()
-
-    @property
-    def tag(self) -> str:
-        return self.headers["ce_subject"].decode()
-
-    @property
-    def record(self) -> Any:
-        return orjson.loads(self.value)
-
-    @property
-    def content(self) -> Any:
-        """The record, or the bytes of what is none."""
-        return self.record if self.headers["content-type"] == b"application/json" else self.value
-
-    @property
-    def attributes(self) -> dict[str, Any]:
-        return orjson.loads(self.headers.get("ce_attributes", b"{}"))
-
-
-def seen(event: bytes) -> Seen:
-    value, pairs = decode(event)
-    names = [name for name, _ in pairs]
-    assert names == list(HEADERS[: len(names)])
-    assert len(names) >= 7
-    return Seen(dict(pairs), value)
+__all__ = ["NOW_MS", "PEER", "Seen", "at_random", "one_by_one"]
 
 
 @dataclass
-class Outcome:
+class Outcome(driving.Outcome):
     """All that came of some bytes."""
 
-    parts: list[list[Seen | Reject]] = field(default_factory=list)
-    """By frame."""
     replies: list[bytes] = field(default_factory=list)
     """One item for each `outgoing()`."""
-    error: ProtocolError | None = None
     unacknowledgeable: bool = False
-    idle: bool = True
-
-    @property
-    def flat(self) -> list[Seen | Reject]:
-        return [part for frame in self.parts for part in frame]
-
-    @property
-    def events(self) -> list[Seen]:
-        return [part for part in self.flat if isinstance(part, Seen)]
-
-    @property
-    def rejects(self) -> list[Reject]:
-        return [part for part in self.flat if isinstance(part, Reject)]
 
     def comparable(self) -> Any:
-        """What must not depend on how the bytes were split: all but the random part of unique ids."""
-        parts = [[_without_chance(part) for part in frame] for frame in self.parts]
-        error = None if self.error is None else (str(self.error), self.error.limit, self.error.offset)
-        return parts, self.replies, error, self.unacknowledgeable, self.idle
-
-
-def _without_chance(part: Seen | Reject) -> Any:
-    def kind(name: bytes) -> bytes:
-        return name if name.startswith(b"d.") else name[:2]
-
-    if isinstance(part, Seen):
-        return {**part.headers, "ce_id": kind(part.headers["ce_id"])}, part.value
-    return part.reason, part.detail, part.raw, part.source, part.subject, kind(part.id), part.attributes
+        return super().comparable(), self.replies, self.unacknowledgeable
 
 
 def session(peer: Peer = PEER, **limits: Any) -> ForwardSession:
@@ -123,70 +41,32 @@ def session(peer: Peer = PEER, **limits: Any) -> ForwardSession:
 
 
 def parts_of(frame: MessageFrame) -> list[Seen | Reject]:
-    """A frame's parts. Growth must come before the first of them."""
-    parts: list[Seen | Reject] = []
-    for part in frame.parts():
-        if isinstance(part, int):
-            assert part == 0 or not parts
-        else:
-            parts.append(part if isinstance(part, Reject) else seen(part))
-    return parts
+    return driving.parts_of(frame, grows=True)
 
 
 def drive(pieces: Iterable[bytes], *, end: bool = True, now_ms: int = NOW_MS, **limits: Any) -> Outcome:
     """Feeds `pieces`; each frame is stored at once. `end`: then the peer ends, if nothing was wrong."""
     driven = session(**limits)
     outcome = Outcome()
-    try:
-        for piece in pieces:
-            try:
-                driven.receive(piece, now_ms)
-                while driven.busy():
-                    _serve(driven, outcome)
-                    driven.receive(b"", now_ms)
-            finally:
-                _serve(driven, outcome)
-        if end:
-            driven.eof()
-    except ProtocolError as error:
-        outcome.error = error
+
+    def serve() -> None:
+        for frame in driven.frames():
+            assert isinstance(frame, MessageFrame)
+            parts = parts_of(frame)
+            outcome.parts.append(parts)
+            driven.settle(frame.ticket, len(parts), True)
+        while reply := driven.outgoing():
+            outcome.replies.append(reply)
+
+    feed_all(driven, pieces, outcome, serve, end=end, now_ms=now_ms)
     outcome.unacknowledgeable = driven.unacknowledgeable()
-    outcome.idle = driven.idle()
     assert driven.deadline() is None
     return outcome
 
 
-def _serve(driven: ForwardSession, outcome: Outcome) -> None:
-    for frame in driven.frames():
-        assert isinstance(frame, MessageFrame)
-        parts = parts_of(frame)
-        outcome.parts.append(parts)
-        driven.settle(frame.ticket, len(parts), True)
-    while reply := driven.outgoing():
-        outcome.replies.append(reply)
-
-
-def one_by_one(data: bytes) -> Iterator[bytes]:
-    return (data[at : at + 1] for at in range(len(data)))
-
-
-def at_random(data: bytes, chance: random.Random) -> Iterator[bytes]:
-    """Pieces of 1 to 40 bytes."""
-    at = 0
-    while at < len(data):
-        size = chance.randint(1, 40)
-        yield data[at : at + size]
-        at += size
-
-
 def every_way(data: bytes, **limits: Any) -> Outcome:
-    """The outcome of `data`, which is the same whole, byte by byte and at random splits."""
-    whole = drive([data], **limits)
-    expected = whole.comparable()
-    assert drive(one_by_one(data), **limits).comparable() == expected
-    for seed in range(3):
-        assert drive(at_random(data, random.Random(seed)), **limits).comparable() == expected
-    return whole
+    """As `the_same_every_way`."""
+    return the_same_every_way(drive, data, **limits)
 
 
 def pack(value: Any) -> bytes:

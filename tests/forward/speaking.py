@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import msgpack
-from headrace_forward.handshake import Verdict, ping, read_pong
+from headrace_forward.login.handshake import Verdict, ping, read_pong
 
-TIMEOUT = 20.0
+from tests.contract.waiting import PATIENCE
 
 
 class Speaker:
@@ -65,10 +65,10 @@ def speaking(
     """A connection to `address`; `first` is sent before TLS, if there is TLS."""
     if isinstance(address, Path):
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(TIMEOUT)
+        connection.settimeout(PATIENCE)
         connection.connect(str(address))
     else:
-        connection = socket.create_connection(address, TIMEOUT)
+        connection = socket.create_connection(address, PATIENCE)
     with connection:
         if first:
             connection.sendall(first)

@@ -9,7 +9,7 @@ import msgpack
 import pytest
 from headrace_forward.session import ForwardSession
 
-from forward.driving import NOW_MS, PEER, TIME, ack, drive, message, one_by_one, pack, parts_of, session
+from tests.forward.driving import NOW_MS, PEER, TIME, ack, drive, message, one_by_one, pack, parts_of, session
 
 
 def encoded(chunk: bytes) -> bytes:
@@ -195,13 +195,13 @@ def test_a_heartbeat_is_nothing_at_all() -> None:
 def test_held_follows_the_bytes_of_an_unfinished_message() -> None:
     driven = session()
     data = message(pack({"m": "x" * 1000}))
-    assert (driven.held(), driven.idle()) == (0, True)
+    assert (driven.partial_bytes(), driven.idle()) == (0, True)
     for at in range(len(data) - 1):
         driven.receive(data[at : at + 1], NOW_MS)
-        assert at + 1 <= driven.held() <= 2 * (at + 1)
+        assert at + 1 <= driven.partial_bytes() <= 2 * (at + 1)
         assert not driven.idle()
     driven.receive(data[-1:] + b"\x94\xa1t", NOW_MS)
-    assert 3 <= driven.held() <= 6
+    assert 3 <= driven.partial_bytes() <= 6
     (frame,) = driven.frames()
     assert frame.size >= len(data)
     assert frame.received_ms == NOW_MS

@@ -13,14 +13,16 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from contract.certificates import Authority
-from contract.topic import Stored, events
 from fluent.sender import FluentSender
-from headrace_common.settings import KafkaSettings
+from headrace_common.operations.settings import KafkaSettings
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+from tests.contract.certificates import Authority
+from tests.contract.topic import Stored, events
+from tests.tiers import sized
 
-COUNT = 20_000 if os.environ.get("HEADRACE_FULL") == "1" else 2_000
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
+
+COUNT = sized(2_000, 2_000, 20_000)
 CLIENTS = Path(__file__).parent / "clients"
 KEY = "open sesame"
 

@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from forward.driving import Outcome, Seen, ack, every_way
-from forward.test_vectors import VECTORS
+from tests.forward.driving import Outcome, Seen, ack, every_way
+from tests.forward.test_vectors import VECTORS
 
 EDGE = VECTORS / "edge"
 CHUNK = "Y2h1bmsx"

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 from typing import Any
+from urllib.parse import quote
 
 import msgpack
 import pytest
-from headrace_common.errors import ConfigError, ProtocolError
-from headrace_common.session import Peer
-from headrace_common.settings import load
-from headrace_forward.access import security
-from headrace_forward.handshake import ping, proof_of, read_pong
+from headrace_common.operations.errors import ConfigError, ProtocolError
+from headrace_common.operations.settings import load
+from headrace_common.session.interface import Peer
+from headrace_forward.login.access import security
+from headrace_forward.login.handshake import ping, proof_of, read_pong
 from headrace_forward.settings import ForwardSection, ForwardSettings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from forward.driving import NOW_MS, PEER, Outcome, ack, examples, message, pack, parts_of, session
-from forward.test_vectors import VECTORS, check, messages
+from tests.forward.driving import NOW_MS, PEER, Outcome, ack, message, pack, parts_of, session
+from tests.forward.test_vectors import VECTORS, check, messages
+from tests.tiers import examples
 
 KEY = "open sesame ü"
 RAW_SALT = bytes.fromhex("10a2b6549b5a93e519d6b2972997b5fe")
@@ -93,6 +95,41 @@ def test_a_certificate_names_the_client_before_its_own_word() -> None:
     client.send(GOOD)
     (frame,) = client.session.frames()
     assert parts_of(frame)[0].headers["ce_source"] == b"/forward/from%20the%20certificate"
+
+
+def test_a_certificate_whose_name_is_the_peers_address_is_one() -> None:
+    client = Client(Peer(PEER.address, 1, PEER.address, certified=True), **SECURED)
+    client.send(client.ping() + GOOD)
+    (frame,) = client.session.frames()
+    assert parts_of(frame)[0].headers["ce_source"] == b"/forward/192.0.2.7"
+
+
+@pytest.mark.parametrize(("letter", "length"), [("h", 255), ("ü", 127)])
+def test_a_name_as_long_as_is_believed_and_one_byte_longer(letter: str, length: int) -> None:
+    """4 KiB of name in each of some thousand tiny records would be 18 MB."""
+    for name, source in (
+        (letter * length, None),
+        (letter * length + "x" * (256 - len((letter * length).encode())), "192.0.2.7"),
+    ):
+        client = Client(**SECURED)
+        client.send(client.ping(hostname=name) + GOOD)
+        (frame,) = client.session.frames()
+        assert parts_of(frame)[0].source == f"/forward/{quote(source or name)}"
+
+
+def test_the_name_of_the_login_is_part_of_the_ids() -> None:
+    """Two hosts whose chunks are equal byte for byte are two hosts."""
+
+    def sent_by(hostname: str, peer: Peer = PEER) -> bytes:
+        client = Client(peer, **SECURED)
+        client.send(client.ping(hostname=hostname) + GOOD)
+        (frame,) = client.session.frames()
+        return parts_of(frame)[0].headers["ce_id"]
+
+    assert sent_by("web-1") == sent_by("web-1", Peer("203.0.113.4", 5, "203.0.113.4"))
+    assert sent_by("web-1") != sent_by("web-2")
+    certified = Peer("192.0.2.7", 1, "edge", certified=True)
+    assert sent_by("web-1", certified) == sent_by("web-2", certified) != sent_by("web-1")
 
 
 def test_users() -> None:
@@ -261,7 +298,7 @@ def test_fluent_bits_login_and_what_follows_it() -> None:
 
 
 @given(st.binary(max_size=120), st.integers(1, 40))
-@settings(max_examples=examples(2000), deadline=None)
+@settings(max_examples=examples(2000))
 def test_nothing_gets_past_the_login(noise: bytes, step: int) -> None:
     driven = session(**SECURED)
     helo = driven.outgoing()

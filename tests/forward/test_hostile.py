@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgpack
 import pytest
 
-from forward.driving import NOW_MS, TIME, Seen, ack, drive, every_way, message, pack, parts_of, session
+from tests.forward.driving import NOW_MS, TIME, Seen, ack, drive, every_way, message, pack, parts_of, session
 
 NO_TIMESTAMP = b"\xc7\x05\xff12345"
 """Ext type -1 with five bytes: soundly framed, but msgpack's own decoder raises."""

@@ -14,18 +14,18 @@ from collections.abc import AsyncIterator, Iterator
 import msgpack
 import pytest
 from backports import zstd
-from contract.receiver import Receiver
-from contract.topic import events
-from contract.waiting import until
-from headrace_common.settings import MIB, KafkaSettings, LimitSettings
-from headrace_forward.handshake import ping
+from headrace_common.operations.settings import MIB, KafkaSettings, LimitSettings
+from headrace_forward.login.handshake import ping
 from headrace_forward.wire import Replies
-from system.memory import Memory
 
-from forward.speaking import speaking
-from forward.test_clients import KEY
+from tests.contract.receiver import Receiver
+from tests.contract.topic import events
+from tests.contract.waiting import PATIENCE, until
+from tests.forward.speaking import speaking
+from tests.forward.test_clients import KEY
+from tests.system.memory import Memory
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.kafka
 
 ALLOWED = LimitSettings().process_budget + 32 * MIB
 """By how much a receiver may grow, whatever is done to it."""
@@ -109,7 +109,7 @@ async def bomb(address: tuple[str, int], data: bytes) -> bytes:
         writer.write(data)
         await writer.drain()
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             return await reader.read(100)
     except ConnectionError:
         return b""
@@ -135,6 +135,7 @@ async def test_bombs(start) -> None:
     assert await receiver.metric("loop_stall_seconds") < 5
 
 
+@pytest.mark.long
 async def test_a_peer_of_ten_bytes_a_second(start) -> None:
     receiver = await start(limits={"frame_time": 2})
     async with neighbour(receiver):
@@ -166,9 +167,10 @@ def connected(address: tuple[str, int], count: int) -> Iterator[list[socket.sock
     """So many connections that say nothing."""
     more_files(count + 1000)
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(socket.create_connection(address, 20)) for _ in range(count)]
+        yield [stack.enter_context(socket.create_connection(address, PATIENCE)) for _ in range(count)]
 
 
+@pytest.mark.long
 async def test_2000_half_open_handshakes(start) -> None:
     receiver = await start(forward={"shared_key": KEY}, limits={"handshake_time": 5})
     async with neighbour(receiver, KEY):
@@ -179,10 +181,11 @@ async def test_2000_half_open_handshakes(start) -> None:
             async def all_counted() -> bool:
                 return await receiver.metric("limit_hits_total", limit="LIMITS__HANDSHAKE_TIME") == 2000
 
-            await until(all_counted, "all have been closed", 40)
+            await until(all_counted, "all have been closed")
         assert memory.grown <= ALLOWED
 
 
+@pytest.mark.long
 async def test_10_000_idle_connections(start, store: KafkaSettings) -> None:
     count = 10_000
     receiver = await start(limits={"connections": count + 10})
@@ -191,16 +194,14 @@ async def test_10_000_idle_connections(start, store: KafkaSettings) -> None:
         async def all_there() -> bool:
             return await receiver.metric("connections") == count
 
-        await until(all_there, "all are open", 60)
+        await until(all_there, "all are open")
         for peer in peers[::10]:  # a tenth has sent something, once
             peer.send(msgpack.packb(["t", 1, {"m": 1}, {"chunk": "c"}]))
         for peer in peers[::10]:
             assert peer.recv(100) == msgpack.packb({"ack": "c"})
         mark = uuid.uuid4().hex
-        began = time.monotonic()
         with speaking(receiver.address) as client:
             client.send(msgpack.packb(["t", 1, {"mark": mark}, {"chunk": "c"}]))
             client.acknowledges("c")
-        assert time.monotonic() - began < 5
         assert len(await events(store, mark)) == 1
     assert memory.most < 300e6, f"{memory.most / 1e6:.0f} MB resident"

@@ -12,8 +12,10 @@ from typing import Any
 import msgpack
 import orjson
 import pytest
+from headrace_common.session.interface import Peer
 
-from forward.driving import NOW_MS, Outcome, drive, event_time, every_way, pack
+from tests.driving import Seen
+from tests.forward.driving import NOW_MS, Outcome, drive, event_time, every_way, pack, parts_of, session
 
 TWENTY = orjson.loads((Path(__file__).parent / "ids.json").read_bytes())
 NOW = NOW_MS // 1000
@@ -136,11 +138,10 @@ def go_chunk(seconds: int) -> str:
 
 CONTENT_HASHES = {
     "32 hex digits": "0123456789abcdef0123456789ABCDEF",
-    "the hash of nothing": "z4PhNX7vuL3xVChQ1m2ABw==",
     "24 base64 characters": base64.b64encode(hashlib.sha512(b"x").digest()[:16]).decode(),
     "a time long ago": go_chunk(NOW - YEAR - 1),
     "a time far ahead": go_chunk(NOW + YEAR + 1),
-    "as bin": b"z4PhNX7vuL3xVChQ1m2ABw==",
+    "as bin": base64.b64encode(hashlib.sha512(b"y").digest()[:16]),
     "18 bytes in base64": base64.b64encode(b"\xff" * 18).decode(),
 }
 SENDINGS = {
@@ -206,6 +207,42 @@ class TestContentHash:
     )
     def test_any_other_chunk_names_the_sending(self, chunk: Any, time: Any, record: Any) -> None:
         assert of_one(chunk, time, record).startswith("d.")
+
+
+NOTHING = hashlib.sha512(b"").digest()[:16]
+
+
+@pytest.mark.parametrize("chunk", [base64.b64encode(NOTHING).decode(), NOTHING.hex(), base64.b64encode(NOTHING)])
+@pytest.mark.parametrize("time", ANY_TIME.values(), ids=ANY_TIME)
+def test_the_hash_of_nothing_names_nothing(chunk: Any, time: Any) -> None:
+    """Fluent Bit's in Message mode: equal lines of two hosts, or of one, have nothing that tells them apart."""
+    assert of_one(chunk, time, {"a": 1}).startswith("u.")
+    whole = pack(["t" * 2000, 1, {"m": 1}, {"chunk": chunk}])
+    assert drive([whole]).rejects[0].id.startswith(b"u.")
+
+
+def named(identity: str, data: bytes) -> str:
+    driven = session(Peer("192.0.2.7", 1, identity, certified=True))
+    driven.receive(data, NOW_MS)
+    (frame,) = driven.frames()
+    (part,) = parts_of(frame)
+    return part.id if isinstance(part, Seen) else part.id.decode()
+
+
+@pytest.mark.parametrize("data", [sent({"a": 1}), sent({"a": 1}, tag="t" * 2000), b'["t",1,{},{"chunk":"c"}]'])
+def test_two_clients_with_certificates_share_no_id(data: bytes) -> None:
+    """Also if the name in the certificate is the peer's address."""
+    ids = [named(identity, data) for identity in ("a", "b", "192.0.2.7")]
+    assert len(set(ids)) == 3
+    assert ids == [named(identity, data) for identity in ("a", "b", "192.0.2.7")]
+    assert all(name.startswith("d.") for name in ids)
+
+
+def test_the_clients_name_stands_before_the_entries() -> None:
+    entry = pack([event_time(NOW, 123_456_789), {"a": 1}])
+    fields = (b"forward", b"t", b"chunk", b"web-1", entry)
+    hashed = hashlib.blake2b(b"".join(struct.pack(">I", len(item)) + item for item in fields), digest_size=16)
+    assert named("web-1", sent({"a": 1})) == f"d.{hashed.hexdigest()[:24]}00000000"
 
 
 def test_each_entry_is_judged_by_its_own_time() -> None:

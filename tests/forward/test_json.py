@@ -8,14 +8,15 @@ from typing import Any
 
 import orjson
 import pytest
-from headrace_common.errors import ProtocolError
-from headrace_common.event import Reject
-from headrace_forward.json_values import elements
-from headrace_forward.json_wire import JsonDecoder
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.record.event import Reject
+from headrace_forward.json_form.values import elements
+from headrace_forward.json_form.wire import JsonDecoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forward.driving import Outcome, drive, every_way, examples, one_by_one, session
+from tests.forward.driving import Outcome, drive, every_way, one_by_one, session
+from tests.tiers import examples
 
 SECOND = 1_700_000_000
 
@@ -136,6 +137,15 @@ def test_after_a_fault_every_call_says_so_again() -> None:
             list(decoder.receive(b"[1,]"))
 
 
+def test_a_message_read_at_once_leaves_nothing_of_its_search_behind() -> None:
+    """The first piece ends inside a text, the second with the message: the third must not begin inside that text."""
+    texts = ['["a",1,{"m":"x"},{"chunk":"c"}]', '["b",1,{"m":"z"},{"chunk":"c"}]', '["g[o",1,{"m":"y"},{"chunk":"c"}]']
+    data = "".join(texts).encode()
+    whole = drive([data])
+    assert len(whole.replies) == 3
+    assert drive([data[:2], data[2 : len(texts[0])], data[len(texts[0]) :]]).comparable() == whole.comparable()
+
+
 def test_a_peer_may_end_between_values_but_not_within_one() -> None:
     assert drive([b'["t",1,{}] ']).error is None
     for end in range(1, 10):
@@ -200,7 +210,7 @@ JSON = st.recursive(
 
 
 @given(st.lists(st.dictionaries(st.text(), JSON, max_size=4), max_size=4), st.booleans(), st.sampled_from([None, 2]))
-@settings(max_examples=examples(1000), deadline=None)
+@settings(max_examples=examples(1000))
 def test_any_record_comes_out_as_it_went_in(records: list[Any], plain: bool, indent: int | None) -> None:
     texts = [json.dumps(record, ensure_ascii=plain, indent=indent) for record in records]
     texts = [text for text in texts if _has_no_half_pairs(text)]
@@ -220,7 +230,7 @@ def _has_no_half_pairs(text: str) -> bool:
 
 
 @given(st.text('[]{}"\\,:1n ule\n') | st.text(), st.integers(1, 7))
-@settings(max_examples=examples(2000), deadline=None)
+@settings(max_examples=examples(2000))
 def test_any_text_gives_events_rejects_or_an_error(text: str, step: int) -> None:
     data = b'["t",1,{}]' + text.encode("utf-8", "replace")
     whole = drive([data])
@@ -228,7 +238,7 @@ def test_any_text_gives_events_rejects_or_an_error(text: str, step: int) -> None
 
 
 @given(st.lists(JSON, max_size=8), st.booleans(), st.sampled_from([None, 0, 3]))
-@settings(max_examples=examples(1000), deadline=None)
+@settings(max_examples=examples(1000))
 def test_a_list_is_cut_the_same_way_by_both_means(values: list[Any], plain: bool, indent: int | None) -> None:
     text = json.dumps(values, ensure_ascii=plain, indent=indent)
     if not _has_no_half_pairs(text):
@@ -249,7 +259,7 @@ def test_more_elements_than_there_should_be_are_skipped() -> None:
     st.lists(st.sampled_from(["[", "]", "{", "}", '"', "\\", ",", "x", "[[[[[[[[[", "]]]]]]]]]", '"]"']), max_size=80),
     st.integers(1, 9),
 )
-@settings(max_examples=examples(2000), deadline=None)
+@settings(max_examples=examples(2000))
 def test_framing_is_that_of_brackets_outside_of_texts(pieces: list[str], step: int) -> None:
     """Against the plainest reader there can be."""
     text = "[" + "".join(pieces)

@@ -9,8 +9,9 @@ from typing import Any
 
 import msgpack
 import pytest
+from headrace_common.session.interface import Pause
 
-from forward.driving import NOW_MS, TIME, Outcome, Seen, ack, drive, every_way, message, pack, parts_of, session
+from tests.forward.driving import NOW_MS, TIME, Outcome, Seen, ack, drive, every_way, message, pack, parts_of, session
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -79,14 +80,14 @@ class TestFrameBytes:
     def test_the_largest_announced_payload_is_waited_for(self) -> None:
         driven = session(frame_bytes=self.LIMIT, event_bytes=self.LIMIT)
         driven.receive(b"\x93\xa1t\xc5" + self.LIMIT.to_bytes(2, "big"), NOW_MS)
-        assert driven.held()
+        assert driven.partial_bytes()
 
     @pytest.mark.parametrize("length", [b"\xdd\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff"])
     def test_a_length_that_lies_deeper_only_waits(self, length: bytes) -> None:
         """It costs what arrived, until that is too much."""
         driven = session(frame_bytes=self.LIMIT, event_bytes=self.LIMIT)
         driven.receive(b"\x94\xa1t\x01\x81\xa1a" + length, NOW_MS)
-        assert driven.held() < 100
+        assert driven.partial_bytes() < 100
         with pytest.raises(Exception, match="a message is too large"):
             driven.receive(b"\x90" * self.LIMIT, NOW_MS)
 
@@ -358,7 +359,7 @@ class TestMemory:
         try:
             with pytest.raises(Exception, match="too large"):
                 driven.receive(data, NOW_MS)
-            assert driven.held() == 0
+            assert driven.partial_bytes() == 0
             assert tracemalloc.get_traced_memory()[0] < 256 * KIB
         finally:
             tracemalloc.stop()
@@ -405,9 +406,9 @@ class TestPauses:
         (frame,) = driven.frames()
         pauses: list[int] = []
         for part in frame.parts():
-            if not isinstance(part, int):
+            if not isinstance(part, Pause):
                 break
-            pauses.append(part)
+            pauses.append(part.grown)
         assert sum(pauses) == 8 * len(entry)
         assert max(pauses) <= MIB
         assert len(pauses) >= 2 * (8 * len(entry) // MIB)
@@ -422,7 +423,7 @@ class TestPauses:
             tracemalloc.start()
             try:
                 parts = iter(frame.parts())
-                while isinstance(next(parts), int):
+                while isinstance(next(parts), Pause):
                     pass
                 first = tracemalloc.get_traced_memory()[1]
             finally:

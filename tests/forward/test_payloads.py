@@ -10,7 +10,7 @@ import msgpack
 import pytest
 from backports import zstd
 
-from forward.driving import NOW_MS, TIME, Outcome, ack, drive, every_way, message, pack
+from tests.forward.driving import NOW_MS, TIME, Outcome, ack, drive, every_way, message, pack
 
 ENTRIES = [pack([TIME, {"n": n}]) for n in range(6)]
 CHUNK = "Q0hVTkstd2l0aC1uZXdsaW5l\n"

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import msgpack
-from headrace_common.event import Reason
-from headrace_common.record import decode
+from headrace_common.record.contract import Reason
+from headrace_common.record.encoding import decode
 from headrace_forward.wire import EventTime, encode
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from forward.driving import NOW_MS, TIME, at_random, drive, examples, one_by_one, pack, session
-from forward.msgpacks import records, unusual, values
+from tests.forward.driving import NOW_MS, TIME, at_random, drive, one_by_one, pack, session
+from tests.forward.msgpacks import records, unusual, values
+from tests.tiers import examples
 
 VECTORS = Path(__file__).parent / "vectors"
 SMALL = {
@@ -127,10 +128,7 @@ def check(data: bytes, seed: int, **limits: Any) -> None:
         assert drive(one_by_one(data)).comparable() == whole.comparable()
 
 
-relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-
-
-@settings(relaxed, max_examples=examples(1500))
+@settings(max_examples=examples(1500))
 @given(mutated(), st.integers(0, 2**32))
 @example(b"", 0)
 @example(b"\xc0", 0)
@@ -139,25 +137,25 @@ def test_mutated_frames(data: bytes, seed: int) -> None:
     check(data, seed)
 
 
-@settings(relaxed, max_examples=examples(500))
+@settings(max_examples=examples(500))
 @given(mutated(), st.integers(0, 2**32))
 def test_mutated_frames_at_small_limits(data: bytes, seed: int) -> None:
     check(data, seed, **SMALL)
 
 
-@settings(relaxed, max_examples=examples(150))
+@settings(max_examples=examples(150))
 @given(shaped(), st.integers(0, 2**32))
 def test_messages_with_any_parts(data: bytes, seed: int) -> None:
     check(data, seed)
 
 
-@settings(relaxed, max_examples=examples(600))
+@settings(max_examples=examples(600))
 @given(st.binary(max_size=200) | st.binary(max_size=200).map(lambda data: b"\x93\xa1t" + data), st.integers(0, 2**32))
 def test_random_bytes(data: bytes, seed: int) -> None:
     check(data, seed)
 
 
-@settings(relaxed, max_examples=examples(200))
+@settings(max_examples=examples(200))
 @given(mutated())
 def test_every_frame_can_be_spoiled_and_comes_back_whole(data: bytes) -> None:
     """What the pump falls back on: it must not raise, and it keeps every byte."""
@@ -170,7 +168,7 @@ def test_every_frame_can_be_spoiled_and_comes_back_whole(data: bytes) -> None:
         assert frame.spoiled("a test").raw in data
 
 
-@settings(relaxed, max_examples=examples(80))
+@settings(max_examples=examples(80))
 @given(records)
 def test_an_event_is_within_its_limit_or_quarantined(record: bytes) -> None:
     driven = session(event_bytes=1024)

@@ -6,8 +6,8 @@ import json
 
 import msgpack
 import pytest
-from headrace_common.event import Reject
-from headrace_common.session import Peer
+from headrace_common.record.event import Reject
+from headrace_common.session.interface import Peer
 from headrace_forward.session import ForwardSession
 from headrace_forward.settings import ForwardSettings
 

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contract.topic import events
-from contract.waiting import until
 from fluent.sender import FluentSender
-from headrace_common.settings import KafkaSettings
-from system.proxy import Proxy
+from headrace_common.operations.settings import KafkaSettings
 
-from forward.test_clients import golang, node, run
+from tests.contract.topic import events
+from tests.contract.waiting import until
+from tests.forward.test_clients import golang, node, run
+from tests.system.proxy import Proxy
 
-pytestmark = [pytest.mark.kafka]
+pytestmark = pytest.mark.kafka
 
 __all__ = ["golang", "node"]  # fixtures
 
@@ -46,7 +46,7 @@ async def unheard(
         proxy.answers.clear()
         said = json.dumps({**ORDER, "port": proxy.port, "tag": "again", "mark": mark, **order})
         client = asyncio.create_task(run(*command, said))
-        await until(lambda: proxy.withheld or client.done(), "the first acknowledgement is under way", 60)
+        await until(lambda: proxy.withheld or client.done(), "the first acknowledgement is under way")
         assert not client.done(), await client
         assert await ids(store, mark), "what is acknowledged is stored"
         proxy.answers.set()
@@ -65,12 +65,14 @@ def collapse(found: dict[int, list[str]]) -> bool:
     return same.pop()
 
 
+@pytest.mark.long
 @pytest.mark.requires("go")
 async def test_fluent_logger_golang_collapses(start, store: KafkaSettings, golang: Path) -> None:
     receiver = await start()
     assert collapse(await unheard(store, receiver.address, golang / "logger", subSecond=True))
 
 
+@pytest.mark.long
 @pytest.mark.requires("go")
 @pytest.mark.parametrize(("mode", "once"), [("Forward", False), ("Send", True)])
 async def test_fluent_forward_go_does_not_retry_and_what_its_user_does_counts(
@@ -84,6 +86,7 @@ async def test_fluent_forward_go_does_not_retry_and_what_its_user_does_counts(
     assert collapse(found) is once
 
 
+@pytest.mark.long
 @pytest.mark.requires("npm")
 async def test_fluent_org_logger_doubles(start, store: KafkaSettings, node: Path) -> None:
     receiver = await start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import struct
 import uuid
@@ -12,18 +13,18 @@ from pathlib import Path
 import msgpack
 import orjson
 import pytest
-from contract.certificates import Authority
-from contract.receiver import Receiver
-from contract.stopping import stopped
-from contract.topic import events, own_topics, quarantined
-from contract.waiting import until
-from headrace_cli.broker import EmbeddedKafka
-from headrace_common.errors import EXIT_CONFIG
-from headrace_common.proxy import SIGNATURE_V2
-from headrace_common.settings import KafkaSettings
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_common.listening.proxy import SIGNATURE_V2
+from headrace_common.operations.errors import EXIT_CONFIG
+from headrace_common.operations.settings import KafkaSettings
 
-from forward.speaking import speaking
-from forward.test_edge import EDGE, VERDICTS
+from tests.contract.certificates import Authority
+from tests.contract.receiver import Receiver
+from tests.contract.stopping import stopped
+from tests.contract.topic import events, own_topics, quarantined
+from tests.contract.waiting import PATIENCE, until
+from tests.forward.speaking import speaking
+from tests.forward.test_edge import EDGE, VERDICTS
 
 pytestmark = pytest.mark.kafka
 
@@ -84,7 +85,7 @@ async def test_a_unix_socket_beside_tcp(start, store: KafkaSettings, tmp_path: P
     assert sorted(await sources(store, mark)) == sorted(["/forward/127.0.0.1", f"/forward/{socket.gethostname()}"])
     other = Receiver("forward", store, tmp_path, {"listen": {"socket": path}})
     other.spawn()
-    await until(lambda: other.exit_status() is not None, "another one does not take it away", 30)
+    await until(lambda: other.exit_status() is not None, "another one does not take it away")
     assert other.exit_status() == EXIT_CONFIG
     assert "in use" in other.log.read_text()
     with speaking(path) as client:
@@ -97,7 +98,7 @@ async def test_a_unix_socket_beside_tcp(start, store: KafkaSettings, tmp_path: P
 async def test_heartbeats_by_udp_and_by_empty_connections(start) -> None:
     receiver = await start(log={"level": "info"})
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.settimeout(10)
+        probe.settimeout(PATIENCE)
         for data in (b"\0", b"anything at all"):
             probe.sendto(data, receiver.address)
             assert probe.recvfrom(64) == (b"\0", receiver.address)
@@ -113,7 +114,7 @@ async def test_heartbeats_by_udp_and_by_empty_connections(start) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(quiet.address)
         probe.send(b"\0")
-        probe.settimeout(10)
+        probe.settimeout(PATIENCE)
         with pytest.raises(ConnectionRefusedError):
             probe.recv(1)
 
@@ -283,3 +284,29 @@ async def test_a_chunk_that_is_sent_again_on_another_connection_has_its_ids(star
     records = await events(store, mark)
     assert len(records) == 150
     assert len({record.id for record in records}) == 50
+
+
+async def test_who_waits_in_the_backlog_at_the_end_is_read_like_the_others(kafka: EmbeddedKafka, start) -> None:
+    """SIGTERM finds clients that have connected and sent, and were not accepted yet: none is reset, and what asks for no
+    acknowledgement is stored.
+    """
+    store = own_topics(kafka.bootstrap)
+    receiver = await start(store)
+    mark = uuid.uuid4().hex
+    clients = []
+    with stopped(receiver.pid):
+        for number in range(12):
+            client = socket.create_connection(receiver.address)
+            option = [{"chunk": f"c{number}"}] if number % 2 else []
+            client.sendall(msgpack.packb(["t", 1_700_000_000, {"mark": mark, "n": number}, *option]))
+            clients.append(client)
+        receiver.signal(signal.SIGTERM)
+    for number, client in enumerate(clients):
+        client.settimeout(PATIENCE)
+        said = b""
+        while piece := client.recv(1024):  # a reset raises
+            said += piece
+        assert said == (msgpack.packb({"ack": f"c{number}"}) if number % 2 else b"")
+        client.close()
+    assert await receiver.ended() == 0
+    assert sorted(event.json["n"] for event in await events(store, mark)) == list(range(12))

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from headrace_forward import json_events
-from headrace_forward.json_wire import LEAPS, MESSAGES
+from headrace_forward.json_form import events
+from headrace_forward.json_form.wire import LEAPS, MESSAGES
 from headrace_forward.session import ForwardSession
 from headrace_forward.wire import MANY_NILS, MESSAGE_STEPS, STEPS
 
-from forward.driving import NOW_MS, drive, one_by_one, pack, parts_of, session
+from tests.forward.driving import NOW_MS, drive, one_by_one, pack, parts_of, session
 
 TINY = b"\x93\xa1t\x01\x80"
 LISTED = b"\x93\xa1t\xdd" + (10 * STEPS).to_bytes(4, "big") + b"\x01" * 10 * STEPS + pack({"chunk": "c"})
@@ -140,7 +140,7 @@ def test_plain_json_entries_give_what_they_give_one_by_one(
 
     made = outcome()
     nothing: Callable[[bytes], None] = lambda body: None  # noqa: E731
-    monkeypatch.setattr(json_events, "pairs", nothing)
+    monkeypatch.setattr(events, "pairs", nothing)
     assert outcome() == made
 
 

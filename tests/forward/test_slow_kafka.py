@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import time
 import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from contract.stopping import stopped
-from contract.topic import events, own_topics
 from fluent.sender import FluentSender
-from headrace_cli.broker import EmbeddedKafka
+from headrace_cli.stack.broker import EmbeddedKafka
 
-from forward.test_clients import KEY, all_once, golang, node, run, stored_once
+from tests.contract.stopping import stopped
+from tests.contract.topic import events, own_topics
+from tests.contract.waiting import PATIENCE
+from tests.forward.test_clients import KEY, all_once, golang, node, run, stored_once
+from tests.tiers import sized
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 __all__ = ["golang", "node"]  # fixtures
 
-FULL = os.environ.get("HEADRACE_FULL") == "1"
-SECONDS = 60 if FULL else 6
+SECONDS = sized(6, 6, 60)
 COUNT = 200
 """Events that a client sends in one run; it runs again and again."""
 
@@ -99,7 +99,7 @@ async def test_who_gives_up_at_its_own_default(own_kafka: EmbeddedKafka, start, 
     order = {"eventMode": "Forward", "port": receiver.port, "count": 1, "tag": "t", "mark": mark, "defaults": True}
     with stopped(own_kafka.pid), pytest.raises(AssertionError, match="ack response timeout"):
         await run("node", node, json.dumps(order))
-    async with asyncio.timeout(60):  # what the receiver still has goes to Kafka when Kafka goes on
+    async with asyncio.timeout(PATIENCE):  # what the receiver still has goes to Kafka when Kafka goes on
         while not await events(store, mark):  # noqa: ASYNC110
             await asyncio.sleep(0.2)
     await stored_once(store, mark, "t", count=1)

@@ -11,7 +11,7 @@ import msgpack
 import orjson
 import pytest
 
-from forward.driving import NOW_MS, Outcome, ack, drive, every_way, one_by_one
+from tests.forward.driving import NOW_MS, Outcome, ack, drive, every_way, one_by_one
 
 VECTORS = Path(__file__).parent / "vectors"
 CAPTURES = sorted(path.stem for path in VECTORS.glob("*.bin"))

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from headrace_common.settings import KafkaSettings
-from headrace_lake.tables import BATCHES, EVENTS, QUARANTINE
+from headrace_common.operations.settings import KafkaSettings
+from headrace_lake.tables.layout import BATCHES, EVENTS, QUARANTINE
 
 from tests.lake.lander import Lander, await_true, version
 from tests.lake.stream import Sent
 
 
 class Bench:
-    """`stop` ends every job that was started."""
+    """Starts jobs; `stop` kills all of them."""
 
     def __init__(self, kafka: KafkaSettings, folder: Path) -> None:
         self.kafka = kafka
@@ -25,17 +25,17 @@ class Bench:
     def start(
         self, checkpoint: str = "checkpoint", *, once: bool = False, batch_records: int = 1000, **options: Any
     ) -> Lander:
-        """A job, with `options` as `Lander` has them."""
+        """Starts a job; `options`: those of `Lander`."""
         job = Lander(self.kafka, self.lake, self.folder / checkpoint, once=once, batch_records=batch_records, **options)
         self.jobs.append(job)
         return job
 
     def files(self) -> set[Path]:
-        """Files of the events table, committed or being written."""
+        """Files of the events table, committed or not."""
         return {path for path in (self.lake / EVENTS).rglob("*.parquet") if "_delta_log" not in path.parts}
 
     def freeze_while_writing(self, job: Lander) -> int:
-        """Freezes `job` in the middle of its write of events: files are there, their commit is not. The batch."""
+        """Freezes `job` while it writes events: files exist, their commit does not. Returns the batch."""
         job.next("landing")
         while True:
             known, before = version(self.lake, EVENTS), self.files()
@@ -46,7 +46,7 @@ class Bench:
             job.thaw()  # the commit was faster
 
     def freeze_at(self, job: Lander, point: str) -> int:
-        """Freezes `job` at `point` and makes sure by the tables' logs that it is there. The batch."""
+        """Freezes `job` at `point`, and checks in the tables' logs that it is there. Returns the batch."""
         if point == "events being written":
             return self.freeze_while_writing(job)
         while True:

@@ -1,4 +1,4 @@
-"""Spark's standalone cluster on the loopback interface: one master, some workers, each a process that a test may kill."""
+"""A standalone Spark cluster on the loopback interface: one master and some workers, each a process that a test may kill."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pathlib import Path
 
 import psutil
 import pyspark
-from contract.processes import below, command, kill
-from headrace_cli.ports import free_port
-from headrace_cli.tether import tethered
-from headrace_cli.toolchain import java_home
+from headrace_cli.fetch.toolchain import java_home
+from headrace_cli.processes.ports import free_port
+from headrace_cli.processes.tether import tethered
 
+from tests.contract.processes import below, command, kill
 from tests.lake.lander import QUICK_START
 
 HOST = "127.0.0.1"
 HOME = Path(pyspark.__file__).parent
-TIMEOUT = 120.0
+TIMEOUT = 900.0
 WORKER_MEMORY = "640m"
 EXECUTOR_MEMORY = "512m"
-SCALA = "2.13"  # what Spark's own start scripts find out
+SCALA = "2.13"  # Spark's own start scripts set this
 _DEPLOY = "org.apache.spark.deploy"
 _LOGGING = """\
 rootLogger.level = warn
@@ -37,12 +37,12 @@ appender.console.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1}: %m%n%ex{10}
 
 
 def submit(script: str, *options: str) -> list[str]:
-    """The command of the `spark-submit` that comes with PySpark."""
+    """The command line of PySpark's own `spark-submit`."""
     return [str(HOME / "bin" / "spark-submit"), *options, script]
 
 
 class Cluster:
-    """A master and `workers` workers of one core each. `environment` is what workers, and so executors, have besides."""
+    """A master and `workers` workers with one core each. `environment`: more variables for workers, and so executors."""
 
     def __init__(self, folder: Path, workers: int = 2, environment: dict[str, str] | None = None) -> None:
         self._folder = folder
@@ -87,7 +87,7 @@ class Cluster:
         return process
 
     def state(self) -> dict:
-        """What the master says of itself; empty while it does not answer."""
+        """The master's own report; empty while it does not answer."""
         try:
             with urllib.request.urlopen(f"http://{HOST}:{self._web}/json/", timeout=5) as answer:
                 return json.load(answer)
@@ -95,7 +95,7 @@ class Cluster:
             return {}
 
     def alive(self) -> int:
-        """Workers that the master counts on."""
+        """The number of workers that the master considers alive."""
         return sum(worker["state"] == "ALIVE" for worker in self.state().get("workers", []))
 
     def _await_workers(self, number: int) -> None:
@@ -106,12 +106,12 @@ class Cluster:
             time.sleep(0.05)
 
     def executors(self, number: int) -> list[psutil.Process]:
-        """The executors that worker `number` has running."""
+        """The running executors of worker `number`."""
         started = below(self.workers[number].pid)
         return [process for process in started if any("ExecutorBackend" in word for word in command(process))]
 
     def kill_worker(self, number: int) -> int:
-        """SIGKILL to a worker and to its executors, as when their host dies. How many executors there were."""
+        """SIGKILL to a worker and its executors, as if their host died. Returns the number of executors."""
         executors = self.executors(number)
         for process in (self.workers[number], *executors):
             kill(process.pid)

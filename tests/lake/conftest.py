@@ -1,37 +1,56 @@
-"""One Spark for all tests of this folder that run in the test's own process."""
+"""One Spark for all tests of this folder that run the job in their own process."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from headrace_cli.toolchain import jars, java_home
-from headrace_common.settings import KafkaSettings, LogSettings
-from headrace_lake.engine import session
-from headrace_lake.settings import LakeSettings
+from headrace_cli.fetch.toolchain import jars, java_home
+from headrace_common.operations.settings import KafkaSettings, LogSettings
+from headrace_lake.configuration.settings import LakeSettings
+from headrace_lake.spark.engine import session
+from headrace_lake.spark.storage import Storage
+from headrace_lake.tables import layout
 from pyspark.sql import SparkSession
 
 from tests.lake import classes
 from tests.lake.bench import Bench
 from tests.lake.runs import Runs
 
+FOLDER = Path(__file__).parent
+
 LONG_LIFE = (
     "-XX:+UseSerialGC -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"
     " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
-"""For a JVM that lives for minutes: only what runs really often is optimised, for the tests share two cores."""
+"""For a JVM that lives for minutes: it optimises only what runs very often, because the tests share two cores."""
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselects what is marked `full`, visibly, unless HEADRACE_FULL=1."""
-    if os.environ.get("HEADRACE_FULL") == "1":
-        return
-    left_out = [item for item in items if item.get_closest_marker("full")]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+QUICK = {
+    "test_decode.py": ("test_an_event_has", "test_a_faulty_record", "test_a_sound_record", "test_the_quarantine_topic"),
+    "test_kills.py": ("test_kills",),
+    "test_resends.py": ("test_resends_collapse_between_the_batches_of_a_run_and_inside_one[map]",),
+}
+"""The tests that start Spark and run in the quick tier nevertheless, by file and beginning of their names: rows as they should
+be, a landing with a kill, resends collapsed.
+"""
+
+
+SPARK_TIME = 1500
+"""Seconds for a test with Spark. Not a guess about speed: each wait ends as soon as it can, and fails before this."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what starts Spark as `long`, but for what is named above. Tests of functions alone are all quick."""
+    for item in items:
+        if item.path.parent == FOLDER and item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.timeout(SPARK_TIME))
+            names = QUICK.get(item.path.name, ())
+            if not item.name.startswith(names):
+                item.add_marker("long")
 
 
 @pytest.fixture(scope="session")
@@ -44,9 +63,20 @@ def spark() -> Iterator[SparkSession]:
     running.stop()
 
 
+@pytest.fixture(scope="session")
+def empty_tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """New tables, to be copied: to make them costs as much as to land two batches. Nobody has claimed them."""
+    folder = tmp_path_factory.mktemp("empty") / "lake"
+    layout.create(Storage(spark), str(folder))
+    return folder
+
+
 @pytest.fixture
-def runs(spark: SparkSession, topics: KafkaSettings, tmp_path: Path) -> Iterator[Runs]:
-    yield Runs(spark, topics, tmp_path)
+def runs(spark: SparkSession, topics: KafkaSettings, tmp_path: Path, empty_tables: Path) -> Iterator[Runs]:
+    """Runs of the job on new tables. Without its folder `lake`, the job makes them."""
+    made = Runs(spark, topics, tmp_path)
+    shutil.copytree(empty_tables, made.lake)
+    yield made
     classes.keep(spark)
 
 

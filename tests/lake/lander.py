@@ -1,4 +1,4 @@
-"""The landing job as a process of its own, which a test watches line by line, freezes and kills."""
+"""The landing job as a separate process, which a test watches line by line, freezes and kills."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from deltalake import DeltaTable
-from headrace_cli.toolchain import jars, java_home
-from headrace_common.settings import KafkaSettings, environment
-from headrace_lake.fence import APP_ID
+from headrace_cli.fetch.toolchain import jars, java_home
+from headrace_common.operations.settings import KafkaSettings, environment
+from headrace_lake.tables.properties import APP_ID
 
 from tests.lake import classes
 
-TIMEOUT = 300.0
-"""Seconds that a test waits for a line: a start takes about ten on a quiet machine."""
+TIMEOUT = 1200.0
+"""Seconds that a test waits for a line at most; it continues as soon as the line is there."""
 
 
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
-"""For JVMs that live for seconds: half of the CPU of a start goes to optimising what will not run long. The 48 MB
-that this leaves for code by default are full within a minute; then code is thrown out and compiled again."""
+"""For JVMs that live for seconds: a start spends half of its CPU on optimising code that does not run long. The options leave
+48 MB for code by default; within a minute they are full, and the JVM discards code and compiles it again: hence the 240 MB."""
 
 
 class Lander:
-    """One run of ``python -m headrace_lake`` in a process group of its own (the JVM is in it).
+    """One run of ``python -m headrace_lake`` in its own process group, together with its JVM.
 
-    `launcher`: another command that runs it, up to its arguments. `variables`: more of its environment. `lake_settings`:
-    more settings of the section LAKE, or others than these; None leaves one out.
+    `launcher`: another command for it, up to its arguments. `variables`: more environment variables. `lake_settings`: more
+    settings of the section LAKE, or replacements; None removes a setting.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Lander:
             [*launcher, *(["--once"] if once else [])],
             env={**os.environ, **variables},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,  # where spark-submit puts what its Python says
+            stdout=subprocess.PIPE,  # spark-submit writes its Python's output here
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
@@ -96,7 +96,7 @@ class Lander:
             self._news.notify_all()
 
     def next(self, event: str) -> dict:
-        """The next line that says `event`; fails when the process ends without saying it."""
+        """The next line with `event`; fails if the process ends without it."""
         deadline = time.monotonic() + TIMEOUT
         with self._news:
             while True:
@@ -132,11 +132,11 @@ class Lander:
         self._reader.join()
 
     def terminate(self) -> None:
-        """SIGTERM to the driver alone, as a supervisor does."""
+        """SIGTERM to the driver alone, like a supervisor."""
         self._process.terminate()
 
     def wait(self, timeout: float = TIMEOUT) -> int:
-        """The exit status."""
+        """Waits for the end; the exit status."""
         try:
             status = self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -153,7 +153,7 @@ class Lander:
 
 
 def version(lake: Path, table: str) -> int:
-    """The transaction version that the table's log holds, by another reader than the job's."""
+    """The transaction version in the table's log, read by deltalake instead of the job's code."""
     found = DeltaTable(str(lake / table)).transaction_version(APP_ID)
     return -1 if found is None else found
 
@@ -161,7 +161,7 @@ def version(lake: Path, table: str) -> int:
 def await_true(
     condition: Callable[[], bool], what: str, job: Lander, timeout: float = TIMEOUT, *, alive: bool = True
 ) -> None:
-    """Waits while `job` lives, or with `alive` false also when it has ended."""
+    """Waits for `condition`; fails if `job` ends before, unless `alive` is false."""
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout} s: {what}; {job.tail()}"

@@ -1,4 +1,4 @@
-"""Records as Kafka's source hands them over, made by hand; and what each of them should become."""
+"""Hand-made records in the form of Spark's Kafka source, and what each of them should become."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from headrace_common.event import HEADERS, REQUIRED_HEADERS, RecordFault
-from headrace_lake.decode import Topics
+from headrace_common.record.contract import HEADERS, REQUIRED_HEADERS, RecordFault
+from headrace_lake.rows.decode import Topics
 from pyspark.sql import DataFrame, SparkSession
 
 TOPICS: Final = Topics("e", "q", {"e": "id-of-e", "q": "id-of-q"})
@@ -53,7 +53,7 @@ class Record:
 
 
 def frame(spark: SparkSession, records: list[Record]) -> DataFrame:
-    """The records as partition 3 of their topic, offsets from 100."""
+    """The records in partition 3 of their topic, from offset 100."""
     rows = [
         (record.topic, 3, 100 + index, RECEIVED, record.key, record.value, record.headers)
         for index, record in enumerate(records)
@@ -71,7 +71,7 @@ def without(*names: str) -> Headers:
 
 
 def expected_fault(record: Record) -> str | None:
-    """What the contract says of a record of the events topic; written down apart from the code under test."""
+    """The fault that the contract sees in a record of the events topic; independent of the code under test."""
     headers = record.headers or []
     names = [name for name, _ in headers]
     if record.value is None:

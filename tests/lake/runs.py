@@ -1,4 +1,4 @@
-"""Runs of the job in the test's own process, on a lake of its own."""
+"""Runs of the job in the test's own process, on the test's own lake."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.structs import TopicPartition
-from headrace_cli import query
-from headrace_common.metrics import LakeMetrics
-from headrace_common.settings import KafkaSettings
+from headrace_cli.verbs import query
+from headrace_common.operations.settings import KafkaSettings
+from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettings
 from headrace_lake.job import Job
-from headrace_lake.operations import LakeHealth
-from headrace_lake.settings import LakeProcessSettings, LakeSettings
+from headrace_lake.upkeep.metrics import LakeMetrics
+from headrace_lake.upkeep.operations import LakeHealth
 from pyspark.sql import SparkSession
 from structlog.testing import CapturingLogger
 
@@ -62,7 +62,7 @@ class Runs:
         shutil.rmtree(self.checkpoint)
 
     def said(self, event: str) -> list[dict[str, Any]]:
-        """What the last job, or replay, said with its lines of `event`."""
+        """The fields of the last job's, or replay's, log lines with `event`."""
         return [call.kwargs for call in self.calls if call.args == (event,)]
 
     def query(self, sql: str) -> list[dict[str, Any]]:
@@ -72,11 +72,11 @@ class Runs:
         return all(row["ok"] for row in query.exactly_once(self.lake))
 
     def sql(self, table: str, statement: str) -> None:
-        """A statement of Spark's on a table, which it calls TABLE: what an operator does by hand."""
+        """Runs a Spark statement on a table, which it names TABLE, as an operator might by hand."""
         self.spark.sql(statement.replace("TABLE", f"delta.`{self.lake / table}`"))
 
     def delete_records(self, before: dict[int, int], topic: str | None = None) -> None:
-        """Has Kafka delete the records of each partition before an offset, as its retention does."""
+        """Makes Kafka delete the records of each partition before an offset, as its retention does."""
         name = topic or self.kafka.events_topic
 
         async def delete(admin: AIOKafkaAdminClient) -> None:

@@ -1,4 +1,4 @@
-"""An S3 endpoint on the loopback interface: moto's server in a process of its own, with one bucket."""
+"""An S3 endpoint on the loopback interface: moto's server in a separate process, with one bucket."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
-from headrace_cli.ports import free_port
-from headrace_cli.tether import tethered
+from headrace_cli.processes.ports import free_port
+from headrace_cli.processes.tether import tethered
 
 HOST = "127.0.0.1"
 BUCKET = "headrace"
 ABORTABLE = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
 REGION = "eu-central-1"
-TIMEOUT = 60.0
+TIMEOUT = 600.0
 
 
 class S3:
-    """What a job and a reader need to know of it: `environment`, `spark`, `storage_options`; and what lies there."""
+    """The server, what a job and a reader need for it (`environment`, `spark`, `storage_options`), and its objects."""
 
     def __init__(self, folder: Path) -> None:
         self.endpoint = f"http://{HOST}:{free_port()}"

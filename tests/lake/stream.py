@@ -1,4 +1,4 @@
-"""Fills topics, and says what of them must be in the tables."""
+"""Fills topics, and checks that the tables hold what they must."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
-from headrace_cli import query
-from headrace_common.event import HEADERS, QUARANTINE_HEADERS, rfc3339_ms
-from headrace_common.settings import KafkaSettings
+from headrace_cli.verbs import query
+from headrace_common.operations.settings import KafkaSettings
+from headrace_common.record.contract import HEADERS, QUARANTINE_HEADERS
+from headrace_common.record.event import rfc3339_ms
 
 Place = tuple[str, int, int]
 PARTITIONS = 4
@@ -19,7 +20,7 @@ NOW = 1_770_000_000_000
 
 @dataclass
 class Sent:
-    """What was sent, by where it came to lie."""
+    """What was sent, by its place in Kafka."""
 
     events: dict[Place, tuple[str, str]] = field(default_factory=dict)  # -> event id, body
     quarantined: dict[Place, tuple[bytes | None, str]] = field(default_factory=dict)  # -> raw, reason
@@ -29,9 +30,9 @@ class Sent:
 async def send(
     kafka: KafkaSettings, sent: Sent, records: int, *, bad_every: int = 50, mark: str = "a", resend_every: int = 0
 ) -> None:
-    """`records` records over the events topic's partitions, every `bad_every`th one bad, some on the quarantine topic.
+    """Sends `records` records to the events topic's partitions, every `bad_every`th one bad, and some to quarantine.
 
-    With `resend_every` each such one is the event before it once more.
+    With `resend_every`, every such record repeats the event before it.
     """
     producer = AIOKafkaProducer(
         bootstrap_servers=kafka.bootstrap_servers, enable_idempotence=True, acks="all", compression_type="zstd",
@@ -105,7 +106,7 @@ def send_now(kafka: KafkaSettings, sent: Sent, records: int, **options: object) 
 
 
 def check_landed(lake: Path, sent: Sent) -> None:
-    """Every record is in the tables once, with what it held; the named proof holds."""
+    """Checks that every record is in the tables once, with its content, and that the named proof holds."""
     landed = query.run('select topic, "partition", "offset", event_id, body from events', lake)
     rejected = query.run('select topic, "partition", "offset", raw, reason from quarantine', lake)
     places = [(row["topic"], row["partition"], row["offset"]) for row in landed]

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import headrace_lake.__main__
 import pytest
-from headrace_cli.toolchain import jars
-from headrace_common.errors import EXIT_CONFIG
-from headrace_lake.fence import FIRST_EPOCH, claim_of
-from headrace_lake.tables import EVENTS
+from headrace_cli.fetch.toolchain import jars
+from headrace_common.operations.errors import EXIT_CONFIG
+from headrace_lake.tables.fence import FIRST_EPOCH, claim_of
+from headrace_lake.tables.layout import EVENTS
 
 from tests.lake.bench import Bench
 from tests.lake.cluster import EXECUTOR_MEMORY, Cluster, submit
 from tests.lake.lander import Lander, await_true, version
 from tests.lake.stream import check_landed, send_now
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 NO_PYTHON = {"PYSPARK_PYTHON": "/nowhere/python"}
-"""What executors would start, did they need Python."""
+"""Executors would fail with this, if they needed Python."""
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def submitted(bench: Bench, cluster: Cluster, **options: object) -> Lander:
-    """The job as docs/lake-clusters.md submits it."""
+    """The job, submitted as in docs/lake-clusters.md."""
     listed = ",".join(map(str, sorted(jars("spark").glob("*.jar"))))
     launcher = submit(
         headrace_lake.__main__.__file__, "--master", cluster.master, "--jars", listed,
@@ -61,6 +61,7 @@ def test_a_worker_and_the_driver_are_killed(bench: Bench, cluster: Cluster) -> N
     check_landed(bench.lake, bench.sent)
 
 
+@pytest.mark.full
 def test_jars_that_come_too_late_are_refused(bench: Bench) -> None:
     launcher = submit(headrace_lake.__main__.__file__, "--master", "local[1]")
     job = bench.start(launcher=launcher, variables={"PYSPARK_DRIVER_PYTHON": sys.executable}, once=True)

@@ -1,29 +1,29 @@
-"""What is merged next, how much of it, and when: without Spark."""
+"""Which files are merged next, how many, and when. Without Spark."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 
 import pytest
-from headrace_lake.compaction import Piece, Size, choose
-from headrace_lake.inventory import Part
-from headrace_lake.maintenance import Budget
+from headrace_lake.upkeep.compaction import CompactionPiece, PieceSize, choose
+from headrace_lake.upkeep.inventory import DayFiles
+from headrace_lake.upkeep.maintenance import TimeBudget
 
 TODAY = "2026-05-06"
 MIB = 1 << 20
 
 
 def table(**days: list[int]) -> SimpleNamespace:
-    """A table's inventory; `d0506` is a day, `all` a table that has none."""
-    parts = {}
+    """A table's inventory; `d0506` is a day, `all` stands for a table without days."""
+    by_day = {}
     for name, sizes in days.items():
         day = "" if name == "all" else f"2026-{name[1:3]}-{name[3:]}"
         small = {f"file-{index}": size for index, size in enumerate(sizes)}
-        parts[day] = Part(files=len(sizes) + 3, size=sum(sizes), small=small)
-    return SimpleNamespace(parts=parts)
+        by_day[day] = DayFiles(files=len(sizes) + 3, size=sum(sizes), small=small)
+    return SimpleNamespace(days=by_day)
 
 
-def next_piece(*, least: int = 4, most: int = 100, **tables: SimpleNamespace) -> Piece | None:
+def next_piece(*, least: int = 4, most: int = 100, **tables: SimpleNamespace) -> CompactionPiece | None:
     return choose(tables, today=TODAY, least=least, most=most)  # type: ignore[arg-type]
 
 
@@ -44,7 +44,7 @@ def test_the_smallest_go_first_and_the_bytes_are_bounded() -> None:
 
 
 def test_two_files_are_merged_however_large() -> None:
-    """Else what lies between a piece and the size aimed at would stay for ever."""
+    """Otherwise files between the size of a piece and the target size would stay for ever."""
     assert next_piece(events=table(d0506=[80, 90, 95, 99]), most=100) == ("events", TODAY, 2, 170, 91)
 
 
@@ -60,13 +60,15 @@ def test_where_there_are_most_files_it_begins() -> None:
 
 
 def test_nothing_is_merged_for_ever() -> None:
-    """Merging what is chosen, again and again, ends, and leaves no day that is over with two files to merge."""
+    """Choosing and merging repeatedly comes to an end; then no earlier day has two files to merge."""
     target = 1000
     days = {"2026-05-05": [17 * n % 400 + 1 for n in range(300)], TODAY: [90] * 7 + [30]}
     for _ in range(1000):
         inventory = SimpleNamespace(
-            parts={
-                day: Part(len(sizes), sum(sizes), {str(n): size for n, size in enumerate(sizes) if size < target // 2})
+            days={
+                day: DayFiles(
+                    len(sizes), sum(sizes), {str(n): size for n, size in enumerate(sizes) if size < target // 2}
+                )
                 for day, sizes in days.items()
             }
         )
@@ -83,7 +85,7 @@ def test_nothing_is_merged_for_ever() -> None:
 
 
 def test_a_piece_grows_while_it_is_quick_and_shrinks_when_it_is_not() -> None:
-    size = Size(3, 128 * MIB)
+    size = PieceSize(3, 128 * MIB)
     assert size.bytes == 16 * MIB
     size.learn(16 * MIB, 1.0)
     assert size.bytes == 32 * MIB
@@ -102,7 +104,7 @@ def test_a_piece_grows_while_it_is_quick_and_shrinks_when_it_is_not() -> None:
 
 def test_the_budget_is_a_share_of_the_time() -> None:
     now = [0.0]
-    budget = Budget(0.2, 3, clock=lambda: now[0])
+    budget = TimeBudget(0.2, 3, clock=lambda: now[0])
     assert budget.left()  # one piece, so that a short run does something too
     budget.spend(5)
     assert not budget.left()
@@ -116,4 +118,4 @@ def test_the_budget_is_a_share_of_the_time() -> None:
     assert budget.left()
     budget.spend(0.2)
     assert not budget.left()
-    assert not Budget(0, 3).left()
+    assert not TimeBudget(0, 3).left()

@@ -9,9 +9,9 @@ from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
-from headrace_common.event import HEADERS, QUARANTINE_HEADERS, RecordFault
-from headrace_lake import decode
-from headrace_lake.tables import EVENTS, QUARANTINE, SCHEMAS
+from headrace_common.record.contract import HEADERS, QUARANTINE_HEADERS, RecordFault
+from headrace_lake.rows import decode
+from headrace_lake.tables.layout import EVENTS, QUARANTINE, SCHEMAS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
@@ -105,7 +105,7 @@ TIMES = {
 
 
 def events(spark: SparkSession, records: list[Record]) -> list[dict]:
-    """`event_time` in microseconds: PySpark cannot hand the first day of the calendar to Python."""
+    """`event_time` in microseconds, because PySpark cannot convert the first day of the calendar for Python."""
     rows = decode.events(frame(spark, records), TOPICS, LANDED)
     rows = rows.withColumn("event_time", sf.unix_micros("event_time")).orderBy("offset")
     return [row.asDict() for row in rows.collect()]
@@ -115,9 +115,9 @@ def faults(spark: SparkSession, records: list[Record]) -> list[dict]:
     return [row.asDict() for row in decode.faults(frame(spark, records), TOPICS, LANDED).orderBy("offset").collect()]
 
 
-def glances(spark: SparkSession, records: list[Record]) -> list[dict]:
-    """Without text that is no UTF-8: PySpark cannot hand it to Python."""
-    rows = decode.glance(frame(spark, records), TOPICS).orderBy("offset")
+def id_projections(spark: SparkSession, records: list[Record]) -> list[dict]:
+    """Without text that is not UTF-8: PySpark cannot convert it for Python."""
+    rows = decode.id_projection(frame(spark, records), TOPICS).orderBy("offset")
     texts = {name: sf.expr(f"if(is_valid_utf8({name}), {name}, null)") for name in ("event_id", "attributes")}
     return [row.asDict() for row in rows.withColumns(texts).collect()]
 
@@ -297,22 +297,22 @@ def test_every_record_is_an_event_or_a_fault(spark: SparkSession, records: list[
     assert [row["fault"] for row in decoded] == [expected_fault(record) for record in records]
     wrong = Counter({row["offset"]: 1 for row in decoded if row["fault"] is not None})
     assert Counter(row["offset"] for row in faults(spark, records)) == wrong
-    glanced = {row["offset"]: row for row in glances(spark, records)}
-    assert list(glanced) == [row["offset"] for row in decoded]
+    projected = {row["offset"]: row for row in id_projections(spark, records)}
+    assert list(projected) == [row["offset"] for row in decoded]
     for row in decoded:
-        seen = glanced[row["offset"]]
+        seen = projected[row["offset"]]
         assert row["fault"] is not None or seen == {name: row[name] for name in seen}
 
 
 @pytest.mark.parametrize("name", SOUND)
-def test_a_glance_sees_what_will_land(spark: SparkSession, sound: dict[str, dict], name: str) -> None:
-    (seen,) = glances(spark, [SOUND[name]])
+def test_an_id_projection_sees_what_will_land(spark: SparkSession, sound: dict[str, dict], name: str) -> None:
+    (seen,) = id_projections(spark, [SOUND[name]])
     assert seen == {column: sound[name][column] for column in seen} | {"offset": 100}
     assert set(seen) == {"partition", "offset", "received_time", "event_id", "attributes"}
 
 
 def _naive(instant: datetime) -> datetime:
-    """As Spark hands a timestamp to Python: in local time, without a zone."""
+    """A timestamp as Spark gives it to Python: in local time, without a zone."""
     return instant.astimezone().replace(tzinfo=None)
 
 

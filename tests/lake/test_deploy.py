@@ -1,4 +1,4 @@
-"""What the files and pages for clusters name exists, at the versions that everything else is tested with."""
+"""Whatever the files and pages for clusters name exists, with the versions that all other tests use."""
 
 from __future__ import annotations
 
@@ -8,29 +8,16 @@ from pathlib import Path
 import headrace_lake
 import pytest
 import yaml
-from headrace_cli.toolchain import listed
-from headrace_common.settings import each_setting, variable
-from headrace_lake.settings import LakeProcessSettings
+from headrace_cli.fetch.toolchain import listed
+from headrace_common.operations.variables import each_setting, variable
+from headrace_lake.configuration.settings import LakeProcessSettings
+
+from tests.helm.spark_operator import faults
 
 ROOT = Path(__file__).parent.parent.parent
 PYSPARK = re.search(r"^pyspark==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[1]
 SETTINGS = {variable(section, name) for section, name, _ in each_setting(LakeProcessSettings)}
 PAGES = ["docs/lake.md", "docs/lake-clusters.md"]
-
-POD = {
-    "cores", "memory", "memoryOverhead", "env", "envFrom", "labels", "annotations", "serviceAccount", "securityContext",
-    "terminationGracePeriodSeconds", "volumeMounts", "nodeSelector", "tolerations", "affinity",
-}  # fmt: skip
-FIELDS = {
-    "spec": {
-        "type", "pythonVersion", "mode", "sparkVersion", "image", "imagePullPolicy", "mainApplicationFile", "arguments",
-        "restartPolicy", "sparkConf", "hadoopConf", "driver", "executor", "volumes",
-    },
-    "restartPolicy": {"type", "onSubmissionFailureRetryInterval", "onFailureRetryInterval"},
-    "driver": {*POD, "javaOptions", "ports"},
-    "executor": {*POD, "instances"},
-}  # fmt: skip
-"""Of sparkoperator.k8s.io/v1beta2, from the operator's own types: what we may use."""
 
 
 @pytest.fixture
@@ -40,13 +27,21 @@ def application() -> dict:
 
 def test_the_operator_knows_every_field(application: dict) -> None:
     assert (application["apiVersion"], application["kind"]) == ("sparkoperator.k8s.io/v1beta2", "SparkApplication")
+    assert faults(application) == []
     spec = application["spec"]
-    assert spec.keys() <= FIELDS["spec"]
-    for name in ("restartPolicy", "driver", "executor"):
-        assert spec[name].keys() <= FIELDS[name]
     assert (spec["type"], spec["mode"], spec["restartPolicy"]["type"]) == ("Python", "cluster", "Always")
     assert all(isinstance(value, str) for value in spec["sparkConf"].values())
     assert all(isinstance(variable["value"], str) for variable in spec["driver"]["env"])
+
+
+def test_what_the_operator_does_not_know_is_found(application: dict) -> None:
+    driver = application["spec"]["driver"]
+    driver["serviceAccountName"] = driver.pop("serviceAccount")
+    application["spec"]["restartPolicy"]["type"] = "Sometimes"
+    assert faults(application) == [".spec.driver.serviceAccountName", ".spec.restartPolicy.type"]
+    application["spec"]["executor"]["instances"] = "two"
+    with pytest.raises(ValueError, match="instances"):
+        faults(application)
 
 
 def test_it_names_what_exists(application: dict) -> None:

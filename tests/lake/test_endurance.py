@@ -1,4 +1,4 @@
-"""The endurance commands' own comparison sees what is wrong: on a lake of five records."""
+"""The comparison of the endurance commands finds errors, on a lake of five records."""
 
 from __future__ import annotations
 

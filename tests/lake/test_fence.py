@@ -1,20 +1,24 @@
-"""Transaction identifiers on real Delta tables: claims, repeats, and jobs that were shut out."""
+"""Transaction identifiers on real Delta tables: claims, repeated writes, and jobs that were shut out."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from headrace_lake import tables
-from headrace_lake.append import Appender
-from headrace_lake.fence import APP_ID, Fence, claim_of, epoch_of, transaction
-from headrace_lake.halt import SupersededError
-from headrace_lake.storage import Storage
-from headrace_lake.tables import BATCHES, EVENTS, QUARANTINE, SCHEMAS
+from headrace_lake.spark.halt import SupersededError
+from headrace_lake.spark.jvm import java_class
+from headrace_lake.spark.storage import Storage
+from headrace_lake.tables import layout
+from headrace_lake.tables.altered import unless_altered
+from headrace_lake.tables.append import Appender
+from headrace_lake.tables.fence import Fence, claim_of, epoch_of, transaction
+from headrace_lake.tables.layout import BATCHES, EVENTS, QUARANTINE, SCHEMAS
+from headrace_lake.tables.properties import APP_ID
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -36,17 +40,22 @@ BOTH_WAYS = pytest.mark.parametrize("lake", ["stepwise", "by Delta's writer"], i
 
 
 @pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Tables, appended to step by step or, if the test says so, by Delta's writer."""
+def lake(
+    spark: SparkSession,
+    tmp_path: Path,
+    empty_tables: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
+    """Tables. Appends go step by step or, if the test says so, through Delta's writer."""
     assert Appender(spark, APP_ID).stepwise(), "the steps of the pinned version of Delta are known"
     if getattr(request, "param", "stepwise") != "stepwise":
         monkeypatch.setattr(Appender, "stepwise", lambda _: False)
-    tables.create(Storage(spark), str(tmp_path))
-    return tmp_path
+    return Path(shutil.copytree(empty_tables, tmp_path / "lake"))
 
 
 def row(spark: SparkSession, batch: int) -> DataFrame:
-    values = (1, batch, "t", "id", 0, batch, batch + 1, 1, 1, 0, 0, 0, datetime(2026, 1, 1, tzinfo=UTC))
+    values = (1, batch, "t", "id", 0, batch, batch + 1, 1, 1, 0, 0, 0, datetime(2026, 1, 1, tzinfo=UTC), batch + 1)
     return spark.createDataFrame([values], SCHEMAS[BATCHES])
 
 
@@ -95,6 +104,27 @@ def test_a_batch_counts_once_and_an_older_job_is_shut_out(spark: SparkSession, l
 
 @pytest.mark.spark
 @BOTH_WAYS
+def test_a_thread_without_a_session_appends_to_a_table_with_a_checkpoint(spark: SparkSession, lake: Path) -> None:
+    """Delta reads the checkpoint with the thread's session: a thread that never ran a query has none."""
+    fence = Fence(spark, str(lake))
+    fence.claim()
+    fence.write(BATCHES, row(spark, 0), transaction(1, 0))
+    DeltaTable(str(lake / BATCHES)).alter.set_table_properties({"delta.logRetentionDuration": "interval 40 days"})
+    DeltaTable(str(lake / BATCHES)).create_checkpoint()
+    rows = row(spark, 1)
+    sessions = java_class(spark, "org.apache.spark.sql.classic.SparkSession")
+    was = sessions.getActiveSession().get()
+    sessions.clearActiveSession()
+    try:
+        assert fence.write(BATCHES, rows, transaction(1, 1))
+        assert not sessions.getActiveSession().isDefined(), "as it was before"
+    finally:
+        sessions.setActiveSession(was)
+    assert batches(spark, lake) == [0, 1]
+
+
+@pytest.mark.spark
+@BOTH_WAYS
 def test_of_two_claims_at_once_one_wins(spark: SparkSession, lake: Path) -> None:
     one, two = Fence(spark, str(lake)), Fence(spark, str(lake))
     assert (one.epoch(), two.epoch()) == (0, 0)
@@ -108,13 +138,13 @@ def test_of_two_claims_at_once_one_wins(spark: SparkSession, lake: Path) -> None
 
 @pytest.mark.spark
 def test_a_claim_in_the_middle_of_a_write_makes_it_fail(spark: SparkSession, tmp_path: Path) -> None:
-    tables.create(Storage(spark), str(tmp_path))
+    layout.create(Storage(spark), str(tmp_path))
     older, newer = Fence(spark, str(tmp_path)), Fence(spark, str(tmp_path))
     older.claim()
     log = older._logs[BATCHES]
 
     def overtaken() -> int:
-        """Asked when the transaction has begun: what it answers is true, and no longer."""
+        """Called after the transaction has begun. Its answer is true, but outdated at once."""
         found = log.latest()
         assert newer.claim() == 2
         return found
@@ -127,11 +157,53 @@ def test_a_claim_in_the_middle_of_a_write_makes_it_fail(spark: SparkSession, tmp
 
 
 @pytest.mark.spark
+def test_a_commit_is_tried_again_if_somebody_alters_the_table_meanwhile(
+    spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim, and a batch: each meets an ALTER TABLE between its beginning and its end."""
+    fence = Fence(spark, str(lake))
+    append = fence._appender.append
+    tries: list[int] = []
+
+    def altered(path: str, rows: DataFrame, number: int, token: str, latest: Any) -> None:
+        def alters_first() -> int:
+            tries.append(number)
+            if path.endswith(BATCHES) and tries.count(number) == 1:
+                spark.sql(f"alter table delta.`{path}` set tblproperties ('a' = '{number}')")
+            return latest()
+
+        append(path, rows, number, token, alters_first)
+
+    monkeypatch.setattr(fence._appender, "append", altered)
+    assert fence.claim() == 1
+    assert tries.count(claim_of(1)) == len(SCHEMAS) + 1
+    assert fence.write(BATCHES, row(spark, 0), transaction(1, 0))
+    assert tries.count(transaction(1, 0)) == 2
+    assert batches(spark, lake) == [0]
+
+
+def test_a_commit_is_not_tried_for_ever_nor_for_any_other_reason() -> None:
+    calls: list[int] = []
+
+    def fails(error: Exception) -> None:
+        calls.append(1)
+        raise error
+
+    changed = "[DELTA_METADATA_CHANGED] MetadataChangedException: the metadata of the table has been changed"
+    with pytest.raises(PySparkException, match="DELTA_METADATA_CHANGED"):
+        unless_altered(lambda: fails(PySparkException(message=changed)))
+    assert len(calls) == 5
+    with pytest.raises(PySparkException, match="the disk is full"):
+        unless_altered(lambda: fails(PySparkException(message="the disk is full")))
+    assert len(calls) == 6
+
+
+@pytest.mark.spark
 def test_the_steps_are_those_of_deltas_writer(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def shapes(path: Path) -> list[Any]:
-        """The actions of the commits, without what differs from one commit to the next."""
+        """The actions of the commits, without the fields that differ from commit to commit."""
         found = []
         for file in sorted((path / BATCHES / "_delta_log").glob("*.json"))[1:]:
             for line in file.read_text().splitlines():
@@ -141,7 +213,7 @@ def test_the_steps_are_those_of_deltas_writer(
         return found
 
     def commits(path: Path) -> None:
-        tables.create(Storage(spark), str(path))
+        layout.create(Storage(spark), str(path))
         append = Appender(spark, APP_ID).append
         for number in (0, 0, 1):
             latest = Fence(spark, str(path))._logs[BATCHES].latest
@@ -164,7 +236,7 @@ def test_the_steps_are_those_of_deltas_writer(
 @pytest.mark.spark
 def test_an_append_is_one_job(spark: SparkSession, tmp_path: Path) -> None:
     fence = Fence(spark, str(tmp_path))
-    tables.create(Storage(spark), str(tmp_path))
+    layout.create(Storage(spark), str(tmp_path))
     fence.claim()
     rows = row(spark, 0).coalesce(1)
     context = spark.sparkContext
@@ -197,7 +269,7 @@ def test_versions_are_found_behind_a_checkpoint_of_the_log(spark: SparkSession, 
 @pytest.mark.spark
 def test_making_the_tables_again_changes_nothing(spark: SparkSession, lake: Path) -> None:
     before = {name: DeltaTable(str(lake / name)).metadata().id for name in SCHEMAS}
-    tables.create(Storage(spark), str(lake))
+    layout.create(Storage(spark), str(lake))
     assert {name: DeltaTable(str(lake / name)).metadata().id for name in SCHEMAS} == before
     for name, schema in SCHEMAS.items():
         assert [field.name for field in DeltaTable(str(lake / name)).schema().fields] == schema.names

@@ -1,15 +1,15 @@
-"""Ages of what was landed, from counts that cost no pass of their own."""
+"""The ages of landed events, from counts that need no extra pass."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from headrace_common.metrics import LakeMetrics
-from headrace_lake.freshness import Ages, ages, conditions
-from headrace_lake.landing import Landed
-from headrace_lake.operations import LakeHealth
-from headrace_lake.tally import Tally
+from headrace_lake.landing.freshness import Ages, ages, span
+from headrace_lake.landing.landing import BatchResult
+from headrace_lake.rows.keyed_counts import counts, keyed_counts
+from headrace_lake.upkeep.metrics import LakeMetrics
+from headrace_lake.upkeep.operations import LakeHealth
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
@@ -18,15 +18,14 @@ LANDED = datetime(2026, 5, 6, 12, tzinfo=UTC)
 
 @pytest.mark.spark
 def test_ages_are_counted_by_their_distance_to_the_commit(spark: SparkSession) -> None:
-    old = [0.2, 0.4, 2.5, 2.6, 9.5, 50, 90_000, -3]
+    old = [0.2, 0.5, 2.5, 2.6, 9.5, 50, 90_000, -3]
     rows = [(LANDED - timedelta(seconds=age), True) for age in old] + [(LANDED - timedelta(days=3), False)] * 5
     frame = spark.createDataFrame(rows, "received_time timestamp, counted boolean").withColumn(
         "landed_at", sf.lit(LANDED)
     )
-    tally = Tally(conditions("counted"), len(rows))
-    row = frame.agg(*tally.columns()).first()
+    row = frame.agg(keyed_counts(sf.expr(span("counted")))).first()
     assert row is not None
-    found = ages(tally.counts(row.asDict()), len(old), seconds=1.5)
+    found = ages(counts(row[0]), seconds=1.5)
     assert [(start, end, count) for start, end, count in found.spans if count] == [
         (1.5, 2.0, 3), (3.5, 4.5, 2), (9.5, 11.5, 1), (31.5, 61.5, 1), (86_401.5, 604_801.5, 1),
     ]  # fmt: skip
@@ -44,7 +43,7 @@ def test_a_quantile_lies_where_the_count_is_reached() -> None:
 def test_a_batch_is_counted_in_the_metrics() -> None:
     metrics = LakeMetrics()
     health = LakeHealth(metrics)
-    result = Landed(
+    result = BatchResult(
         batch=3, records=12, events=7, quarantined=3, looked_up=1, seconds=2.0, ends={("t", 0): 12},
         ages=Ages([(1, 3, 8), (100, 200, 1)]), duplicates={"forward": 2}, reasons={"bad_json": 2}, skipped={},
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What Kafka deleted before it was landed: the job stops and names it, and goes on behind it once that is accepted."""
+"""Offsets that Kafka deleted before they were landed: the job stops and names them, and continues once that is accepted."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from contract.waiting import until
-from headrace_cli import query
-from headrace_cli.broker import EmbeddedKafka
-from headrace_common.event import HEADERS
-from headrace_common.settings import KafkaSettings, TopicSettings
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_cli.verbs import query
+from headrace_common.operations.settings import KafkaSettings, TopicSettings
+from headrace_common.record.contract import HEADERS
 from headrace_common.topics import ensure
-from headrace_lake import gaps
-from headrace_lake.fence import claim_of
-from headrace_lake.halt import GapError, HaltError
-from headrace_lake.landing import Landing
-from headrace_lake.tables import BATCHES, GAPS
+from headrace_lake.kafka import gaps
+from headrace_lake.landing.landing import Landing
+from headrace_lake.spark.halt import GapError, HaltError
+from headrace_lake.tables.fence import claim_of
+from headrace_lake.tables.layout import BATCHES, GAPS
 from pyspark.sql import SparkSession
 
-from tests.lake.lander import version
+from tests.contract.waiting import until
+from tests.lake.lander import TIMEOUT, version
 from tests.lake.runs import Runs
 from tests.lake.stream import Sent, check_landed
 
@@ -38,7 +38,7 @@ def losses(runs: Runs) -> list[tuple[Any, ...]]:
 
 
 def check_without(runs: Runs, partition: int, start: int, end: int) -> None:
-    """All that was sent is landed, but for those offsets of the events topic."""
+    """Checks that everything sent has landed, except these offsets of the events topic."""
     lost = {(runs.kafka.events_topic, partition, offset) for offset in range(start, end)}
     kept = Sent(
         {place: what for place, what in runs.sent.events.items() if place not in lost},
@@ -77,18 +77,18 @@ def test_retention_at_start_stops_the_job_until_it_is_accepted(runs: Runs, loses
 
 
 def test_retention_while_it_runs_stops_the_job(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The batch is planned already when Kafka deletes the beginning of it."""
+    """The batch is already planned when Kafka deletes its beginning."""
     runs.send(400)
     runs.run()
     runs.send(800, mark="b")
-    whole = Landing._chained
+    whole = Landing._check_contiguous
 
     def deletes_first(self: Landing, ranges: Any) -> None:
         runs.delete_records({2: 150})
         whole(self, ranges)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Landing, "_chained", deletes_first)
+        patched.setattr(Landing, "_check_contiguous", deletes_first)
         with pytest.raises(GapError, match=rf"{runs.kafka.events_topic}/2: 100 to 149\. "):
             runs.run(once=False)
     runs.run(accept_loss=True)
@@ -176,17 +176,17 @@ def test_what_was_deleted_before_the_first_start_is_no_gap(runs: Runs) -> None:
 
 
 @pytest.mark.parametrize("loses_checkpoint", [False, pytest.param(True, marks=pytest.mark.full)])
-def test_a_topic_made_anew_is_not_taken_for_the_old_one(runs: Runs, loses_checkpoint: bool) -> None:
+def test_a_recreated_topic_is_not_taken_for_the_old_one(runs: Runs, loses_checkpoint: bool) -> None:
     runs.send(400)
     runs.run()
     landed = dict(runs.sent.events)
-    make_anew(runs)
+    recreate(runs)
     runs.sent.events.clear()
     runs.send(1_200, mark="b")  # longer than the old one was: no offset tells them apart
     if loses_checkpoint:
         runs.lose_checkpoint()
     with pytest.raises(
-        GapError, match=rf"{runs.kafka.events_topic}/0 \(id .*, made anew\): from 100 on; .* --accept-loss"
+        GapError, match=rf"{runs.kafka.events_topic}/0 \(id .*, recreated\): from 100 on; .* --accept-loss"
     ):
         runs.run()
     (row,) = runs.query("select count(*) as n from events")
@@ -201,7 +201,7 @@ def test_a_topic_made_anew_is_not_taken_for_the_old_one(runs: Runs, loses_checkp
 
 
 @pytest.mark.full
-def test_a_topic_made_anew_before_anything_of_it_was_landed(runs: Runs) -> None:
+def test_a_recreated_topic_before_anything_of_it_was_landed(runs: Runs) -> None:
     job = runs.job(once=False)
     thread = threading.Thread(target=job.run)
     thread.start()
@@ -209,10 +209,10 @@ def test_a_topic_made_anew_before_anything_of_it_was_landed(runs: Runs) -> None:
         assert thread.is_alive()
         thread.join(0.05)
     job.stop()
-    thread.join(60)
-    make_anew(runs)
+    thread.join(TIMEOUT)
+    recreate(runs)
     runs.send(400)
-    with pytest.raises(GapError, match=r"made anew\): of all partitions"):
+    with pytest.raises(GapError, match=r"recreated\): of all partitions"):
         runs.run()
     runs.run(accept_loss=True)
     runs.check()
@@ -222,7 +222,7 @@ def test_a_topic_made_anew_before_anything_of_it_was_landed(runs: Runs) -> None:
     runs.check()
 
 
-def make_anew(runs: Runs) -> None:
+def recreate(runs: Runs) -> None:
     async def act(admin: AIOKafkaAdminClient) -> None:
         await admin.delete_topics([runs.kafka.events_topic])
         while runs.kafka.events_topic in await admin.list_topics():  # noqa: ASYNC110  (the broker has no event for it)
@@ -249,42 +249,42 @@ def test_aborted_offsets_and_deletion_of_what_was_landed_are_no_gaps(runs: Runs)
     assert row["unseen"] > 60
 
 
-def test_what_a_compacted_topic_no_longer_has_is_no_gap(spark: SparkSession, tmp_path: Path) -> None:
-    """Nothing here sets keys, but a topic of somebody else's may be compacted: of each key the last record stays."""
-    broker = EmbeddedKafka(tmp_path / "kafka", properties={"log.cleaner.backoff.ms": "100"})
-    broker.start()
-    try:
-        runs = Runs(spark, KafkaSettings(bootstrap_servers=broker.bootstrap), tmp_path)
-        topic, began = runs.kafka.events_topic, int(time.time() * 1000) - 60_000
-        asyncio.run(ensure(runs.kafka, TopicSettings(events_partitions=1)))
-        compacted = {"cleanup.policy": "compact", "segment.ms": "50", "min.cleanable.dirty.ratio": "0.01"}
-        change = ConfigResource(ConfigResourceType.TOPIC, topic, configs=compacted)
-        runs.admin(lambda admin: admin.alter_configs([change]))
-        asyncio.run(_keyed(runs, began, range(100)))
-        runs.run()
-        asyncio.run(_keyed(runs, began, range(100, 200)))
+def test_what_a_compacted_topic_no_longer_has_is_no_gap(
+    spark: SparkSession, kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    """Headrace sets no keys, but a topic may be compacted all the same: then the last record of each key stays."""
+    names = KafkaSettings(
+        bootstrap_servers=kafka.bootstrap, events_topic="events.compacted", quarantine_topic="quarantine.compacted"
+    )
+    runs = Runs(spark, names, tmp_path)
+    topic, began = runs.kafka.events_topic, int(time.time() * 1000) - 60_000
+    asyncio.run(ensure(runs.kafka, TopicSettings(events_partitions=1, segments_partitions=0)))
+    compacted = {"cleanup.policy": "compact", "segment.ms": "50", "min.cleanable.dirty.ratio": "0.01"}
+    change = ConfigResource(ConfigResourceType.TOPIC, topic, configs=compacted)
+    runs.admin(lambda admin: admin.alter_configs([change]))
+    asyncio.run(_keyed(runs, began, range(100)))
+    runs.run()
+    asyncio.run(_keyed(runs, began, range(100, 200)))
 
-        async def cleaned() -> bool:
-            return (await _offsets(runs))[0] > 160
+    async def cleaned() -> bool:
+        return (await _offsets(runs))[0] > 160
 
-        asyncio.run(until(cleaned, "compaction", 60))
-        asyncio.run(_keyed(runs, began, range(200, 210)))
-        runs.lose_checkpoint()
-        runs.run(batch_records=50)  # the next batch holds offsets, and no record
-        (row,) = runs.query('select list("offset") as landed from events where "offset" >= 100')
-        left = {offset for offset in asyncio.run(_offsets(runs)) if offset >= 100}
-        assert set(range(200, 210)) <= left <= set(row["landed"])
-        assert len(row["landed"]) <= 50
-        assert losses(runs) == []
-        assert runs.proven()
-        (row,) = runs.query('select max("to") as ended, min(records) as least from batches')
-        assert row == {"ended": 210, "least": 0}
-    finally:
-        broker.stop()
+    asyncio.run(until(cleaned, "compaction", TIMEOUT))
+    asyncio.run(_keyed(runs, began, range(200, 210)))
+    runs.lose_checkpoint()
+    runs.run(batch_records=50)  # the next batch holds offsets, and no record
+    (row,) = runs.query('select list("offset") as landed from events where "offset" >= 100')
+    left = {offset for offset in asyncio.run(_offsets(runs)) if offset >= 100}
+    assert set(range(200, 210)) <= left <= set(row["landed"])
+    assert len(row["landed"]) <= 50
+    assert losses(runs) == []
+    assert runs.proven()
+    (row,) = runs.query('select max("to") as ended, min(records) as least from batches')
+    assert row == {"ended": 210, "least": 0}
 
 
 async def _keyed(runs: Runs, began: int, numbers: range) -> None:
-    """Events of ten keys, 10 ms apart by their timestamps, by which segments end."""
+    """Sends events with ten keys, 10 ms apart in their timestamps, which end the segments."""
     producer = AIOKafkaProducer(bootstrap_servers=runs.kafka.bootstrap_servers, acks="all", linger_ms=0)
     async with producer:
         for number in numbers:
@@ -299,7 +299,7 @@ async def _keyed(runs: Runs, began: int, numbers: range) -> None:
 
 
 async def _offsets(runs: Runs) -> list[int]:
-    """Of the records that a reader of the events topic still finds."""
+    """The offsets that a reader of the events topic still finds."""
     consumer = AIOKafkaConsumer(bootstrap_servers=runs.kafka.bootstrap_servers)
     await consumer.start()
     try:
@@ -316,7 +316,7 @@ async def _offsets(runs: Runs) -> list[int]:
 
 
 async def _transactions(runs: Runs) -> None:
-    """An aborted transaction, and one of no record."""
+    """Sends an aborted transaction."""
     producer = AIOKafkaProducer(bootstrap_servers=runs.kafka.bootstrap_servers, transactional_id="t", acks="all")
     async with producer:
         await producer.begin_transaction()

@@ -1,12 +1,12 @@
-"""When the landing job calls itself dead."""
+"""When the landing job reports that it should be restarted."""
 
 from __future__ import annotations
 
 import time
 
 import pytest
-from headrace_common.metrics import LakeMetrics
-from headrace_lake.operations import STALLED, STARTING, LakeHealth
+from headrace_lake.upkeep.metrics import LakeMetrics
+from headrace_lake.upkeep.operations import STALLED, STARTING, LakeHealth
 
 
 @pytest.mark.parametrize(
@@ -23,8 +23,8 @@ def test_a_start_may_take_longer_than_a_turn(
     monkeypatch: pytest.MonkeyPatch, reason: str, silent: float, alive: bool
 ) -> None:
     health = LakeHealth(LakeMetrics())
-    health.waits(reason)
-    health.turn()
+    health.set_waiting(reason)
+    health.heartbeat()
     then = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: then + silent)
     assert (health.live_problems() == []) is alive

@@ -1,10 +1,18 @@
-"""What the job makes of Spark's reports and of Java's exceptions."""
+"""How the job reads Spark's reports and Java's exceptions."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
-from headrace_lake.causes import kafka_is_away, root_cause
-from headrace_lake.progress import behind
+from headrace_lake.job import Job
+from headrace_lake.kafka.checkpoint import CheckpointMarker
+from headrace_lake.kafka.source import TopicInfo
+from headrace_lake.kafka.start import Coverage, _faults
+from headrace_lake.spark.causes import kafka_is_away, root_cause
+from headrace_lake.spark.halt import HaltError
+from headrace_lake.tables.fence import transaction
+from headrace_lake.upkeep.progress import lag_by_partition
 
 
 @pytest.mark.parametrize(
@@ -16,11 +24,12 @@ from headrace_lake.progress import behind
         ({"latestOffset": "null", "endOffset": "null"}, {}),  # the first report after a batch that was landed before
         ({"latestOffset": None, "endOffset": None}, {}),
         ({"latestOffset": "", "endOffset": ""}, {}),  # of a query that was stopped
+        ({"latestOffset": "None", "endOffset": '{"t":{"0":10}}'}, {}),  # of a batch that a new driver lands again
         ({}, {}),
     ],
 )
 def test_lag_comes_from_whatever_the_report_holds(source: dict, expected: dict) -> None:
-    assert behind(source) == expected
+    assert lag_by_partition(source) == expected
 
 
 class _Java:
@@ -52,10 +61,87 @@ def test_the_innermost_exception_is_the_reason_in_one_line() -> None:
     ("cause", "away"),
     [
         ("org.apache.kafka.common.errors.TimeoutException: Call(...) timed out", True),
-        ("java.net.ConnectException: refused", True),
+        ("java.util.concurrent.TimeoutException: Cannot fetch record for offset 5 in 120000 milliseconds", True),
+        (
+            "java.net.ConnectException: Call From a to hdfs:8020 failed on connection exception: Connection refused",
+            False,
+        ),
+        ("java.util.concurrent.TimeoutException: Futures timed out after [300 seconds]", False),
+        ("org.apache.spark.rpc.RpcTimeoutException: Futures timed out", False),
         ("org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized", False),
         ("org.apache.spark.SparkException: Job aborted", False),
     ],
 )
 def test_kafka_away_is_told_from_kafka_refuses(cause: str, away: bool) -> None:
     assert kafka_is_away(cause) is away
+
+
+def summed(partition: int, start: int, end: int, length: int, rows: int, number: int | None, reason: str = "") -> dict:
+    place = {"topic": "t", "topic_id": "id", "partition": partition, "reason": reason}
+    return {**place, "start": start, "end": end, "length": length, "rows": rows, "number": number}
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([summed(0, 5, 50, 45, 3, 3), summed(1, 0, 0, 0, 0, None)], []),
+        ([summed(0, 0, 50, 50, 3, None)], []),  # of an older version, without numbers
+        ([summed(0, 0, 50, 40, 3, 3), summed(0, 20, 30, 10, 1, None, "retention")], []),
+        ([summed(0, 0, 50, 40, 3, 3)], ["t/0: 10 offsets are missing between 0 and 50"]),
+        ([summed(0, 0, 50, 60, 3, 3)], ["t/0: ranges overlap between 0 and 50"]),
+        ([summed(0, 0, 50, 50, 3, 7)], ["it has 3 rows, and the last one has the number 7"]),
+        ([summed(0, 0, 50, 50, 3, 3), summed(1, 0, 9, 9, 1, 4)], []),
+        ([], []),
+    ],
+)
+def test_batches_must_agree_with_itself(rows: list[dict], said: list[str]) -> None:
+    assert list(_faults(rows)) == said  # type: ignore[arg-type]
+    if said:
+        with pytest.raises(HaltError, match=r"were deleted or doubled: .*RESTORE TABLE"):
+            Coverage({}, {}, frozenset(), faults=tuple(said)).check()
+
+
+class _Checkpoint:
+    """A checkpoint that begins at 5, whose batches end at 10, 20 and 30."""
+
+    path = "/checkpoint"
+
+    def __init__(self, batches: int) -> None:
+        self._batches = batches
+
+    def last_batch(self) -> int:
+        return self._batches - 1
+
+    def ends(self, batch: int) -> dict[tuple[str, int], int]:
+        assert self._batches, "nothing is written before the first batch is planned"
+        return {("t", 0): 10 * (batch + 1) or 5}
+
+
+@pytest.mark.parametrize(
+    ("begun", "landed", "ends", "stops"),
+    [
+        (0, 0, {}, False),  # stopped before the first batch
+        (1, 0, {}, False),  # killed in the first
+        (3, 3, {("t", 0): 30}, False),
+        (3, 2, {("t", 0): 20}, False),  # killed in the third
+        (3, 3, {("t", 0): 20}, True),  # the last one is gone
+        (3, 2, {("t", 0): 10}, True),
+        (3, 3, {}, True),  # all are gone
+        (3, 3, {("t", 0): 40}, True),
+    ],
+)
+def test_batches_must_end_where_the_checkpoint_does(begun: int, landed: int, ends: dict, stops: bool) -> None:
+    job = Job.__new__(Job)
+    job._checkpoint = _Checkpoint(begun)  # type: ignore[assignment]
+    fence = SimpleNamespace(written=lambda _, version: version < transaction(1, landed))
+    marker = CheckpointMarker(1, "lake", {"t": "id"}, {})
+
+    def check(topic_id: str) -> None:
+        job._check_end(marker, fence, Coverage(ends, {}, frozenset()), {"t": TopicInfo(topic_id, 1)})  # type: ignore[arg-type]
+
+    check("made anew: what is lost of it is said elsewhere")
+    if stops:
+        with pytest.raises(HaltError, match="does not end where the checkpoint does: t/0: batches ends at"):
+            check("id")
+    else:
+        check("id")

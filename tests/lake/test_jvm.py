@@ -1,10 +1,10 @@
-"""Classes of the JVM by name."""
+"""Access to the JVM's classes by name."""
 
 from __future__ import annotations
 
 import pytest
-from headrace_lake.jvm import call_static, java_array, java_class
-from headrace_lake.storage import Storage
+from headrace_lake.spark.jvm import call_static, java_array, java_class
+from headrace_lake.spark.storage import Storage
 from py4j.java_gateway import JVMView
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession

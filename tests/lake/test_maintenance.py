@@ -1,8 +1,10 @@
-"""Maintenance on real Delta tables: what it may change, and what it never does."""
+"""Maintenance on real Delta tables: what it may change, and what it never changes."""
 
 from __future__ import annotations
 
+import shutil
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -10,34 +12,37 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from headrace_cli import query
-from headrace_common.metrics import LakeMetrics
-from headrace_lake import compaction, maintenance, migrate, retention, tables
-from headrace_lake.fence import Fence, transaction
-from headrace_lake.halt import HaltError, SupersededError
-from headrace_lake.inventory import Inventory
-from headrace_lake.maintenance import Maintenance
-from headrace_lake.settings import LakeSettings
-from headrace_lake.storage import Storage
-from headrace_lake.tables import BATCHES, EVENTS, SCHEMAS
+from headrace_cli.verbs import query
+from headrace_lake.commands import migrate
+from headrace_lake.configuration.settings import LakeSettings
+from headrace_lake.spark.halt import HaltError, SupersededError
+from headrace_lake.spark.storage import Storage
+from headrace_lake.tables.fence import Fence, transaction
+from headrace_lake.tables.layout import BATCHES, EVENTS, SCHEMAS
+from headrace_lake.upkeep import compaction, maintenance, retention
+from headrace_lake.upkeep.inventory import Inventory
+from headrace_lake.upkeep.maintenance import Maintenance
+from headrace_lake.upkeep.metrics import LakeMetrics
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from structlog.testing import CapturingLogger
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+from tests.lake.lander import TIMEOUT
+
+pytestmark = [pytest.mark.spark]
 
 TODAY = datetime.now(UTC).date()
 PER_BATCH = 20  # events of each of two partitions
 
 
 class Lake:
-    """Tables with batches in them, each two files of events and one of `batches`."""
+    """Tables with batches; each batch has two files of events and one of `batches`."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, empty_tables: Path) -> None:
         self.spark = spark
         self.folder = folder
-        tables.create(Storage(spark), str(folder))
+        shutil.copytree(empty_tables, folder, dirs_exist_ok=True)
         self.fence = Fence(spark, str(folder))
         assert self.fence.claim() == 1
         self.landed = 0
@@ -53,7 +58,7 @@ class Lake:
         self.fence.write(EVENTS, self._rows(EVENTS, number, day), version)
         lines = ", ".join(
             f"(1L, {number}L, 't', 'id', {partition}, {number * PER_BATCH}L, {(number + 1) * PER_BATCH}L, {PER_BATCH}L,"
-            f" {PER_BATCH}L, 0L, 0L, 0L, timestamp'{day} 12:00:00Z')"
+            f" {PER_BATCH}L, 0L, 0L, 0L, timestamp'{day} 12:00:00Z', {2 * number + partition + 1}L)"
             for partition in (0, 1)
         )
         names = ", ".join(f"`{name}`" for name in SCHEMAS[BATCHES].names)
@@ -90,7 +95,10 @@ class Lake:
         return len([path for path in (self.folder / table).rglob("*.parquet") if "_delta_log" not in path.parts])
 
     def maintenance(self, stopping: Callable[[], bool] = lambda: False, **settings: Any) -> Maintenance:
-        chosen = LakeSettings(path=str(self.folder), **{"maintenance_share": 0.9, "compact_files": 4, **settings})
+        chosen = LakeSettings(
+            path=str(self.folder),
+            **{"maintenance_share": 0.9, "maintenance_piece": 3600, "compact_files": 4, **settings},
+        )
         return Maintenance(
             self.spark, str(self.folder), chosen, epoch=1, metrics=self.metrics, log=self.log,  # type: ignore[arg-type]
             stopping=stopping,
@@ -104,12 +112,12 @@ class Lake:
 
 
 @pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path) -> Lake:
-    return Lake(spark, tmp_path)
+def lake(spark: SparkSession, tmp_path: Path, empty_tables: Path) -> Lake:
+    return Lake(spark, tmp_path, empty_tables)
 
 
 def files(table: Inventory) -> int:
-    return sum(part.files for part in table.parts.values())
+    return sum(day_files.files for day_files in table.days.values())
 
 
 def test_the_inventory_is_what_delta_says(lake: Lake) -> None:
@@ -118,14 +126,18 @@ def test_the_inventory_is_what_delta_says(lake: Lake) -> None:
     followed = lake.inventory(EVENTS)
     assert files(followed) == 6 == followed.small_files() == len(DeltaTable(lake.path(EVENTS)).file_uris())
     lake.land()
-    compaction.merge(lake.spark, lake.path(EVENTS), compaction.Piece(EVENTS, TODAY.isoformat(), 8, 10_000, 1 << 20))
+    compaction.merge(
+        lake.spark, lake.path(EVENTS), compaction.CompactionPiece(EVENTS, TODAY.isoformat(), 8, 10_000, 1 << 20)
+    )
     followed.latest()
     DeltaTable(lake.path(EVENTS)).create_checkpoint()
     for found in (followed, lake.inventory(EVENTS)):
         assert files(found) == 1 == len(DeltaTable(lake.path(EVENTS)).file_uris())
-        assert list(found.parts) == [TODAY.isoformat()]
-        (part,) = found.parts.values()
-        assert part.size == sum(path.stat().st_size for path in map(Path, DeltaTable(lake.path(EVENTS)).file_uris()))
+        assert list(found.days) == [TODAY.isoformat()]
+        (day_files,) = found.days.values()
+        assert day_files.size == sum(
+            path.stat().st_size for path in map(Path, DeltaTable(lake.path(EVENTS)).file_uris())
+        )
         assert found.properties["delta.enableDeletionVectors"] == "false"
     assert (followed.added, followed.removed) == (9, 8)
 
@@ -141,20 +153,20 @@ def test_merged_files_are_compressed_harder_than_those_of_a_batch(lake: Lake, mo
         files = list(Path(path).rglob("*.parquet"))
         assert len(files) == 2
         size = sum(file.stat().st_size for file in files)
-        compaction.merge(lake.spark, path, compaction.Piece(EVENTS, TODAY.isoformat(), 2, size, size))
+        compaction.merge(lake.spark, path, compaction.CompactionPiece(EVENTS, TODAY.isoformat(), 2, size, size))
         (file,) = DeltaTable(path).file_uris()
         return Path(file).stat().st_size
 
     assert merged(compaction._MERGED_LEVEL) < 0.95 * merged(1)
 
 
-def test_a_turn_merges_what_is_due_and_says_so(lake: Lake) -> None:
+def test_a_run_merges_what_is_due_and_says_so(lake: Lake) -> None:
     lake.land()
     job = lake.maintenance()
     job.begin()
     for _ in range(3):
         lake.land()
-    job.turn()
+    job.run_due()
     assert {name: files(lake.inventory(name)) for name in (EVENTS, BATCHES)} == {EVENTS: 1, BATCHES: 1}
     assert lake.proof() == []
     assert lake.value("maintenance_runs_total", task="compact") == 2
@@ -175,15 +187,15 @@ def test_nothing_is_done_without_a_share_while_a_batch_is_landed_or_after_sigter
 ) -> None:
     for _ in range(4):
         lake.land()
-    lake.maintenance(maintenance_share=0).turn()
+    lake.maintenance(maintenance_share=0).run_due()
     assert lake.value("small_files", table=EVENTS) == 8, "the metrics are there all the same"
     busy = lake.maintenance()
     with busy.landing():
-        busy.turn()
+        busy.run_due()
     assert lake.value("maintenance_runs_total", task="compact") == 0
     merged: list[object] = []
     monkeypatch.setattr(compaction, "merge", lambda *piece: merged.append(piece))
-    lake.maintenance(stopping=lambda: bool(merged)).turn()
+    lake.maintenance(stopping=lambda: bool(merged)).run_due()
     assert len(merged) == 1, "the piece that was under way, and no other: it was asked to stop meanwhile"
 
 
@@ -193,18 +205,18 @@ def test_a_superseded_job_maintains_nothing(lake: Lake) -> None:
     older = lake.maintenance()
     Fence(lake.spark, str(lake.folder)).claim()
     with pytest.raises(SupersededError, match="it claimed epoch 2 of the tables, this job holds epoch 1"):
-        older.turn()
+        older.run_due()
     assert files(lake.inventory(EVENTS)) == 8
 
 
 def test_a_job_whose_table_was_migrated_stops(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "_LOOK", 0.0)
     job = lake.maintenance()
-    job.turn()
+    job.run_due()
     settings = LakeSettings(path=str(lake.folder), promote="body.a as a string")
     migrate.migrate(lake.spark, settings, (), variant=False)
     with pytest.raises(HaltError, match="was migrated: start the job again"):
-        job.turn()
+        job.run_due()
 
 
 def test_a_failure_stops_nothing_and_is_tried_again_later(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,19 +228,20 @@ def test_a_failure_stops_nothing_and_is_tried_again_later(lake: Lake, monkeypatc
 
     whole = compaction.merge
     monkeypatch.setattr(maintenance, "_LOOK", 0.0)
+    monkeypatch.setattr(maintenance, "_RETRY", 3600.0)
     monkeypatch.setattr(compaction, "merge", fails)
     job = lake.maintenance()
-    job.turn()
+    job.run_due()
     assert lake.value("maintenance_failures_total", task="compact") == 2  # events and batches
     said = [call.kwargs for call in lake.log.calls if call.args == ("maintenance failed",)]
     assert [(line["table"], line["reason"]) for line in said] == [
         (EVENTS, "Py4JError: disk on fire"), (BATCHES, "Py4JError: disk on fire"),
     ]  # fmt: skip
     monkeypatch.setattr(compaction, "merge", whole)
-    job.turn()
+    job.run_due()
     assert lake.value("maintenance_runs_total", task="compact") == 0, "too early"
     monkeypatch.setattr(job, "_not_before", {})
-    job.turn()
+    job.run_due()
     assert lake.value("maintenance_runs_total", task="compact") == 2
 
 
@@ -236,7 +249,7 @@ def test_whole_days_go_and_the_proof_still_holds(lake: Lake) -> None:
     days = [TODAY - timedelta(days=back) for back in (9, 3, 2, 1, 0)]
     for day in days:
         lake.land(day)
-    lake.maintenance(retention_days=2, compact_files=100).turn()
+    lake.maintenance(retention_days=2, compact_files=100).run_due()
     (row,) = query.run("select min(day) as first, count(*) as n from events", lake.folder)
     assert row == {"first": TODAY - timedelta(days=2), "n": 3 * 2 * PER_BATCH}
     assert lake.proof() == []
@@ -244,7 +257,7 @@ def test_whole_days_go_and_the_proof_still_holds(lake: Lake) -> None:
     assert row["n"] == 2 * len(days), "what was landed stays known"
     assert lake.value("maintenance_runs_total", task="retain") == 1  # quarantine has no rows
     assert lake.value("maintenance_files_removed_total", task="retain") == 4
-    lake.maintenance(retention_days=2, compact_files=100).turn()
+    lake.maintenance(retention_days=2, compact_files=100).run_due()
     assert lake.value("maintenance_runs_total", task="retain") == 1, "nothing was due"
 
     lake.spark.sql(f"delete from delta.`{lake.path(EVENTS)}` where day = '{TODAY}'")
@@ -254,7 +267,7 @@ def test_whole_days_go_and_the_proof_still_holds(lake: Lake) -> None:
 def test_vacuum_deletes_what_is_old_enough_only(lake: Lake) -> None:
     for _ in range(4):
         lake.land()
-    lake.maintenance().turn()
+    lake.maintenance().run_due()
     stray = lake.folder / EVENTS / f"day={TODAY}" / "part-of-a-killed-job.parquet"
     stray.write_bytes(b"half")
     assert lake.on_disk(EVENTS) == 10
@@ -301,7 +314,7 @@ def test_the_log_is_cleaned_up_to_an_old_checkpoint(lake: Lake, monkeypatch: pyt
 
 
 def test_a_frozen_process_notices_commits_that_were_cleaned_up(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its next commit is gone: without another look at the checkpoint that would be the end of the log."""
+    """Its next commit was cleaned up: without another look at the checkpoint it would take that for the end of the log."""
     lake.land()
     frozen = Fence(lake.spark, str(lake.folder))
     frozen.check(transaction(1, 0))
@@ -318,7 +331,7 @@ def test_a_frozen_process_notices_commits_that_were_cleaned_up(lake: Lake, monke
 
 
 def test_readers_see_the_same_rows_during_compaction(lake: Lake) -> None:
-    """Row sets, not counts, by three engines that read in a loop while batches are landed and merged."""
+    """Compares row sets, not counts. Three engines read in a loop while batches land and files are merged."""
     lake.land()
     ended = threading.Event()
     wrong: list[str] = []
@@ -350,6 +363,7 @@ def test_readers_see_the_same_rows_during_compaction(lake: Lake) -> None:
     for thread in threads:
         thread.start()
     merges = 0
+    deadline = time.monotonic() + TIMEOUT
     inventory = lake.inventory(EVENTS)
     try:
         while merges < 3 or min(reads.get(name, 0) for name in readers) < 3:
@@ -359,13 +373,13 @@ def test_readers_see_the_same_rows_during_compaction(lake: Lake) -> None:
             if piece is not None:
                 compaction.merge(lake.spark, lake.path(EVENTS), piece)
                 merges += 1
-            assert lake.landed < 60
+            assert time.monotonic() < deadline, f"{merges} merges, reads: {reads}"
             if wrong:
                 break
     finally:
         ended.set()
         for thread in threads:
-            thread.join(60)
+            thread.join(TIMEOUT)
     assert not wrong, wrong
     assert set(by_spark()) == lake.expected(lake.landed)
     inventory.latest()

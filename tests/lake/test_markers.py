@@ -1,4 +1,4 @@
-"""Logjam gaps: a consumer's marker becomes a row of `gaps`, and is covered once the numbers have come another way."""
+"""Logjam gaps: a consumer's marker becomes a row of `gaps`, covered once another consumer delivers the numbers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import time
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from headrace_common.event import GAP_TYPE, HEADERS
-from headrace_lake import markers
-from headrace_lake.landing import Landing
+from headrace_common.record.contract import GAP_TYPE, HEADERS
+from headrace_lake.landing import markers
+from headrace_lake.landing.landing import Landing
 
 from tests.lake.runs import Runs
 
@@ -56,11 +56,10 @@ def found(runs: Runs) -> dict[tuple, bool]:
     return {(row["device"], row["from_sequence"], row["to_sequence"]): row["covered"] for row in rows}
 
 
-def test_a_marker_becomes_a_gap_that_other_consumers_cover(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(markers, "_LOOK", 0.0)
+def test_a_marker_becomes_a_gap_that_other_consumers_cover(runs: Runs) -> None:
     elsewhere = "/logjam/tcp%3A%2F%2Fdevice-2%3A9606"
     send(runs, message(4), message(10), marker(5, 10), marker(20, 22), marker(5, 6, device=8), marker("x", None))
-    runs.run()
+    runs.run(gaps_every=0)
     assert found(runs) == {(7, 5, 10): False, (7, 20, 22): False, (8, 5, 6): False, (7, None, None): False}
     (row,) = runs.query("select * from gaps where from_sequence = 20")
     assert (row["source"], row["consumer"], row["from"], row["to"], row["offset"]) == (SOURCE, "a", None, None, 3)
@@ -68,29 +67,28 @@ def test_a_marker_becomes_a_gap_that_other_consumers_cover(runs: Runs, monkeypat
     assert runs.query("select count(*) as n from events") == [{"n": 6}], "a marker is an event too"
 
     send(runs, *(message(n) for n in (5, 6, 7, 9)), message(8, source=elsewhere), message(8, device=6))
-    runs.run()
+    runs.run(gaps_every=0)
     assert not any(found(runs).values())
     send(runs, message(8), message(21))
-    runs.run()
+    runs.run(gaps_every=0)
     assert found(runs) == {(7, 5, 10): True, (7, 20, 22): False, (8, 5, 6): False, (7, None, None): False}
     (row,) = runs.query("select * from gaps where covered")
     assert row["covered_at"] > row["landed_at"]
     send(runs, message(20), message(5, device=8))
-    runs.run()
+    runs.run(gaps_every=0)
     assert found(runs) == {(7, 5, 10): True, (7, 20, 22): True, (8, 5, 6): True, (7, None, None): False}
     assert runs.proven()
     assert len(runs.query("select * from gaps")) == 4
 
 
 @pytest.mark.full
-def test_numbers_of_another_life_of_the_device_cover_nothing(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(markers, "_LOOK", 0.0)
+def test_numbers_of_another_life_of_the_device_cover_nothing(runs: Runs) -> None:
     bounds = {"after": CREATED, "before": CREATED + 4_000}
     send(runs, marker(5, 7, **bounds), message(5, created=CREATED - 60_000), message(6, created=CREATED + 5_000))
-    runs.run()
+    runs.run(gaps_every=0)
     assert found(runs) == {(7, 5, 7): False}
     send(runs, message(5, created=CREATED))
-    runs.run()
+    runs.run(gaps_every=0)
     assert found(runs) == {(7, 5, 7): True}
 
 
@@ -118,8 +116,8 @@ def test_a_marker_is_one_row_however_often_its_batch_is_landed(runs: Runs, monke
 @pytest.mark.full
 def test_open_gaps_are_not_looked_for_in_every_batch(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = []
-    covered = markers.Markers._covered
-    monkeypatch.setattr(markers.Markers, "_covered", lambda *args: looks.append(time.monotonic()) or covered(*args))
+    covered = markers.GapMarkers._covered
+    monkeypatch.setattr(markers.GapMarkers, "_covered", lambda *args: looks.append(time.monotonic()) or covered(*args))
     send(runs, marker(5, 10), *(message(n) for n in range(20, 40)))
     runs.run(batch_records=2)
     assert len(looks) == 1

@@ -1,4 +1,4 @@
-"""Every kind of record that somebody could put on the topics, through Kafka and the whole job: none stops it, each lands."""
+"""All kinds of records that anybody could send to the topics, through Kafka and the whole job: each lands, none stops it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from headrace_common.event import RecordFault
+from headrace_common.record.contract import RecordFault
 
 from tests.lake.records import GOOD, REJECT, Record, changed, expected_fault
 from tests.lake.runs import Runs
@@ -33,7 +33,7 @@ TIMESTAMPS: Final = (
 """Milliseconds: 1970, the year 9999 and one later, the year 255486, before 1970, before the year 1."""
 
 GREGORIAN: Final = -12_219_292_800_000
-"""15 October 1582: what lies before it Spark's source reads by the Julian calendar, days off."""
+"""15 October 1582. Spark's source reads earlier times by the Julian calendar, and so is off by days."""
 
 KEYS: Final = (b"", b"k", b"\xff" * 1_000)
 HUGE: Final = {
@@ -59,7 +59,7 @@ def records() -> list[tuple[Record, int | None]]:
 
 
 def _with_id(record: Record, event_id: bytes) -> Record:
-    """An id of its own where it has the usual one: otherwise most would be resends."""
+    """Gives the record its own id if it has the usual one; otherwise most would be resends."""
     usual = GOOD[1]
     headers = record.headers and [(usual[0], event_id) if header == usual else header for header in record.headers]
     return replace(record, headers=headers)
@@ -79,7 +79,7 @@ async def _send(runs: Runs, sent: list[tuple[Record, int | None]], topic: str) -
 
 @pytest.fixture
 def lax(runs: Runs) -> Runs:
-    """Topics that take any timestamp, as somebody else may have made them."""
+    """Topics that accept any timestamp, in case others create them so."""
 
     async def configure(admin: AIOKafkaAdminClient) -> None:
         anything = {"message.timestamp.before.max.ms": str(2**63 - 1), "message.timestamp.after.max.ms": str(2**63 - 1)}

@@ -1,22 +1,22 @@
-"""LAKE__QUARANTINE: what could not be understood lands, is left out and counted, or stops the job; each by its reason."""
+"""LAKE__QUARANTINE: by its reason, a record that could not be understood lands, is left out and counted, or stops the job."""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from typing import Any
 
 import pytest
-from headrace_common.event import Reason, RecordFault
-from headrace_lake.fence import transaction
-from headrace_lake.halt import HaltError
-from headrace_lake.landing import Landing
-from headrace_lake.policy import DEFAULT, Policies, Policy
-from headrace_lake.tables import BATCHES, EVENTS
+from headrace_common.record.contract import Reason, RecordFault
+from headrace_lake.configuration.policy import DEFAULT, Policies, Policy
+from headrace_lake.landing.landing import Landing
+from headrace_lake.spark.halt import HaltError
+from headrace_lake.tables.fence import transaction
+from headrace_lake.tables.layout import BATCHES, EVENTS
 from pyspark.sql import SparkSession
 
 from tests.lake.lander import version
 from tests.lake.runs import Runs
+from tests.tiers import sized
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -39,7 +39,7 @@ def test_each_reason_has_its_policy_and_the_others_the_default(spark: SparkSessi
 
 
 def settle(runs: Runs, skipped: set[str]) -> Counter[str]:
-    """Takes what these reasons name out of what must have landed; how many there are of each."""
+    """Removes the records with these reasons from what must have landed; returns how many there are of each."""
     gone = {place: reason for place, (_, reason) in runs.sent.quarantined.items() if reason in skipped}
     for place in gone:
         del runs.sent.quarantined[place]
@@ -47,7 +47,7 @@ def settle(runs: Runs, skipped: set[str]) -> Counter[str]:
 
 
 def check(runs: Runs, skipped: int) -> None:
-    """All that is expected is there, and `batches` says how many were left out."""
+    """Checks that everything expected has landed, and that `batches` counts the skipped records."""
     assert runs.proven()
     (row,) = runs.query("select sum(skipped)::int as skipped, sum(quarantined)::int as quarantined from batches")
     assert row == {"skipped": skipped, "quarantined": len(runs.sent.quarantined)}
@@ -83,8 +83,10 @@ def test_suspend_stops_before_the_batch_and_names_the_record(runs: Runs) -> None
         HaltError, match=rf"repeated_header at {topic}/{first[1]} offset {first[2]} and \d+ more in this"
     ):
         runs.run(quarantine=suspends)
-    assert version(runs.lake, EVENTS) == transaction(1, 0) - 1  # claimed, no more
-    with pytest.raises(HaltError, match=r"suspends the job for bad_json at .* have the policy log or skip"):
+    assert version(runs.lake, EVENTS) == transaction(1, 0) - 1  # claimed, nothing else
+    with pytest.raises(
+        HaltError, match=r"suspends the job for bad_json at .* give these reasons the policy log or skip"
+    ):
         runs.run(quarantine={"bad_json": "suspend"})
     runs.run(quarantine={"default": "suspend", "repeated_header": "log", "missing_header": "skip", "bad_json": "log"})
     check(runs, settle(runs, {"missing_header"}).total())
@@ -104,16 +106,17 @@ def test_suspend_does_not_read_what_it_needs_not(runs: Runs) -> None:
 # What is there counts, whatever the policy was when it was written
 
 
-CHANGES = [({}, SKIP_MISSING, False, True), (SKIP_MISSING, {}, True, True)]
-"""Policies before and after, whether the checkpoint is lost, and whether what the policy is about has landed in the end."""
+CHANGES = [({}, SKIP_MISSING, False, True)]
+"""Policies before and after; whether the checkpoint is lost; whether the records that the policies name land in the end."""
 
 MORE_CHANGES = [
+    (SKIP_MISSING, {}, True, True),
     (SKIP_MISSING, {}, False, False),
     ({}, SKIP_MISSING, True, True),
     ({}, {"missing_header": "suspend"}, False, True),
     ({}, {"missing_header": "suspend"}, True, True),
 ]
-FULL = os.environ.get("HEADRACE_FULL") == "1"
+FULL = sized(False, False, True)
 
 
 @pytest.mark.parametrize(("before", "after", "loses_checkpoint", "landed"), CHANGES + (MORE_CHANGES if FULL else []))
@@ -124,7 +127,7 @@ def test_a_policy_that_changes_after_quarantine_was_written(
     dies_after(runs, monkeypatch, "_summary", before)
     if loses_checkpoint:
         runs.lose_checkpoint()
-        if after.get("missing_header") == "suspend":  # another job: it looks at every record anew
+        if after.get("missing_header") == "suspend":  # another job, which checks every record again
             with pytest.raises(HaltError, match="suspends the job for missing_header"):
                 runs.run(quarantine=after)
             return

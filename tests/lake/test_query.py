@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from io import StringIO
 from pathlib import Path
 
 import duckdb
 import pytest
 from arro3.core import Table
-from deltalake import write_deltalake
-from headrace_cli import query
+from deltalake import CommitProperties, DeltaTable, TableFeatures, Transaction, write_deltalake
 from headrace_cli.errors import CommandError
-from headrace_lake.tables import BATCHES, DAY, EVENTS, GAPS, QUARANTINE, SCHEMAS
+from headrace_cli.lake import against_kafka
+from headrace_cli.lake.tables import TABLES
+from headrace_cli.verbs import console, query
+from headrace_lake.tables.fence import REPLAYED, claim_of, transaction
+from headrace_lake.tables.layout import BATCHES, DAY, EVENTS, GAPS, QUARANTINE, SCHEMAS
+from headrace_lake.tables.properties import APP_ID, RETAINED_FROM, STRAYS
+from rich.console import Console
 
 MOMENT = datetime(2026, 5, 6, 12, 0, 0, 123456, tzinfo=UTC)
 DAY_OF_IT = date(2026, 5, 6)
@@ -48,14 +55,24 @@ def gap(start: int, end: int | None, rows: int = 0, partition: int = 0, reason: 
 
 
 def make(lake: Path, **rows: list[dict]) -> None:
-    """The tables with the columns of the landing job; `rows` by table are added. Made without Spark."""
+    """Creates the tables with the landing job's columns and adds `rows`, by table. Without Spark."""
     for name, schema in SCHEMAS.items():
         append(
             lake / name, [(field.name, field.dataType.simpleString()) for field in schema.fields], rows.get(name, [])
         )
 
 
-def append(table: Path, columns: list[tuple[str, str]], rows: list[dict]) -> None:
+def commit(lake: Path, table: str, version: int, properties: dict[str, str] | None = None) -> None:
+    """Commits a transaction of the landing job's to the table, and properties; no rows."""
+    columns = [(field.name, field.dataType.simpleString()) for field in SCHEMAS[table].fields]
+    append(lake / table, columns, [], CommitProperties(app_transactions=[Transaction(APP_ID, version)]))
+    if properties:
+        DeltaTable(str(lake / table)).alter.set_table_properties(properties, raise_if_not_exists=False)
+
+
+def append(
+    table: Path, columns: list[tuple[str, str]], rows: list[dict], properties: CommitProperties | None = None
+) -> None:
     with duckdb.connect() as connection:
         connection.execute("set TimeZone = 'UTC'")
         kinds = {"timestamp": "timestamptz", "binary": "blob"}
@@ -66,12 +83,14 @@ def append(table: Path, columns: list[tuple[str, str]], rows: list[dict]) -> Non
             connection.execute(f"insert into t values ({marks})", [row.get(name) for name, _ in columns])
         partitioned = [DAY] if DAY in dict(columns) else None
         arrow = Table.from_arrow(connection.table("t"))
-    write_deltalake(str(table), arrow, partition_by=partitioned, mode="append", schema_mode="merge")
+    write_deltalake(
+        str(table), arrow, partition_by=partitioned, mode="append", schema_mode="merge", commit_properties=properties
+    )
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    made = tmp_path / "lake"
+@pytest.fixture(scope="module")
+def small_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("small") / "lake"
     make(
         made,
         events=[event(0), event(1), event(3), event(0, 1)],
@@ -79,6 +98,13 @@ def lake(tmp_path: Path) -> Path:
         batches=[batch(0, 2, 2), batch(2, 4, 1, 1), batch(0, 1, 1, partition=1)],
     )
     return made
+
+
+@pytest.fixture
+def lake(tmp_path: Path, small_lake: Path) -> Path:
+    """A copy, to be damaged."""
+    shutil.copytree(small_lake, tmp_path / "lake")
+    return tmp_path / "lake"
 
 
 def test_rows_come_as_python_has_them(lake: Path) -> None:
@@ -148,6 +174,55 @@ def test_bad_sql_is_one_line(lake: Path, sql: str) -> None:
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("name", ["my state", "ümlaut 漢", "it's 100%", "a=b&c#d"])
+def test_a_lake_lies_in_a_folder_of_any_name(tmp_path: Path, lake: Path, name: str) -> None:
+    shutil.copytree(lake, tmp_path / name / "lake")
+    assert query.run("select count(*) as n from events", tmp_path / name / "lake") == [{"n": 4}]
+
+
+@pytest.mark.parametrize(("name", "what"), [("a[b", r"\["), ("st*r", r"\*"), ("a%20b", "%20")])
+def test_a_name_that_deltalake_does_not_take_is_said(tmp_path: Path, lake: Path, name: str, what: str) -> None:
+    shutil.copytree(lake, tmp_path / name)
+    with pytest.raises(CommandError, match=f"rename the folder, so that its path has no {what}"):
+        query.run("select 1", tmp_path / name)
+
+
+@pytest.mark.parametrize(("sql", "word"), [("select Offset from events", "offset"), ("select to from batches", "to")])
+def test_a_column_that_is_a_word_of_sql_is_shown_with_its_quotes(lake: Path, sql: str, word: str) -> None:
+    with pytest.raises(CommandError, match=f'need quotes: "{word}"\\.'):
+        query.run(sql, lake)
+
+
+def test_no_rows_is_said_beside_the_output_with_the_last_landing(
+    lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert query.query("select * from events where false", lake) == 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert re.fullmatch(r"No rows\. The last batch landed [\d,]+ s ago\.\n", said.err)
+    make(tmp_path / "empty")
+    assert query.query("select * from events", tmp_path / "empty") == 0
+    assert capsys.readouterr().err == "No rows. Nothing has landed yet.\n"
+
+
+def test_the_proof_of_an_empty_lake_says_that_it_is_empty(tmp_path: Path) -> None:
+    make(tmp_path)
+    assert query.exactly_once(tmp_path)[-1] == {"check": "all of it", "ok": True, "detail": "nothing has landed yet"}
+
+
+def test_a_row_that_does_not_fit_is_shown_field_by_field(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = StringIO()
+    monkeypatch.setattr(
+        console, "OUT", Console(file=shown, force_terminal=True, width=60, highlight=False, soft_wrap=True)
+    )
+    query.query('select event_id, body from events where "offset" = 3', lake)
+    assert "│ d.3" in shown.getvalue()
+    query.query('select * from events where "offset" = 3', lake)
+    lines = shown.getvalue().splitlines()
+    assert any(line.split() == ["event_id", "d.3"] for line in lines)
+    assert not any("…" in line for line in lines)
+
+
 def test_no_lake_is_said(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="There are no tables in"):
         query.run("select 1", tmp_path / "nowhere")
@@ -163,15 +238,60 @@ def test_either_sql_or_a_name(lake: Path) -> None:
 def test_the_proof_holds(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert query.query(None, lake, named="exactly-once", as_json=True) == 0
     proof = json.loads(capsys.readouterr().out)
-    assert [row["ok"] for row in proof] == [True] * 7
+    assert [row["ok"] for row in proof] == [True] * 11
     assert proof[-1]["detail"].startswith("ranges 3, partitions 2, records 5, events 4, ")
 
 
 def test_rows_of_a_batch_under_way_are_no_contradiction(lake: Path) -> None:
     make(lake, events=[event(4), event(1, 1), event(0, 2)])
+    commit(lake, EVENTS, transaction(1, 3))  # the last of the lake is batch 2
     proof = query.exactly_once(lake)
     assert all(row["ok"] for row in proof)
     assert proof[-1]["detail"].endswith("rows_of_a_batch_under_way 3")
+
+
+def test_rows_that_a_job_left_are_no_contradiction_as_far_as_they_are_known(lake: Path) -> None:
+    make(lake, events=[event(4), event(6)])
+    commit(lake, EVENTS, claim_of(2))
+    commit(lake, GAPS, claim_of(2))
+    assert not all(row["ok"] for row in query.exactly_once(lake))
+    commit(lake, BATCHES, claim_of(2), {STRAYS: json.dumps({"id": {"0": 7}})})
+    assert all(row["ok"] for row in query.exactly_once(lake))
+    make(lake, events=[event(7)])
+    assert not all(row["ok"] for row in query.exactly_once(lake))
+
+
+def test_a_claim_in_the_middle_is_no_contradiction(lake: Path) -> None:
+    """The rows that an older job left are not written down before the last table is claimed."""
+    make(lake, events=[event(4)])
+    for table in (BATCHES, EVENTS):
+        commit(lake, table, claim_of(2))
+    assert all(row["ok"] for row in query.exactly_once(lake))
+
+
+def test_a_replay_is_no_batch(lake: Path) -> None:
+    commit(lake, BATCHES, transaction(2, REPLAYED + 1))
+    assert all(row["ok"] for row in query.exactly_once(lake))
+
+
+def test_what_retention_dropped_is_not_missed_and_the_first_kept_day_is_compared(lake: Path) -> None:
+    yesterday = MOMENT - timedelta(days=1)
+    make(lake, batches=[{**batch(4, 6, 2), "landed_at": yesterday}])
+    assert not all(row["ok"] for row in query.exactly_once(lake))
+    commit(lake, EVENTS, transaction(1, 4), {RETAINED_FROM: DAY_OF_IT.isoformat()})
+    assert all(row["ok"] for row in query.exactly_once(lake))
+    make(lake, batches=[batch(6, 8, 2)], events=[event(6)])  # of the first kept day
+    (wrong,) = [row for row in query.exactly_once(lake)[:-1] if not row["ok"]]
+    assert wrong["check"].startswith("the events table")
+    assert "from 6, said 2, found 1" in wrong["detail"]
+
+
+def test_a_table_that_plain_readers_misread_is_refused(lake: Path) -> None:
+    DeltaTable(str(lake / EVENTS)).alter.add_feature(
+        [TableFeatures.DeletionVectors], allow_protocol_versions_increase=True
+    )
+    with pytest.raises(CommandError, match="has the feature deletionVectors, which this version does not read"):
+        query.run("select 1", lake)
 
 
 GAPS_EXPLAINED: dict[str, Callable[[Path], None]] = {
@@ -268,6 +388,22 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "a quarantined row lost": (lambda lake: make(lake, batches=[batch(4, 5, 0, 1)]), "the quarantine table"),
     "a quarantined row doubled": (lambda lake: make(lake, quarantine=[reject(2)]), "the quarantine table"),
+    "rows of another topic": (
+        lambda lake: make(lake, events=[event(0, topic_id="other"), event(1, topic_id="other")]), "rows beyond",
+    ),
+    "a row beyond the last range": (lambda lake: make(lake, events=[event(4)]), "rows beyond"),
+    "a quarantined row of a partition that never landed": (
+        lambda lake: make(lake, quarantine=[reject(4, 9)]), "rows beyond",
+    ),
+    "a row of batches that was deleted": (
+        lambda lake: make(lake, batches=[{**batch(4, 5, 0, records=0), "number": 5}]), "no row of batches is missing",
+    ),
+    "two rows of batches with one number": (
+        lambda lake: make(
+            lake, batches=[{**batch(at, at + 1, 0, records=0), "number": 5} for at in (4, 5)]
+        ), "no row of batches is missing",
+    ),
+    "the last batch deleted": (lambda lake: commit(lake, BATCHES, transaction(1, 3)), "the last batch"),
     "one in both tables, one in none": (
         lambda lake: make(lake, batches=[batch(4, 6, 1, 1)], events=[event(4)], quarantine=[reject(4)]),
         "in both",
@@ -286,4 +422,86 @@ def test_the_proof_fails_on(lake: Path, name: str) -> None:
 
 
 def test_tables_are_named_as_the_job_names_them() -> None:
-    assert {EVENTS, QUARANTINE, BATCHES, GAPS} == set(query.TABLES)
+    assert {EVENTS, QUARANTINE, BATCHES, GAPS} == set(TABLES)
+
+
+LANDED = {("t", 0): 100, ("t", 1): 5}
+HELD = {("t", 0): (0, 100), ("t", 1): (5, 5), ("u", 0): (0, 0)}
+
+
+def test_tables_that_end_where_kafka_does_are_exact() -> None:
+    assert [row["ok"] for row in against_kafka.compare(LANDED, HELD)] == [True] * 3
+    assert against_kafka.compare(LANDED, HELD)[-1]["detail"] == "0 offsets are not landed yet"
+    more = HELD | {("t", 0): (3, 107), ("u", 0): (2, 4), ("t", 2): (0, 0)}
+    assert [row["ok"] for row in against_kafka.compare(LANDED, more)] == [True] * 3
+    assert against_kafka.compare(LANDED, more)[-1]["detail"] == "9 offsets are not landed yet; nothing of u/0"
+
+
+@pytest.mark.parametrize(
+    ("place", "offsets", "check", "said"),
+    [
+        (
+            ("t", 0),
+            (0, 99),
+            "beyond its end",
+            "1 contradict it, the first: topic t, partition 0, landed_to 100, kafka_ends_at 99",
+        ),
+        (("t", 1), None, "beyond its end", "partition 1, landed_to 5, kafka_ends_at "),
+        (("t", 1), (6, 9), "deleted nothing", "partition 1, landed_to 5, kafka_begins_at 6"),
+    ],
+)
+def test_what_kafka_contradicts(place: tuple[str, int], offsets: tuple[int, int] | None, check: str, said: str) -> None:
+    held = {**HELD, place: offsets}
+    (wrong,) = [
+        row
+        for row in against_kafka.compare(LANDED, {at: found for at, found in held.items() if found})
+        if not row["ok"]
+    ]
+    assert check in wrong["check"]
+    assert said in wrong["detail"]
+
+
+def test_where_the_tables_end_by_the_topics_last_id(lake: Path) -> None:
+    newer = {**batch(0, 3, 0, records=0), "topic_id": "newer", "epoch": 2}
+    for row in (newer, {**batch(9, 9, 0), "topic_id": "newer"}):
+        make(lake, batches=[{**row, "topic": "t"}])
+    make(
+        lake,
+        batches=[{**batch(0, 7, 0, records=0), "topic": "t", "topic_id": "older"}],
+        gaps=[{**gap(3, 5), "topic_id": "newer"}],
+    )
+    found = query.run(f"select * from ({against_kafka.LANDED}) where topic = 't'", lake)
+    assert found == [{"topic": "t", "partition": 0, "landed_to": 9}]
+
+
+def test_kafka_is_asked_for_the_proof_alone(lake: Path) -> None:
+    with pytest.raises(CommandError, match="--kafka belongs to --named exactly-once"):
+        query.query(None, lake, named="hours", kafka="127.0.0.1:1")
+    with pytest.raises(CommandError, match=r"Kafka at 127\.0\.0\.1:1 does not answer"):
+        query.query(None, lake, named="exactly-once", kafka="127.0.0.1:1")
+
+
+def test_tables_whose_files_are_gone_or_elsewhere_are_named(tmp_path: Path) -> None:
+    """A shallow clone lists files of another table, by their full addresses."""
+    make(tmp_path / "lake", events=[event(0)])
+    shutil.copytree(tmp_path / "lake", tmp_path / "clone")
+    shutil.rmtree(tmp_path / "clone" / EVENTS)
+    log = tmp_path / "lake" / EVENTS / "_delta_log"
+    (tmp_path / "clone" / EVENTS / "_delta_log").mkdir(parents=True)
+    for file in log.glob("*.json"):
+        actions = [json.loads(line) for line in file.read_text().splitlines()]
+        for action in actions:
+            if "add" in action:
+                action["add"]["path"] = f"file:{tmp_path}/lake/{EVENTS}/{action['add']['path']}"
+        lines = "".join(json.dumps(action) + "\n" for action in actions)
+        (tmp_path / "clone" / EVENTS / "_delta_log" / file.name).write_text(lines)
+    with pytest.raises(
+        CommandError, match=f"/clone/events cannot be read: it is a clone, .*file:{tmp_path}/lake/events/"
+    ):
+        query.run("select 1", tmp_path / "clone")
+    assert query.run("select count(*)::int as n from events", tmp_path / "lake") == [{"n": 1}]
+    for file in (tmp_path / "lake" / EVENTS).rglob("*.parquet"):
+        if "_delta_log" not in str(file):
+            file.unlink()
+    with pytest.raises(CommandError, match=r"/lake/events cannot be read: .*No files found"):
+        query.run("select count(*) from events", tmp_path / "lake")

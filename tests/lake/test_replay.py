@@ -1,27 +1,28 @@
-"""Replay: what the tables lack comes back, what they have is not touched, and the proof holds."""
+"""Replay: missing records come back, existing rows are not touched, and the proof holds."""
 
 from __future__ import annotations
 
 import argparse
-import os
+import shutil
 import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from headrace_lake import replay_command
-from headrace_lake.fence import Fence, claim_of, transaction
-from headrace_lake.halt import HaltError, SupersededError
-from headrace_lake.properties import RETAINED_FROM
-from headrace_lake.replay import Replay, Replayed
-from headrace_lake.replay_plan import Absent, Piece, Wanted, merged, steps
-from headrace_lake.tables import BATCHES, EVENTS, QUARANTINE, SCHEMAS
+from headrace_lake.commands import replay_command
+from headrace_lake.commands.replay import Replay, ReplayResult
+from headrace_lake.commands.replay_plan import BatchRange, ReplayRequest, Unreplayable, merged, steps
+from headrace_lake.spark.halt import HaltError, SupersededError
+from headrace_lake.tables.fence import Fence, claim_of, transaction
+from headrace_lake.tables.layout import BATCHES, EVENTS, QUARANTINE, SCHEMAS
+from headrace_lake.tables.properties import RETAINED_FROM
 
 from tests.lake.lander import version
 from tests.lake.runs import Runs
+from tests.tiers import sized
 
-FULL = os.environ.get("HEADRACE_FULL") == "1"
+FULL = sized(False, False, True)
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
@@ -34,9 +35,9 @@ def replay(
     until: datetime | None = None,
     dry_run: bool = False,
     **settings: Any,
-) -> Replayed:
-    wanted = Wanted(None if starts else since, until, starts, ends)
-    return Replay(runs.spark, runs.settings(**settings), wanted, dry_run=dry_run, log=runs.log()).run()
+) -> ReplayResult:
+    request = ReplayRequest(None if starts else since, until, starts, ends)
+    return Replay(runs.spark, runs.settings(**settings), request, dry_run=dry_run, log=runs.log()).run()
 
 
 def batches(runs: Runs) -> list[dict]:
@@ -69,7 +70,7 @@ class TestOnKafka:
         runs.check()
 
         writes = {name: DeltaTable(str(runs.lake / name)).version() for name in SCHEMAS}
-        assert replay(runs) == Replayed(offsets=dry.offsets)
+        assert replay(runs) == ReplayResult(offsets=dry.offsets)
         after = {name: DeltaTable(str(runs.lake / name)).version() for name in SCHEMAS}
         assert after == {name: number + 1 for name, number in writes.items()}, "a claim, and nothing else"
         runs.check()
@@ -97,8 +98,8 @@ class TestOnKafka:
         with pytest.raises(HaltError, match="has no partition 4: it has 4"):
             replay(runs, starts={(topic, 4): 0})
         now = datetime.now(UTC)
-        assert replay(runs, now + timedelta(hours=1)) == Replayed()
-        assert replay(runs, LONG_AGO, until=LONG_AGO + timedelta(1)) == Replayed()
+        assert replay(runs, now + timedelta(hours=1)) == ReplayResult()
+        assert replay(runs, LONG_AGO, until=LONG_AGO + timedelta(1)) == ReplayResult()
         replay(runs, now - timedelta(hours=1), until=now + timedelta(hours=1))
         runs.check()
 
@@ -225,6 +226,7 @@ class TestOnKafka:
 
     @pytest.mark.full
     def test_there_must_be_tables(self, runs: Runs) -> None:
+        shutil.rmtree(runs.lake)
         with pytest.raises(HaltError, match="there are no tables in"):
             replay(runs)
 
@@ -235,7 +237,7 @@ class TestOnKafka:
         runs.sql(EVENTS, "delete from TABLE where partition = 0")
         land = Replay._land
 
-        def late(self: Replay, *arguments: Any) -> Replayed:
+        def late(self: Replay, *arguments: Any) -> ReplayResult:
             Fence(runs.spark, str(runs.lake)).claim()
             return land(self, *arguments)
 
@@ -247,44 +249,71 @@ class TestOnKafka:
         assert row["n"] == 0
 
 
-def piece(start: int, end: int, partition: int = 0, held: int | None = None, duplicates: int = 0) -> Piece:
-    held = start if held is None else held
+def batch_range(
+    start: int, end: int, partition: int = 0, first_held: int | None = None, duplicates: int = 0
+) -> BatchRange:
+    first_held = start if first_held is None else first_held
     records = end - start
-    return Piece(
-        "t", "id", partition, start, end, held, records, records - duplicates, duplicates, 0, 0, 1, start, LONG_AGO
+    return BatchRange(
+        "t",
+        "id",
+        partition,
+        start,
+        end,
+        first_held,
+        records,
+        records - duplicates,
+        duplicates,
+        0,
+        0,
+        1,
+        start,
+        LONG_AGO,
     )
 
 
 def test_steps_take_pieces_in_order_up_to_the_limit() -> None:
-    pieces = [piece(0, 10), piece(0, 10, 1), piece(10, 20), piece(20, 120), piece(120, 121)]
-    assert list(steps(pieces, 20)) == [pieces[:2], pieces[2:3], pieces[3:4], pieces[4:]]
-    assert list(steps(pieces, 10_000)) == [pieces]
+    batch_ranges = [
+        batch_range(0, 10),
+        batch_range(0, 10, 1),
+        batch_range(10, 20),
+        batch_range(20, 120),
+        batch_range(120, 121),
+    ]
+    assert list(steps(batch_ranges, 20)) == [batch_ranges[:2], batch_ranges[2:3], batch_ranges[3:4], batch_ranges[4:]]
+    assert list(steps(batch_ranges, 10_000)) == [batch_ranges]
     assert list(steps([], 10)) == []
 
 
 def test_a_step_has_no_hole_in_a_partition() -> None:
-    pieces = [piece(0, 10), piece(0, 5, 1), piece(15, 20), piece(5, 10, 1), piece(20, 30)]
-    assert list(steps(pieces, 10_000)) == [pieces[:2], pieces[2:]]
-    assert merged(pieces[2:]) == {("t", 0): (15, 30), ("t", 1): (5, 10)}
-    cut = [piece(0, 10, held=4), piece(10, 20)]
+    batch_ranges = [
+        batch_range(0, 10),
+        batch_range(0, 5, 1),
+        batch_range(15, 20),
+        batch_range(5, 10, 1),
+        batch_range(20, 30),
+    ]
+    assert list(steps(batch_ranges, 10_000)) == [batch_ranges[:2], batch_ranges[2:]]
+    assert merged(batch_ranges[2:]) == {("t", 0): (15, 30), ("t", 1): (5, 10)}
+    cut = [batch_range(0, 10, first_held=4), batch_range(10, 20)]
     assert list(steps(cut, 10_000)) == [cut]
     assert merged(cut) == {("t", 0): (4, 20)}
 
 
 def test_a_part_is_replayed_only_where_nothing_was_left_out_on_purpose() -> None:
-    assert piece(0, 10).replayable
-    assert piece(0, 10, duplicates=2).replayable
-    assert piece(0, 10, held=5).replayable
-    assert not piece(0, 10, held=5, duplicates=1).replayable
-    assert not piece(0, 10, held=10).replayable
+    assert batch_range(0, 10).replayable
+    assert batch_range(0, 10, duplicates=2).replayable
+    assert batch_range(0, 10, first_held=5).replayable
+    assert not batch_range(0, 10, first_held=5, duplicates=1).replayable
+    assert not batch_range(0, 10, first_held=10).replayable
 
 
 def test_absent_ranges_are_joined() -> None:
-    absent = Absent()
+    unreplayable = Unreplayable()
     for start, end in ((0, 5), (5, 9), (20, 30)):
-        absent.add(piece(start, end), start, end, "gone")
-    absent.add(piece(9, 12), 9, 12, "else")
-    assert list(absent) == ["t/0: 9 to 11 (else)", "t/0: 0 to 8 (gone)", "t/0: 20 to 29 (gone)"]
+        unreplayable.add(batch_range(start, end), start, end, "gone")
+    unreplayable.add(batch_range(9, 12), 9, 12, "else")
+    assert list(unreplayable) == ["t/0: 9 to 11 (else)", "t/0: 0 to 8 (gone)", "t/0: 20 to 29 (gone)"]
 
 
 def parse(*arguments: str) -> argparse.Namespace:
@@ -307,9 +336,9 @@ def test_the_command_line_takes_times_and_offsets() -> None:
     ("arguments", "said"),
     [
         ((), "one of the arguments --from-time --from-offsets is required"),
-        (("--from-time", "yesterday"), "'yesterday' is no time in ISO 8601"),
-        (("--from-offsets", "5"), 'expected JSON as {"topic": {"0": 5}}'),
-        (("--from-offsets", '{"t": {"x": 1}}'), 'expected JSON as {"topic": {"0": 5}}'),
+        (("--from-time", "yesterday"), "'yesterday' is not a time in ISO 8601"),
+        (("--from-offsets", "5"), 'expected JSON like {"topic": {"0": 5}}'),
+        (("--from-offsets", '{"t": {"x": 1}}'), 'expected JSON like {"topic": {"0": 5}}'),
         (("--from-time", "2026-05-06", "--from-offsets", "{}"), "not allowed with argument"),
     ],
 )

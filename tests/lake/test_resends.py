@@ -1,4 +1,4 @@
-"""Events that were sent again: landed once within the horizon, whichever way ids are remembered and whatever dies when."""
+"""Resends: an event lands once within the horizon, with either index, and whatever dies at any time."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from headrace_cli import query
-from headrace_common.event import HEADERS
-from headrace_common.metrics import LakeMetrics
-from headrace_common.settings import KafkaSettings
-from headrace_lake.arrays_memory import AT_A_GLANCE, ArraysMemory
-from headrace_lake.fence import Fence
-from headrace_lake.halt import HaltError
+from headrace_cli.verbs import query
+from headrace_common.operations.settings import KafkaSettings
+from headrace_common.record.contract import HEADERS
+from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettings
+from headrace_lake.dedup.arrays_index import NO_ID, ArraysIndex
+from headrace_lake.dedup.map_index import MapIndex
 from headrace_lake.job import Job
-from headrace_lake.landing import Landing
-from headrace_lake.landing_events import EventsLanding
-from headrace_lake.map_memory import MapMemory
-from headrace_lake.operations import LakeHealth
-from headrace_lake.settings import LakeProcessSettings, LakeSettings
-from headrace_lake.tables import BATCHES, EVENTS, QUARANTINE
+from headrace_lake.landing.landing import Landing
+from headrace_lake.landing.landing_events import EventsLanding
+from headrace_lake.spark.halt import HaltError
+from headrace_lake.tables.fence import Fence
+from headrace_lake.tables.layout import BATCHES, EVENTS, QUARANTINE
+from headrace_lake.upkeep.metrics import LakeMetrics
+from headrace_lake.upkeep.operations import LakeHealth
 from pyspark.sql import SparkSession
 from structlog.testing import CapturingLogger
 
@@ -40,7 +40,7 @@ MS = HORIZON * 1000
 
 @dataclass(frozen=True)
 class Sent:
-    """A record to send. `at`: ms after the test's beginning of time."""
+    """A record to send. `at`: ms after the lake's `began`."""
 
     id: str
     at: int
@@ -109,7 +109,7 @@ class Lake:
         shutil.rmtree(self.folder / "checkpoint")
 
     def landed(self) -> list[tuple[str, int, int]]:
-        """(id, ms after the beginning, partition), sorted; after the proof and the metrics were seen to hold."""
+        """(id, ms after `began`, partition), sorted. Checks that the proof holds."""
         proof = query.exactly_once(self.lake)
         assert all(row["ok"] for row in proof), proof
         sql = f'select event_id, epoch_ms(received_time) - {self.began} as at, "partition" from events order by all'
@@ -120,7 +120,7 @@ class Lake:
         return Counter(row[0] for row in self.landed())
 
     def remembered(self) -> int:
-        """How many ids the last run read back."""
+        """How many ids the last run read back from the table."""
         (line,) = [call.kwargs for call in self.log.calls if call.args == ("remembers what landed",)]
         return line["ids"]
 
@@ -129,7 +129,7 @@ class Lake:
         return row["n"]
 
     def counted(self, protocol: str) -> float:
-        """The metric; of all runs."""
+        """The metric, over all runs."""
         return self.metrics.registry.get_sample_value("headrace_lake_duplicates_total", {"protocol": protocol}) or 0.0
 
 
@@ -152,7 +152,10 @@ def _ids(*records: Sent) -> Counter[str]:
 
 
 @pytest.fixture(params=["map", "arrays"])
-def lake(spark: SparkSession, topics: KafkaSettings, tmp_path: Path, request: pytest.FixtureRequest) -> Lake:
+def lake(
+    spark: SparkSession, topics: KafkaSettings, tmp_path: Path, empty_tables: Path, request: pytest.FixtureRequest
+) -> Lake:
+    shutil.copytree(empty_tables, tmp_path / "lake")
     return Lake(spark, topics, tmp_path, request.param)
 
 
@@ -160,23 +163,26 @@ FIRST = [Sent(d(n), MS, n % 4) for n in range(6)] + [Sent(u(n), MS) for n in ran
 
 
 ALSO_ARRAYS = pytest.mark.parametrize("lake", ["map", pytest.param("arrays", marks=pytest.mark.full)], indirect=True)
-"""Where both ways do the same: `tests/lake/test_recent*.py` holds them to one model."""
+"""Where both indexes do the same: `test_id_arrays.py` and `test_map_index.py` compare both with one model.
+
+Without it a test runs with both: across runs, and after a death half way, where each rebuilds itself from the table.
+"""
 
 
 def _spoofed() -> list[Sent]:
-    """Two events of a client that gives all of them one `_id`."""
+    """Two events of a client that gives all its events one `_id`."""
     alike = {"@metadata": {"_id": "x"}}
     return [Sent(one(document(number, **alike)).id, MS, 1, protocol="lumberjack") for number in (1, 2)]
 
 
 def _resends() -> tuple[list[Sent], list[Sent]]:
-    """What comes after `FIRST` in other partitions: what must land, and what must not."""
+    """Records after `FIRST`, in other partitions: those that must land, and those that must not."""
     lands = [
         Sent(d(0), MS + MS + 1, 1),  # one past the horizon, later
-        Sent(d(1), MS - MS - 1, 2),  # and earlier: a partition that was behind
-        Sent(u(0), MS, 1),  # nothing is known of `u.` ids
+        Sent(d(1), MS - MS - 1, 2),  # and earlier, from a partition that lagged
+        Sent(u(0), MS, 1),  # `u.` ids cannot be recognised
         Sent(u(0), MS, 0),
-        Sent("d." + "X" * 32, MS),  # not an id of ours
+        Sent("d." + "X" * 32, MS),  # not a valid id
         Sent("d." + "X" * 32, MS, 2),
         Sent(d(100), 5 * MS, 3),
         *_spoofed(),
@@ -205,6 +211,7 @@ def test_resends_collapse_within_the_horizon_across_runs_and_a_lost_checkpoint(l
     assert counted == {"forward": 2, "lumberjack": 1, "courier": 1, "other": 1}
 
 
+@ALSO_ARRAYS
 def test_resends_collapse_between_the_batches_of_a_run_and_inside_one(lake: Lake) -> None:
     lands, collapses = _resends()
     lake.send(*FIRST)
@@ -216,7 +223,7 @@ def test_resends_collapse_between_the_batches_of_a_run_and_inside_one(lake: Lake
     lake.send(bad[0], sound, bad[1], replace(sound, at=MS + 3))
     lake.run(batch_records=45)
     expected = [*FIRST, *lands, sound, *(Sent(d(n), MS + 1, n % 4) for n in range(200, 250))]
-    assert lake.ids() == _ids(*expected), "which of two in one batch lands is nobody's business"
+    assert lake.ids() == _ids(*expected), "which of two in one batch lands is not defined"
     assert lake.duplicates() == len(collapses) + 50 + 1
     (row,) = query.run(
         "select max(batch) as last, min(n)::bigint as least, sum(q)::bigint as q from"
@@ -227,18 +234,18 @@ def test_resends_collapse_between_the_batches_of_a_run_and_inside_one(lake: Lake
 
 @pytest.mark.parametrize("lake", ["map"], indirect=True)
 def test_without_the_ids_of_the_table_a_restart_lands_duplicates(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So the test above can fail."""
+    """Shows that the test above can fail."""
     lake.send(*FIRST)
     lake.run()
     lake.send(*(replace(record, at=MS + 1) for record in FIRST))
-    monkeypatch.setattr(MapMemory, "rebuild", lambda *_: None)
+    monkeypatch.setattr(MapIndex, "rebuild", lambda *_: None)
     lake.run()
     assert len(lake.landed()) == 2 * len(FIRST)
 
 
 @ALSO_ARRAYS
 def test_a_partition_hours_behind_is_compared_with_what_landed_long_ago(lake: Lake) -> None:
-    """The others are hours past the horizon when it comes: their ids are read back for it, and not longer than for it."""
+    """The other partitions are hours beyond the horizon by then: their ids are read back for it, and only as long as needed."""
     ahead = [Sent(d(n), n * 1_000_000, n % 3) for n in range(9)]
     lake.send(*ahead)
     lake.run()
@@ -265,13 +272,13 @@ def test_the_horizon_is_a_setting_and_0_lands_all(lake: Lake) -> None:
 
 @pytest.mark.parametrize(
     ("lake", "loses_checkpoint"),
-    [("map", False), ("map", True), pytest.param("arrays", True, marks=pytest.mark.full)],
+    [("map", False), pytest.param("map", True, marks=pytest.mark.full), ("arrays", True)],
     indirect=["lake"],
 )
 def test_a_batch_with_duplicates_that_died_half_way(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, loses_checkpoint: bool
 ) -> None:
-    """Its events are in the table, its line in `batches` is not: by the transaction identifier, or by another job."""
+    """Its events are in the table, its row in `batches` is not. The same job continues, or another one."""
     lands, collapses = _resends()
     lake.send(*FIRST)
     bad = [Sent(d(7), MS, bad=True), Sent(d(8), MS, 1, bad=True)]
@@ -293,7 +300,7 @@ def test_a_batch_with_duplicates_that_died_half_way(
 
 @ALSO_ARRAYS
 def test_a_batch_that_is_committed_by_somebody_else_just_before(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A JVM that has lost its driver commits what it was at, after the next run has looked for it."""
+    """A JVM that has lost its driver commits its batch after the next run has looked for it."""
     lake.send(*FIRST)
     lake.run()
     lands, collapses = _resends()
@@ -331,14 +338,15 @@ def _dies(*_: Any) -> None:
     raise RuntimeError("killed here")
 
 
+@ALSO_ARRAYS
 def test_republished_records_are_looked_up_whatever_their_kind(lake: Lake) -> None:
-    first = [*FIRST, Sent(u(20), MS, 1), Sent(u(33), MS, 1, marked=True)]  # a copy that is faster than its original
+    first = [*FIRST, Sent(u(20), MS, 1), Sent(u(33), MS, 1, marked=True)]  # a copy that comes before its original
     lake.send(*first)
     lake.run()
     copies = [
-        Sent(u(0), MS + 1, 2, marked=True),  # of the run before
+        Sent(u(0), MS + 1, 2, marked=True),  # original in the run before
         Sent(d(0), MS + 1, 2, marked=True),
-        Sent(u(30), MS + 1, 2, marked=True),  # whose original is in this batch
+        Sent(u(30), MS + 1, 2, marked=True),  # original in this batch
         Sent(u(31), MS + 1, 3, marked=True),  # twice
         Sent(u(33), MS + 1, 0),
     ]
@@ -346,8 +354,8 @@ def test_republished_records_are_looked_up_whatever_their_kind(lake: Lake) -> No
         Sent(u(1), 2 * MS + 1, 2, marked=True),  # beyond the horizon
         Sent(u(30), MS + 1, 0),
         Sent(u(31), MS + 1, 0, marked=True),
-        Sent(u(32), MS + 1, 3, marked=True),  # whose original never came
-        Sent(u(20), MS + 1, 0),  # nobody's copy
+        Sent(u(32), MS + 1, 3, marked=True),  # the original never came
+        Sent(u(20), MS + 1, 0),  # not a copy
     ]
     lake.send(*copies, *lands)
     lake.lose_checkpoint()
@@ -368,17 +376,17 @@ def test_half_of_a_batch_are_duplicates(lake: Lake) -> None:
 
 @pytest.mark.parametrize("lake", ["arrays"], indirect=True)
 def test_a_faulty_record_hides_no_event_and_is_met_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ids are taken at a glance until the batch turns out to hold a fault, and again when one had none."""
+    """Ids come from the projection until a batch holds a fault, and again after a batch without one."""
     looks = []
-    rows_of = ArraysMemory._rows_of
+    rows_of = ArraysIndex._rows_of
 
-    def counted(memory: ArraysMemory, *arguments: Any) -> Any:
-        looks[-1].append("glance" if AT_A_GLANCE in arguments else "judged")
-        return rows_of(memory, *arguments)
+    def counted(index: ArraysIndex, *arguments: Any) -> Any:
+        looks[-1].append("ids" if NO_ID in arguments else "rows")
+        return rows_of(index, *arguments)
 
-    monkeypatch.setattr(ArraysMemory, "_rows_of", counted)
-    plan = EventsLanding.plan
-    monkeypatch.setattr(EventsLanding, "plan", lambda landing: (looks.append([]), plan(landing)))
+    monkeypatch.setattr(ArraysIndex, "_rows_of", counted)
+    begin_batch = EventsLanding.begin_batch
+    monkeypatch.setattr(EventsLanding, "begin_batch", lambda landing: (looks.append([]), begin_batch(landing)))
     batches = [
         [Sent(d(1), 0), Sent(d(2), 0), Sent(d(1), 1)],
         [Sent(d(3), 2, bad=True), Sent(d(3), 3), Sent(u(4), 3, bad=True, marked=True)],
@@ -390,7 +398,7 @@ def test_a_faulty_record_hides_no_event_and_is_met_once(lake: Lake, monkeypatch:
     for batch in batches:
         lake.send(*batch)
     lake.run(batch_records=3)
-    assert looks == [["glance"], ["glance", "judged"], ["judged"], ["judged"], ["glance"], ["glance", "judged"]]
+    assert looks == [["ids"], ["ids", "rows"], ["rows"], ["rows"], ["ids"], ["ids", "rows"]]
     assert lake.ids() == Counter({d(n): 1 for n in (1, 2, 3, 5, 6, 7, 8)} | {u(4): 1})
     assert lake.duplicates() == 5
     (row,) = query.run("select count(*) as n from quarantine", lake.lake)

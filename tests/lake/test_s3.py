@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable, QueryBuilder
-from headrace_cli.toolchain import jars
-from headrace_lake.tables import EVENTS, QUARANTINE
+from headrace_cli.fetch.toolchain import jars
+from headrace_lake.tables.layout import EVENTS, QUARANTINE
 
 from tests.lake.bench import Bench
 from tests.lake.lander import Lander, await_true
 from tests.lake.s3 import BUCKET, S3
 from tests.lake.stream import Sent, check_landed, send_now
+from tests.tiers import sized
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 LAKE = f"s3a://{BUCKET}/lake"
 CHECKPOINT = f"s3a://{BUCKET}/checkpoint"
-# Where a job is killed, and whether its checkpoint is lost with it. All but the first: with HEADRACE_FULL=1.
+# Where a job is killed, and whether it loses its checkpoint, too. All but the first: in the full tier.
 KILLS = [
     ("events being written", False),
     ("events written", True),
@@ -40,7 +40,7 @@ def s3(tmp_path: Path) -> Iterator[S3]:
 
 @pytest.fixture(scope="module")
 def class_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder for LAKE__JARS: both sets in one."""
+    """The folder for LAKE__JARS, with both sets."""
     folder = tmp_path_factory.mktemp("jars")
     for name in ("spark", "s3"):
         for jar in jars(name).glob("*.jar"):
@@ -59,7 +59,7 @@ def start(bench: Bench, s3: S3, class_path: Path, *, once: bool = False) -> Land
 
 def test_kills(bench: Bench, s3: S3, class_path: Path) -> None:
     send_now(bench.kafka, bench.sent, 8_000, resend_every=100)
-    for point, loses_checkpoint in KILLS if os.environ.get("HEADRACE_FULL") else KILLS[:1]:
+    for point, loses_checkpoint in sized(KILLS[:1], KILLS[:1], KILLS):
         job = start(bench, s3, class_path)
         if point == "events being written":
             job.next("batch begins")
@@ -80,7 +80,7 @@ def test_kills(bench: Bench, s3: S3, class_path: Path) -> None:
 
 
 def read(s3: S3) -> set[tuple[object, ...]]:
-    """Both tables as deltalake reads them from the bucket itself."""
+    """Both tables, read by deltalake directly from the bucket."""
     engine = QueryBuilder()
     for name in (EVENTS, QUARANTINE):
         engine = engine.register(name, DeltaTable(f"s3://{BUCKET}/lake/{name}", storage_options=s3.storage_options))

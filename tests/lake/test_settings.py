@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from headrace_common.errors import EXIT_CONFIG, ConfigError
-from headrace_common.settings import KafkaSettings, load
-from headrace_lake.compaction import ZSTD_LEVEL
-from headrace_lake.engine import session_options
-from headrace_lake.settings import LakeProcessSettings, location
-from headrace_lake.source import range_options, source_options
+from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
+from headrace_common.operations.settings import KafkaSettings, LogSettings, load
+from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettings, location
+from headrace_lake.kafka.source import range_options, source_options
+from headrace_lake.spark import engine
+from headrace_lake.spark.engine import ZSTD_LEVEL, session_options
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_the_process_exits_with_78_and_a_line() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "headrace_lake", "--once"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "HEADRACE_LAKE__TRIGGER": "often"},
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=280,
     )  # fmt: skip
     assert done.returncode == EXIT_CONFIG
     assert done.stderr.startswith("headrace_lake: HEADRACE_LAKE__TRIGGER: ")
@@ -134,7 +134,15 @@ def test_what_only_costs_may_be_set_by_either() -> None:
     assert session_options({name: "-Da=1"}, {name: "-Db=2"})[name] == f"{ours[name]} -Da=1 -Db=2"
 
 
+def test_jars_that_come_too_late_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`test_cluster.py` shows the same with spark-submit."""
+    (tmp_path / "a.jar").touch()
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # as spark-submit sets it
+    with pytest.raises(ConfigError, match="LAKE__JARS comes too late under spark-submit: name the jars there"):
+        engine.session(LakeSettings(jars=tmp_path), LogSettings())
+
+
 def test_no_fetch_waits_at_the_end_of_what_is_there() -> None:
-    """A batch's quarantine is its second read: behind the end of the first the consumer asks on, and that answer is awaited."""
+    """Quarantine reads a batch a second time. After the first read its consumer asks for more, and Spark awaits that answer."""
     for options in (source_options(KafkaSettings(), {}, 1), range_options(KafkaSettings(), {("t", 0): (1, 2)})):
         assert int(options["kafka.fetch.max.wait.ms"]) <= 10

@@ -1,4 +1,4 @@
-"""Promoted columns and the body as VARIANT: what may be asked for, what becomes of a record, and existing tables."""
+"""Promoted columns and the body as VARIANT: what a setting may ask for, what becomes of a record, and existing tables."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from headrace_cli import query
-from headrace_common.errors import ConfigError
-from headrace_lake import decode, migrate, tables
-from headrace_lake.halt import HaltError
-from headrace_lake.promotion import Promotion, split
-from headrace_lake.settings import LakeSettings
-from headrace_lake.shape import BODY_VARIANT, Shape, of_table, parse_all, settled
-from headrace_lake.storage import Storage
-from headrace_lake.tables import EVENTS
+from headrace_cli.verbs import query
+from headrace_common.operations.errors import ConfigError
+from headrace_lake.commands import migrate
+from headrace_lake.configuration.promotion import Promotion, split
+from headrace_lake.configuration.settings import LakeSettings
+from headrace_lake.rows import decode
+from headrace_lake.spark.halt import HaltError
+from headrace_lake.spark.storage import Storage
+from headrace_lake.tables import layout
+from headrace_lake.tables.layout import EVENTS
+from headrace_lake.tables.shape import BODY_VARIANT, Shape, of_table, parse_all, settled
 from pyspark.sql import SparkSession
 
 from tests.lake.records import LANDED, TOPICS, Record, frame
@@ -33,7 +35,7 @@ ALL = """
 
 
 def promotions(text: str = ALL) -> tuple[Promotion, ...]:
-    return parse_all(split(text), tables.SCHEMAS[EVENTS].names)
+    return parse_all(split(text), layout.SCHEMAS[EVENTS].names)
 
 
 def test_promotions_are_read_and_written_alike() -> None:
@@ -56,10 +58,10 @@ def test_promotions_are_read_and_written_alike() -> None:
     [
         ("status int", "is not of the form `body.path as name type`"),
         ("body as b string", "is not of the form"),
-        ("body.a..b as b string", "is no path"),
-        ("body.a[x] as b string", "is no path"),
+        ("body.a..b as b string", "is not a path"),
+        ("body.a[x] as b string", "is not a path"),
         ("body.a as b-c string", "is not of the form"),
-        ("body.a as 1b string", "is no name for a column"),
+        ("body.a as 1b string", "is not a column name"),
         ("body.a as b money", "`money` is none of string, boolean, int"),
         ("body.a as b decimal(39,2)", "at most 38 digits"),
         ("body.a as b decimal(5,6)", "at most 38 digits"),
@@ -75,7 +77,7 @@ def test_what_cannot_be_promoted_is_refused(text: str, said: str) -> None:
 
 
 def test_settings_and_table_have_to_agree() -> None:
-    names = tables.SCHEMAS[EVENTS].names
+    names = layout.SCHEMAS[EVENTS].names
     status, other = promotions("body.status as status int"), promotions("body.other as other int")
     assert settled(LakeSettings(), None, names) == Shape()
     assert settled(LakeSettings(promote="body.status as status int", body="variant"), None, names) == Shape(
@@ -147,7 +149,7 @@ INEXACT = [
 
 @pytest.mark.spark
 def test_nothing_is_lost_in_variant(spark: SparkSession) -> None:
-    """What VARIANT may not hold exactly stays as text beside it."""
+    """A text that VARIANT may not hold exactly stays beside it."""
     records = [Record(value=body) for body in (*EXACT, *INEXACT)]
     decoded = decode.events(frame(spark, records), TOPICS, LANDED, Shape(variant=True))
     rows = decoded.selectExpr("offset", "body", f"to_json({BODY_VARIANT}) as value").orderBy("offset").collect()
@@ -162,7 +164,7 @@ def test_nothing_is_lost_in_variant(spark: SparkSession) -> None:
 def test_existing_tables_gain_the_columns(spark: SparkSession, tmp_path: Path) -> None:
     def land(shape: Shape, body: bytes) -> None:
         rows = decode.events(frame(spark, [Record(value=body)]), TOPICS, LANDED, shape)
-        rows = rows.select(*tables.columns(EVENTS, shape))
+        rows = rows.select(*layout.columns(EVENTS, shape))
         rows.write.format("delta").mode("append").save(str(tmp_path / EVENTS))
 
     plain = LakeSettings(path=str(tmp_path))
@@ -213,7 +215,7 @@ def test_new_tables_are_made_as_the_settings_ask(spark: SparkSession, tmp_path: 
     rows = decode.events(
         frame(spark, [Record(value=b'{"a.b": "2026-05-06"}'), Record(value=b"1e2")]), TOPICS, LANDED, shape
     )
-    rows.select(*tables.columns(EVENTS, shape)).write.format("delta").mode("append").save(str(tmp_path / EVENTS))
+    rows.select(*layout.columns(EVENTS, shape)).write.format("delta").mode("append").save(str(tmp_path / EVENTS))
     found = query.run('select body, ab from events order by "offset"', tmp_path)
     assert [tuple(row.values()) for row in found] == [(None, datetime.date(2026, 5, 6)), ("1e2", None)]
 
@@ -222,7 +224,7 @@ def test_the_command_refuses_what_it_cannot_read() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "headrace_lake", "migrate", "--promote", "body.a as b money"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "HEADRACE_LOG__FORMAT": "json"},
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=280,
     )  # fmt: skip
     assert done.returncode == 78
     assert json.loads(done.stderr.splitlines()[-1])["reason"].startswith("`money` is none of string, boolean, int")

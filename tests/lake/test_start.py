@@ -1,4 +1,4 @@
-"""Where a run begins and when it refuses: the job itself on a real broker, in this process to spare the JVM's start."""
+"""Where a run begins, and when it refuses: the job on a real broker, in this process to save the start of a JVM."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
-from headrace_cli import query
-from headrace_common.settings import KafkaSettings
-from headrace_lake.fence import transaction
-from headrace_lake.halt import HaltError, SupersededError
-from headrace_lake.landing import Landing
-from headrace_lake.tables import BATCHES, EVENTS
+from headrace_cli.verbs import query
+from headrace_common.operations.settings import KafkaSettings
+from headrace_lake.landing.landing import Landing
+from headrace_lake.spark.halt import HaltError, SupersededError
+from headrace_lake.tables.fence import transaction
+from headrace_lake.tables.layout import BATCHES, EVENTS
 
-from tests.lake.lander import version
+from tests.lake.lander import TIMEOUT, version
 from tests.lake.runs import Runs
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
 def test_it_resumes_and_starts_from_batches_without_a_checkpoint(runs: Runs) -> None:
+    shutil.rmtree(runs.lake)  # the job makes the tables
     runs.send(800)
     runs.run(batch_records=300)
     runs.check()
@@ -42,7 +43,7 @@ def test_it_resumes_and_starts_from_batches_without_a_checkpoint(runs: Runs) -> 
 
 
 def test_rows_that_a_job_left_behind_are_not_landed_twice(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch whose events are there and whose quarantine is not, taken over in smaller batches, and those killed too."""
+    """A batch has its events but not its quarantine. Another job takes over with smaller batches and is killed too."""
     runs.send(1_600)
     whole = Landing._land_quarantine
 
@@ -71,7 +72,7 @@ def test_rows_that_a_job_left_behind_are_not_landed_twice(runs: Runs, monkeypatc
 
 
 def test_events_of_an_unfinished_batch_are_not_written_again(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here the transaction identifier alone prevents it: nobody was shut out, so nothing is left out by offset."""
+    """Only the transaction identifier prevents it here: no job was shut out, so no row is left out by its offset."""
     runs.send(400)
     with monkeypatch.context() as patched:
         patched.setattr(Landing, "_land_quarantine", _dies)
@@ -89,7 +90,7 @@ def _dies(*_: Any) -> None:
 def test_a_batch_that_was_landed_is_not_landed_again(runs: Runs) -> None:
     runs.send(400)
     runs.run()
-    (runs.checkpoint / "commits" / "0").unlink()  # killed before Spark's own note of it
+    (runs.checkpoint / "commits" / "0").unlink()  # killed before Spark recorded it
     (runs.checkpoint / "commits" / ".0.crc").unlink()
     before = version(runs.lake, BATCHES)
     runs.send(400, mark="b")
@@ -171,7 +172,7 @@ def test_it_waits_for_topics_with_one_line_and_stops_when_asked(runs: Runs, topi
         time.sleep(0.05)
         assert thread.is_alive()
     job.stop()
-    thread.join(60)
+    thread.join(TIMEOUT)
     assert not thread.is_alive()
     runs.run()
     runs.check()

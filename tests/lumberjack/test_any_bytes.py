@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 from headrace_lumberjack.wire import V1, V2, compressed, json_frame, pairs_frame, window
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lumberjack.driving import at_random, document, drive, feed, one_by_one, parts_of, session
-
-FULL = os.environ.get("HEADRACE_FULL") == "1"
+from tests.lumberjack.driving import at_random, document, drive, feed, one_by_one, parts_of, session
+from tests.tiers import examples
 
 LIMITS = {
     "frame_bytes": 1024, "event_bytes": 1024, "inflated_bytes": 4096, "window_events": 8, "pairs": 4, "key_bytes": 8,
@@ -54,7 +52,7 @@ def damaged(draw: st.DrawFn) -> bytes:
     return bytes(data[: draw(st.integers(0, len(data)))] if draw(st.booleans()) else data)
 
 
-@settings(max_examples=5000 if FULL else 1200, deadline=None)
+@settings(max_examples=examples(5000))
 @given(damaged() | st.binary(max_size=300), st.integers(0, 99))
 def test_any_bytes_give_the_same_however_they_are_split(data: bytes, seed: int) -> None:
     whole = drive([data], **LIMITS)
@@ -80,7 +78,7 @@ def numbered(draw: st.DrawFn) -> tuple[bytes, list[list[int]]]:
     return data, windows
 
 
-@settings(max_examples=5000 if FULL else 1000, deadline=None)
+@settings(max_examples=examples(5000))
 @given(numbered(), st.integers(0, 2**32))
 def test_nothing_is_acknowledged_that_is_not_stored(sent: tuple[bytes, list[list[int]]], seed: int) -> None:
     """Units are stored in pieces and in any order while time passes: no number that is said claims more than is stored."""

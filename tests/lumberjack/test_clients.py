@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 import subprocess
 import uuid
@@ -16,23 +15,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contract.certificates import Authority
-from contract.receiver import Receiver
-from contract.topic import Stored, events, in_order, own_topics, quarantined
-from contract.waiting import until
-from headrace_cli.broker import EmbeddedKafka
-from headrace_common.settings import KafkaSettings
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_common.operations.settings import KafkaSettings
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+from tests.contract.certificates import Authority
+from tests.contract.receiver import Receiver
+from tests.contract.topic import Stored, events, in_order, own_topics, quarantined
+from tests.contract.waiting import until
+from tests.tiers import sized
 
-FULL = os.environ.get("HEADRACE_FULL") == "1"
-"""All events only where there is time for them."""
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
-PATIENCE = 700 if FULL else 250
+PATIENCE = sized(250, 250, 700)
 """Seconds that a client's run may take."""
 
-COUNT = 5_000 if FULL else 2_000
-MANY = 200_000 if FULL else 20_000
+COUNT = sized(2_000, 2_000, 5_000)
+MANY = sized(20_000, 20_000, 200_000)
 CLIENTS = Path(__file__).parent / "clients"
 COMBINATIONS = {
     f"{mode}-{level}-{transport}-{window}"
@@ -169,7 +167,7 @@ async def test_lumberjack_protocol(kafka_settings: KafkaSettings, node: Path, tm
         process = await asyncio.create_subprocess_exec(
             "node", node, "v1", str(receiver.port), authority.file, mark, str(COUNT), stdout=subprocess.PIPE
         )
-        out, _ = await asyncio.wait_for(process.communicate(), 60)
+        out, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
     finally:
         receiver.stop()
     assert process.returncode == 0
@@ -195,8 +193,8 @@ async def test_lumberjack_client(kafka_settings: KafkaSettings, node: Path, tmp_
         async def all_stored() -> bool:
             return await receiver.metric("events_stored_total") == COUNT
 
-        await until(all_stored, "every event is stored", 60)
-        await asyncio.wait_for(process.communicate(b""), 20)
+        await until(all_stored, "every event is stored")
+        await asyncio.wait_for(process.communicate(b""), PATIENCE)
     finally:
         receiver.stop()
     assert process.returncode == 0

@@ -12,18 +12,24 @@ from urllib.parse import quote
 
 import orjson
 import pytest
-from headrace_common.event import Protocol, Reason, Reject, deterministic_id
-from headrace_common.session import Peer
+from headrace_common.operations.settings import LimitSettings
+from headrace_common.record.contract import Reason, WireProtocol
+from headrace_common.record.event import Reject, deterministic_id
+from headrace_common.session.interface import Peer
+from headrace_common.session.memory import Memory
+from headrace_lumberjack.session import LumberjackSession
+from headrace_lumberjack.settings import LumberjackSection
 from headrace_lumberjack.wire import V1, json_frame, pairs_frame, window
 
-from lumberjack.driving import RECEIVED, Seen, document, drive, feed, parts_of, session
+from tests.driving import PEER
+from tests.lumberjack.driving import RECEIVED, Seen, document, drive, feed, parts_of, session
 
 IDS = Path(__file__).parent / "ids.json"
 
 
 def of(*documents: bytes, **more: Any) -> list[Seen | Reject]:
     frames = b"".join(json_frame(1 + index, item) for index, item in enumerate(documents))
-    return drive([window(len(documents)) + frames], **more).parts
+    return drive([window(len(documents)) + frames], **more).flat
 
 
 def one(raw: bytes, **more: Any) -> Seen:
@@ -102,6 +108,33 @@ def test_names_that_never_repeat_fill_no_memory() -> None:
         tracemalloc.stop()
 
 
+def test_many_connections_share_what_they_remember() -> None:
+    """A connection that sends a few hundred names and files, and then nothing, keeps nearly nothing of its own."""
+    memory = Memory(1_000_000)
+    sessions = []
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(8):
+            driven = LumberjackSession(PEER, LimitSettings(), LumberjackSection(), memory)
+            names = [f"{number}-{n}-" + "h" * 900 for n in range(250)]
+            documents = [
+                document(n, host={"name": name}, log={"file": {"path": name}, "offset": 1})
+                for n, name in enumerate(names)
+            ]
+            feed(driven, window(250) + b"".join(json_frame(1 + n, raw) for n, raw in enumerate(documents)))
+            for frame in driven.frames():
+                assert len(parts_of(frame)) == 250
+                driven.settle(frame.ticket, 250, True)
+            driven.outgoing()
+            sessions.append(driven)
+            del documents, names, frame
+        assert memory.used <= 1_000_000
+        assert tracemalloc.get_traced_memory()[0] - before < 3_000_000
+    finally:
+        tracemalloc.stop()
+
+
 def test_a_certificate_says_who_it_is() -> None:
     assert one(document(), peer=Peer("192.0.2.7", 1, "edge-3")).source == "/lumberjack/edge-3"
 
@@ -162,16 +195,57 @@ def test_permuted_keys_give_one_id() -> None:
 
 
 def test_the_id_is_over_the_fields_of_the_design() -> None:
+    """What tells two inputs apart follows what names the file; the event's length comes last."""
     file = b'{"inode":"42","path":"/var/log/app.log"}'
-    fields = (b"a-1", b"e-1", file, b"700", b"2026-11-21T09:30:00.000Z", b"line 7")
-    assert one(document(7)).id.encode() == deterministic_id(Protocol.LUMBERJACK, *fields)
-    named = document(7, **{"@metadata": {"_id": "x"}})
-    assert one(named).id.encode() == deterministic_id(Protocol.LUMBERJACK, b"x", fields[4], b"line 7")
+    origin = (b"a-1", b"e-1", file)
+    plain = (b"filebeat", b"", b"null", b"null", b"null")
+    time = b"2026-11-21T09:30:00.000Z"
+
+    def by_the_rule(raw: bytes, *fields: bytes) -> None:
+        assert one(raw).id.encode() == deterministic_id(WireProtocol.LUMBERJACK, *fields, len(raw).to_bytes(4, "big"))
+
+    by_the_rule(document(7), *origin, *plain, b"700", time, b"line 7")
     escaped = document(7, message='a "quoted"\tü')
-    assert one(escaped).id.encode() == deterministic_id(Protocol.LUMBERJACK, *fields[:5], 'a "quoted"\tü'.encode())
+    by_the_rule(escaped, *origin, *plain, b"700", time, 'a "quoted"\tü'.encode())
+    marked = document(7, tags=["b", "a"], fields={"z": 1, "a": {"d": 1, "c": 2}}, data_stream={"type": "logs"})
+    marks = (b"filebeat", b"", b'["b","a"]', b'{"a":{"c":2,"d":1},"z":1}', b'{"type":"logs"}')
+    by_the_rule(marked, *origin, *marks, b"700", time, b"line 7")
+    named = document(7, event={"dataset": "nginx"}, **{"@metadata": {"_id": "x", "index": "i"}})
+    by_the_rule(named, b"x", b"i", b"nginx", b"null", b"null", b"null", time, b"line 7")
     whole = b'{"@timestamp":"t","@metadata":{"_id":"x"},"z":1,"a":{"d":1,"c":2}}'
     by_key = b'{"@metadata":{"_id":"x"},"@timestamp":"t","a":{"c":2,"d":1},"z":1}'
-    assert one(whole).id.encode() == deterministic_id(Protocol.LUMBERJACK, b"x", b"t", by_key, b"")
+    by_the_rule(whole, b"x", b"", *plain[1:], b"t", by_key, b"")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"tags": ["one"]},
+        {"fields": {"env": "one"}},
+        {"data_stream": {"dataset": "one"}},
+        {"event": {"dataset": "one"}},
+        {"@metadata": {"beat": "one"}},
+        {"@metadata": {"beat": "filebeat", "raw_index": "one"}},
+        {"type": "one", "@metadata": None},
+    ],
+)
+def test_two_inputs_that_read_one_file_have_ids_of_their_own(more: dict[str, Any]) -> None:
+    """Same file, place, line and millisecond; only what the input adds differs, and not in its length."""
+    first = document(**more)
+    second = first.replace(b'"one"', b'"two"')
+    assert one(first).id != one(second).id
+    assert one(first).id.startswith("d.")
+    driven = of(first, second, first, second)  # on one connection, which remembers files
+    assert [part.id for part in driven[:2]] == [part.id for part in driven[2:]]
+
+
+def test_so_have_two_inputs_whose_documents_have_one_name() -> None:
+    raws = [document(tags=[tag], **{"@metadata": {"_id": "x"}}) for tag in ("a", "b")]
+    assert one(raws[0]).id != one(raws[1]).id
+
+
+def test_an_event_that_differs_in_length_alone_has_an_id_of_its_own() -> None:
+    assert one(document(input={"type": "log"})).id != one(document(input={"type": "filestream"})).id
 
 
 def test_twenty_ids_are_what_they_were() -> None:
@@ -200,6 +274,11 @@ def changes() -> list[dict[str, Any]]:
         {"message": None, "more": 1.0},
         {"@metadata": {"_id": "1"}},
         {"@metadata": {"_id": "2"}},
+        {"tags": []},
+        {"tags": ["a"]},
+        {"fields": {"a": "b"}},
+        {"event": {"dataset": "d"}},
+        {"log": {**log, "offset": 1}, "tags": ["a"]},
     ]
 
 
@@ -261,7 +340,7 @@ def test_two_rotated_files_of_v1_are_two_events() -> None:
 
 
 def v1(*pairs: tuple[bytes, bytes], **limits: Any) -> Seen | Reject:
-    (part,) = drive([window(1, V1) + pairs_frame(9, pairs)], **limits).parts
+    (part,) = drive([window(1, V1) + pairs_frame(9, pairs)], **limits).flat
     return part
 
 

@@ -10,11 +10,11 @@ import zlib
 from typing import Any
 
 import pytest
-from headrace_common.errors import ProtocolError
-from headrace_common.settings import KIB, MIB
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.operations.settings import KIB, MIB
 from headrace_lumberjack.wire import V1, compressed, json_frame, pairs_frame, window
 
-from lumberjack.driving import Outcome, document, drive, every_way, feed, session
+from tests.lumberjack.driving import Outcome, document, drive, every_way, feed, session
 
 
 def refused(outcome: Outcome, limit: str) -> bool:
@@ -26,7 +26,7 @@ def test_window(version: int) -> None:
     assert every_way(window(0, version), window_events=5).error is None
     driven = session(window_events=5)
     feed(driven, window(5, version))
-    assert driven.held()
+    assert driven.partial_bytes()
     for size in (6, 2**31, 2**32 - 1):
         assert refused(every_way(window(size, version), window_events=5), "LUMBERJACK__WINDOW_EVENTS")
         inside = window(5, version) if version == V1 else b""
@@ -41,7 +41,7 @@ def test_frame() -> None:
     pairs = pairs_frame(1, [(b"line", text[: 2 * KIB - 10 - 4 - 4 - 4])])
     assert len(json) == len(pairs) == 2 * KIB
     assert len(every_way(window(1) + json, **limits).events) == 1
-    assert len(every_way(window(1, V1) + pairs, **limits).parts) == 1
+    assert len(every_way(window(1, V1) + pairs, **limits).flat) == 1
     more = json_frame(1, b'{"m":"%b"}' % text[: 2 * KIB - 10 - 7])
     assert refused(every_way(window(1) + more, **limits), "LIMITS__FRAME_BYTES")
     assert refused(every_way(window(1) + more[:10], **limits), "LIMITS__FRAME_BYTES")  # announced is enough
@@ -79,8 +79,8 @@ def test_ratio() -> None:
     assert len(small) == MIB
     stream = compressed(large)
     ratio = len(large) / (len(stream) - 6)
-    assert len(drive([window(1) + compressed(small)], ratio=2).parts) == 1
-    assert len(drive([window(1) + stream], ratio=ratio + 1e-6).parts) == 1
+    assert len(drive([window(1) + compressed(small)], ratio=2).flat) == 1
+    assert len(drive([window(1) + stream], ratio=ratio + 1e-6).flat) == 1
     assert refused(drive([window(1) + stream], ratio=ratio - 0.01), "LIMITS__RATIO")
 
 
@@ -129,7 +129,7 @@ def test_what_is_announced_costs_nothing(announced: bytes) -> None:
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()
-    assert driven.held() < 100
+    assert driven.partial_bytes() < 100
 
 
 def test_a_bomb_is_inflated_no_further_than_the_limit_and_in_slices() -> None:
@@ -146,7 +146,7 @@ def test_a_bomb_is_inflated_no_further_than_the_limit_and_in_slices() -> None:
                 while True:
                     driven.receive(data, 1)
                     turns += 1
-                    highest = max(highest, driven.held())
+                    highest = max(highest, driven.partial_bytes())
                     data = b""
                     assert driven.busy()
             assert caught.value.limit == limit
@@ -170,7 +170,7 @@ def test_many_small_windows_are_worked_on_in_pieces() -> None:
         frames += len(list(driven.frames()))
     assert frames == 40_000
     assert turns > 20
-    assert driven.held() == 0
+    assert driven.partial_bytes() == 0
 
 
 def test_a_large_window_goes_through_in_pieces() -> None:

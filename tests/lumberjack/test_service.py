@@ -11,18 +11,18 @@ from pathlib import Path
 import orjson
 import psutil
 import pytest
-from contract.dialect import ContractClient, values
-from contract.lumberjack import LumberjackDialect
-from contract.receiver import Receiver
-from contract.topic import events, own_topics
-from contract.waiting import until
-from headrace_cli.broker import EmbeddedKafka
-from headrace_common.settings import MIB, KafkaSettings
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_common.operations.settings import MIB, KafkaSettings
 from headrace_lumberjack.wire import compressed, json_frame, window
 
-from lumberjack.driving import acks
+from tests.contract.dialect import ContractClient, values
+from tests.contract.lumberjack import LumberjackDialect
+from tests.contract.receiver import Receiver
+from tests.contract.topic import events, own_topics
+from tests.contract.waiting import PATIENCE, until
+from tests.lumberjack.driving import acks
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.kafka
 
 DIALECT = LumberjackDialect()
 SLACK = 100 * MIB
@@ -54,7 +54,7 @@ async def test_a_window_that_takes_many_turns_is_acknowledged_though_its_client_
         writer.write(data)
         writer.write_eof()
         await other.receives(await other.send(values(1)))
-        heard = await asyncio.wait_for(reader.read(), 60)
+        heard = await asyncio.wait_for(reader.read(), PATIENCE)
     writer.close()
     numbers = [number for _, number in acks(heard)]
     assert numbers[-1] == 20_000
@@ -96,7 +96,7 @@ async def test_many_windows_in_one_read(receiver: Receiver) -> None:
     for n in range(3000):
         writer.write(window(1) + json_frame(1 + n, orjson.dumps({"mark": mark, "n": n})))
     numbers: list[int] = []
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while len(numbers) < 3000:
             ((_, number),) = acks(await reader.readexactly(6))
             numbers += [number] if number else []  # 0: a sign of life

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import os
 import signal
 import ssl
 import time
@@ -16,31 +15,28 @@ from pathlib import Path
 
 import orjson
 import pytest
-from contract.certificates import Authority
-from contract.receiver import Receiver
-from contract.stopping import stopped
-from contract.topic import events, own_topics
-from contract.waiting import until
-from headrace_cli.broker import EmbeddedKafka
-from headrace_common.settings import KafkaSettings
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_common.operations.settings import KafkaSettings
 from headrace_lumberjack.wire import V1, compressed, json_frame, pairs_frame, window
 
-from lumberjack.driving import acks
+from tests.contract.certificates import Authority
+from tests.contract.receiver import Receiver
+from tests.contract.stopping import stopped
+from tests.contract.topic import events, own_topics
+from tests.contract.waiting import PATIENCE, until
+from tests.lumberjack.driving import acks
+from tests.tiers import sized
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.kafka
 
-FULL = os.environ.get("HEADRACE_FULL") == "1"
-AWAY = 60 if FULL else 9
+AWAY = sized(9, 9, 60)
 """Seconds that Kafka stands still: two signs of life."""
 
-AWAY_FROM_V1 = 60 if FULL else 5
+AWAY_FROM_V1 = sized(5, 5, 60)
 """The same: long enough for what a v1 client must not hear."""
 
-PATIENCE = 30 if FULL else 6
-"""A v2 client's time-out: it must hear something within."""
-
-APART = 5.0
-"""Seconds between two signs of life, at most."""
+TIMEOUT = 30.0
+"""A v2 client's own: it must hear something within."""
 
 WINDOW = 2048
 
@@ -94,7 +90,7 @@ class Client:
         """As a client does whose time-out has passed."""
         self._writer.transport.abort()
 
-    async def hears(self, condition: Callable[[list[int]], bool], what: str, seconds: float = 20) -> None:
+    async def hears(self, condition: Callable[[list[int]], bool], what: str, seconds: float = PATIENCE) -> None:
         await until(lambda: condition(self.numbers), what, seconds)
 
     async def _read(self) -> None:
@@ -127,6 +123,7 @@ def batch(mark: str, first: int, count: int, level: int = 3) -> bytes:
     return window(count) + (compressed(frames, level) if level else frames)
 
 
+@pytest.mark.long
 async def test_a_v2_client_stays_and_nothing_is_sent_again(
     kafka: EmbeddedKafka, settings: KafkaSettings, tmp_path: Path
 ) -> None:
@@ -140,9 +137,9 @@ async def test_a_v2_client_stays_and_nothing_is_sent_again(
             await asyncio.sleep(AWAY)
             assert not client.closed
             times = [began, *(at for at, _ in client.heard[1:]), time.monotonic()]
-            assert max(after - before for before, after in itertools.pairwise(times)) <= APART < PATIENCE
-            assert set(client.numbers[1:]) == {0}
-        await client.hears(lambda heard: heard.count(WINDOW) == 2, "both windows are acknowledged", 40)
+            assert max(after - before for before, after in itertools.pairwise(times)) < TIMEOUT
+            assert set(client.numbers[1:]) == {0}, "a sign of life, and no more"
+        await client.hears(lambda heard: heard.count(WINDOW) == 2, "both windows are acknowledged")
         assert [number for number in client.numbers[1:] if number >= WINDOW] == [WINDOW, WINDOW]
         assert not client.closed
     records = await events(settings, mark)
@@ -159,11 +156,11 @@ async def test_past_the_deadline_it_is_closed_without_acknowledgement_and_sent_a
             await client.hears(lambda heard: heard == [1], "the first acknowledgement")
             with stopped(kafka.pid):
                 await client.send(batch(mark, 1, 500))
-                await until(lambda: client.closed, "it is closed", 20)
+                await until(lambda: client.closed, "it is closed")
                 assert set(client.numbers[1:]) <= {0}
         async with Client.connected(receiver) as client:
             await client.send(batch(mark, 1, 500))
-            await client.hears(lambda heard: 500 in heard, "what is sent again is acknowledged", 60)
+            await client.hears(lambda heard: 500 in heard, "what is sent again is acknowledged")
     records = await events(settings, mark)
     copies = Counter(record.json["n"] for record in records)
     assert sorted(copies) == list(range(501))
@@ -221,6 +218,7 @@ def v1_batch(mark: str, first: int, count: int) -> bytes:
     return window(count, V1) + compressed(frames, 3, V1)
 
 
+@pytest.mark.long
 async def test_a_v1_client_hears_one_acknowledgement_or_comes_again(
     kafka: EmbeddedKafka, settings: KafkaSettings, tmp_path: Path
 ) -> None:
@@ -243,7 +241,7 @@ async def test_a_v1_client_hears_one_acknowledgement_or_comes_again(
                 client.gives_up()
         async with Client.connected(receiver, context) as client:
             await client.send(v1_batch(mark, 3 * size, size))
-            await client.hears(lambda heard: heard == [4 * size], "what is sent again is acknowledged", 40)
+            await client.hears(lambda heard: heard == [4 * size], "what is sent again is acknowledged")
 
         async def all_stored() -> bool:
             return await receiver.metric("events_stored_total") == 5 * size

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lumberjack.driving import Outcome, acks, every_way, feed, session
+from tests.lumberjack.driving import Outcome, acks, every_way, feed, session
 
 VECTORS = Path(__file__).parent / "vectors"
 NAMES = sorted(path.name.removesuffix(".c1.c2s.bin") for path in VECTORS.glob("*.c2s.bin"))

@@ -8,7 +8,7 @@ import pytest
 from headrace_lumberjack.session import LumberjackSession
 from headrace_lumberjack.wire import V1, compressed, json_frame, pairs_frame, window
 
-from lumberjack.driving import acks, feed, session
+from tests.lumberjack.driving import acks, feed, session
 
 START = 5000.0
 APART = 5.0

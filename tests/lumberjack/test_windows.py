@@ -6,11 +6,11 @@ import struct
 import zlib
 
 import pytest
-from headrace_common.errors import ProtocolError
-from headrace_common.event import Reason
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.record.contract import Reason
 from headrace_lumberjack.wire import compressed, json_frame, pairs_frame, window
 
-from lumberjack.driving import drive, every_way, feed, session
+from tests.lumberjack.driving import drive, every_way, feed, session
 
 EVENT = b'{"message":"x"}'
 V1 = 0x31

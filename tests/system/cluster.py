@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest
-from contract.waiting import until
-from headrace_common.settings import KafkaSettings, TopicSettings
+from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import plans
+
+from tests.contract.waiting import until
 
 _TOPIC, _LITERAL = 2, 3  # ResourceType, PatternType
 _ALL, _WRITE = 2, 4  # AclOperation

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from pathlib import Path
 
 import pytest
-from contract.receiver import Receiver
-from contract.topic import own_topics
-from headrace_cli.broker import HOST, EmbeddedKafka
-from headrace_cli.ports import free_port
-from headrace_common.settings import KafkaSettings
+from headrace_cli.processes.ports import free_port
+from headrace_cli.stack.broker import HOST, EmbeddedKafka
+from headrace_common.operations.settings import KafkaSettings
 
-from system.proxy import Proxy
+from tests.contract.receiver import Receiver
+from tests.contract.topic import own_topics
+from tests.system.proxy import Proxy
 
 Start = Callable[..., Awaitable[Receiver]]
 

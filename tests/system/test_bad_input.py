@@ -15,16 +15,16 @@ from pathlib import Path
 import msgpack
 import psutil
 import pytest
-from contract.dialect import ContractClient, values
-from contract.forward import ForwardDialect
-from contract.receiver import Receiver
-from contract.stopping import stopped
-from contract.topic import now, own_topics, quarantined, reassembled
-from contract.waiting import until
-from headrace_common.settings import KIB, MIB
+from headrace_common.operations.settings import KIB, MIB
 
-from system.conftest import Broker
-from system.memory import Memory
+from tests.contract.dialect import ContractClient, values
+from tests.contract.forward import ForwardDialect
+from tests.contract.receiver import Receiver
+from tests.contract.stopping import stopped
+from tests.contract.topic import now, own_topics, quarantined, reassembled
+from tests.contract.waiting import PATIENCE, until
+from tests.system.conftest import Broker
+from tests.system.memory import Memory
 
 pytestmark = pytest.mark.kafka
 
@@ -62,7 +62,7 @@ async def watched(receiver: Receiver, grows: int) -> AsyncIterator[None]:
 
     async def undisturbed(client: ContractClient) -> None:
         while not enough.is_set():
-            await client.receives(await client.send(values(20)), 30)
+            await client.receives(await client.send(values(20)))
 
     async with await ContractClient.connect(FORWARD, receiver.address) as other:
         await other.receives(await other.send(values(20)))
@@ -110,7 +110,7 @@ async def test_gzip_bombs(receiver: Receiver, body: bytes, says: str) -> None:
         for client in clients:
             await client.send_frame(client.conversation.packed(body, compressed="gzip", mark=mark))
         for client in clients:
-            await client.receives(0, 60)
+            await client.receives(0)
     for client in clients:
         await client.receives(await client.send(values(1)))
         await client.__aexit__()
@@ -202,6 +202,7 @@ NESTED = {
 }
 
 
+@pytest.mark.long
 async def test_deep_nesting_in_the_stream(start) -> None:
     """Where msgpack itself gives up, nobody knows where the next message begins."""
     receiver = await start(limits=LIMITS)
@@ -224,13 +225,14 @@ async def flood(client: ContractClient, size: int) -> None:
             await client.write(piece)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("attackers", "grows"), [(1, 3 * FRAME_BYTES + 8 * MIB), (ATTACKERS, PROCESS_BUDGET + SLACK)])
 async def test_frames_above_the_limit_that_nobody_announced(start, attackers: int, grows: int) -> None:
     """Read up to the limit, then closed; of many at once only the oldest is read on when the budget is used up."""
     receiver = await start(limits=LIMITS)
     clients = [await ContractClient.connect(FORWARD, receiver.address) for _ in range(attackers)]
     async with watched(receiver, grows):
-        await asyncio.wait_for(asyncio.gather(*(flood(client, 8 * FRAME_BYTES) for client in clients)), 60)
+        await asyncio.wait_for(asyncio.gather(*(flood(client, 8 * FRAME_BYTES) for client in clients)), PATIENCE)
         for client in clients:
             await client.sees_end()
             assert client.acknowledged == []
@@ -246,6 +248,7 @@ CROWD = 400
 BEGINNING = b"\x92\xa3tag\xc6" + (3 * MIB).to_bytes(4, "big") + bytes(MIB)
 
 
+@pytest.mark.long
 async def test_hundreds_that_bring_beginnings_at_the_same_moment(start) -> None:
     """None of them brings a message, or what one connection may hold; together they would be ten budgets."""
     receiver = await start(limits=LIMITS)
@@ -268,6 +271,7 @@ TINY = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("entries", TINY.values(), ids=TINY)
 async def test_tiny_entries_cost_no_more_than_the_budget(broker: Broker, start, entries: bytes) -> None:
     """What is noted about each is counted too. Kafka stands still, so that everything waits."""
@@ -281,8 +285,8 @@ async def test_tiny_entries_cost_no_more_than_the_budget(broker: Broker, start, 
 
     with Memory(receiver.pid) as memory, stopped(broker.pid):
         sending = [asyncio.create_task(send(client)) for client in clients]
-        await until(lambda: _used_up(receiver), "the budget for what arrives is used up", 60)
-        await until(lambda: _at_rest(receiver), "all that can be built is built", 60)
+        await until(lambda: _used_up(receiver), "the budget for what arrives is used up")
+        await until(lambda: _at_rest(receiver), "all that can be built is built")
         for task in sending:
             task.cancel()
         receiver.kill()
@@ -301,6 +305,7 @@ async def _at_rest(receiver: Receiver) -> bool:
     return after.user + after.system - before.user - before.system < 0.05
 
 
+@pytest.mark.long
 async def test_a_message_of_a_million_elements(start) -> None:
     """No client sends that, and each would cost a step: refused when it is announced."""
     receiver = await start(limits=LIMITS)

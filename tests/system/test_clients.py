@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import time
 import uuid
@@ -12,20 +11,21 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from contract.receiver import HOST, Receiver
-from contract.topic import Stored, events, in_order, quarantined, stored
-from contract.waiting import until
 from fluent.sender import EventTime, FluentSender
-from headrace_common.event import DETERMINISTIC, UNIQUE
-from headrace_common.settings import KafkaSettings
+from headrace_common.operations.settings import KafkaSettings
+from headrace_common.record.contract import DETERMINISTIC, UNIQUE
 from headrace_forward.wire import Replies
 
-from system.proxy import Proxy
+from tests.contract.receiver import HOST, Receiver
+from tests.contract.topic import Stored, events, in_order, quarantined, stored
+from tests.contract.waiting import until
+from tests.system.proxy import Proxy
+from tests.tiers import sized
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.kafka
 
-COUNT = 20_000 if os.environ.get("HEADRACE_FULL") == "1" else 2_000
-"""Events of each client; all of them only where there is time (HEADRACE_FULL=1)."""
+COUNT = sized(2_000, 2_000, 20_000)
+"""Events of each client."""
 
 LOGGERS = 4
 SECONDS = 1_795_253_837
@@ -71,7 +71,7 @@ async def test_fluent_logger_python(topics: KafkaSettings, start) -> None:
     async def all_there() -> bool:
         return await receiver.metric("events_stored_total") == COUNT
 
-    await until(all_there, "every event is stored", 60)
+    await until(all_there, "every event is stored")
     records = await events(topics)
     in_order(records)
     for precise, mark in marks.items():
@@ -104,6 +104,7 @@ def go_client(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program
 
 
+@pytest.mark.long
 @pytest.mark.requires("go")
 async def test_fluent_logger_golang(topics: KafkaSettings, start, go_client: Path) -> None:
     receiver = await start()

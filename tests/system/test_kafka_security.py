@@ -10,16 +10,17 @@ from typing import Any
 
 import msgpack
 import pytest
-from contract.certificates import Authority
-from contract.receiver import HOST, Receiver
-from contract.topic import events, own_topics
-from contract.waiting import until
-from forward.speaking import speaking
-from headrace_cli.broker import EmbeddedKafka
-from headrace_cli.ports import free_port
-from headrace_common.settings import KafkaSettings
+from headrace_cli.processes.ports import free_port
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_common.operations.settings import KafkaSettings
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+from tests.contract.certificates import Authority
+from tests.contract.receiver import HOST, Receiver
+from tests.contract.topic import events, own_topics
+from tests.contract.waiting import until
+from tests.forward.speaking import speaking
+
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 USER, PASSWORD = "headrace", "not-a-secret"
 
@@ -121,7 +122,7 @@ async def test_what_is_wrong_is_said_in_one_line_and_it_waits(
     receiver = Receiver("forward", KafkaSettings(bootstrap_servers=secured.bootstrap), tmp_path, {"kafka": kafka})
     receiver.spawn()
     try:
-        await until(lambda: receiver.lines("kafka is not usable"), "it says what is wrong", 40)
+        await until(lambda: receiver.lines("kafka is not usable"), "it says what is wrong")
         receiver.ops = receiver.lines("starting")[-1]["ops"]
         await asyncio.sleep(3)  # several attempts later: the same line does not come again, nor do a library's
         (line,) = [line for line in receiver.lines() if line["event"] not in ("starting", "stopping")]

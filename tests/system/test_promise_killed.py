@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from contract.dialect import ContractClient, values
-from contract.forward import ForwardDialect
-from contract.receiver import Receiver
-from contract.topic import Stored, events
-from contract.waiting import until
-from headrace_common.settings import KafkaSettings
+from headrace_common.operations.settings import KafkaSettings
 
-from system.proxy import Proxy
+from tests.contract.dialect import ContractClient, values
+from tests.contract.forward import ForwardDialect
+from tests.contract.receiver import Receiver
+from tests.contract.topic import Stored, events
+from tests.contract.waiting import until
+from tests.system.proxy import Proxy
 
 pytestmark = pytest.mark.kafka
 

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 from aiokafka.errors import NodeNotReadyError
-from contract.dialect import ContractClient, values
-from contract.forward import ForwardDialect
-from contract.topic import events, own_topics
-from contract.waiting import until
-from headrace_cli.broker import HOST, EmbeddedKafka
-from headrace_cli.ports import free_port
-from headrace_common.settings import KafkaSettings
+from headrace_cli.processes.ports import free_port
+from headrace_cli.stack.broker import HOST, EmbeddedKafka
+from headrace_common.operations.settings import KafkaSettings
 
-from system.cluster import admin
+from tests.contract.dialect import ContractClient, values
+from tests.contract.forward import ForwardDialect
+from tests.contract.topic import events, own_topics
+from tests.contract.waiting import until
+from tests.system.cluster import admin
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 SECOND = 2
 FORWARD = ForwardDialect()
@@ -78,7 +78,7 @@ async def connected(address: tuple[str, int], kafka: KafkaSettings) -> dict[int,
 
 
 async def test_partitions_without_a_leader(broker, second: SecondBroker, start) -> None:
-    await until(lambda: _registered(broker), "both brokers are in the cluster", 30)
+    await until(lambda: _registered(broker), "both brokers are in the cluster")
     topics = own_topics(broker.bootstrap)
     lost = {partition for partition, leader in (await leaders(topics)).items() if leader == SECOND}
     assert 0 < len(lost) < 4
@@ -90,7 +90,7 @@ async def test_partitions_without_a_leader(broker, second: SecondBroker, start) 
     numbers = {partition: await waiting[partition].send(frame) for partition in lost}
     for partition in lost:
         await closing[partition].send(values(5))
-    await until(lambda: _leaderless(topics, lost), "Kafka knows that they have no leader", 40)
+    await until(lambda: _leaderless(topics, lost), "Kafka knows that they have no leader")
 
     for clients in (waiting, closing):
         for partition in clients.keys() - lost:
@@ -108,7 +108,7 @@ async def test_partitions_without_a_leader(broker, second: SecondBroker, start) 
 
     second.start()
     for partition, number in numbers.items():
-        await waiting[partition].receives(number, 60)
+        await waiting[partition].receives(number)
     assert (patient.exit_status(), hasty.exit_status()) == (None, None)
     records = await events(topics, frame[0]["mark"])
     assert sorted((record.partition, record.json["n"]) for record in records) == [

@@ -1,8 +1,8 @@
 """What every Headrace receiver shares.
 
-The record (`event`), publishing to Kafka (`publisher`), listening and connections (`server`, `connection`),
-bounded inflating (`inflate`), settings, metrics, health over HTTP (`ops`), logs and errors. Nothing here knows any one
-protocol.
+The record (`record`), the seam to a protocol (`session`), publishing to Kafka (`publishing`, `kafka`), listening and
+connections (`listening`, `connection`), budgets and scheduling (`fairness`), settings, metrics, health over HTTP, logs and
+errors (`operations`), and the process (`service`). Nothing here knows any one protocol.
 """
 
 __version__ = "0.1.0"

@@ -1,7 +1,7 @@
-"""Makes the topics: ``python -m headrace_common.topics``. May be run at any time; nothing that exists is made smaller.
+"""Makes the topics: ``python -m headrace_common.topics``. Safe at any time: it makes no existing value smaller.
 
-What is missing is created, partitions are added, limits that are too small are raised, and the settings that the promise
-rests on are set. Receivers only check. Replicas are never moved: too few of them are reported.
+It creates missing topics, adds partitions (never to the segments topic), raises limits that are too small, and sets the settings
+that the promise rests on. Receivers only check. It never moves replicas; it reports too few of them.
 """
 
 from __future__ import annotations
@@ -25,15 +25,18 @@ from aiokafka.errors import (
     for_code,
 )
 
-from headrace_common import log
-from headrace_common.errors import EXIT_CONFIG, ConfigError, DeliveryError
-from headrace_common.kafka import client_arguments, explain
-from headrace_common.settings import KafkaSettings, TopicSettings, TopicsProcessSettings, parse_arguments
+from headrace_common.kafka.client import client_arguments, explain
+from headrace_common.operations import log
+from headrace_common.operations.errors import EXIT_CONFIG, ConfigError, DeliveryError, DeliveryPolicy
+from headrace_common.operations.settings import KafkaSettings, TopicSettings, TopicsProcessSettings, parse_arguments
 
 BOUND: Final = 60.0
-"""Seconds that the brokers get to answer, and new partitions to have a leader."""
+"""Seconds within which brokers must answer and new partitions must have a leader."""
 
 UNLIMITED: Final = -1
+SEGMENTS_MESSAGE_BYTES: Final = 17 << 20
+"""`max.message.bytes` of the segments topic: a block of a client's largest message, and what it costs beyond."""
+SNAPSHOTS_MESSAGE_BYTES: Final = 4 << 20
 _RAISED: Final = ("retention.ms", "retention.bytes", "max.message.bytes", "min.insync.replicas")
 _TOPIC_OVERRIDE: Final = 1  # config_source of DescribeConfigs: set on the topic itself
 _HOUR_MS: Final = 3_600_000
@@ -42,25 +45,65 @@ _RETRY: Final = 0.3
 
 @dataclass(frozen=True)
 class TopicPlan:
-    """A topic as it should be at least. `configuration` without what depends on its replicas (`for_replicas`)."""
+    """What a topic needs at least. `configuration` leaves out what depends on the replicas (`for_replicas`).
+
+    `grows`: an existing topic may get more partitions.
+    """
 
     name: str
     partitions: int
     configuration: Mapping[str, str]
+    grows: bool = True
 
     def for_replicas(self, replicas: int) -> dict[str, str]:
-        """The configuration of a topic with so many replicas: with three, one may be away and nothing is lost."""
+        """The configuration with `replicas` replicas: with three, one may be down and nothing is lost."""
         return {**self.configuration, **({"min.insync.replicas": "2"} if replicas >= 3 else {})}
 
 
 def plans(kafka: KafkaSettings, topics: TopicSettings) -> list[TopicPlan]:
-    """The events and the quarantine topic."""
+    """The plans of the events topic, the quarantine topic and, unless they are not wanted, the two of the segments."""
+    return [*_records(kafka, topics), *(_segments(kafka, topics) if topics.segments_partitions else [])]
+
+
+def _segments(kafka: KafkaSettings, topics: TopicSettings) -> list[TopicPlan]:
+    shared = {
+        "retention.ms": str(UNLIMITED),
+        "retention.bytes": str(UNLIMITED),
+        "unclean.leader.election.enable": "false",
+        "message.timestamp.type": "LogAppendTime",  # one clock for all replicas
+    }
+    return [
+        TopicPlan(
+            kafka.segments_topic,
+            topics.segments_partitions,
+            {**shared, "cleanup.policy": "delete", "max.message.bytes": str(SEGMENTS_MESSAGE_BYTES)},
+            grows=False,
+        ),
+        TopicPlan(
+            kafka.snapshots_topic,
+            topics.segments_partitions,
+            {
+                **shared,
+                "cleanup.policy": "compact",
+                "max.message.bytes": str(SNAPSHOTS_MESSAGE_BYTES),
+                # Kafka compacts only what is not the newest file, and a set is read as a whole at each start.
+                "segment.ms": str(_HOUR_MS),
+                "segment.bytes": str(64 << 20),
+                "min.cleanable.dirty.ratio": "0.1",
+                "delete.retention.ms": str(_HOUR_MS),
+            },
+            grows=False,
+        ),
+    ]
+
+
+def _records(kafka: KafkaSettings, topics: TopicSettings) -> list[TopicPlan]:
     shared = {
         "cleanup.policy": "delete",
         "max.message.bytes": str(topics.max_message_bytes),
         "retention.bytes": str(topics.retention_bytes),
         "unclean.leader.election.enable": "false",
-        # the record's timestamp is the receive time; a receiver whose clock is wrong must be told
+        # The record's timestamp is the receive time, so Kafka must refuse it if a receiver's clock is wrong.
         "message.timestamp.type": "CreateTime",
         "message.timestamp.before.max.ms": str(24 * _HOUR_MS),
         "message.timestamp.after.max.ms": str(_HOUR_MS),
@@ -80,9 +123,9 @@ def plans(kafka: KafkaSettings, topics: TopicSettings) -> list[TopicPlan]:
 
 
 def changes(wanted: Mapping[str, str], present: Mapping[str, str]) -> dict[str, str]:
-    """What has to be set so that `present` is as `wanted`: limits are only raised, the rest is set as it should be.
+    """The settings to change so that `present` meets `wanted`: limits are only raised, others are set as wanted.
 
-    A setting that the broker does not report is left alone: it is too old to know it.
+    A setting that the broker does not report stays: the broker is too old to know it.
     """
     changed = {}
     for name, value in wanted.items():
@@ -100,27 +143,30 @@ def _below(current: int, wanted: int) -> bool:
 
 
 async def ensure(kafka: KafkaSettings, topics: TopicSettings, *, bound: float = BOUND) -> list[str]:
-    """Bring both topics to what the settings ask and wait until every partition has a leader; a line for each change.
+    """Makes the topics meet the settings and waits until every partition has a leader. Returns a line for each change.
 
-    Waits at most `bound` seconds for the brokers, more only while a request is answered. Raises `DeliveryError`: the
-    brokers did not answer, refuse, or cannot hold the replicas; `ConfigError`: the CA cannot be read.
+    Waits for the brokers at most `bound` seconds, longer only inside a request. Raises `DeliveryError` if the brokers do not
+    answer, refuse, or cannot hold the replicas; `ConfigError` if the CA cannot be read.
     """
     deadline = time.monotonic() + bound
-    if kafka.events_topic == kafka.quarantine_topic:
-        raise ConfigError("KAFKA__EVENTS_TOPIC and KAFKA__QUARANTINE_TOPIC must differ")
+    named = {"EVENTS": kafka.events_topic, "QUARANTINE": kafka.quarantine_topic}
+    if topics.segments_partitions:
+        named |= {"SEGMENTS": kafka.segments_topic, "SNAPSHOTS": kafka.snapshots_topic}
+    if len(set(named.values())) < len(named):
+        raise ConfigError(" and ".join(f"KAFKA__{name}_TOPIC" for name in named) + " must differ")
     while True:
         admin = AIOKafkaAdminClient(**client_arguments(kafka))
         try:
             await asyncio.wait_for(admin.start(), max(1.0, deadline - time.monotonic()))
             return await _Admin(admin, deadline).ensure(plans(kafka, topics), topics.replication)
         except (KafkaError, OSError, TimeoutError, AttributeError) as error:
-            # AttributeError: aiokafka asks for the controller's node before it is known which one that is
+            # AttributeError: aiokafka uses the controller's node before it knows which one that is.
             if not _passing(error):
-                raise DeliveryError(explain(error), retriable=False) from error
+                raise DeliveryError(explain(error), DeliveryPolicy.REFUSED) from error
             if time.monotonic() >= deadline:
                 raise DeliveryError(
                     f"Kafka at {kafka.bootstrap_servers} did not do it within {bound:.0f} s: {explain(error)}",
-                    retriable=True,
+                    DeliveryPolicy.RETRY,
                 ) from error
         finally:
             await admin.close()
@@ -128,7 +174,7 @@ async def ensure(kafka: KafkaSettings, topics: TopicSettings, *, bound: float = 
 
 
 def _passing(error: BaseException) -> bool:
-    """Whether time may cure it: brokers that start, a topic or its partitions that are not known everywhere yet."""
+    """Whether the error may pass: brokers are starting, or do not all know the topic or its partitions yet."""
     settling = (UnknownTopicOrPartitionError, InvalidReplicationFactorError, InvalidPartitionsError)
     return not isinstance(error, KafkaError) or error.retriable or isinstance(error, settling)
 
@@ -158,7 +204,7 @@ class _Admin:
         response = await self._client.create_topics([topic])
         try:
             _check((code, message) for _, code, message in response.topic_errors)
-        except TopicAlreadyExistsError:  # somebody else was faster, or its metadata is not here yet
+        except TopicAlreadyExistsError:  # another process was faster, or this broker lacks its metadata yet
             await self._wait_for_leaders([plan])
             return []
         await self._wait_for_leaders([plan])
@@ -166,7 +212,7 @@ class _Admin:
 
     async def _grow(self, plan: TopicPlan) -> list[str]:
         present = len(await self._known(plan.name))
-        if present >= plan.partitions:
+        if present >= plan.partitions or not plan.grows:
             return []
         await self._client.create_partitions({plan.name: NewPartitions(plan.partitions)})
         return [f"{plan.name}: {present} -> {plan.partitions} partitions"]
@@ -178,17 +224,17 @@ class _Admin:
         changed = changes(plan.for_replicas(has), present)
         done = [f"{plan.name}: {name} {present[name]} -> {value}" for name, value in changed.items()]
         if changed:
-            # AlterConfigs replaces all that is set on the topic: what somebody else has set goes along
+            # AlterConfigs replaces the topic's whole configuration, so include what others have set.
             kept = {name: value for name, (value, source) in entries.items() if source == _TOPIC_OVERRIDE}
             resource = ConfigResource(ConfigResourceType.TOPIC, plan.name, {**kept, **changed})
             for response in await self._client.alter_configs([resource]):
                 _check((item[0], item[1]) for item in response.resources)
         if has < replicas:
-            done.append(f"{plan.name}: has {has} replicas, {replicas} are wanted; moving replicas is the operator's")
+            done.append(f"{plan.name}: has {has} replicas instead of {replicas}; an operator must move replicas")
         return done
 
     async def _partitions(self, name: str) -> list[dict[str, Any]]:
-        """The topic's partitions; none if there is no such topic."""
+        """The topic's partitions; an empty list if the topic does not exist."""
         for topic in await self._client.describe_topics([name]):
             error = for_code(topic["error_code"])
             if error is UnknownTopicOrPartitionError:
@@ -198,14 +244,14 @@ class _Admin:
         return []
 
     async def _known(self, name: str) -> list[dict[str, Any]]:
-        """As `_partitions`, of a topic that exists: each call may reach another broker, and one that lags lacks it."""
+        """The partitions of a topic that exists. Each call may reach another broker, and a lagging one does not know it."""
         partitions = await self._partitions(name)
         if not partitions:
             raise UnknownTopicOrPartitionError(name)
         return partitions
 
     async def _configuration(self, name: str) -> dict[str, tuple[str, int]]:
-        """Every setting of the topic with where it was set."""
+        """Every setting of the topic, with where it was set."""
         entries: dict[str, tuple[str, int]] = {}
         for response in await self._client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)]):
             _check((item[0], item[1]) for item in response.resources)
@@ -221,7 +267,7 @@ class _Admin:
                 if led >= plan.partitions or (partitions and led == len(partitions)):
                     break
                 if time.monotonic() >= self._deadline:
-                    raise DeliveryError(f"{plan.name}: {led} partitions have a leader", retriable=True)
+                    raise DeliveryError(f"{plan.name}: {led} partitions have a leader", DeliveryPolicy.RETRY)
                 await asyncio.sleep(_RETRY)
 
 
@@ -233,13 +279,15 @@ def _check(results: Any) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status 0: the topics are as they should be; 1: they could not be made; 78: the settings are wrong."""
+    """Exit status 0: the topics meet the settings; 1: they could not be made; 78: the settings are wrong."""
     try:
         settings = parse_arguments(
             TopicsProcessSettings, "python -m headrace_common.topics", "Make the topics of Headrace.", argv
         )
         logger = log.configure(settings.log, "topics")
-        logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # its every failed attempt; the last one is told below
+        logging.getLogger("aiokafka").setLevel(
+            logging.CRITICAL
+        )  # drops its line for each failed attempt; the last one is printed below
         done = asyncio.run(ensure(settings.kafka, settings.topics))
     except ConfigError as error:
         print(f"topics: {error}", file=sys.stderr)

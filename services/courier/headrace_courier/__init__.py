@@ -1,5 +1,5 @@
-"""Headrace receiver for Courier, the protocol of log-courier, as first written and as spoken today.
+"""Headrace receiver for Courier, the protocol of log-courier, in its original and its present form.
 
-Layers: `wire` and `entries` (bytes to messages and back), `session` (what may be acknowledged), `events` (payloads to
-records), `settings`, `__main__`.
+Layers: `wire`, `entries` and `zlib_stream` (bytes to messages and back), `session` (what may be acknowledged), `events`
+(payloads to records), `replies` (the client's side), `settings`, `__main__`.
 """

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from headrace_common.event import Protocol
-from headrace_common.metrics import ReceiverMetrics
-from headrace_common.server import SessionFactory
-from headrace_common.service import main
+from headrace_common.record.contract import WireProtocol
+from headrace_common.service.parts import Parts, Runtime
+from headrace_common.service.service import main, stream_listeners
+from headrace_common.session.memory import Memory
 
 from headrace_courier.session import CourierSession
 from headrace_courier.settings import PORT, CourierSettings
-from headrace_courier.wire import Kind
+from headrace_courier.wire import MessageKind
 
 
-def _sessions(settings: CourierSettings, metrics: ReceiverMetrics) -> SessionFactory:
-    def ignored(kind: Kind) -> None:
+def build(runtime: Runtime[CourierSettings]) -> Parts:
+    """Stream listeners only: the protocol has no other transport."""
+    settings, metrics, memory = runtime.settings, runtime.metrics, Memory()
+
+    def ignored(kind: MessageKind) -> None:
         metrics.messages_ignored.labels(kind.name.lower()).inc()
 
-    return lambda peer: CourierSession(peer, settings.limits, settings.courier, ignored)
+    return Parts(
+        stream_listeners(
+            runtime, PORT, lambda peer: CourierSession(peer, settings.limits, settings.courier, ignored, memory)
+        )
+    )
 
 
 if __name__ == "__main__":
-    main(Protocol.COURIER, PORT, CourierSettings, _sessions)
+    main(WireProtocol.COURIER, CourierSettings, build)

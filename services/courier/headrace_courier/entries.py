@@ -1,33 +1,33 @@
-"""A payload's content, inflated piece by piece: entries of a length (u32, big-endian) and so many bytes, cut as they come."""
+"""Cuts a payload's inflated content, piece by piece, into entries: each a length (u32, big-endian) and so many bytes."""
 
 from __future__ import annotations
 
 import struct
 from typing import Final
 
-from headrace_common.errors import ProtocolError
+from headrace_common.operations.errors import ProtocolError
 
 FRAME_EVENTS: Final = "LIMITS__FRAME_EVENTS"
 FRAME_BYTES: Final = "LIMITS__FRAME_BYTES"
 
 STEP: Final = 2048
-"""Entries cut in one go; a payload of nothing but empty entries must not hold the loop."""
+"""Maximum entries that are cut in one call, so that a payload of only empty entries cannot block the loop."""
 
 OVERHEAD: Final = 64
-"""Bytes that an entry costs in memory beyond its own."""
+"""Bytes of memory that an entry takes beyond its own."""
 
 BEYOND: Final = 10
-"""A payload of more than so many times the events that one may have is no mistake. Its client is cut off: counting the
-empty entries that 64 KiB can be inflated to would take seconds."""
+"""A payload with more than this many times the allowed events is no mistake, and its client is disconnected: counting the
+empty entries that 64 KiB can inflate to would take seconds."""
 
 PREFIX: Final = 4
 _LENGTH: Final = struct.Struct(">I").unpack_from
 
 
 class Entries:
-    """The entries of one payload, none above `largest` bytes.
+    """The entries of one payload, each at most `largest` bytes.
 
-    The first `most` are kept one by one, those beyond as the bytes they came in.
+    It keeps the first `most` one by one, and the others as the bytes in which they came.
     """
 
     __slots__ = ("_bytes", "_have", "_largest", "_most", "_need", "_pieces", "_tail", "count", "entries")
@@ -40,22 +40,22 @@ class Entries:
         self._tail: list[bytes] = []
         self._pieces: list[bytes] = []  # not cut yet
         self._have = 0  # bytes of them
-        self._need = PREFIX  # bytes without which nothing can be cut
-        self._bytes = 0  # of what was cut
+        self._need = PREFIX  # bytes needed before anything can be cut
+        self._bytes = 0  # of the entries that were cut
 
     def feed(self, piece: bytes) -> None:
-        """More content. Then `cut` until it has nothing more to do."""
+        """Adds content. Then call `cut` until it is no longer `ready`."""
         if piece:
             self._pieces.append(piece)
             self._have += len(piece)
 
     @property
     def ready(self) -> bool:
-        """`cut` has something to do."""
+        """Whether `cut` has work."""
         return self._have >= self._need
 
     @property
-    def held(self) -> int:
+    def partial_bytes(self) -> int:
         """Bytes in memory."""
         return self._have + self._bytes + OVERHEAD * len(self.entries)
 
@@ -64,9 +64,9 @@ class Entries:
         return b"".join(self._tail)
 
     def cut(self) -> int:
-        """Cuts some entries; how many. Raises `ProtocolError` when there are far too many, or one is too large."""
+        """Cuts some entries and returns how many. Raises `ProtocolError` if there are far too many, or one is too large."""
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        self._pieces = []  # before anything is copied out of `data`: an entry can be large
+        self._pieces = []  # freed before anything is copied out of `data`: an entry can be large
         kept = min(STEP, self._most - self.count)
         if kept > 0:
             at, number = self._keep(data, kept)
@@ -82,17 +82,17 @@ class Entries:
         return number
 
     def clear(self) -> None:
-        """Lets go of everything, whoever still holds this."""
+        """Frees everything, even if others still refer to this object."""
         self.entries, self._tail, self._pieces = [], [], []
         self._have = self._bytes = 0
 
     def finish(self) -> None:
-        """There is no more content. Raises `ProtocolError` when it ends inside an entry."""
+        """Ends the content. Raises `ProtocolError` if it ends inside an entry."""
         if self._have:
             raise ProtocolError("a payload ends inside an entry")
 
     def _allowed(self, size: int) -> int:
-        """What an entry of so many bytes needs. Refused by its announcement, so that it is never put together."""
+        """The bytes that an entry of `size` bytes needs. Refuses a large one by its announced size, before it is assembled."""
         if size > self._largest:
             raise ProtocolError(f"an event of {size} bytes", limit=FRAME_BYTES)
         return PREFIX + size

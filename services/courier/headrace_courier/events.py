@@ -1,4 +1,4 @@
-"""A payload as a frame: what it publishes, made one by one while the publisher asks."""
+"""A payload as a frame: builds its events one by one, as the publisher asks."""
 
 from __future__ import annotations
 
@@ -10,37 +10,29 @@ from typing import Any, Final
 
 import msgspec
 import orjson
-from headrace_common.event import (
-    DETERMINISTIC,
-    Attribute,
-    Envelope,
-    Part,
-    Protocol,
-    Reason,
-    Reject,
-    deterministic_id,
-    rfc3339_ms,
-    source,
-)
-from headrace_common.json_object import Fault, JsonObject, utc
-from headrace_common.session import Peer, Ticket
+from headrace_common.record.contract import DETERMINISTIC, Attribute, Reason, WireProtocol
+from headrace_common.record.event import Envelope, Part, Reject, deterministic_id, rfc3339_ms, source
+from headrace_common.record.json_object import Fault, JsonObject, utc
+from headrace_common.session.interface import AT_ONCE, SMALL, Frame, Pause, Peer, Ticket
+from headrace_common.session.memory import Memory
+from typing_extensions import override
 
 from headrace_courier.wire import Payload, entry
 
-PROTOCOL: Final = Protocol.COURIER
+PROTOCOL: Final = WireProtocol.COURIER
 OVERHEAD: Final = 1024
-"""Bytes that a payload costs beyond its entries."""
-
-ENVELOPES: Final = 1024
-"""Different streams of one connection whose envelope is kept."""
+"""Bytes of memory that a payload takes beyond its entries."""
 
 _LEFT_AND_LENGTH: Final = struct.Struct(">III").pack
+_KEY_BYTES: Final = 4096
+"""Characters of an event's `type`, `path` and `host` up to which the envelope is kept."""
+
 _SOURCE_BYTES: Final = 1024
-"""Longest host name that is believed to be one."""
+"""Longest text that is accepted as a host name."""
 
 
 class Fields(msgspec.Struct):
-    """What is read of an event; everything else goes through unread."""
+    """The fields that Headrace reads from an event; all others pass through unread."""
 
     timestamp: Any = msgspec.field(name="@timestamp", default=None)
     type: Any = None
@@ -50,7 +42,7 @@ class Fields(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an event may be, and how many a payload may hold: sizes in bytes."""
+    """Limits of an event, and of the number of events in a payload. Sizes in bytes."""
 
     frame_events: int
     event_bytes: int
@@ -59,35 +51,38 @@ class Limits:
 
 
 class Maker:
-    """Makes one connection's events."""
+    """Builds one connection's events. `memory`: where encoded envelopes are kept, for all connections."""
 
-    def __init__(self, peer: Peer, limits: Limits) -> None:
+    def __init__(self, peer: Peer, limits: Limits, memory: Memory) -> None:
         self.read = JsonObject(Fields, limits.depth).read
         self.limits = limits
-        self._certified = peer.identity != peer.address
+        self._anonymous = peer.anonymous
         self._identity = peer.identity
-        self._envelopes: dict[tuple[Any, Any, Any], Envelope] = {}
+        self._memory = memory
         self.unnamed = Envelope(PROTOCOL, source(PROTOCOL, peer.identity), "")
 
     def envelope(self, fields: Fields) -> Envelope:
-        """Stream: the event's `type`, else its `path`. Source: the certificate, else the event's `host`, else the address."""
-        try:
-            known = self._envelopes.get((fields.type, fields.path, fields.host))
-        except TypeError:  # an object or array in one of them
-            known = None
-        if known is not None:
-            return known
+        """The envelope of an event. Stream: its `type`, else its `path`. Source: the certificate, else its `host`, else the
+        address.
+        """
+        given = (fields.type, fields.path, fields.host)
+        texts = [each for each in given if type(each) is str]
+        size = sum(map(len, texts))
+        key = None
+        if size <= _KEY_BYTES and len(texts) + given.count(None) == len(given):
+            key = (Maker, self._identity, self._anonymous, self.limits.subject_bytes, *given)
+            known: Envelope | None = self._memory.get(key)
+            if known is not None:
+                return known
         identity = self._identity
-        if not self._certified and self._names(fields.host, _SOURCE_BYTES):
+        if self._anonymous and self._names(fields.host, _SOURCE_BYTES):
             identity = fields.host
         subject = next(
             (each for each in (fields.type, fields.path) if self._names(each, self.limits.subject_bytes)), ""
         )
         made = Envelope(PROTOCOL, source(PROTOCOL, identity), subject)
-        if all(type(each) in (str, type(None)) for each in (fields.type, fields.path, fields.host)):
-            if len(self._envelopes) >= ENVELOPES:
-                self._envelopes.clear()
-            self._envelopes[fields.type, fields.path, fields.host] = made
+        if key is not None:
+            self._memory.put(key, made, made.size + 4 * size)  # a character takes up to four bytes
         return made
 
     @staticmethod
@@ -95,37 +90,39 @@ class Maker:
         return type(value) is str and 0 < len(value.encode("utf-8", "replace")) <= most
 
 
-class CourierFrame:
-    """One payload. See `headrace_common.session.Frame`."""
+class CourierFrame(Frame):
+    """One payload."""
 
-    __slots__ = ("_maker", "_payload", "acknowledged", "received_ms", "size", "ticket")
+    __slots__ = ("_maker", "_payload", "received_ms", "size", "small", "ticket")
 
     def __init__(self, payload: Payload, ticket: Ticket, received_ms: int, maker: Maker) -> None:
         self._payload = payload
         self._maker = maker
         self.ticket = ticket
         self.received_ms = received_ms
-        self.acknowledged = True
         self.size = payload.size + OVERHEAD
+        self.small = payload.size <= SMALL and len(payload.entries) < AT_ONCE
 
+    @override
     def spoiled(self, detail: str) -> Reject:
-        """The whole content, inflated; reason `internal`."""
+        """The whole content, inflated, with reason `internal`."""
         payload = self._payload
         raw = b"".join(map(entry, payload.entries)) + payload.tail
         return self._maker.unnamed.reject(Reason.INTERNAL, detail, raw, self._id(payload.count, raw), self._about())
 
-    def parts(self) -> Iterator[Part | int]:
-        """See `headrace_common.session.Frame.parts`. Part i is event i; what lies beyond the limit is one part more."""
+    @override
+    def parts(self) -> Iterator[Part | Pause]:
+        """Part i is event i. All events beyond the limit form one more part."""
         payload, maker = self._payload, self._maker
         read, envelope, most = maker.read, maker.envelope, maker.limits.event_bytes
-        # The id's fields, each as u32 length and bytes; those that all events of a payload share come first.
+        # The id's fields, each as u32 length and bytes. Fields that all events of a payload share come first.
         before = b"".join(map(entry, (PROTOCOL.value.encode(), payload.nonce)))
         about = self._about()
         received = orjson.dumps({**orjson.loads(about), Attribute.TIME.value: "received"})
         now = rfc3339_ms(self.received_ms)
         for index, raw in enumerate(payload.entries):
             size = len(raw)
-            # Counted from the end: a client that sends again leaves out what was acknowledged at the beginning.
+            # Counted from the end: a resend leaves out the acknowledged events at the beginning.
             left = payload.count - index
             name = DETERMINISTIC + blake2b(
                 b"".join((before, _LEFT_AND_LENGTH(4, left, size), raw)), digest_size=16

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from headrace_common.settings import KIB, MIB, LimitSettings, Section, ServiceSettings
+from headrace_common.operations.settings import KIB, MIB, LimitSettings, Section, ServiceSettings
 from pydantic import Field
 
 PORT = 5043
-"""The protocol has none of its own; this is the one that log-courier's examples use."""
+"""The protocol has no port of its own; log-courier's examples use this one."""
 
 
 class CourierLimits(LimitSettings):
@@ -15,25 +15,28 @@ class CourierLimits(LimitSettings):
     frame_bytes: int = Field(
         10 * MIB,
         ge=KIB,
-        description="One message as its length announces it, or the stream of an EVNT; log-courier takes no more either.",
+        description="Maximum announced size of a message, or of an EVNT's stream; log-courier has the same limit.",
     )
     idle_time: float = Field(
         1_900,
         ge=0,
-        description="Close a connection that was silent so long; 0: never. The slowest client pings every 1,800 s.",
+        description="Close a connection after this much silence; 0: never. The slowest client pings every 1,800 s.",
     )
 
 
 class CourierSection(Section):
-    """What only Courier has."""
+    """Settings of Courier alone."""
 
     subject_bytes: int = Field(
-        KIB, ge=1, le=64 * KIB, description="Longest `type` or `path` that names the stream; a longer one does not."
+        KIB,
+        ge=1,
+        le=64 * KIB,
+        description="Longest `type` or `path` that may name the stream; a longer one is ignored.",
     )
 
 
 class CourierSettings(ServiceSettings):
-    """Everything that configures ``python -m headrace_courier``."""
+    """All settings of ``python -m headrace_courier``."""
 
     limits: CourierLimits = CourierLimits()
     courier: CourierSection = CourierSection()

@@ -1,7 +1,7 @@
 """Courier on the wire: bytes to messages and back. Pure: no sockets, no clock.
 
 A message is a type of four ASCII characters, a length (u32, big-endian) and so many bytes. An EVNT announces the length
-FFFFFFFF and ends where the zlib stream in it ends. Facts: docs/protocols/courier.md.
+FFFFFFFF and ends where its zlib stream ends. Sources: docs/protocols/courier.md.
 """
 
 from __future__ import annotations
@@ -13,42 +13,42 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from headrace_common.errors import ProtocolError
-from headrace_common.inflate import SLICE, InflateLimits
-from headrace_common.zlib_stream import ZlibStream
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.session.inflate import SLICE, InflateLimits
 
 from headrace_courier.entries import FRAME_BYTES, Entries
+from headrace_courier.zlib_stream import ZlibStream
 
 HEADER: Final = struct.Struct(">4sI")
 NONCE_BYTES: Final = 16
 HELLO_BYTES: Final = 32
 STREAMING: Final = 0xFFFFFFFF
 EVNT_SPOKEN: Final = 0x01
-"""The bit of the first byte of VERS that lets a client send EVNT."""
+"""Bit in the first byte of VERS that allows a client to send EVNT."""
 
 SAMPLE: Final = 16
 
 WORK: Final = SLICE
 ENTRY_WORK: Final = 256
 MESSAGE_WORK: Final = 2048
-"""What one call may do, in bytes inflated; an entry and a message count as so many. Some milliseconds in all."""
+"""The work of one call, as inflated bytes; an entry or a message counts as so many. A few milliseconds in all."""
 
 
-class Kind(Enum):
-    """What a message that carries no payload is to us."""
+class MessageKind(Enum):
+    """The meaning of a message without a payload."""
 
-    HELO = "the client's first word"
-    PING = "a question whether we live"
-    COMPLAINT = "????: the client did not know a message of ours"
-    UNKNOWN = "a message that we do not know, or not here"
+    HELO = "the client's first message"
+    PING = "a keep-alive that asks for a PONG"
+    COMPLAINT = "????: the client did not know one of our messages"
+    UNKNOWN = "a message that we do not know, or not at this point"
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
     """A JDAT or an EVNT, complete and inflated.
 
-    `entries`: the first of its `count` events, as many as one payload may have; `tail`: the others, each with its length.
-    `size`: bytes it holds in memory.
+    `entries`: the first of its `count` events, as many as a payload may have; `tail`: the others, each with its length.
+    `size`: bytes that it holds in memory.
     """
 
     nonce: bytes
@@ -73,10 +73,10 @@ _OWN: Final = frozenset(range(0x20, 0x7F))
 
 
 class Decoder:
-    """A client's bytes, split anywhere, to messages and payloads.
+    """Decodes a client's bytes, split anywhere, into messages and payloads.
 
-    `frame_bytes`: largest body, longest stream of an EVNT, and largest event; `frame_events`: events of a payload that are
-    cut out; `inflate`: limits of a payload's content. Memory follows the bytes that arrived, never an announced length.
+    `frame_bytes`: maximum size of a body, of an EVNT's stream, and of an event; `frame_events`: events of a payload that are
+    cut one by one; `inflate`: limits of a payload's content. Memory use follows the received bytes, never an announced length.
     """
 
     def __init__(self, frame_bytes: int, frame_events: int, inflate: InflateLimits) -> None:
@@ -84,36 +84,36 @@ class Decoder:
         self._frame_events = frame_events
         self._inflate = inflate
         self._data = b""
-        self._at = 0  # how far it was looked at
+        self._at = 0  # how far it is parsed
         self._base = 0  # offset in the connection of its first byte
         self._stage = _Stage.HEADER
-        self._first = True  # no message was complete yet
-        self._kind = Kind.UNKNOWN  # of the message that is skipped
+        self._first = True  # no message is complete yet
+        self._kind = MessageKind.UNKNOWN  # of the message that is skipped
         self._offset = 0  # of the current message
         self._sample = b""
         self._left = 0  # bytes of its body still to come; of an EVNT, that may come
         self._endless = False
-        self._body: bytes | bytearray = b""  # of the payload that is under way, compressed
+        self._body: bytes | bytearray = b""  # of the current payload, compressed
         self._stream = ZlibStream(inflate)
-        self._inflated_to = 0  # how far in it
+        self._inflated_to = 0  # position in it
         self._entries = Entries(0, 0)
         self._work = 0
-        self._complete: Kind | Payload | None = None
+        self._complete: MessageKind | Payload | None = None
         self._failed: ProtocolError | None = None
         self.busy = False
-        """It stopped because it had done enough: call `receive` again, if need be with nothing."""
+        """It stopped after enough work: call `receive` again, with no bytes if there are none."""
         self.arriving: bytes | None = None
-        """The nonce of the payload that is under way."""
+        """The nonce of the current payload."""
 
-    def held(self) -> int:
-        """Bytes kept for what is not complete; more than nothing inside a message, whatever is kept of it."""
-        held = len(self._data) - self._at + len(self._body) + self._entries.held
-        return held if self._stage is _Stage.HEADER else max(held, 1)
+    def partial_bytes(self) -> int:
+        """Bytes kept for an incomplete message; above 0 inside any message, even if nothing of it is kept."""
+        partial_bytes = len(self._data) - self._at + len(self._body) + self._entries.partial_bytes
+        return partial_bytes if self._stage is _Stage.HEADER else max(partial_bytes, 1)
 
-    def receive(self, data: bytes) -> Iterator[Kind | Payload]:
-        """What `data` completes. Exhaust it before the next call. It does a bounded part of the work: see `busy`.
+    def receive(self, data: bytes) -> Iterator[MessageKind | Payload]:
+        """Yields what `data` completes. Exhaust it before the next call. It does a bounded part of the work: see `busy`.
 
-        Raises `ProtocolError` where the stream stops making sense; from then on every call raises it again.
+        Raises `ProtocolError` where the stream becomes invalid; every later call raises it again.
         """
         if self._failed is not None:
             raise self._failed
@@ -132,16 +132,16 @@ class Decoder:
                     self._complete = None
         except ProtocolError as error:
             problem = str(error), error.limit
-        if problem is not None:  # outside of the handler: the fault must not hold on to what led to it
+        if problem is not None:  # outside the handler, so that the fault holds no reference to its cause
             raise self._fault(*problem)
         self.busy = self._work <= 0
 
     def cut_off(self) -> ProtocolError:
-        """The fault of a peer that ends inside a message."""
+        """The fault of a peer that closes inside a message."""
         return self._fault("the stream ends inside a message")
 
     def _step(self) -> bool:
-        """Goes on by one part of a message; what that completes is in `_complete`. False: more bytes are needed."""
+        """Parses one part of a message and puts what it completes into `_complete`. False: more bytes are needed."""
         stage = self._stage
         if stage is _Stage.CONTENT:
             return self._content()
@@ -164,7 +164,7 @@ class Decoder:
             if there < self._left:
                 return False
             self._at += self._left
-            self._done(Kind.HELO)
+            self._done(MessageKind.HELO)
         else:
             skipped = min(there, self._left)
             self._at += skipped
@@ -174,12 +174,12 @@ class Decoder:
             self._done(self._kind)
         return True
 
-    def _done(self, message: Kind | Payload) -> None:
+    def _done(self, message: MessageKind | Payload) -> None:
         self._complete = message
         self._stage = _Stage.HEADER
 
     def _begin(self) -> None:
-        """A header: what the message is, and whether it may be."""
+        """Reads a header: the kind of message, and whether it is allowed."""
         kind, length = HEADER.unpack_from(self._data, self._at)
         self._offset = self._base + self._at
         self._sample = self._data[self._at : self._at + SAMPLE]
@@ -191,20 +191,20 @@ class Decoder:
         elif kind == b"PING":
             if length:
                 raise ProtocolError(f"a PING with a body of {length} bytes")
-            self._done(Kind.PING)
+            self._done(MessageKind.PING)
         elif kind == b"HELO" and self._first:
             if length > HELLO_BYTES:
                 raise ProtocolError(f"a HELO of {length} bytes; it has at most {HELLO_BYTES}")
             self._stage = _Stage.HELLO
         elif kind in _SERVERS:
-            raise ProtocolError(f"{kind.decode()} from a client; only a server says that")
+            raise ProtocolError(f"{kind.decode()} from a client; only a server sends that")
         elif not _OWN.issuperset(kind):
             tls = self._first and kind[:2] == b"\x16\x03"
             raise ProtocolError("a TLS client on a port without TLS" if tls else "not a message")
         elif length > self._frame_bytes:
             raise ProtocolError(f"a message of {length} bytes", limit=FRAME_BYTES)
         else:
-            self._kind = Kind.COMPLAINT if kind == b"????" else Kind.UNKNOWN
+            self._kind = MessageKind.COMPLAINT if kind == b"????" else MessageKind.UNKNOWN
             self._stage = _Stage.SKIP
 
     def _payload_length(self, kind: bytes, length: int) -> None:
@@ -227,7 +227,7 @@ class Decoder:
         self._stage = _Stage.SCAN if self._endless else _Stage.BODY
 
     def _collect(self) -> bool:
-        """More of a JDAT, compressed as it comes: what its client has not finished must not grow."""
+        """Collects more of a JDAT, still compressed: an unfinished payload must not grow."""
         there = min(len(self._data) - self._at, self._left)
         self._take(there)
         if self._left:
@@ -236,8 +236,8 @@ class Decoder:
         return True
 
     def _scan(self) -> bool:
-        """More of an EVNT, inflated only to find its end. Inflating it again costs little; keeping what a client that never
-        finishes can make of a few bytes would cost all others their share of memory.
+        """Collects more of an EVNT and inflates it only to find its end. Inflating it again is cheap. Keeping the output would
+        let a client that never finishes take the others' memory with a few bytes.
         """
         there = min(len(self._data) - self._at, self._left)
         if not there and self._stream.hungry:
@@ -264,7 +264,7 @@ class Decoder:
         self._left -= size
 
     def _take_back(self, size: int) -> None:
-        """The last bytes taken are not the stream's: it had read ahead of its output, some of it in an earlier `receive`."""
+        """Returns the last bytes taken: the inflater had read beyond its stream, in part during an earlier `receive`."""
         self._data = bytes(self._body[-size:]) + self._data[self._at :]
         self._body = self._body[:-size]
         self._base += self._at - size
@@ -278,7 +278,7 @@ class Decoder:
         self._stage = _Stage.CONTENT
 
     def _content(self) -> bool:
-        """A payload has arrived: some more of its content."""
+        """Inflates and cuts some more of a payload that has arrived."""
         stream, entries, body = self._stream, self._entries, self._body
         if entries.ready:
             self._work -= ENTRY_WORK * entries.cut()
@@ -299,8 +299,8 @@ class Decoder:
         more = len(self._body) - self._inflated_to
         if more:
             raise ProtocolError(f"{more} bytes follow the compressed content of a JDAT")
-        held = entries.held
-        self._done(Payload(self.arriving, entries.entries, entries.count, entries.tail(), held))
+        partial_bytes = entries.partial_bytes
+        self._done(Payload(self.arriving, entries.entries, entries.count, entries.tail(), partial_bytes))
         self._body, self._entries, self.arriving = b"", Entries(0, 0), None
 
     def _fault(self, problem: str, limit: str | None = None) -> ProtocolError:
@@ -312,7 +312,7 @@ class Decoder:
         return self._failed
 
 
-# What both sides write
+# Messages that both sides write
 
 PONG: Final = HEADER.pack(b"PONG", 0)
 PING: Final = HEADER.pack(b"PING", 0)
@@ -322,12 +322,12 @@ IDENTITY: Final = struct.Struct(">4sIII4s12x")
 
 
 def acknowledgement(nonce: bytes, count: int) -> bytes:
-    """So many events from the start of this payload are stored."""
+    """Makes an ACKN: the first `count` events of this payload are stored."""
     return _ACKN.pack(b"ACKN", NONCE_BYTES + 4, nonce, count)
 
 
 def identity(kind: bytes, version: str, name: bytes, *, evnt: bool = False) -> bytes:
-    """A HELO or VERS: `version` as ``major.minor.patch``, `name` of four characters."""
+    """Makes a HELO or VERS. `version`: ``major.minor.patch``; `name`: four characters."""
     major, minor, patch = (int(part) for part in version.split(".")[:3])
     body = IDENTITY.pack(bytes((EVNT_SPOKEN if evnt else 0, 0, 0, 0)), major, minor, patch, name)
     return HEADER.pack(kind, len(body)) + body
@@ -337,16 +337,16 @@ def identity(kind: bytes, version: str, name: bytes, *, evnt: bool = False) -> b
 
 
 def entry(event: bytes) -> bytes:
-    """One event as a payload carries it, before compression."""
+    """One event as it stands in a payload before compression."""
     return len(event).to_bytes(4, "big") + event
 
 
 def jdat(nonce: bytes, events: Iterable[bytes], *, level: int = 3) -> bytes:
-    """A payload as the original protocol sends it. `nonce`: 16 bytes."""
+    """Makes a payload of the original protocol. `nonce`: 16 bytes."""
     body = nonce + zlib.compress(b"".join(map(entry, events)), level)
     return HEADER.pack(b"JDAT", len(body)) + body
 
 
 def evnt(nonce: bytes, events: Iterable[bytes], *, level: int = 3) -> bytes:
-    """A payload as today's clients send it, once a server's VERS allowed it."""
+    """Makes a payload as present clients send it, after a server's VERS has allowed it."""
     return HEADER.pack(b"EVNT", STREAMING) + nonce + zlib.compress(b"".join(map(entry, events)), level)

@@ -1,5 +1,6 @@
-"""Headrace receiver for Fluentd Forward: what fluentd, Fluent Bit and the fluent loggers send.
+"""Headrace receiver for Fluentd Forward, the protocol of fluentd, Fluent Bit and the fluent loggers.
 
-Layers: `wire` (bytes to messages and back), `session` (what may be acknowledged), `events` (messages to records),
-`values` (msgpack to JSON without loss), `settings`, `__main__`.
+Layers: `wire` (bytes to messages and back), `session` (what may be acknowledged), `login` (the handshake), `events` (messages
+to frames), `entries` (entries to records), `json_form` (the same protocol as JSON), `heartbeat` (UDP), `settings`,
+`__main__`.
 """

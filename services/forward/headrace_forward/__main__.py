@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from headrace_common.event import Protocol
-from headrace_common.metrics import ReceiverMetrics
-from headrace_common.server import SessionFactory
-from headrace_common.service import Answer, main
+from headrace_common.record.contract import WireProtocol
+from headrace_common.service.parts import Parts, Runtime
+from headrace_common.service.service import main, stream_listeners
 
-from headrace_forward.access import security
+from headrace_forward.heartbeat import HeartbeatListener
+from headrace_forward.login.access import security
 from headrace_forward.session import ForwardSession
 from headrace_forward.settings import PORT, ForwardSettings
-from headrace_forward.wire import heartbeat
 
 
-def _sessions(settings: ForwardSettings, _: ReceiverMetrics) -> SessionFactory:
+def build(runtime: Runtime[ForwardSettings]) -> Parts:
+    """Stream listeners, and UDP for heartbeats."""
+    settings = runtime.settings
     guard = security(settings.forward)
-    return lambda peer: ForwardSession(peer, settings.limits, settings.forward, guard)
-
-
-def _datagrams(settings: ForwardSettings) -> Answer | None:
-    return heartbeat if settings.forward.heartbeat else None
+    listeners = stream_listeners(
+        runtime, PORT, lambda peer: ForwardSession(peer, settings.limits, settings.forward, guard)
+    )
+    if settings.forward.heartbeat:
+        listen = settings.listen
+        listeners.append(HeartbeatListener(listen.host, listen.port or PORT, runtime.ready_problems))
+    return Parts(listeners)
 
 
 if __name__ == "__main__":
-    main(Protocol.FORWARD, PORT, ForwardSettings, _sessions, _datagrams)
+    main(WireProtocol.FORWARD, ForwardSettings, build)

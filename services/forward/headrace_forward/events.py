@@ -1,9 +1,8 @@
-"""A message as a frame: what it publishes, made piece by piece while the publisher asks."""
+"""A message as a frame: builds its events piece by piece, as the publisher asks."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from base64 import b64encode
+from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
@@ -11,52 +10,56 @@ from typing import Any, Final
 
 import msgpack
 import orjson
-from headrace_common.errors import ProtocolError
-from headrace_common.event import (
-    OCTETS,
-    Attribute,
-    Envelope,
-    FieldHash,
-    Part,
-    Reason,
-    Reject,
-    rfc3339_ms,
-    unique_id,
-)
-from headrace_common.inflate import InflateLimits, inflate_gzip, inflate_zstd
-from headrace_common.session import Ticket
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.record.contract import OCTETS, Attribute, Reason
+from headrace_common.record.event import Envelope, FieldHash, FrameIds, Part, Reject, rfc3339_ms, unique_id
+from headrace_common.session.inflate import InflateLimits, inflate_gzip
+from headrace_common.session.interface import AT_ONCE, PAUSE, SMALL, Frame, Pause, Ticket
+from typing_extensions import override
 
-from headrace_forward.entries import EntryBuilder
-from headrace_forward.ids import PROTOCOL, SLICE_BYTES, message_ids, names_content
+from headrace_forward.entries.builder import EntryBuilder
+from headrace_forward.entries.ids import (
+    NAMES_NOTHING,
+    PROTOCOL,
+    SLICE_BYTES,
+    message_ids,
+    names_content,
+    small_message_ids,
+)
+from headrace_forward.entries.option import Option
+from headrace_forward.entries.tag import read_tag
+from headrace_forward.entries.values import bin_or_text
+from headrace_forward.entries.zstd import inflate_zstd
 from headrace_forward.kinds import Bytes, content
-from headrace_forward.option import Option
-from headrace_forward.values import bin_or_text, to_json, unpack
 from headrace_forward.wire import Message, new_unpacker
 
+CHUNK: Final = Attribute.CHUNK.value
 SLICE_ENTRIES: Final = 256
 SLICE_ENTRY_BYTES: Final = 64 << 10
-"""Entries and bytes after which a slice of entries ends: it is decoded at once."""
+"""Entries and bytes after which a slice of entries ends. A slice is decoded at once."""
 
 OPTION_ALWAYS: Final = 256
-"""Bytes up to which an option goes with every reject of its message."""
+"""Options of up to this many bytes go with every reject of their message."""
 
 OVERHEAD: Final = 512
-"""Bytes that a message costs beyond its own."""
+"""Bytes of memory that a message takes beyond its own."""
 
 INFLATERS: Final[tuple[tuple[bytes, Callable[[bytes | memoryview, InflateLimits], Iterator[bytes]]], ...]] = (
     (b"\x1f\x8b", inflate_gzip),
     (b"\x28\xb5\x2f\xfd", inflate_zstd),
 )
-"""By the bytes that they begin with. Entries begin with an array, metrics and traces with a map: no clash."""
+"""Inflaters by the first bytes of a payload. Entries begin with an array, metrics and traces with a map: no clash."""
+
+MAGICS: Final = tuple(magic for magic, _ in INFLATERS)
 
 UNCOMPRESSED: Final = (None, "text")
 METRICS, TRACES = 1, 2
-"""Values of `fluent_signal` that are known, beside 0, logs (Fluent Bit, FLB_EVENT_TYPE_*)."""
+"""The known values of `fluent_signal` besides 0, logs (Fluent Bit, FLB_EVENT_TYPE_*)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one message may hold: sizes in bytes."""
+    """Limits of one message; sizes in bytes."""
 
     frame_events: int
     event_bytes: int
@@ -67,24 +70,38 @@ class Limits:
 
 
 class Origin:
-    """Where a connection's events come from; the envelope of the tag it used last is kept, as most use one."""
+    """The origin of a connection's events. Keeps the envelope of the last tag, as most connections use one tag.
 
-    __slots__ = ("_envelope", "_tag", "source")
+    `name`: the client's, from its certificate or its login; empty if there is neither.
+    """
 
-    def __init__(self, source: str) -> None:
+    __slots__ = ("_envelope", "_plain", "_tag", "name", "source")
+
+    def __init__(self, source: str, name: bytes = b"") -> None:
         self.source = source
+        self.name = name
         self._tag: str | None = None
         self._envelope: Envelope
+        self._plain: tuple[bytes, str, bytes] | None = None  # the last tag of `plain_tag`: element, text, content
+
+    def plain_tag(self, raw: bytes, most: int) -> tuple[str, bytes] | None:
+        """(text, content) of a tag element, if it is a text of at most `most` bytes, and not empty."""
+        if self._plain is None or self._plain[0] != raw:
+            tag, tag_bytes, attributes = read_tag(raw)
+            if not tag or attributes or len(tag_bytes) > most:
+                return None
+            self._plain = (raw, tag, tag_bytes)
+        return self._plain[1:]
 
     def envelope(self, tag: str) -> Envelope:
-        """Of JSON events with this tag, or none if it is empty."""
+        """The envelope of JSON events with this tag, which may be empty."""
         if tag != self._tag:
             self._tag, self._envelope = tag, Envelope(PROTOCOL, self.source, tag)
         return self._envelope
 
 
-class MessageFrame(ABC):
-    """One message, in whichever codec. See `headrace_common.session.Frame`."""
+class MessageFrame(Frame):
+    """One message, in either codec."""
 
     __slots__ = ("_limits", "_option", "_origin", "_raw", "acknowledged", "received_ms", "size", "ticket")
 
@@ -101,56 +118,56 @@ class MessageFrame(ABC):
         self.size = size + OVERHEAD
 
     @abstractmethod
-    def parts(self) -> Iterator[Part | int]:
-        """See `headrace_common.session.Frame.parts`."""
-
-    @abstractmethod
     def _subject(self) -> str:
-        """The tag, if it is one."""
+        """The tag, if it is valid."""
 
+    @override
     def spoiled(self, detail: str) -> Reject:
-        """The whole message, reason `internal`."""
+        """The whole message, with reason `internal`."""
         return self._whole(Reason.INTERNAL, detail)
 
     def _whole(self, reason: Reason, detail: str) -> Reject:
         """The message as received, as one reject."""
         chunk = self._option.chunk
-        if chunk is None or names_content(chunk, self.received_ms // 1000):
+        if chunk is None or chunk in NAMES_NOTHING or names_content(chunk, self.received_ms // 1000):
             reject_id = unique_id()
         else:
-            reject_id = FieldHash(PROTOCOL, b"", chunk, self._raw).id()
+            reject_id = FieldHash(PROTOCOL, b"", chunk, *filter(None, (self._origin.name,)), self._raw).id()
         return self._origin.envelope(self._subject()).reject(reason, detail, self._raw, reject_id)
 
     def _builder(
         self, tag: str, tag_bytes: bytes, attributes: dict[str, Any], body: Bytes
-    ) -> Generator[int, None, EntryBuilder]:
-        """The entries' builder, as the generator's value; hashing a large body is sliced."""
-        option = self._option
-        ids, content_ids = yield from message_ids(tag_bytes, option.chunk, body, self.received_ms // 1000)
-        if option.chunk is not None:
-            attributes[Attribute.CHUNK.value] = bin_or_text(option.chunk)
+    ) -> Generator[Pause, None, EntryBuilder]:
+        """Returns the builder of the entries; hashes a large body in slices."""
+        ids = yield from message_ids(tag_bytes, self._option.chunk, self._origin.name, body, self.received_ms // 1000)
+        return self._entry_builder(tag, attributes, ids)
+
+    def _entry_builder(self, tag: str, attributes: dict[str, Any], ids: tuple[FrameIds, FrameIds]) -> EntryBuilder:
+        chunk = self._option.chunk
+        if chunk is not None:
+            attributes[CHUNK] = bin_or_text(chunk)
         return EntryBuilder(
             self._origin.envelope(tag),
-            ids,
-            content_ids,
+            *ids,
             self.received_ms,
             attributes,
-            self._about({Attribute.TAG.value: tag, **attributes}),
+            self._about(tag, attributes),
             self._limits.event_bytes,
             self._limits.depth,
         )
 
-    def _about(self, common: dict[str, Any]) -> Callable[[], dict[str, Any]]:
-        """What goes with the raw bytes of a reject: `common`, and the option. A long option goes with the first reject only:
-        a hundred thousand bad entries of one byte must not become a hundred thousand copies of it.
+    def _about(self, tag: str, more: dict[str, Any]) -> Callable[[], dict[str, Any]]:
+        """The attributes of a reject's raw bytes: its tag, `more`, and the option. A long option goes with the first reject only:
+        a hundred thousand bad one-byte entries must not make a hundred thousand copies of it.
         """
-        said = len(self._option.raw) <= OPTION_ALWAYS
+        attached = len(self._option.raw) <= OPTION_ALWAYS
 
         def about() -> dict[str, Any]:
-            nonlocal said
-            if said and len(self._option.raw) > OPTION_ALWAYS:
+            nonlocal attached
+            common = {Attribute.TAG.value: tag, **more}
+            if attached and len(self._option.raw) > OPTION_ALWAYS:
                 return common
-            said = True
+            attached = True
             return {**common, Attribute.OPTION.value: orjson.Fragment(self._option.json())}
 
         return about
@@ -162,27 +179,66 @@ class MessageFrame(ABC):
 class ForwardFrame(MessageFrame):
     """One msgpack message."""
 
-    __slots__ = ("_message",)
+    __slots__ = ("_message", "small")
 
     def __init__(
         self, message: Message, option: Option, ticket: Ticket, received_ms: int, origin: Origin, limits: Limits
     ) -> None:
         super().__init__(message.raw, message.size, option, ticket, received_ms, origin, limits)
         self._message = message
+        self.small = len(message.raw) <= SMALL and message.count <= AT_ONCE and not self._compressed()
 
-    def parts(self) -> Iterator[Part | int]:
-        """See `headrace_common.session.Frame.parts`."""
+    @override
+    def at_once(self) -> list[Part] | None:
+        return self._ordinary() or super().at_once()
+
+    def _ordinary(self) -> list[Part] | None:
+        """Its events, if there is nothing unusual about it. None: it must be looked at more closely."""
+        message, option = self._message, self._option
+        if option.problem is not None or option.signal or option.compressed not in UNCOMPRESSED:
+            return None
+        known = self._origin.plain_tag(message.element(0), self._limits.tag_bytes)
+        if known is None or len(option.raw) > self._limits.option_bytes:
+            return None
+        tag, tag_bytes = known
+        count = option.size
+        if message.entries is not None:
+            body: Bytes = message.raw[message.entries[0] - message.base : message.ends[1]]
+            count = message.count
+        elif message.option_index == 2 and len(message.ends) > 1:
+            body = message.content(1)
+        elif option.metadata is None and len(message.ends) > 2:
+            body, count = b"\x92" + message.raw[message.ends[0] : message.ends[2]], 1
+        else:
+            return None
+        if not 0 < count <= min(AT_ONCE, self._limits.frame_events):
+            return None
+        ids = small_message_ids(tag_bytes, option.chunk, self._origin.name, body, self.received_ms // 1000)
+        return self._entry_builder(tag, {}, ids).at_once(body, count)
+
+    def _compressed(self) -> bool:
+        """Whether its payload is compressed, so that it grows."""
+        message = self._message
+        return (
+            message.entries is None
+            and message.option_index == 2
+            and len(message.ends) > 1
+            and message.begins(1, MAGICS)
+        )
+
+    @override
+    def parts(self) -> Iterator[Part | Pause]:
         message, option = self._message, self._option
         problem = self._problem()
         if problem is not None:
             yield self._whole(Reason.BAD_MESSAGE, problem)
             return
-        tag, tag_bytes, attributes = _tag(message.element(0))
+        tag, tag_bytes, attributes = read_tag(message.element(0))
         if message.entries is not None:
             body: Bytes = memoryview(message.raw)[message.entries[0] - message.base : message.ends[1]]
         elif message.option_index == 3:
             time = message.element(1)
-            if option.metadata is not None:  # as an entry of the other modes has it
+            if option.metadata is not None:  # in the form that entries of the other modes have
                 time = b"\x92" + time + option.metadata
             body = b"\x92" + time + message.element(2)
         else:
@@ -203,16 +259,16 @@ class ForwardFrame(MessageFrame):
         else:
             yield from self._packed(builder, body)
 
-    def _inflated(self, body: memoryview) -> Generator[int, None, Bytes]:
-        """The payload, inflated if its first bytes say that it is compressed, whatever the option says.
+    def _inflated(self, body: memoryview) -> Generator[Pause, None, Bytes]:
+        """Returns the payload, inflated if its first bytes say that it is compressed; the option does not count.
 
-        Raises `ProtocolError` when it does not inflate, or is neither entries nor what the option says.
+        Raises `ProtocolError` if it does not inflate, or if it is neither entries nor what the option says.
         """
         for magic, inflate in INFLATERS:
             if body[: len(magic)] == magic:
                 inflated = bytearray()
                 for piece in inflate(body, self._limits.inflate):
-                    yield len(piece)
+                    yield Pause(len(piece))
                     inflated += piece
                 return inflated
         claim = self._option.compressed
@@ -220,8 +276,8 @@ class ForwardFrame(MessageFrame):
             raise ProtocolError(f"`compressed` is {claim[:40]!r}, and the payload is neither gzip, zstd nor entries")
         return body
 
-    def _opaque(self, tag: str, tag_bytes: bytes, attributes: dict[str, Any], body: Bytes) -> Iterator[Part | int]:
-        """Metrics or traces: no entries but a payload of Fluent Bit's own, one event as it stands."""
+    def _opaque(self, tag: str, tag_bytes: bytes, attributes: dict[str, Any], body: Bytes) -> Iterator[Part | Pause]:
+        """Metrics or traces: not entries but Fluent Bit's own payload, which becomes one event as received."""
         option, limits = self._option, self._limits
         if option.signal not in (METRICS, TRACES):
             yield self._whole(Reason.BAD_MESSAGE, f"fluent_signal {option.signal} is not known")
@@ -229,7 +285,7 @@ class ForwardFrame(MessageFrame):
         if len(body) > limits.event_bytes:
             yield self._whole(Reason.OVERSIZED, f"{len(body)} bytes, LIMITS__EVENT_BYTES {limits.event_bytes}")
             return
-        _, ids = yield from message_ids(tag_bytes, option.chunk, body, self.received_ms // 1000)
+        _, ids = yield from message_ids(tag_bytes, option.chunk, self._origin.name, body, self.received_ms // 1000)
         attributes |= {Attribute.SIGNAL.value: option.signal, Attribute.TIME.value: "received"}
         if option.chunk is not None:
             attributes[Attribute.CHUNK.value] = bin_or_text(option.chunk)
@@ -237,7 +293,7 @@ class ForwardFrame(MessageFrame):
         yield envelope.event(ids(0), rfc3339_ms(self.received_ms), bytes(body), orjson.dumps(attributes))
 
     def _listed(self, builder: EntryBuilder, body: Bytes) -> Iterator[Part]:
-        """Forward mode: the decoder has cut the entries already."""
+        """Forward mode: the decoder has already cut the entries."""
         entries = self._message.entries
         assert entries is not None
         origin = entries[0]
@@ -253,8 +309,8 @@ class ForwardFrame(MessageFrame):
             rest = bytes(body[entries[known] - origin :])
             yield builder.tail(rest, known, Reason.TOO_MANY_EVENTS, self._too_many())
 
-    def _packed(self, builder: EntryBuilder, body: Bytes) -> Iterator[Part | int]:
-        """Concatenated entries: cut and built a slice at a time. What does not line up is quarantined from there on."""
+    def _packed(self, builder: EntryBuilder, body: Bytes) -> Iterator[Part | Pause]:
+        """Concatenated entries, cut and built in slices. From the first invalid entry on, the rest goes to quarantine."""
         unpacker = new_unpacker()
         unpacker.feed(body[:SLICE_BYTES])
         fed, first, start = min(SLICE_BYTES, len(body)), 0, 0
@@ -273,7 +329,7 @@ class ForwardFrame(MessageFrame):
                         break
                     unpacker.feed(body[fed : fed + SLICE_BYTES])
                     fed = min(fed + SLICE_BYTES, len(body))
-                    yield 0
+                    yield PAUSE
                 except (msgpack.FormatError, msgpack.StackError, ValueError) as error:
                     problem = f"the payload is not a sequence of entries: {type(error).__name__}"
                     break
@@ -292,7 +348,7 @@ class ForwardFrame(MessageFrame):
             yield builder.tail(bytes(body[start:]), first, Reason.BAD_ENCODING, problem)
 
     def _problem(self) -> str | None:
-        """Why the message as a whole makes no sense, if so."""
+        """Why the whole message is invalid, if it is."""
         message = self._message
         least = 3 if message.option_index == 3 else 2
         if len(message.ends) < least:
@@ -303,10 +359,11 @@ class ForwardFrame(MessageFrame):
             return "the option is larger than FORWARD__OPTION_BYTES"
         return self._option.problem
 
+    @override
     def _subject(self) -> str:
         if not self._message.ends or self._tag_too_long():
             return ""
-        return _tag(self._message.element(0))[0]
+        return read_tag(self._message.element(0))[0]
 
     def _tag_too_long(self) -> bool:
         return len(content(self._message.element(0))) > self._limits.tag_bytes
@@ -317,29 +374,8 @@ def _is_array(first: int) -> bool:
 
 
 def _aligned(body: Bytes, bounds: list[int]) -> int:
-    """How many entries from the start begin like an array. A payload with anything else is out of step from there on."""
+    """How many entries, from the start, begin like an array. After anything else, the payload is out of step."""
     for index in range(len(bounds) - 1):
         if not _is_array(body[bounds[index]]):
             return index
     return len(bounds) - 1
-
-
-def _tag(raw: bytes) -> tuple[str, bytes, dict[str, Any]]:
-    """(subject, bytes for the id, attributes): a tag that is empty or no text becomes ``-``, with the original kept.
-
-    Never raises: the reject of a whole message needs it too.
-    """
-    try:
-        value = unpack(raw)
-    except ValueError:
-        value = None
-    if isinstance(value, str | bytes):
-        content = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
-        text = bin_or_text(content)
-        if isinstance(text, str) and text:
-            return text, content, {}
-        return "", content, {Attribute.TAG.value: text}
-    try:
-        return "", raw, {Attribute.TAG.value: orjson.Fragment(to_json(raw))}
-    except ValueError:
-        return "", raw, {Attribute.TAG.value: {"$bin": b64encode(raw).decode()}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from headrace_common.settings import KIB, Section, ServiceSettings
+from headrace_common.operations.settings import KIB, Section, ServiceSettings
 from pydantic import Field, SecretStr, model_validator
 
 PORT = 24224
@@ -12,51 +12,58 @@ PORT = 24224
 
 
 class ClientSection(Section):
-    """Clients from one place, as one item of FORWARD__CLIENTS."""
+    """Rules for clients from one place: an item of FORWARD__CLIENTS."""
 
-    host: str = Field(min_length=1, description="Address, network (10.0.0.0/8), or a name that is looked up at start.")
-    shared_key: SecretStr | None = Field(None, description="Their key; default: FORWARD__SHARED_KEY.")
-    users: tuple[str, ...] = Field((), description="The users that may log in from there; default: all.")
+    host: str = Field(min_length=1, description="Address, network (10.0.0.0/8), or host name, resolved once at start.")
+    shared_key: SecretStr | None = Field(None, description="Shared key of these clients; default: FORWARD__SHARED_KEY.")
+    users: tuple[str, ...] = Field((), description="Users that may log in from there; default: all.")
 
 
 class ForwardSection(Section):
-    """What only Forward has."""
+    """Settings of Forward alone."""
 
-    tag_bytes: int = Field(KIB, ge=1, le=64 * KIB, description="Longest tag; longer: the message goes to quarantine.")
+    tag_bytes: int = Field(
+        KIB, ge=1, le=64 * KIB, description="Longest tag; a message with a longer one goes to quarantine."
+    )
     chunk_bytes: int = Field(
         KIB, ge=1, le=64 * KIB, description="Longest `chunk` option; a longer one closes the connection."
     )
     option_bytes: int = Field(
-        16 * KIB, ge=KIB, le=256 * KIB, description="Largest option map; larger: the message goes to quarantine."
+        16 * KIB,
+        ge=KIB,
+        le=256 * KIB,
+        description="Largest option map; a message with a larger one goes to quarantine.",
     )
     heartbeat: bool = Field(
         True, description="Answer fluentd's UDP heartbeats on the same port, while the receiver is ready."
     )
     shared_key: SecretStr | None = Field(
-        None, description="What clients must know; set, every connection begins with the handshake. Better `…_FILE`."
+        None,
+        description="Key that clients must prove; if set, every connection begins with the handshake. Prefer `…_FILE`.",
     )
     users: dict[str, SecretStr] = Field(
-        {}, description="Password by user name, a mapping (JSON in the environment); set, clients must log in too."
+        {},
+        description="Mapping of user names to passwords (JSON in the environment); if set, clients must also log in.",
     )
     clients: tuple[ClientSection, ...] = Field(
         (),
-        description="Rules by where a client comes from, a list of `host`, `shared_key` and `users` (JSON in the environment);"
-        " the first that fits counts.",
+        description="Rules by client address: a list of `host`, `shared_key` and `users` (JSON in the environment); the first"
+        " that matches applies.",
     )
     allow_anonymous_source: bool = Field(
-        True, description="Whether clients that fit none of FORWARD__CLIENTS may send."
+        True, description="Whether clients that match no rule of FORWARD__CLIENTS may send."
     )
     server_hostname: str = Field(
         "headrace-forward",
         min_length=1,
         max_length=255,
-        description="What the handshake says this server is called. A client of the same name refuses it.",
+        description="This server's name in the handshake. A fluentd with the same name refuses it.",
     )
     keepalive: bool = Field(
-        True, description="What the handshake tells clients about keeping connections; fluentd obeys."
+        True, description="Whether the handshake tells clients to keep connections open; fluentd obeys."
     )
     handshake_bytes: int = Field(
-        4 * KIB, ge=KIB, le=64 * KIB, description="Longest login; nothing is inflated before it."
+        4 * KIB, ge=KIB, le=64 * KIB, description="Largest login message; nothing is inflated before it."
     )
 
     @property
@@ -70,13 +77,13 @@ class ForwardSection(Section):
         keys += [(f"FORWARD__CLIENTS {rule.host}: shared_key", rule.shared_key) for rule in self.clients]
         for name, key in keys:
             if key is not None and not key.get_secret_value():
-                raise ValueError(f"{name} is empty: anybody would know it")
+                raise ValueError(f"{name} is empty: any client would know it")
         for name, password in self.users.items():
             if not name or not password.get_secret_value():
                 raise ValueError("FORWARD__USERS: a user has no name or no password")
         if self.users and not self.secured:
             raise ValueError(
-                "FORWARD__USERS needs FORWARD__SHARED_KEY: without a key there is no handshake to log in by"
+                "FORWARD__USERS needs FORWARD__SHARED_KEY: without a key there is no handshake, and so no login"
             )
         for rule in self.clients:
             if rule.shared_key is None and self.shared_key is None:
@@ -90,6 +97,6 @@ class ForwardSection(Section):
 
 
 class ForwardSettings(ServiceSettings):
-    """Everything that configures ``python -m headrace_forward``."""
+    """All settings of ``python -m headrace_forward``."""
 
     forward: ForwardSection = ForwardSection()

@@ -17,33 +17,34 @@ from enum import Enum
 from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgpack
-from headrace_common.errors import ProtocolError
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.session.interface import SMALL
 
-from headrace_forward.kinds import HEADER, KINDS, Kind
+from headrace_forward.kinds import HEADER, KINDS, MsgpackKind, cut
 
 SAMPLE: Final = 32
-"""Bytes of a faulty message that go into the log."""
+"""Bytes of a faulty message that are logged."""
 
 ELEMENTS: Final = 16
-"""More elements than any client sends: each costs a step and a place in a list."""
+"""Maximum elements of a message, more than any client sends: each takes a step and a place in a list."""
 
 UNPACKER_BUFFER: Final = 4 << 10
 RENEWAL: Final = 1 << 20
-"""Bytes after which the unpacker is made anew: its buffer, 1 MiB if not told otherwise, grows with a message and stays."""
+"""Bytes after which the unpacker is replaced: its buffer, 1 MiB by default, grows with a message and never shrinks."""
 
 STEPS: Final = 2048
-"""Steps after which `Decoder.receive` pauses, some milliseconds of work: a step is an entry or a part of a message."""
+"""Steps after which `Decoder.receive` pauses: a few milliseconds of work. A step is an entry or a part of a message."""
 
 MESSAGE_STEPS: Final = 32
-"""What a complete message counts for: its option is read and it becomes a frame."""
+"""Steps that a complete message counts for, since its option is read and it becomes a frame."""
 
 MANY_NILS: Final = b"\xc0" * 1024
-"""Heartbeats in a row that are passed over at once: each by itself costs a microsecond, and its sender a byte."""
+"""Consecutive heartbeats that are skipped at once: one by one, each takes a microsecond and costs its sender one byte."""
 
 NILS: Final = re.compile(rb"\xc0++")
 
 HEARTBEAT: Final = b"\0"
-"""What fluentd sends by UDP (`heartbeat_type udp`) and expects back."""
+"""The datagram that fluentd sends (`heartbeat_type udp`) and expects back."""
 
 ACK_KEY: Final = b"\x81\xa3ack"  # map of one entry, str "ack"
 
@@ -56,13 +57,13 @@ class EventTime(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> EventTime:
-        """From the ext's eight bytes. Raises ValueError for any other length."""
+        """Decodes the ext's eight bytes. Raises ValueError for any other length."""
         if len(data) != 8:
             raise ValueError(f"an EventTime has 8 bytes, not {len(data)}")
         return cls(*struct.unpack(">II", data))
 
     def encode(self) -> msgpack.ExtType:
-        """As the fixext 8 (d7 00) that every client measured sends."""
+        """Encodes it as the fixext 8 (d7 00) that every measured client sends."""
         return msgpack.ExtType(0, struct.pack(">II", *self))
 
 
@@ -70,10 +71,9 @@ class EventTime(NamedTuple):
 class Message:
     """One complete top-level array, cut into its elements but not decoded.
 
-    `raw` is the message's bytes, `offset` where it began in the connection; `ends[i]` is where element i ends in `raw`
-    and `start` where element 0 begins. In Forward mode `entries` holds where each entry begins and, last, where the
-    array ends, counted from `base` before the message's first byte: for the first `most` entries only, `count` is how many
-    there are.
+    `raw`: the message's bytes; `offset`: its position in the connection. Element 0 begins at `start` in `raw`; element i ends
+    at ``ends[i]``. In Forward mode `entries` holds the start of each entry and, last, the end of the array, counted from
+    `base` before the message's first byte. It covers the first `most` entries only; `count` is their total number.
     """
 
     raw: bytes
@@ -84,36 +84,36 @@ class Message:
     base: int = 0
     count: int = 0
     option_index: int = field(init=False)
-    """Where the option map stands in this mode, if there is one."""
+    """The position of the option map in this mode, if there is one."""
 
     def __post_init__(self) -> None:
-        self.option_index = 3 if self.kind(1) in (Kind.OTHER, Kind.NIL, Kind.MAP) else 2
+        self.option_index = 3 if self.kind(1) in (MsgpackKind.OTHER, MsgpackKind.NIL, MsgpackKind.MAP) else 2
 
     def element(self, index: int) -> bytes:
-        """The bytes of element `index`; empty when there is none."""
+        """The bytes of element `index`; empty if there is none."""
         if index >= len(self.ends):
             return b""
         return self.raw[self.ends[index - 1] if index else self.start : self.ends[index]]
 
     def content(self, index: int) -> memoryview:
-        """What element `index`, a str or bin, holds; not copied."""
+        """The content of element `index`, a str or bin, without a copy."""
         start = self.ends[index - 1] if index else self.start
         return memoryview(self.raw)[start + 1 + HEADER.get(self.raw[start], 0) : self.ends[index]]
 
-    def kind(self, index: int) -> Kind | None:
-        """What element `index` is; None when there is none."""
+    def kind(self, index: int) -> MsgpackKind | None:
+        """The kind of element `index`; None if there is none."""
         if index >= len(self.ends):
             return None
         return KINDS[self.raw[self.ends[index - 1] if index else self.start]]
 
-    def begins(self, index: int, prefix: bytes) -> bool:
-        """Whether the content of element `index`, a str or bin, begins with `prefix`."""
+    def begins(self, index: int, prefixes: bytes | tuple[bytes, ...]) -> bool:
+        """Whether the content of element `index`, a str or bin, begins with one of `prefixes`."""
         start = self.ends[index - 1] if index else self.start
-        return self.raw.startswith(prefix, start + 1 + HEADER.get(self.raw[start], 0))
+        return self.raw.startswith(prefixes, start + 1 + HEADER.get(self.raw[start], 0))
 
     @property
     def size(self) -> int:
-        """Bytes it holds: its own, and where its entries are."""
+        """Bytes that it holds: its own, and the positions of its entries."""
         return len(self.raw) + _size(self.entries)
 
 
@@ -125,17 +125,17 @@ class _Stage(Enum):
 
 @dataclass(slots=True)
 class Decoder:
-    """Bytes, split anywhere, to messages.
+    """Decodes bytes, split anywhere, into messages.
 
-    `frame_bytes`: largest message; `frame_events`: entries whose places are recorded. Work and memory follow the bytes
-    that arrived, never an announced length: msgpack's unpacker scans each byte once and goes on where it stopped.
+    `frame_bytes`: largest message; `frame_events`: entries whose positions are recorded. Work and memory follow the received
+    bytes, never an announced length: msgpack's unpacker scans each byte once and continues where it stopped.
     """
 
     frame_bytes: int
     frame_events: int
-    origin: int = 0  # offset in the connection that the unpacker calls 0, as all below do
+    origin: int = 0  # offset in the connection of position 0 of the unpacker and of the fields below
     paused: bool = field(init=False, default=False)
-    """It has not looked at all that it has received: `receive` nothing to let it go on."""
+    """It has not parsed all received bytes: call `receive` with no bytes to continue."""
 
     _unpacker: Any = field(init=False)
     _buffer: bytearray = field(init=False, default_factory=bytearray)
@@ -153,16 +153,32 @@ class Decoder:
     def __post_init__(self) -> None:
         self._unpacker = new_unpacker()
 
-    def held(self) -> int:
-        """Bytes kept for a message that is not complete: ours, the unpacker's copy of what it has not scanned, and where
-        the entries are, which is more than they are themselves when they are tiny.
+    def partial_bytes(self) -> int:
+        """Bytes kept for an incomplete message: ours, the unpacker's copy of those not scanned, and the positions of entries,
+        which take more than the entries themselves if these are tiny.
         """
         return 2 * len(self._buffer) + _size(self._entries)
 
-    def receive(self, data: bytes) -> Iterator[Message]:
-        """The messages that `data` completes, unless it pauses. Exhaust it before the next call.
+    def whole(self, data: bytes) -> Message | None:
+        """The message that `data` is: one small message, all of it, and nothing else. None: it must be received.
 
-        Raises `ProtocolError` where the stream stops making sense; from then on every call raises it again.
+        A short way for what most small clients send. It takes what `receive` takes, and leaves the rest to it.
+        """
+        if self._buffer or self._stage is not _Stage.TOP or self._failed is not None or self.paused:
+            return None
+        if len(data) > min(SMALL, self.frame_bytes):
+            return None
+        found = cut(data, self.frame_events)
+        if found is None:
+            return None
+        offset = self.origin + self._first
+        self.origin += len(data)
+        return Message(data, offset, 1, *found)
+
+    def receive(self, data: bytes) -> Iterator[Message]:
+        """Yields the messages that `data` completes, unless it pauses. Exhaust it before the next call.
+
+        Raises `ProtocolError` where the stream becomes invalid; every later call raises it again.
         """
         if self._failed is not None:
             raise self._failed
@@ -190,11 +206,11 @@ class Decoder:
             raise self._fault(f"not msgpack: {type(error).__name__} {error}".strip()) from error
 
     def cut_off(self) -> ProtocolError:
-        """The fault of a peer that ends inside a message."""
+        """The fault of a peer that closes inside a message."""
         return self._fault("the stream ends inside a message")
 
     def _step(self) -> Message | None:
-        """Goes on by one header or element, or ends the entries. Raises `msgpack.OutOfData` when the bytes do not suffice."""
+        """Parses one header or element, or ends the entries. Raises `msgpack.OutOfData` if bytes are missing."""
         if self._stage is _Stage.TOP:
             self._begin()
         elif self._stage is _Stage.ELEMENT:
@@ -207,7 +223,7 @@ class Decoder:
         return None
 
     def _skip_entries(self, most: int) -> int:
-        """Goes on by at most so many entries; how many. Raises as `_step`."""
+        """Skips at most `most` entries and returns how many. Raises like `_step`."""
         skip, tell, entries = self._unpacker.skip, self._unpacker.tell, self._entries
         assert entries is not None
         most = min(most, self._entries_left)
@@ -232,14 +248,14 @@ class Decoder:
         if not self._buffer:
             raise msgpack.OutOfData
         kind = KINDS[self._buffer[0]]
-        if kind is Kind.NIL and self._buffer.startswith(MANY_NILS):
+        if kind is MsgpackKind.NIL and self._buffer.startswith(MANY_NILS):
             run = cast("re.Match[bytes]", NILS.match(self._buffer)).end()
             del self._buffer[:run]
             self._first += run
             self._renew()
-        elif kind is Kind.NIL:
+        elif kind is MsgpackKind.NIL:
             self._unpacker.skip()
-        elif kind is Kind.ARRAY:
+        elif kind is MsgpackKind.ARRAY:
             self._left = self._array_header()
             if self._left > ELEMENTS:
                 raise self._fault(f"a message of {self._left} elements")
@@ -258,11 +274,11 @@ class Decoder:
 
     def _element(self) -> None:
         if len(self._ends) == 1:
-            position = self._ends[0]  # not tell(): the unpacker may stand inside this very element
+            position = self._ends[0]  # not tell(): the unpacker may be inside this element
             if position == len(self._buffer):
                 raise msgpack.OutOfData
             first = self._buffer[position]
-            if KINDS[first] is Kind.ARRAY:
+            if KINDS[first] is MsgpackKind.ARRAY:
                 self._entries_left = self._count = self._array_header()
                 self._entries = array("Q", (self._unpacker.tell(),))
                 self._stage = _Stage.ENTRY
@@ -280,7 +296,7 @@ class Decoder:
         self._left -= 1
 
     def _array_header(self) -> int:
-        """An array's length. One that cannot fit, as each element has a byte at least, is refused at once."""
+        """Reads an array's length. Refuses at once one that cannot fit, as each element has at least one byte."""
         length = cast("int", self._unpacker.read_array_header())
         if length > self.frame_bytes:
             raise self._fault("a message is too large", "LIMITS__FRAME_BYTES")
@@ -292,7 +308,7 @@ class Decoder:
             raise self._fault("a message is too large", "LIMITS__FRAME_BYTES")
         self._stage = _Stage.TOP
         entries, self._entries = self._entries, None
-        # One copy: a message that came alone, as most do, is all that the buffer holds.
+        # One copy: most messages come alone, so the buffer holds nothing else.
         raw = bytes(self._buffer) if end == len(self._buffer) else bytes(self._buffer[:end])
         return Message(
             raw, self.origin + self._first, self._start - self._first, self._ends, entries, self._first, self._count
@@ -300,12 +316,17 @@ class Decoder:
 
     def _fault(self, problem: str, limit: str | None = None) -> ProtocolError:
         sample = bytes(self._buffer[:SAMPLE])
-        self._failed = ProtocolError(problem, limit=limit, offset=self.origin + self._first, sample=sample)
+        return self.refuse(ProtocolError(problem, limit=limit, offset=self.origin + self._first, sample=sample))
+
+    def refuse(self, error: ProtocolError) -> ProtocolError:
+        """Ends decoding: every later call raises `error`, which it returns. Frees what it holds: the connection may still wait
+        for Kafka.
+        """
+        self._failed = error
         self.paused = False
         self._buffer.clear()
-        self._entries = None
-        self._unpacker = None  # with all that it holds: the connection may have to wait for Kafka yet
-        return self._failed
+        self._entries = self._unpacker = None
+        return error
 
 
 def _size(noted: array[int] | None) -> int:
@@ -313,17 +334,17 @@ def _size(noted: array[int] | None) -> int:
 
 
 def new_unpacker() -> Any:
-    """One that takes what it is fed, in a buffer that begins small."""
+    """Makes an unpacker without size limits, whose buffer starts small."""
     return msgpack.Unpacker(max_buffer_size=0, read_size=UNPACKER_BUFFER)
 
 
 def acknowledgement(chunk: bytes) -> bytes:
-    """The reply for a chunk, given its msgpack encoding as received: the same bytes, so the same type, go back."""
+    """Makes the reply for a chunk from its msgpack encoding as received: the same bytes, so the same type, go back."""
     return ACK_KEY + chunk
 
 
 def heartbeat(data: bytes) -> bytes:
-    """The answer to a datagram: one byte, whatever it holds, and so never more than it brought."""
+    """The answer to a datagram: one byte for any content, so never more than was received."""
     return HEARTBEAT if data else b""
 
 
@@ -337,9 +358,9 @@ Entry = tuple[Time, Mapping[str, Any]]
 def encode(
     tag: str, entries: Sequence[Entry], *, mode: Mode = "PackedForward", chunk: str | bytes | None = None
 ) -> bytes:
-    """Messages of `mode` that carry `entries`: one, or in Message mode one for each entry, all with the same `chunk`.
+    """Makes messages of `mode` that carry `entries`: one, or in Message mode one per entry, all with the same `chunk`.
 
-    Raises ValueError when a value has no msgpack form.
+    Raises ValueError if a value has no msgpack form.
     """
     asked: dict[str, Any] = {} if chunk is None else {"chunk": chunk}
     packed = [(_encode_time(time), record) for time, record in entries]
@@ -356,13 +377,13 @@ def encode(
 
 
 class Replies:
-    """What a server says after the handshake: acknowledgements."""
+    """Parses a server's acknowledgements, after the handshake."""
 
     def __init__(self) -> None:
         self._unpacker = msgpack.Unpacker(unicode_errors="surrogateescape")
 
     def receive(self, data: bytes) -> list[str | bytes]:
-        """The chunks acknowledged by `data`, which may be split anywhere, in order. Raises `ProtocolError` for all else."""
+        """The chunks that `data`, split anywhere, acknowledges, in order. Raises `ProtocolError` for anything else."""
         self._unpacker.feed(data)
         try:
             return [reply["ack"] for reply in self._unpacker]

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from headrace_common.event import Protocol
-from headrace_common.metrics import ReceiverMetrics
-from headrace_common.server import SessionFactory
-from headrace_common.service import main
+from headrace_common.record.contract import WireProtocol
+from headrace_common.service.parts import Parts, Runtime
+from headrace_common.service.service import main, stream_listeners
+from headrace_common.session.memory import Memory
 
 from headrace_lumberjack.session import LumberjackSession
 from headrace_lumberjack.settings import PORT, LumberjackSettings
 
 
-def _sessions(settings: LumberjackSettings, _: ReceiverMetrics) -> SessionFactory:
-    return lambda peer: LumberjackSession(peer, settings.limits, settings.lumberjack)
+def build(runtime: Runtime[LumberjackSettings]) -> Parts:
+    """Stream listeners only: the protocol has no other transport."""
+    settings, memory = runtime.settings, Memory()
+    return Parts(
+        stream_listeners(
+            runtime, PORT, lambda peer: LumberjackSession(peer, settings.limits, settings.lumberjack, memory)
+        )
+    )
 
 
 if __name__ == "__main__":
-    main(Protocol.LUMBERJACK, PORT, LumberjackSettings, _sessions)
+    main(WireProtocol.LUMBERJACK, LumberjackSettings, build)

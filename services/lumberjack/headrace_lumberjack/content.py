@@ -1,42 +1,42 @@
-"""What a C frame holds, bounded: inflated and cut a step at a time, and handed out only when all of it is sound."""
+"""The content of a C frame, bounded: inflated and cut step by step, and handed out only if all of it is valid."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
-from headrace_common.errors import ProtocolError
-from headrace_common.inflate import InflateLimits, inflate_zlib
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.session.inflate import InflateLimits, inflate_zlib
 
 from headrace_lumberjack.wire import SAMPLE, Compressed, Cutter, Run, Window, WireLimits
 
 FRAME_COST: Final = 64
-"""Bytes inflated that take as long as cutting one frame."""
+"""The cost of cutting one frame, as inflated bytes that take as long."""
 
 FEW: Final = 4
-"""Slices that are kept as they come: 4 MiB, more than Beats put into a frame by default."""
+"""Up to this many slices are kept as they come: 4 MiB, more than Beats put into a frame by default."""
 
 
 class Content:
-    """One C frame's content. Call `step` until `done`; then `items` is all that it holds."""
+    """One C frame's content. Call `step` until `done`; then `items` holds all its frames."""
 
     def __init__(self, frame: Compressed, limits: WireLimits, inflate: InflateLimits) -> None:
         self._frame = frame
         self._slices: Iterator[bytes] | None = inflate_zlib(frame.stream, inflate)
-        self._pieces: list[bytes] = []  # while they are few
+        self._pieces: list[bytes] = []  # as long as they are few
         self._cutter = Cutter(limits, nested=True, offset=frame.offset)
         self.items: list[Window | Run] = []
         self.done = False
 
-    def held(self) -> int:
-        """Bytes it holds: the stream while it is inflated, and what came out."""
+    def partial_bytes(self) -> int:
+        """Bytes that it holds: the stream while it inflates, and the output."""
         stream = len(self._frame.stream) * (self._slices is not None)
         return stream + sum(map(len, self._pieces)) + len(self._cutter.buffer)
 
     def step(self) -> int:
-        """Inflates or cuts one slice (1 MiB, some thousand frames); what that cost, in bytes. Sets `done` at the end.
+        """Inflates or cuts one slice (1 MiB, some thousand frames). Returns the cost in bytes; sets `done` at the end.
 
-        Raises `ProtocolError`: it does not inflate, exceeds a limit, or is not a sequence of whole frames.
+        Raises `ProtocolError` if the content does not inflate, exceeds a limit, or is not a sequence of whole frames.
         """
         if self._slices is not None:
             return self._inflate(self._slices)
@@ -66,8 +66,8 @@ class Content:
         return len(piece)
 
     def _gather(self) -> None:
-        """The pieces to the cutter. Few become `bytes`, from which frames are cut without another copy; many a buffer that
-        grows, because a second copy of all of them would be too much.
+        """Passes the pieces to the cutter. Few become `bytes`, from which frames are cut without another copy. Many become a
+        growing buffer, because a second copy of all would take too much memory.
         """
         cutter = self._cutter
         if cutter.buffer or len(self._pieces) > FEW:

@@ -1,4 +1,4 @@
-"""Data frames as records, made one by one while the publisher asks. Every frame gives exactly one event or reject."""
+"""Builds records from data frames, one by one, as the publisher asks. Every frame gives exactly one event or reject."""
 
 from __future__ import annotations
 
@@ -7,47 +7,35 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import orjson
-from headrace_common.event import (
-    Attribute,
-    Envelope,
-    Event,
-    Part,
-    Protocol,
-    Reason,
-    Reject,
-    rfc3339_ms,
-    source,
-    unique_frame_ids,
-    unique_id,
-)
-from headrace_common.json_object import Fault, JsonObject, utc
-from headrace_common.record import length
-from headrace_common.session import Peer, Ticket
+from headrace_common.record.contract import Attribute, Reason, WireProtocol
+from headrace_common.record.encoding import length
+from headrace_common.record.event import Envelope, Event, Part, Reject, rfc3339_ms, source, unique_frame_ids, unique_id
+from headrace_common.record.json_object import Fault, JsonObject, utc
+from headrace_common.session.interface import AT_ONCE, PAUSE, SMALL, Frame, Pause, Peer, Ticket
+from headrace_common.session.memory import Memory
+from typing_extensions import override
 
 from headrace_lumberjack.fields import Fields, host_of, loosely, stream_of
 from headrace_lumberjack.identity import Names
 from headrace_lumberjack.wire import DATA_HEADER, V2, Run, pair_count, pairs
 
-PROTOCOL: Final = Protocol.LUMBERJACK
+PROTOCOL: Final = WireProtocol.LUMBERJACK
 OVERHEAD: Final = 512
-"""Bytes that a frame costs beyond its own."""
+"""Bytes of memory that a frame takes beyond its own."""
 
 FRAME_OVERHEAD: Final = 40
-"""Bytes that keeping the place of one data frame costs."""
+"""Bytes of memory that the position of one data frame takes."""
 
 LARGE: Final = 1 << 18
-"""An event so long is built in a turn of its own."""
-
-REMEMBERED: Final = 256
-"""Envelopes of one connection that are kept encoded: one for each host and index."""
+"""An event of this many bytes is built in a slice of its own."""
 
 NAME_BYTES: Final = 1024
-"""Longest text that is believed to name a host or an index: it goes into a header of every event, and stays in memory."""
+"""Longest text that is accepted as the name of a host or index: it goes into a header of every event and stays in memory."""
 
 RECEIVED: Final = b'{"%b":"received"}' % Attribute.TIME.value.encode()
 
 MILLISECONDS: Final = frozenset(f"{number:03d}Z" for number in range(1000))
-"""How Beats end their times, which have `TIME_BYTES` then."""
+"""The end of a time as Beats write it; the whole time then has `TIME_BYTES` bytes."""
 
 TIME_BYTES: Final = len("2026-11-21T09:30:00.000Z")
 
@@ -55,43 +43,43 @@ NOTHING: Final[dict[str, Any]] = {}
 
 
 class Records:
-    """What the frames of one connection have in common: where they come from, limits, and what was encoded once.
+    """What the frames of one connection share: their origin, the limits, and the envelopes encoded once.
 
-    `event_bytes`: largest event as it is stored; `depth`: deepest nesting.
+    `event_bytes`: maximum size of an event as stored; `depth`: maximum nesting depth; `memory`: where encoded envelopes are
+    kept, for all connections.
     """
 
-    def __init__(self, peer: Peer, event_bytes: int, depth: int) -> None:
+    def __init__(self, peer: Peer, event_bytes: int, depth: int, memory: Memory) -> None:
         self._peer = peer
         self._event_bytes = event_bytes
         wanted = JsonObject(Fields, depth)
         self._read, self._nothing = wanted.read, wanted.nothing
-        self._envelopes: dict[tuple[str | None, str | None], Envelope] = {}
-        self._names = Names()
+        self._memory = memory
+        self._names = Names(memory)
 
     def envelope(self, host: str | None, subject: str | None) -> Envelope:
-        """Of events from `host` (the certificate's subject wins, the address stands in) in the stream `subject`."""
-        key = (host, subject)
-        known = self._envelopes.get(key)
+        """The envelope of events from `host` in the stream `subject`. A certificate's subject overrides `host`; the address
+        replaces a missing one.
+        """
+        peer = self._peer
+        identity = host if host and peer.anonymous and _names(host) else peer.identity
+        stream = subject if subject and _names(subject) else ""
+        key = (Records, identity, stream)
+        known: Envelope | None = self._memory.get(key)
         if known is None:
-            peer = self._peer
-            identity = host if host and peer.identity == peer.address and _names(host) else peer.identity
-            stream = subject if subject and _names(subject) else ""
             known = Envelope(PROTOCOL, source(PROTOCOL, identity), stream)
-            if stream == (subject or "") and (not host or _names(host)):
-                if len(self._envelopes) >= REMEMBERED:
-                    self._envelopes.clear()
-                self._envelopes[key] = known
+            self._memory.put(key, known, known.size + 4 * (len(identity) + len(stream)))
         return known
 
     def reject(self, reason: Reason, detail: str, raw: bytes, sequence: int) -> Reject:
-        """One data frame's content that cannot be understood."""
+        """Makes a reject from one data frame whose content cannot be understood."""
         attributes = b'{"%b":%d}' % (Attribute.SEQUENCE.value.encode(), sequence)
         return self.envelope(None, None).reject(reason, detail, raw, unique_id(), attributes)
 
-    def documents(self, run: Run, received_ms: int) -> Iterator[Part | int]:
-        """The JSON of the J frames of `run`, byte for byte, or rejects; 0 before what takes long.
+    def documents(self, run: Run, received_ms: int) -> Iterator[Part | Pause]:
+        """Yields the JSON of the J frames of `run`, byte for byte, or rejects, and a pause before long work.
 
-        Nearly all of a Beat's events go through this loop: what they share with the one before is not made again.
+        Nearly all events of a Beat go through this loop, so it reuses what an event shares with the one before.
         """
         data, at, most = run.data, run.start + DATA_HEADER, self._event_bytes
         read, name_of, unique = self._read, self._names.of, unique_frame_ids()
@@ -99,14 +87,14 @@ class Records:
         host = subject = None
         envelope = self.envelope(host, subject)
         before, between, behind = envelope.around(TIME_BYTES)
-        second = ""  # as far as the point of the last time that was of milliseconds
+        second = ""  # the last time with milliseconds, up to its decimal point
         for index, end in enumerate(run.ends):
             piece = data[at:end]
             raw = piece if type(piece) is bytes else bytes(piece)
             at = end + DATA_HEADER
             size = len(raw)
             if size > LARGE:
-                yield 0
+                yield PAUSE
             fields = read(raw) if size <= most else self._too_large(size)
             if isinstance(fields, Fault):
                 yield self.reject(*fields, raw, run.sequence(index))
@@ -123,7 +111,7 @@ class Records:
                 yield envelope.event(unique(index), now, raw, RECEIVED)
                 continue
             written = text.encode()
-            name = name_of(fields, written, raw) or unique(index)
+            name = name_of(fields, subject, written, raw) or unique(index)
             if text[:20] != second or text[20:] not in MILLISECONDS:
                 time = utc(text)
                 if time is None:
@@ -133,20 +121,20 @@ class Records:
                     yield envelope.event(name, time, raw)
                     continue
                 second = text[:20]
-            yield b"".join((length(size), raw, before, name, between, written, behind))
+            yield b"".join((length(size), raw, before, name, between, written, behind))  # type: ignore[misc]  # as `Envelope.event`
 
-    def pairs(self, run: Run, received_ms: int) -> Iterator[Part | int]:
-        """The pairs of the D frames of `run` as JSON objects, or rejects; 0 before what takes long."""
+    def pairs(self, run: Run, received_ms: int) -> Iterator[Part | Pause]:
+        """Yields the pairs of the D frames of `run` as JSON objects, or rejects, and a pause before long work."""
         unique = unique_frame_ids()
         for index in range(len(run)):
             frame = run.frame(index)
             if len(frame) > LARGE:
-                yield 0
+                yield PAUSE
             part = self._object(frame, unique(index), received_ms)
             yield self.reject(*part, frame, run.sequence(index)) if isinstance(part, Fault) else part
 
     def _object(self, frame: bytes, name: bytes, received_ms: int) -> Event | Fault:
-        """A repeated key's values become an array, in order."""
+        """Builds the event of a D frame. The values of a repeated key become an array, in order."""
         if len(frame) > self._event_bytes + DATA_HEADER + 8 * pair_count(frame):
             return self._too_large(len(frame))
         record, notes = _plainly(frame), NOTHING
@@ -167,37 +155,38 @@ class Records:
         return Fault(Reason.OVERSIZED, f"{size} bytes, LIMITS__EVENT_BYTES {self._event_bytes}")
 
 
-class EventsFrame:
-    """Data frames that are published together. See `headrace_common.session.Frame`."""
+class EventsFrame(Frame):
+    """Data frames that are published together."""
 
-    __slots__ = ("_records", "_run", "acknowledged", "received_ms", "size", "ticket")
+    __slots__ = ("_records", "_run", "received_ms", "size", "small", "ticket")
 
     def __init__(self, run: Run, ticket: Ticket, received_ms: int, records: Records) -> None:
         self._run: Run | None = run
         self._records = records
         self.ticket = ticket
         self.received_ms = received_ms
-        self.acknowledged = True
         self.size = run.size + FRAME_OVERHEAD * len(run) + OVERHEAD
+        self.small = run.size <= SMALL and len(run) <= AT_ONCE
 
+    @override
     def spoiled(self, detail: str) -> Reject:
-        """All of them as received, reason `internal`."""
+        """All data frames as received, with reason `internal`."""
         run = self._run
         assert run is not None, "all records were made"
         raw = bytes(run.data[run.start : run.ends[-1]])
         return self._records.reject(Reason.INTERNAL, detail, raw, run.sequence(0))
 
-    def parts(self) -> Iterator[Part | int]:
-        """See `headrace_common.session.Frame.parts`."""
+    @override
+    def parts(self) -> Iterator[Part | Pause]:
         run = self._run
         assert run is not None, "called once"
         make = self._records.documents if run.version == V2 else self._records.pairs
         yield from make(run, self.received_ms)
-        self._run = None  # it waits for Kafka now, and its records hold all that it held
+        self._run = None  # its records now hold everything while they wait for Kafka
 
 
 def _plainly(frame: bytes) -> dict[str, Any] | None:
-    """The pairs of a D frame, if all of it is UTF-8 and no key is repeated."""
+    """The pairs of a D frame if all of them are UTF-8 and no key is repeated."""
     try:
         record: dict[str, Any] = {key.decode(): value.decode() for key, value in pairs(frame)}
     except UnicodeDecodeError:
@@ -206,7 +195,7 @@ def _plainly(frame: bytes) -> dict[str, Any] | None:
 
 
 def _carefully(frame: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The pairs of a D frame whatever they are, and what was changed, for the attributes."""
+    """The pairs of any D frame, and notes on what was changed, for the attributes."""
     record: dict[str, Any] = {}
     changed: dict[str, str] = {}
     invalid: dict[str, str] = {}
@@ -239,7 +228,7 @@ def _decode(raw: bytes, place: str, invalid: dict[str, str]) -> str:
 
 
 def _names(text: str) -> bool:
-    """Whether it is short enough to be believed."""
+    """Whether a text is short enough to be accepted as a name."""
     return len(text) <= NAME_BYTES and len(text.encode("utf-8", "replace")) <= NAME_BYTES
 
 

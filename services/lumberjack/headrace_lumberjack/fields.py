@@ -1,4 +1,4 @@
-"""What is read of a v2 event; the rest is only checked to be JSON and goes through byte for byte."""
+"""The fields that Headrace reads from a v2 event. It only checks that the rest is JSON, and passes it on byte for byte."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
+
+_ABSENT: Final = Raw(b"null")
 
 
 class Metadata(Struct, gc=False):
@@ -25,11 +27,17 @@ class Agent(Struct, gc=False):
     hostname: str | None = None
 
 
-class Log(Struct, gc=False):
+class LogFields(Struct, gc=False):
     """`log`."""
 
     file: Raw | UnsetType = UNSET
     offset: int | None = None
+
+
+class EventFields(Struct, gc=False):
+    """`event`."""
+
+    dataset: str | None = None
 
 
 class Host(Struct, gc=False):
@@ -39,15 +47,19 @@ class Host(Struct, gc=False):
 
 
 class Fields(Struct, gc=False):
-    """The fields of an event that matter here, as Beats write them."""
+    """The fields of an event that Headrace reads, as Beats write them."""
 
     time: str | None = field(name="@timestamp", default=None)
     metadata: Metadata | None = field(name="@metadata", default=None)
     agent: Agent | None = None
-    log: Log | str | None = None  # a text where containers' logs are at the top
+    log: LogFields | str | None = None  # a text if a container's log fields are at the top level
     host: Host | str | None = None
     type: str | None = None
     message: str | None = None
+    tags: Raw = _ABSENT
+    fields: Raw = _ABSENT
+    data_stream: Raw = _ABSENT
+    event: EventFields | None = None
 
 
 _read_loosely = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -56,7 +68,7 @@ _DECODERS: Final = {name: msgspec.json.Decoder(info.type).decode for name, info 
 
 
 def loosely(raw: bytes) -> Fields:
-    """The fields of an object some of which have another type than Beats give them: those count as absent."""
+    """Reads the fields of an object in which some have a different type than in Beats; these count as absent."""
     found: dict[str, Any] = {}
     for name, value in _read_loosely(raw).items():
         info = _NAMES.get(name)
@@ -69,7 +81,7 @@ def loosely(raw: bytes) -> Fields:
 
 
 def host_of(fields: Fields) -> str | None:
-    """`host.name`, `agent.hostname` or `host`."""
+    """The event's host: `host.name`, `agent.hostname` or `host`."""
     host, agent = fields.host, fields.agent
     name = host.name if type(host) is Host else None
     if not name and agent is not None:
@@ -78,7 +90,7 @@ def host_of(fields: Fields) -> str | None:
 
 
 def stream_of(fields: Fields) -> str | None:
-    """The index, the Beat, or `type`."""
+    """The event's stream: the index, the Beat, or `type`."""
     metadata = fields.metadata
     subject = None if metadata is None else metadata.raw_index or metadata.index or metadata.beat
     return subject or fields.type

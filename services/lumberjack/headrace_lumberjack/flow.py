@@ -1,10 +1,10 @@
-"""Which frame may follow which, and to which window it belongs: the protocol's state as a table.
+"""Which frame may follow which, and which window it belongs to: the protocol's state as a table.
 
 ===================  ===============================  =============================================================
 frame                a window is not complete         no window, or the last one is complete
 ===================  ===============================  =============================================================
 W                    v2: protocol error;              opens a window; W(0) is complete at once
-                     v1: ends it where it stands
+                     v1: ends the open window early
 data of its version  belongs to it                    v2: protocol error;
                                                       v1: opens another of the last one's size (the original's
                                                       sliding reading), if that was not 0
@@ -18,14 +18,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headrace_common.errors import ProtocolError
+from headrace_common.operations.errors import ProtocolError
 
 from headrace_lumberjack.wire import SAMPLE, V2, Run, Window
 
 
 @dataclass(slots=True)
 class Flow:
-    """The window that is filled now: its version, its size, how many of its events are still to come, where it began."""
+    """The window being filled: its version, its size, how many of its events are still missing, and where it began."""
 
     version: int = 0
     size: int = 0
@@ -33,9 +33,9 @@ class Flow:
     began: int = 0
 
     def accept(self, item: Window | Run) -> Iterator[Window | Run]:
-        """The same, cut at the windows' ends, with the windows put in that v1 opens without a word.
+        """Yields `item`, split at the ends of windows, and adds the windows that v1 opens without a W frame.
 
-        Raises `ProtocolError` where the table says so; what was yielded before counts.
+        Raises `ProtocolError` where the table says so; items yielded before it count.
         """
         if isinstance(item, Window):
             if self.left and V2 in (self.version, item.version):

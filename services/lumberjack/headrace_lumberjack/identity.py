@@ -1,6 +1,6 @@
-"""Event ids of v2, from the fields that name an event in its beat; never from the raw bytes.
+"""Event ids of v2, from the fields that identify an event in its Beat; never from the raw bytes.
 
-Filebeat writes JSON keys in a new random order at every attempt, so what is hashed of an object is its canonical form.
+Filebeat writes JSON keys in a new random order at every attempt, so the hash is over an object's canonical form.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 import orjson
-from headrace_common.event import DETERMINISTIC, Protocol
+from headrace_common.record.contract import DETERMINISTIC, WireProtocol
+from headrace_common.session.memory import Memory
 from msgspec import Raw
 
-from headrace_lumberjack.fields import Fields, Log
+from headrace_lumberjack.fields import Fields, LogFields
 
-REMEMBERED: Final = 256
-"""Files whose part of the id is kept encoded."""
+STATE_BYTES: Final = 512
+"""Bytes that a hash's state takes, with what names it."""
 
-MEMORABLE: Final = 1024
-"""Bytes of what an origin is made of, above which it is not kept: a client may call a file anything."""
+LAST_BYTES: Final = 2048
+"""Bytes of an origin's fields up to which a connection remembers its last one by itself."""
 
 _SORTED: Final = orjson.OPT_SORT_KEYS
 _u32: Final = struct.Struct(">I").pack
@@ -33,75 +34,108 @@ def _field(data: bytes) -> bytes:
     return _u32(len(data)) + data
 
 
-_PROTOCOL: Final = _field(Protocol.LUMBERJACK.value.encode())
+_PROTOCOL: Final = _field(WireProtocol.LUMBERJACK.value.encode())
 
 
 class _Origin(NamedTuple):
-    """A file, as an agent names it in one of its runs. `state`: the hash over the fields so far."""
+    """An input's file, as one run of an agent names it. `state`: the hash over the fields so far."""
 
+    key: bytes
     agent: str
     run: str
+    stream: str | None
+    dataset: str | None
     state: blake2b
 
 
 class Names:
-    """Makes ids as `headrace_common.event.deterministic_id` does, with what many events have in common hashed once."""
+    """Makes the same ids as `headrace_common.record.event.deterministic_id`, but hashes what many events share only once.
 
-    def __init__(self) -> None:
-        self._origins: dict[bytes, _Origin] = {}
+    It remembers the last origin, and all that have room in `memory`.
+    """
 
-    def of(self, fields: Fields, time: bytes, event: bytes) -> bytes | None:
-        """The id of an event with these fields, or None where they do not name it. `time`: its `@timestamp` as written.
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._last: _Origin | None = None
 
-        Over `@metadata._id`, `@timestamp` and `message`; else over `agent.id`, `agent.ephemeral_id`, `log.file` (JSON),
-        `log.offset`, `@timestamp` and `message`. Without a message the whole event takes its place, and one empty field
-        more says so.
+    def of(self, fields: Fields, stream: str | None, time: bytes, event: bytes) -> bytes | None:
+        """The id of an event with these fields, or None if they do not identify it. `time`: its `@timestamp` as written.
+
+        The hash covers `agent.id`, `agent.ephemeral_id` and `log.file`, or `@metadata._id` in their place; what tells two
+        inputs on one file apart: `stream`, `event.dataset`, `tags`, `fields` and `data_stream`; `log.offset`, unless there
+        is an `_id`; `@timestamp`, `message`, and the event's length. Without a message, the whole event takes its place,
+        marked by one more, empty field. JSON is hashed with sorted keys, an absent text as an empty one.
         """
         metadata, agent, log, message = fields.metadata, fields.agent, fields.log, fields.message
+        dataset = None if fields.event is None else fields.event.dataset
         if metadata is not None and metadata.id:
-            content = _field(message.encode()) if message is not None else b"".join(_whole(event))
-            named = _PROTOCOL + _field(metadata.id.encode()) + _field(time) + content
-            return DETERMINISTIC + hexlify(blake2b(named, digest_size=16).digest())
-        if agent is None or type(log) is not Log or type(log.file) is not Raw:
-            return None
-        name, run, offset, file = agent.id, agent.ephemeral_id, log.offset, bytes(log.file)
-        if name is None or run is None or offset is None or file == b"null":
-            return None
-        origin = self._origins.get(file)
-        if origin is None or origin[0] != name or origin[1] != run:
-            origin = self._origin(name, run, file)
-        place = b"%d" % offset
+            state = blake2b(_PROTOCOL + _field(metadata.id.encode()), digest_size=16)
+            state.update(_input(stream, dataset, fields))
+            place = b""
+        else:
+            if agent is None or type(log) is not LogFields or type(log.file) is not Raw:
+                return None
+            name, run, offset = agent.id, agent.ephemeral_id, log.offset
+            key = b"\0".join((log.file, fields.tags, fields.fields, fields.data_stream))  # JSON has no NUL
+            if name is None or run is None or offset is None or key.startswith(b"null\0"):
+                return None
+            origin = self._last
+            if (
+                origin is None
+                or origin.key != key
+                or origin.agent != name
+                or origin.run != run
+                or origin.stream != stream
+                or origin.dataset != dataset
+            ):
+                origin = self._origin(name, run, stream, dataset, fields, key)
+            state = origin.state.copy()
+            place = b"%d" % offset
+            place = _LENGTHS[len(place)] + place
         at = _LENGTHS[len(time)] if len(time) < _KNOWN else _u32(len(time))
         if message is None:
             size, content = _whole(event)
         else:
             content = message.encode()
             size = _LENGTHS[len(content)] if len(content) < _KNOWN else _u32(len(content))
-        state = origin[2].copy()
-        state.update(b"".join((_LENGTHS[len(place)], place, at, time, size, content)))
+        state.update(b"".join((place, at, time, size, content, _LENGTHS[4], _u32(len(event)))))
         return DETERMINISTIC + hexlify(state.digest())
 
-    def _origin(self, agent: str, run: str, file: bytes) -> _Origin:
-        named = _PROTOCOL + _field(agent.encode()) + _field(run.encode()) + _field(canonical(file))
-        origin = _Origin(agent, run, blake2b(named, digest_size=16))
-        if len(agent) + len(run) + len(file) <= MEMORABLE:
-            if len(self._origins) >= REMEMBERED:
-                self._origins.clear()
-            self._origins[file] = origin
+    def _origin(
+        self, agent: str, run: str, stream: str | None, dataset: str | None, fields: Fields, key: bytes
+    ) -> _Origin:
+        place = (Names, key, agent, run, stream, dataset)
+        size = len(key) + 4 * sum(map(len, (agent, run, stream or "", dataset or "")))
+        origin: _Origin | None = self._memory.get(place)
+        if origin is None:
+            file = key[: key.index(b"\0")]
+            named = _PROTOCOL + _field(agent.encode()) + _field(run.encode()) + _field(canonical(file))
+            state = blake2b(named + _input(stream, dataset, fields), digest_size=16)
+            origin = _Origin(key, agent, run, stream, dataset, state)
+            self._memory.put(place, origin, size + STATE_BYTES)
+        self._last = origin if size <= LAST_BYTES else None
         return origin
 
 
+def _input(stream: str | None, dataset: str | None, fields: Fields) -> bytes:
+    """What tells two inputs apart that read the same file, and does not change when an event is sent again."""
+    texts = [(text or "").encode("utf-8", "surrogatepass") for text in (stream, dataset)]
+    return b"".join(
+        map(_field, (*texts, *map(canonical, map(bytes, (fields.tags, fields.fields, fields.data_stream)))))
+    )
+
+
 def _whole(event: bytes) -> tuple[bytes, bytes]:
-    """What takes the message's place: the event's length, and the event with an empty field."""
+    """What replaces a missing message: the event's length, and the event with an empty field."""
     content = canonical(event)
     return _u32(len(content)), content + _u32(0)
 
 
 def canonical(document: bytes) -> bytes:
-    """Valid JSON with its keys sorted at every level: the same for every order of keys, different for different content.
+    """Sorts the keys of valid JSON at every level: equal for every order of keys, different for different content.
 
-    Where orjson cannot give back the very same bytes (a repeated key, a number beyond 64 bits or written in another way,
-    white space) it could lose something: then numbers stay text and repeated keys stay there, behind a NUL.
+    If orjson does not reproduce the same bytes (a repeated key, a number beyond 64 bits or written in another way, white
+    space), it might lose something. Then numbers stay text and repeated keys are kept, after a NUL.
     """
     try:
         value = orjson.loads(document)
@@ -114,7 +148,7 @@ def canonical(document: bytes) -> bytes:
 
 
 class _Number(str):
-    """A number as it was written."""
+    """A number as written."""
 
     __slots__ = ()
 

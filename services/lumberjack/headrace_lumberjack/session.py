@@ -1,9 +1,9 @@
 """One Lumberjack client's conversation, pure.
 
-A window is acknowledged with the number of its last event, as the client wrote it, when all of it is durable; windows in
-order. Meanwhile a v2 client is told how far its oldest window is (a partial acknowledgement), or the same again, or 0, so
-that it does not give up. A v1 client takes the first six bytes as full success, whatever they say: it hears one
-acknowledgement for each window and nothing else, ever.
+When all events of a window are durable, the session acknowledges the number of its last event, as the client wrote it;
+windows in order. Until then, it sends a v2 client the progress of its oldest window (a partial acknowledgement), or repeats
+the last number, or sends 0, so that the client does not give up. A v1 client takes any six bytes as full success, so it gets
+exactly one acknowledgement for each window.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from headrace_common.errors import ProtocolError
-from headrace_common.inflate import InflateLimits
-from headrace_common.session import Frame, Peer, Ticket
-from headrace_common.settings import LimitSettings
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.operations.settings import LimitSettings
+from headrace_common.session.inflate import InflateLimits
+from headrace_common.session.interface import ByteSession, Frame, Peer, Ticket
+from headrace_common.session.ledger import Ledger, LedgerEntry
+from headrace_common.session.memory import Memory
+from typing_extensions import override
 
 from headrace_lumberjack.content import Content
 from headrace_lumberjack.events import EventsFrame, Records
@@ -25,79 +28,84 @@ from headrace_lumberjack.settings import LumberjackSection
 from headrace_lumberjack.wire import HEADER, V2, Compressed, Cutter, Run, Window, WireLimits, acknowledgement
 
 LOOK: Final = 1.0
-"""Seconds between two looks at the clock while a v2 client waits; partial acknowledgements are no more frequent."""
+"""Seconds between two ticks while a v2 client waits. Partial acknowledgements are not more frequent."""
 
 KEEP_ALIVE: Final = 2.9
-"""Seconds of silence after which a waiting v2 client hears something. With `LOOK` and a late timer it stays below 5."""
+"""Seconds of silence after which a waiting v2 client gets an answer. With `LOOK` and a late timer, still below 5 s."""
 
 WORK: Final = 1 << 20
-"""What one call of `receive` does, in bytes inflated, some milliseconds; the rest waits until others have run."""
+"""The work of one call of `receive`, as inflated bytes: a few milliseconds. The rest waits until others have run."""
 
 ITEM_COST: Final = 1 << 10
-"""Bytes inflated that take as long as a frame's or a run's way through the session."""
+"""The cost of one frame or run in the session, as inflated bytes that take as long."""
 
 
 @dataclass(slots=True)
 class _Unit:
-    """Data frames that were handed out together. `stored`: how many from the first are durable."""
+    """Data frames handed out together: how many, and the numbers of the first and the last."""
 
     count: int
     first: int
     last: int
-    stored: int = 0
-    whole: bool = False
 
 
 @dataclass(slots=True)
 class _Window:
     """A window that is not acknowledged yet.
 
-    `units` are those not durable as a whole, `stored` the events before them, `mark` the number of the last of these.
-    `said`: events that the last partial acknowledgement covered; `seen`: when a tick first saw the window.
+    `units`: those not fully durable; `stored`: the events before them; `mark`: the number of the last stored event. `reported`:
+    events that the last partial acknowledgement covered; `seen`: the first tick after the window opened.
     """
 
     version: int
     missing: int
-    units: deque[_Unit] = field(default_factory=deque)
+    units: deque[LedgerEntry[_Unit]] = field(default_factory=deque)
     events: int = 0
     stored: int = 0
     mark: int = 0
     next: int = -1
     steady: bool = True
     zero: bool = False
-    said: int = 0
-    said_mark: int = 0
+    reported: int = 0
+    reported_mark: int = 0
     seen: float | None = None
 
-    def take(self, run: Run, unit: _Unit) -> None:
-        """More of its events were handed out."""
+    def take(self, run: Run, entry: LedgerEntry[_Unit]) -> None:
+        """Adds a run of its events that was handed out."""
+        unit = entry.note
         self.steady = self.steady and run.steady and self.next in (-1, unit.first)
         self.next = unit.last + 1
         self.zero = self.zero or run.has_zero()
         self.events += unit.count
         self.missing -= unit.count
-        self.units.append(unit)
+        self.units.append(entry)
 
     def progress(self) -> tuple[int, int]:
-        """How many events from its beginning are durable, and the number of the last of them."""
+        """How many of its first events are durable, and the number of the last of these."""
         while self.units and self.units[0].whole:
-            unit = self.units.popleft()
+            unit = self.units.popleft().note
             self.stored += unit.count
             self.mark = unit.last
-        if self.units and self.units[0].stored and self.steady:
-            unit = self.units[0]
-            return self.stored + unit.stored, unit.first + unit.stored - 1
+        if self.units and self.steady:
+            # Parts are events, except that the last part may hold many: only `whole` covers that one.
+            unit = self.units[0].note
+            stored = min(self.units[0].stored, unit.count - 1)
+            if stored:
+                return self.stored + stored, unit.first + stored - 1
         return self.stored, self.mark
 
     def ambiguous(self) -> bool:
-        """Whether 0, what a keep-alive says, is the number of one of its events: the client could take it for that one's."""
+        """Whether one of its events has the number 0: the client could take a keep-alive for its acknowledgement."""
         return self.zero or self.next + self.missing > 1 << 32
 
 
-class LumberjackSession:
-    """See `headrace_common.session.Session`."""
+class LumberjackSession(ByteSession):
+    """Windows in, acknowledgements out."""
 
-    def __init__(self, peer: Peer, limits: LimitSettings, lumberjack: LumberjackSection) -> None:
+    def __init__(
+        self, peer: Peer, limits: LimitSettings, lumberjack: LumberjackSection, memory: Memory | None = None
+    ) -> None:
+        """`memory`: that of the service; without it, the session has its own."""
         self._wire = WireLimits(
             limits.frame_bytes,
             lumberjack.window_events,
@@ -106,34 +114,32 @@ class LumberjackSession:
             lumberjack.value_bytes,
         )
         self._inflate = InflateLimits(limits.inflated_bytes, limits.ratio)
-        self._records = Records(peer, limits.event_bytes, limits.depth)
+        self._records = Records(peer, limits.event_bytes, limits.depth, memory or Memory())
         self._cutter = Cutter(self._wire)
         self._content: Content | None = None
         self._flow = Flow()
         self._failed: ProtocolError | None = None
         self._ready: deque[EventsFrame] = deque()
         self._windows: deque[_Window] = deque()  # not acknowledged, in order
-        self._units: dict[Ticket, _Unit] = {}
-        self._next: Ticket = 0
+        self._units: Ledger[_Unit] = Ledger()
         self._out = b""
         self._now = -LOOK  # at the last tick
         self._said_at = -KEEP_ALIVE
         self._ended = False
         self._busy = False
 
-    # What decides that an acknowledgement may leave
+    # Decides which acknowledgements may leave
 
+    @override
     def settle(self, ticket: Ticket, stored: int, whole: bool) -> None:
-        """The publisher's word. A window is acknowledged when all of it has arrived and every unit of it is durable."""
-        unit = self._units[ticket]
-        unit.stored = unit.count if whole else min(stored, unit.count - 1)
-        unit.whole = whole
-        if whole:
-            del self._units[ticket]
+        """Acknowledges a window once it has arrived completely and all its units are durable."""
+        self._units.settle(ticket, stored, whole)
+        while self._units.pop_whole() is not None:
+            pass
         self._acknowledge()
 
     def _acknowledge(self) -> None:
-        """The final acknowledgements that are due, in order. W(0) has no event: it is answered 0."""
+        """Writes the final acknowledgements that are due, in order. W(0) has no events and gets the answer 0."""
         while self._windows and not self._ended:
             oldest = self._windows[0]
             stored, mark = oldest.progress()
@@ -142,35 +148,38 @@ class LumberjackSession:
             self._windows.popleft()
             self._out += acknowledgement(oldest.version, mark)
 
+    @override
     def abandon(self, ticket: Ticket) -> None:
-        """The unit stays at its place, never whole: it and all behind it remain unacknowledged, and nothing more is said."""
+        """The unit stays in its place and never becomes whole. It and all after it get no acknowledgement or keep-alive."""
         self._ended = True
 
+    @override
     def outgoing(self) -> bytes:
-        """See the seam."""
         out, self._out = self._out, b""
         return out
 
     # Time: partial acknowledgements and keep-alives
 
+    @override
     def deadline(self) -> float | None:
-        """In a second, while a v2 client waits for Kafka or has not heard of progress."""
+        """The next second, while a v2 client waits for Kafka or does not know the latest progress."""
         return None if self._waits() is None else self._now + LOOK
 
     def _waits(self) -> _Window | None:
-        """The oldest window, if its client is to be told something before it is complete."""
+        """The oldest window, if its client needs an answer before the window is complete."""
         if not self._windows or self._ended:
             return None
         oldest = self._windows[0]
         if oldest.version != V2:
             return None
         stored, _ = oldest.progress()
-        return oldest if oldest.units or (oldest.steady and stored > oldest.said) else None
+        return oldest if oldest.units or (oldest.steady and stored > oldest.reported) else None
 
+    @override
     def tick(self, now: float) -> None:
-        """Tells the client of the oldest window's progress, at most once a second; or repeats itself, or says 0.
+        """Sends the oldest window's progress, at most once a second, or repeats the last number, or sends 0.
 
-        Never while it is we who wait for the client, and never a number that could be taken for more than is durable.
+        Sends nothing while we wait for the client, and never a number that could be read as more than is durable.
         """
         self._now = now
         window = self._waits()
@@ -180,31 +189,32 @@ class LumberjackSession:
             window.seen = now
         silent = now - max(window.seen, self._said_at)
         stored, mark = window.progress()
-        if window.steady and stored > window.said:
+        if window.steady and stored > window.reported:
             if silent >= LOOK:
-                window.said, window.said_mark = stored, mark
-                self._say(window.said_mark, now)
-        elif window.units and silent >= KEEP_ALIVE and (window.said or not window.ambiguous()):
-            self._say(window.said_mark, now)
+                window.reported, window.reported_mark = stored, mark
+                self._reply(window.reported_mark, now)
+        elif window.units and silent >= KEEP_ALIVE and (window.reported or not window.ambiguous()):
+            self._reply(window.reported_mark, now)
 
+    @override
     def farewell(self) -> bytes:
-        """How far the window is that will not be complete: its client need not send that part again."""
+        """Sends the progress of the window that stays incomplete: the client need not send that part again."""
         if self._windows and not self._ended:
             oldest = self._windows[0]
             stored, mark = oldest.progress()
-            if oldest.version == V2 and oldest.steady and stored > oldest.said:
-                oldest.said, oldest.said_mark = stored, mark
+            if oldest.version == V2 and oldest.steady and stored > oldest.reported:
+                oldest.reported, oldest.reported_mark = stored, mark
                 return acknowledgement(V2, mark)
         return b""
 
-    def _say(self, number: int, now: float) -> None:
+    def _reply(self, number: int, now: float) -> None:
         self._out += acknowledgement(V2, number)
         self._said_at = now
 
     # Bytes to windows
 
+    @override
     def receive(self, data: bytes, now_ms: int) -> None:
-        """See the seam."""
         if self._failed is not None:
             raise self._failed
         self._cutter.feed(data)
@@ -224,7 +234,7 @@ class LumberjackSession:
             if self._content is not None:
                 work -= self._content.step()
                 if self._content.done:
-                    # All of it must be accepted before any counts: of a C frame at fault nothing is stored.
+                    # Accept all of it before any counts: nothing of a faulty C frame may be stored.
                     accepted = [part for item in self._content.items for part in self._flow.accept(item)]
                     self._content = None
                     for part in accepted:
@@ -244,44 +254,39 @@ class LumberjackSession:
 
     def _take(self, item: Window | Run, now_ms: int) -> None:
         if isinstance(item, Window):
-            if self._windows and self._windows[-1].missing:  # of v1: it ends where it stands
+            if self._windows and self._windows[-1].missing:  # v1: the open window ends early
                 self._windows[-1].missing = 0
                 if not self._windows[-1].events:
                     self._windows.pop()
             self._windows.append(_Window(item.version, item.count))
             return
-        unit = _Unit(len(item), item.sequence(0), item.sequence(len(item) - 1))
-        self._windows[-1].take(item, unit)
-        self._units[self._next] = unit
-        self._ready.append(EventsFrame(item, self._next, now_ms, self._records))
-        self._next += 1
+        ticket = self._units.add(_Unit(len(item), item.sequence(0), item.sequence(len(item) - 1)))
+        self._windows[-1].take(item, self._units.newest())
+        self._ready.append(EventsFrame(item, ticket, now_ms, self._records))
 
+    @override
     def busy(self) -> bool:
-        """See the seam."""
         return self._busy
 
+    @override
     def frames(self) -> Iterator[Frame]:
-        """See the seam."""
         while self._ready:
             yield self._ready.popleft()
 
+    @override
     def eof(self) -> None:
-        """See the seam."""
-        if self.held():
+        if self.partial_bytes():
             error = self._cutter.fault(f"the stream ends inside a {'window' if self._flow.left else 'frame'}")
             if self._flow.left:
                 error.offset = self._flow.began
             raise error
 
+    @override
     def idle(self) -> bool:
-        """See the seam."""
-        return not self._windows and not self.held()
+        return not self._windows and not self.partial_bytes()
 
-    def held(self) -> int:
-        """What was not cut, what is being inflated, and a window's header until it is complete: it is then half read."""
-        content = 0 if self._content is None else self._content.held()
+    @override
+    def partial_bytes(self) -> int:
+        """Uncut bytes, content that is being inflated, and the header of an incomplete window, which counts as half a frame."""
+        content = 0 if self._content is None else self._content.partial_bytes()
         return self._cutter.left + content + (HEADER if self._flow.left else 0)
-
-    def unacknowledgeable(self) -> bool:
-        """Everything is acknowledged in Lumberjack."""
-        return False

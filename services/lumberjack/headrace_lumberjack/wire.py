@@ -3,7 +3,7 @@
 Every frame begins with its version, ASCII ``1`` or ``2``, and its type. Numbers are big-endian u32.
 
 ====  ===========================================================  ======================
-type  layout behind version and type                               who
+type  layout after version and type                                sender
 ====  ===========================================================  ======================
 W     events in the window that follows                            client
 D     sequence, pairs, for each: length, key, length, value        client, v1
@@ -24,23 +24,23 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import orjson
-from headrace_common.errors import ProtocolError
+from headrace_common.operations.errors import ProtocolError
 
 SAMPLE: Final = 32
-"""Bytes of a faulty frame that go into the log."""
+"""Bytes of a faulty frame that are logged."""
 
 V1: Final = 0x31
 V2: Final = 0x32
 W, D, J, C, A = b"WDJCA"
 
 HEADER: Final = 6
-"""Bytes of W, A and of C in front of its stream."""
+"""Bytes of a W or A frame, and of a C frame before its stream."""
 
 DATA_HEADER: Final = 10
-"""Bytes of J in front of its JSON, of D in front of its first pair."""
+"""Bytes of a J frame before its JSON, and of a D frame before its first pair."""
 
 RUN: Final = 8_192
-"""Most frames that are cut in one go."""
+"""Maximum frames that are cut in one call."""
 
 _number = struct.Struct(">I").unpack_from
 _data_header = struct.Struct(">HII").unpack_from
@@ -50,7 +50,7 @@ _D1: Final = V1 << 8 | D
 
 @dataclass(frozen=True, slots=True)
 class WireLimits:
-    """What one frame may hold: sizes in bytes, a frame with its header. `window`: events that a W may announce."""
+    """Limits of one frame: sizes in bytes, a frame with its header. `window`: maximum events that a W may announce."""
 
     frame: int
     window: int
@@ -61,7 +61,7 @@ class WireLimits:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A W frame. `offset`: where it began in the connection, or the C that it came in."""
+    """A W frame. `offset`: its position in the connection, or that of the C frame that contained it."""
 
     version: int
     count: int
@@ -70,10 +70,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Data frames of one version that follow each other, each complete.
+    """Consecutive complete data frames of one version.
 
-    The first begins at `start` in `data`, frame i ends at ``ends[i]``. `steady`: each sequence number is one above the
-    former, without wrapping. `offset`: where the first began in the connection; if `nested`, the C that they came in.
+    The first begins at `start` in `data`; frame i ends at ``ends[i]``. `steady`: each sequence number is one above the
+    previous one, without wrapping. `offset`: the first frame's position in the connection; if `nested`, that of their C.
     """
 
     version: int
@@ -93,7 +93,7 @@ class Run:
         return self.ends[-1] - self.start
 
     def begin(self, index: int) -> int:
-        """Where frame `index` begins in `data`."""
+        """The start of frame `index` in `data`."""
         return self.ends[index - 1] if index else self.start
 
     def frame(self, index: int) -> bytes:
@@ -106,13 +106,13 @@ class Run:
         return number
 
     def has_zero(self) -> bool:
-        """Whether a frame of it is numbered 0, which is what a keep-alive says."""
+        """Whether one of its frames has the number 0, which a keep-alive also uses."""
         if self.steady:
             return self.sequence(0) == 0
         return any(self.sequence(index) == 0 for index in range(len(self)))
 
     def split(self, count: int) -> tuple[Run, Run]:
-        """The first `count` frames, and the rest."""
+        """Splits it into the first `count` frames and the rest."""
         middle = self.ends[count - 1]
         offset = self.offset if self.nested else self.offset + middle - self.start
         return (
@@ -131,19 +131,19 @@ class Compressed:
 
 
 class Cutter:
-    """Cuts a buffer into frames. `nested`: it is the content of a C, at `offset`; otherwise a connection's bytes."""
+    """Cuts a buffer into frames: a connection's bytes, or, if `nested`, the content of the C frame at `offset`."""
 
     def __init__(self, limits: WireLimits, *, nested: bool = False, offset: int = 0) -> None:
         self._limits = limits
         self._nested = nested
         self._base = offset
         self._at = 0
-        self._pair_at = 0  # in a v1 frame that is not complete: behind its last complete pair, from the frame's start
+        self._pair_at = 0  # in an incomplete v1 frame: end of its last complete pair, from the frame's start
         self._pairs_left = 0
         self.buffer: bytes | bytearray = bytearray()
 
     def feed(self, data: bytes) -> None:
-        """More bytes."""
+        """Adds bytes."""
         assert isinstance(self.buffer, bytearray)
         self.buffer += data
 
@@ -154,18 +154,18 @@ class Cutter:
 
     @property
     def offset(self) -> int:
-        """Where in the connection the next frame begins; of a nested one, its C."""
+        """The position of the next frame in the connection; if nested, that of its C frame."""
         return self._base if self._nested else self._base + self._at
 
     def trim(self) -> None:
-        """Forgets the bytes that were cut."""
+        """Drops the bytes that were cut."""
         if self._at and isinstance(self.buffer, bytearray):
             del self.buffer[: self._at]
             self._base += self._at
             self._at = 0
 
     def cut(self) -> Window | Run | Compressed | None:
-        """The next frame or run of data frames; None when the bytes do not suffice. Raises `ProtocolError`."""
+        """The next frame or run of data frames; None if it is not complete yet. Raises `ProtocolError`."""
         buffer, at = self.buffer, self._at
         left = len(buffer) - at
         if not left:
@@ -205,7 +205,7 @@ class Cutter:
         return compressed
 
     def _json_run(self) -> Run | None:
-        """As many J frames as are there, at most `RUN`. A fault behind the first waits for the next call."""
+        """The complete J frames, at most `RUN`. A fault after the first frame waits for the next call."""
         buffer, first, size, most = self.buffer, self._at, len(self.buffer), self._limits.frame - DATA_HEADER
         shift = 0 if self._nested else first
         ends: list[int] = []
@@ -229,7 +229,7 @@ class Cutter:
         return self._end_run(V2, first, at, ends, steady)
 
     def _pairs_run(self) -> Run | None:
-        """The same for D frames."""
+        """The complete D frames, like `_json_run`."""
         first, size = self._at, len(self.buffer)
         shift = 0 if self._nested else first
         ends: list[int] = []
@@ -255,7 +255,7 @@ class Cutter:
         return self._end_run(V1, first, at, ends, steady)
 
     def _end_run(self, version: int, first: int, at: int, ends: list[int], steady: bool) -> Run | None:
-        """The run from `first` to `at`. A connection's bytes are copied out, a C's content stays as it is."""
+        """The run from `first` to `at`. Copies it out of a connection's bytes, but shares a C frame's content."""
         self._at = at
         if not ends:
             return None
@@ -266,7 +266,7 @@ class Cutter:
         return Run(version, data, 0, ends, steady, self._base + first)
 
     def _pairs_end(self, at: int, pairs: int) -> int:
-        """Where the D frame at `at` ends; beyond the buffer when it does so later. Goes on where the last call stopped."""
+        """The end of the D frame at `at`; beyond the buffer if it is incomplete. Continues where the last call stopped."""
         limits, buffer, size = self._limits, self.buffer, len(self.buffer)
         if not self._pair_at:
             if pairs > limits.pairs:
@@ -291,13 +291,13 @@ class Cutter:
         return position
 
     def fault(self, problem: str, limit: str | None = None) -> ProtocolError:
-        """A `ProtocolError` about the frame that comes next."""
+        """Makes a `ProtocolError` about the next frame."""
         sample = bytes(self.buffer[self._at : self._at + SAMPLE])
         return ProtocolError(problem, limit=limit, offset=self.offset, sample=sample)
 
 
 def pair_count(frame: bytes) -> int:
-    """How many pairs a D frame has."""
+    """The number of pairs in a D frame."""
     count: int = _number(frame, 6)[0]
     return count
 
@@ -313,7 +313,7 @@ def pairs(frame: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def acknowledgement(version: int, sequence: int) -> bytes:
-    """An A frame."""
+    """Makes an A frame."""
     return struct.pack(">BBI", version, A, sequence)
 
 
@@ -321,42 +321,42 @@ def acknowledgement(version: int, sequence: int) -> bytes:
 
 
 def window(count: int, version: int = V2) -> bytes:
-    """A W frame."""
+    """Makes a W frame."""
     return struct.pack(">BBI", version, W, count)
 
 
 def json_frame(sequence: int, document: bytes) -> bytes:
-    """A J frame, whatever `document` holds."""
+    """Makes a J frame with any `document`."""
     return struct.pack(">BBII", V2, J, sequence, len(document)) + document
 
 
 def pairs_frame(sequence: int, items: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """A D frame."""
+    """Makes a D frame."""
     body = b"".join(struct.pack(">I", len(part)) + part for item in items for part in item)
     return struct.pack(">BBII", V1, D, sequence, len(items)) + body
 
 
 def compressed(frames: bytes, level: int = 3, version: int = V2) -> bytes:
-    """A C frame around whole frames; level 3 is what Beats use."""
+    """Makes a C frame around whole frames. Beats use level 3."""
     stream = zlib.compress(frames, level)
     return struct.pack(">BBI", version, C, len(stream)) + stream
 
 
 def encode(documents: Sequence[Mapping[str, object]], *, first: int = 1, level: int = 3) -> bytes:
-    """One v2 window as Beats write it: numbers from `first` on, in one C frame, plain J frames with level 0."""
+    """One v2 window as Beats write it: numbered from `first`, in one C frame; with level 0, plain J frames."""
     frames = b"".join(json_frame(first + index, orjson.dumps(item)) for index, item in enumerate(documents))
     return window(len(documents)) + (compressed(frames, level) if level else frames)
 
 
 class Replies:
-    """What a server says: acknowledgements."""
+    """Parses a server's acknowledgements."""
 
     def __init__(self, version: int = V2) -> None:
         self._version = version
         self._buffer = b""
 
     def receive(self, data: bytes) -> list[int]:
-        """The numbers acknowledged by `data`, which may be split anywhere, in order. Raises `ProtocolError` for all else."""
+        """The numbers that `data`, split anywhere, acknowledges, in order. Raises `ProtocolError` for anything else."""
         data = self._buffer + data
         found = []
         for at in range(0, len(data) - HEADER + 1, HEADER):

@@ -1,0 +1,233 @@
+"""The client's side of each protocol, for `demo`: frames to send, and what the replies acknowledge. No sockets."""
+
+from __future__ import annotations
+
+import base64
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+import orjson
+from headrace_courier import wire as courier
+from headrace_courier.replies import Acknowledged
+from headrace_courier.replies import Replies as CourierReplies
+from headrace_forward import wire as forward
+from headrace_lumberjack import wire as lumberjack
+from headrace_segment.wire import original as segment
+from headrace_segment.wire.replies import Replies as SegmentReplies
+from typing_extensions import override
+
+STREAM: Final = "demo.shop"
+_LEVELS: Final = ("info", "info", "info", "warn", "error")
+_PATHS: Final = ("/", "/login", "/cart", "/checkout", "/search", "/api/v1/orders")
+
+
+class DemoClient(Protocol):
+    """The client of one connection."""
+
+    def frame(self, first: int, count: int) -> bytes:
+        """Return the next frame, of `count` different events numbered from `first`. It asks for an acknowledgement."""
+
+    def receive(self, data: bytes) -> int:
+        """Return how many events the server's next bytes acknowledge. Raises `ProtocolError` for malformed replies."""
+
+
+def event(number: int) -> Mapping[str, Any]:
+    """Return one line of a web shop's log."""
+    return {
+        "n": number,
+        "level": _LEVELS[number % len(_LEVELS)],
+        "path": _PATHS[number % len(_PATHS)],
+        "ms": number * 7919 % 1000,
+        "message": f"request {number} served",
+    }
+
+
+class DemoForwardClient(DemoClient):
+    """Sends chunks as fluentd does, every second one compressed."""
+
+    def __init__(self) -> None:
+        self._replies = forward.Replies()
+        self._waiting: dict[str | bytes, int] = {}
+        self._frames = 0
+
+    @override
+    def frame(self, first: int, count: int) -> bytes:
+        chunk = base64.b64encode(os.urandom(16)).decode()
+        mode: forward.Mode = "CompressedPackedForward" if self._frames % 2 else "PackedForward"
+        self._frames += 1
+        self._waiting[chunk] = count
+        now = time.time_ns()
+        times = (forward.EventTime(*divmod(now + number, 10**9)) for number in range(first, first + count))
+        entries = [(at, event(first + index)) for index, at in enumerate(times)]
+        return forward.encode(STREAM, entries, mode=mode, chunk=chunk)
+
+    @override
+    def receive(self, data: bytes) -> int:
+        return sum(self._waiting.pop(chunk) for chunk in self._replies.receive(data))
+
+
+class DemoCourierClient(DemoClient):
+    """Sends HELO and then payloads as log-courier does, JDAT and EVNT in turns.
+
+    It does not wait for VERS before its first EVNT; the receiver accepts that.
+    """
+
+    def __init__(self) -> None:
+        self._replies = CourierReplies()
+        self._waiting: dict[bytes, int] = {}
+        self._frames = 0
+
+    @override
+    def frame(self, first: int, count: int) -> bytes:
+        nonce = os.urandom(courier.NONCE_BYTES)
+        hello = b"" if self._frames else courier.identity(b"HELO", "2.12.0", b"LCOR")
+        self._frames += 1
+        self._waiting[nonce] = count
+        now = time.time_ns()
+        events = [
+            orjson.dumps({"@timestamp": _rfc3339(now + number), "type": STREAM, **event(number)})
+            for number in range(first, first + count)
+        ]
+        return hello + (courier.evnt if self._frames % 2 else courier.jdat)(nonce, events)
+
+    @override
+    def receive(self, data: bytes) -> int:
+        # a count below the payload's size is progress or a keep-alive
+        done = 0
+        for reply in self._replies.receive(data):
+            if isinstance(reply, Acknowledged) and reply.count == self._waiting[reply.nonce]:
+                done += self._waiting.pop(reply.nonce)
+        return done
+
+
+def _rfc3339(nanoseconds: int) -> str:
+    seconds, fraction = divmod(nanoseconds, 10**9)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{fraction:09d}Z"
+
+
+class DemoLumberjackClient(DemoClient):
+    """Sends each window in one compressed frame as Filebeat does. The events have the fields that ids are made from."""
+
+    def __init__(self) -> None:
+        self._replies = lumberjack.Replies()
+        self._waiting: deque[int] = deque()
+        self._agent = {"id": os.urandom(8).hex(), "ephemeral_id": os.urandom(8).hex(), "type": "filebeat"}
+
+    @override
+    def frame(self, first: int, count: int) -> bytes:
+        self._waiting.append(count)
+        now = time.time_ns() // 1_000_000
+        at = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now // 1000))}.{now % 1000:03d}Z"
+        return lumberjack.encode(
+            [
+                {
+                    "@timestamp": at,
+                    "@metadata": {"beat": STREAM, "type": "_doc"},
+                    "agent": self._agent,
+                    "log": {"file": {"path": "/var/log/shop.log"}, "offset": number},
+                    **event(number),
+                }
+                for number in range(first, first + count)
+            ]
+        )
+
+    @override
+    def receive(self, data: bytes) -> int:
+        # a number below the window's size is progress or a keep-alive
+        return sum(self._waiting.popleft() for number in self._replies.receive(data) if number >= self._waiting[0])
+
+
+class DemoSegmentClient(DemoClient):
+    """Writes one segment, in the original dialect: a writer of its own, and each frame a block of events."""
+
+    def __init__(self) -> None:
+        self._replies = SegmentReplies()
+        self._writer = os.urandom(16)
+        self._level = 0
+        self._waiting: deque[tuple[int, int]] = deque()  # level and events of each block
+
+    @override
+    def frame(self, first: int, count: int) -> bytes:
+        encode = segment.MESSAGES.encode
+        hello = b"" if self._level else encode(segment.SetupAppend(self._writer, STREAM))
+        content = b"".join(encode(segment.Event(orjson.dumps(event(number)))) for number in range(first, first + count))
+        before, self._level = self._level, self._level + len(content)
+        self._waiting.append((self._level, count))
+        begin = encode(segment.BeginAppendBlock(self._writer, before, len(content)))
+        return hello + begin + content + encode(segment.EndAppendBlock(self._writer, self._level, len(content)))
+
+    @override
+    def receive(self, data: bytes) -> int:
+        done = 0
+        for reply in self._replies.receive(data):
+            while isinstance(reply, segment.DataAppended) and self._waiting and self._waiting[0][0] <= reply.level:
+                done += self._waiting.popleft()[1]
+        return done
+
+
+DEMO_CLIENTS: Final[Mapping[str, Callable[[], DemoClient]]] = {
+    "courier": DemoCourierClient,
+    "forward": DemoForwardClient,
+    "lumberjack": DemoLumberjackClient,
+    "segment": DemoSegmentClient,
+}
+"""Clients by service, of the protocols that are streams of bytes."""
+
+_FORWARD: Final = """\
+  Fluent Bit    [OUTPUT]
+                    Name                  forward
+                    Match                 *
+                    Host                  127.0.0.1
+                    Port                  24224
+                    Require_ack_response  true
+
+  fluentd       <match **>
+                  @type forward
+                  require_ack_response true
+                  <server>
+                    host 127.0.0.1
+                    port 24224
+                  </server>
+                </match>
+"""
+
+_COURIER: Final = """\
+  log-courier   network:
+                  transport: tcp          # tls: see docs/protocols/courier.md
+                  servers: [ "127.0.0.1:5043" ]
+"""
+
+_LUMBERJACK: Final = """\
+  Filebeat      output.logstash:
+                  hosts: ["127.0.0.1:5044"]
+
+  Logstash      output {
+                  lumberjack { hosts => "..." port => 5044 ssl_certificate => "..." }    # TLS only
+                }
+"""
+
+_LOGJAM: Final = """\
+  logjam_agent  LogjamAgent.add_forwarder(:zmq, host: "127.0.0.1:9604")
+
+  Consume your logjam-devices, too:
+                HEADRACE_LOGJAM__ENDPOINTS='{"device-1": "tcp://HOST:9606"}' ./headrace up
+"""
+
+_SEGMENT: Final = """\
+  Any client of the Streaming Service protocol; for Pravega's Java client see docs/protocols/segment.md
+
+  Segments      python -m headrace_segment ls
+                python -m headrace_segment cat demo.shop
+"""
+
+CLIENT_SETTINGS: Final[Mapping[str, tuple[int, str]]] = {
+    "courier": (5043, _COURIER),
+    "forward": (24224, _FORWARD),
+    "logjam": (9604, _LOGJAM),
+    "lumberjack": (5044, _LUMBERJACK),
+    "segment": (12345, _SEGMENT),
+}
+"""Port and client settings by service, for the end of the demo."""

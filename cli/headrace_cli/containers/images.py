@@ -1,0 +1,130 @@
+"""The images: their names, and the commands that build, measure and load them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from headrace_cli.errors import CommandError
+from headrace_cli.places import ROOT
+
+NAME: Final = "headrace-{}"
+
+
+class Target(StrEnum):
+    """Where built images go, beside the builder's own store."""
+
+    DOCKER = "docker"
+    KIND = "kind"
+    K3D = "k3d"
+
+
+@dataclass(frozen=True)
+class Image:
+    """One image. `arguments` are those of its Dockerfile, `dockerfile` is relative to the checkout."""
+
+    name: str
+    dockerfile: str
+    arguments: Mapping[str, str]
+
+    def reference(self, tag: str, registry: str = "") -> str:
+        """Return the image's full name, for example ``registry.example/team/headrace-forward:0.1.0``."""
+        prefix = f"{registry.rstrip('/')}/" if registry else ""
+        return f"{prefix}{NAME.format(self.name)}:{tag}"
+
+
+def all_images(root: Path = ROOT) -> list[Image]:
+    """Return every image that the checkout `root` can build: a receiver that cannot be started yet has none."""
+    services = sorted((root / "services").glob("*/headrace_*/__main__.py"))
+    names = [path.parent.parent.name for path in services]
+    return [
+        *(Image(name, "services/Dockerfile", {"SERVICE": name}) for name in names),
+        Image("tools", "cli/Dockerfile", {}),
+        Image("lake", "spark_jobs/Dockerfile", {}),
+    ]
+
+
+def select(names: Sequence[str]) -> list[Image]:
+    """Return the images called `names`, or all if it is empty. Raises `CommandError` for an unknown name."""
+    known = {image.name: image for image in all_images()}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise CommandError(
+            f"There is no image called {', '.join(unknown)}; the images are: {', '.join(known)}.", status=2
+        )
+    return [known[name] for name in names] if names else list(known.values())
+
+
+def build_command(
+    image: Image, reference: str, arguments: Mapping[str, str], secrets: Iterable[str], *, buildx: bool
+) -> list[str]:
+    """Return the ``docker build`` of one image. With `buildx` a builder may keep its images elsewhere, so it is told to load."""
+    given = [
+        word for name, value in {**image.arguments, **arguments}.items() for word in ("--build-arg", f"{name}={value}")
+    ]
+    load = ["--load"] if buildx else []
+    return ["docker", "build", *load, "-f", str(ROOT / image.dockerfile), "-t", reference, *given, *secrets, str(ROOT)]
+
+
+def load_command(target: Target, references: Sequence[str], cluster: str) -> list[str] | None:
+    """Return the command that copies images into a cluster; None for Docker, which has built them."""
+    if target is Target.KIND:
+        return ["kind", "load", "docker-image", *references, *(["--name", cluster] if cluster else [])]
+    if target is Target.K3D:
+        return ["k3d", "image", "import", *references, *(["--cluster", cluster] if cluster else [])]
+    return None
+
+
+def check_docker() -> None:
+    """Raise `CommandError` unless a Docker daemon answers."""
+    try:
+        answer = subprocess.run(["docker", "info"], capture_output=True, text=True, timeout=30, check=False)
+    except FileNotFoundError:
+        raise CommandError("There is no docker here: install it, or build on a machine that has it.") from None
+    except subprocess.TimeoutExpired:
+        raise CommandError("Docker's daemon does not answer.") from None
+    if answer.returncode:
+        raise CommandError(f"Docker cannot be used: {(answer.stderr.strip() or 'no reason given').splitlines()[-1]}")
+
+
+def has_buildx() -> bool:
+    """Return whether ``docker build`` is buildx; older clients build with BuildKit by themselves."""
+    return subprocess.run(["docker", "buildx", "version"], capture_output=True, check=False).returncode == 0
+
+
+def revision() -> str:
+    """Return the commit of the checkout, with ``-dirty`` if files differ from it; empty outside of a clone."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return answer.stdout.strip() if answer.returncode == 0 else ""
+
+
+def run(command: Sequence[str], log: Path) -> None:
+    """Run a command with BuildKit; what it prints goes to `log`. Raises `CommandError` with its last lines if it fails."""
+    try:
+        with log.open("wb") as output:
+            status = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False,
+                env={**os.environ, "DOCKER_BUILDKIT": "1", "BUILDKIT_PROGRESS": "plain"},
+            ).returncode  # fmt: skip
+    except FileNotFoundError:
+        raise CommandError(f"There is no {command[0]} here.") from None
+    if status:
+        said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        raise CommandError("\n".join([f"{' '.join(command[:3])} … failed:", *said[-25:]]))
+
+
+def size(reference: str) -> int:
+    """Return an image's size in bytes; 0 if it is not there."""
+    answer = subprocess.run(
+        ["docker", "image", "inspect", "--format", "{{.Size}}", reference], capture_output=True, text=True, check=False
+    )
+    return int(answer.stdout) if answer.returncode == 0 else 0

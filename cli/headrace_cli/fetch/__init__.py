@@ -1,0 +1,1 @@
+"""Java and the jars: found on this machine, or fetched once."""

@@ -1,0 +1,1 @@
+"""Reads the lake without Spark, and proves that it is exact."""

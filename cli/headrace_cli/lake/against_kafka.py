@@ -1,0 +1,113 @@
+"""The part of the proof that only Kafka can give: whether the tables end where its partitions allow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError, NoError, UnknownTopicOrPartitionError, for_code
+from headrace_common.kafka.client import CONNECT_TROUBLE, client_arguments
+from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.settings import KafkaSettings, Settings, load
+
+from headrace_cli.errors import CommandError
+from headrace_cli.lake.proof import COVERED
+from headrace_cli.lake.tables import Row
+from headrace_cli.lake.text import compact
+
+Place = tuple[str, int]
+
+LANDED: Final = f"""
+    with newest as (select topic, arg_max(topic_id, epoch * 4294967296 + batch) as topic_id from batches group by topic)
+    select n.topic, c."partition", max(c."to") as landed_to from newest n join ({COVERED}) c using (topic_id) group by all"""  # noqa: S608
+"""(topic, partition, landed_to) of the topics that were landed last: aiokafka does not tell us the ids of topics."""
+
+
+class _Kafka(Settings):
+    kafka: KafkaSettings = KafkaSettings()
+
+
+def held(bootstrap: str, topics: Iterable[str]) -> dict[Place, tuple[int, int]]:
+    """Ask Kafka for the first offset that each partition holds, and for its end; a topic that is not there has none.
+
+    Users, passwords and TLS come from `HEADRACE_KAFKA__…`. Raise `CommandError` if Kafka does not answer.
+    """
+    try:
+        settings = load(_Kafka).kafka.model_copy(update={"bootstrap_servers": bootstrap})
+    except ConfigError as error:
+        raise CommandError(str(error)) from error
+    with CONNECT_TROUBLE.told():
+        try:
+            return asyncio.run(_held(settings, sorted(topics)))
+        except (KafkaError, OSError) as error:
+            raise CommandError(f"Kafka at {bootstrap} does not answer: {CONNECT_TROUBLE.reason or error}") from error
+
+
+async def _held(settings: KafkaSettings, topics: list[str]) -> dict[Place, tuple[int, int]]:
+    places = [TopicPartition(*place) for place in await _partitions(settings, topics)]
+    consumer = AIOKafkaConsumer(**client_arguments(settings))
+    try:
+        await consumer.start()
+        first, end = await consumer.beginning_offsets(places), await consumer.end_offsets(places)
+        return {(place.topic, place.partition): (first[place], end[place]) for place in places}
+    finally:
+        await consumer.stop()
+
+
+async def _partitions(settings: KafkaSettings, topics: list[str]) -> list[Place]:
+    """The partitions of those of `topics` that exist. A consumer of aiokafka knows only topics that it subscribed to."""
+    admin = AIOKafkaAdminClient(**client_arguments(settings))
+    try:
+        await admin.start()
+        found: list[Place] = []
+        for topic in await admin.describe_topics(topics):
+            error = for_code(topic["error_code"])
+            if error is UnknownTopicOrPartitionError:
+                continue
+            if error is not NoError:
+                raise error(topic["topic"])
+            found += [(topic["topic"], partition["partition"]) for partition in topic["partitions"]]
+        return found
+    finally:
+        await admin.close()
+
+
+def compare(landed: Mapping[Place, int], offsets: Mapping[Place, tuple[int, int]]) -> list[Row]:
+    """Compare where the tables end, by partition, with what Kafka holds: one row for each check, and one for what is left."""
+    beyond = [
+        {
+            "topic": topic,
+            "partition": number,
+            "landed_to": end,
+            "kafka_ends_at": offsets.get((topic, number), (0, None))[1],
+        }
+        for (topic, number), end in sorted(landed.items())
+        if (topic, number) not in offsets or end > offsets[topic, number][1]
+    ]
+    lost = [
+        {"topic": topic, "partition": number, "landed_to": landed.get((topic, number), 0), "kafka_begins_at": first}
+        for (topic, number), (first, _) in sorted(offsets.items())
+        if (topic, number) in landed and first > landed[topic, number]
+    ]
+    left = {place: end - max(first, landed.get(place, first)) for place, (first, end) in offsets.items()}
+    never = [
+        f"{topic}/{number}"
+        for (topic, number), count in sorted(left.items())
+        if count and (topic, number) not in landed
+    ]
+    detail = f"{sum(count for count in left.values() if count > 0)} offsets are not landed yet"
+    if never:
+        detail += f"; nothing of {', '.join(never[:5])}{' and others' if len(never) > 5 else ''}"
+    return [
+        _row("no partition was landed beyond its end in Kafka", beyond),
+        _row("Kafka deleted nothing before it was landed", lost),
+        {"check": "what Kafka holds besides", "ok": True, "detail": detail},
+    ]
+
+
+def _row(check: str, wrong: list[Row]) -> Row:
+    detail = "" if not wrong else f"{len(wrong)} contradict it, the first: {compact(wrong[0])}"
+    return {"check": check, "ok": not wrong, "detail": detail}

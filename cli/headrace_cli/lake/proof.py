@@ -1,0 +1,173 @@
+"""The proof: queries over the lake that return no row if each record of the topics is in the tables exactly once.
+
+It proves that rows and bookkeeping agree, and that the bookkeeping is whole. It cannot see what the tables never knew: only a
+comparison with Kafka shows whether the ends agree.
+"""
+
+# ruff: noqa: S608  (the SQL is assembled from constants and quoted names)
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import duckdb
+
+from headrace_cli.lake.tables import RETAINED, STRAYED, TABLES, TRANSACTIONS, Row, connect, rows
+from headrace_cli.lake.text import compact
+
+
+@dataclass(frozen=True)
+class ProofCheck:
+    """One check of the proof: its name, and a query for the rows that contradict it."""
+
+    name: str
+    sql: str
+
+
+_MAX_OFFSET: Final = "9223372036854775807"
+COVERED: Final = f"""
+    select topic_id, "partition", "from", "to", epoch, batch, false as is_gap from batches
+    union all
+    select topic_id, "partition", "from", coalesce("to", {_MAX_OFFSET}), epoch, null, true from gaps
+    where "from" is not null and "partition" is not null"""
+"""All offset ranges that the lake accounts for: landed in a batch, or lost and accepted.
+
+A gap has no end when its topic no longer exists.
+"""
+_RANGES: Final = f"""
+    select *, row_number() over (partition by topic_id, "partition" order by "from", "to") as place,
+        lag("to") over (partition by topic_id, "partition" order by "from", "to") as previous
+    from ({COVERED})"""
+_ENDS: Final = f"""select topic_id, "partition", max("to") as landed_to from ({COVERED}) group by all"""
+
+_LAST: Final = "select max(epoch * 4294967296 + batch) from batches"
+"""The transaction of the last batch in `batches`; see `headrace_lake.tables.fence`."""
+_OF_A_BATCH: Final = "(version & 4294967295) < 2147483648"
+"""Whether a transaction is that of a batch, not of a claim or of a replay."""
+_UNDER_WAY: Final = f"""(
+    exists (from {TRANSACTIONS} where "table" in ('events', 'quarantine') and {_OF_A_BATCH}
+        and version > coalesce(({_LAST}), -1))
+    or exists (from {TRANSACTIONS} e, {TRANSACTIONS} g where e."table" = 'events' and g."table" = 'gaps'
+        and ((g.version + 1) >> 32) < ((e.version + 1) >> 32)))"""
+"""Whether a batch has rows that `batches` does not have yet, or a job is claiming the tables at this moment."""
+
+
+def _rows_agree(table: str, column: str) -> str:
+    """Return a query that compares the rows of `table` with the counts in `batches`, range by range.
+
+    Rows of an unfinished batch lie beyond all ranges, so they do not count. Retention may have dropped rows of ranges that
+    landed before the first kept day: of those, no more rows may be there than were landed.
+    """
+    return f"""
+    with covered as ({COVERED}),
+    landed as (
+        select r.topic_id, r."partition", r."offset" from {table} r join ({_ENDS}) e using (topic_id, "partition")
+        where r."offset" < e.landed_to),
+    placed as (
+        select l.topic_id, l."partition", c."from", count(*) as found, count(distinct l."offset") as different
+        from landed l asof left join covered c
+            on l.topic_id = c.topic_id and l."partition" = c."partition" and l."offset" >= c."from"
+        where c.is_gap is not true group by all)
+    select topic_id, "partition", "from", b.{column} as said, coalesce(found, 0) as found, coalesce(different, 0) as different
+    from batches b full join placed p using (topic_id, "partition", "from")
+    where coalesce(found, 0) <> coalesce(different, 0) or b.{column} is null or b.{column} < coalesce(found, 0)
+        or b.{column} > coalesce(found, 0)
+            and not exists (from {RETAINED} k where k."table" = '{table}' and b.landed_at < k."from")"""
+
+
+def _beyond(table: str) -> str:
+    return f"""select '{table}' as "table", r.topic_id, r."partition", r."offset", e.landed_to
+        from {table} r left join ({_ENDS}) e using (topic_id, "partition")
+        where e.landed_to is null or r."offset" >= e.landed_to"""
+
+
+_ROWS_BEYOND: Final = f"{_beyond('events')} union all {_beyond('quarantine')}"
+
+_ROWS_IN_GAPS: Final = f"""
+    with kept as (
+        select topic_id, "partition", "offset" from events union all select topic_id, "partition", "offset" from quarantine),
+    placed as (
+        select g.topic_id, g."partition", g."from", g."rows" as said, count(k."offset") as found,
+            count(distinct k."offset") as different
+        from gaps g left join kept k on g.topic_id = k.topic_id and g."partition" = k."partition"
+            and k."offset" >= g."from" and k."offset" < coalesce(g."to", {_MAX_OFFSET})
+        where g."from" is not null and g."partition" is not null group by all)
+    select * from placed
+    where found <> different or found > said or said is null or (found < said and not exists (from {RETAINED}))"""
+
+
+EXACTLY_ONCE: Final = (
+    ProofCheck(
+        "the ranges of each partition have no hole that is not in gaps, and no overlap",
+        f'select topic_id, "partition", epoch, batch, is_gap, "from", "to", previous from ({_RANGES}) '
+        'where "from" >= "to" or (place > 1 and "from" <> previous)',
+    ),
+    ProofCheck(
+        "no row of batches is missing, and none is there twice",
+        "select rows_there, last_number, different from (select count(*) as rows_there, max(number) as last_number, "
+        "count(number) - count(distinct number) as different from batches) "
+        "where last_number <> rows_there or different > 0",
+    ),
+    ProofCheck(
+        "the last batch that was committed is in batches",
+        f"select version >> 32 as epoch, version & 4294967295 as batch from {TRANSACTIONS} t where \"table\" = 'batches' "
+        f"and version >= 0 and {_OF_A_BATCH} and not exists "
+        "(from batches b where b.epoch = t.version >> 32 and b.batch = (t.version & 4294967295))",
+    ),
+    ProofCheck(
+        "records = events + duplicates + quarantined + skipped",
+        "select * from batches where records is distinct from events + duplicates + quarantined + skipped "
+        'or least(events, duplicates, quarantined, skipped) < 0 or records > "to" - "from"',
+    ),
+    ProofCheck("the events table has what batches says, each record once", _rows_agree("events", "events")),
+    ProofCheck(
+        "the quarantine table has what batches says, each record once", _rows_agree("quarantine", "quarantined")
+    ),
+    ProofCheck("the gaps hold the rows that they say, each once", _ROWS_IN_GAPS),
+    ProofCheck(
+        "no record is in both tables",
+        'select topic_id, "partition", "offset" from quarantine semi join events using (topic_id, "partition", "offset")',
+    ),
+    ProofCheck(
+        "rows beyond all ranges are of a batch under way, or of one that a job left",
+        f'select b.* from ({_ROWS_BEYOND}) b left join {STRAYED} s using (topic_id, "partition") '
+        f'where b."offset" >= coalesce(s."to", 0) and not {_UNDER_WAY}',
+    ),
+)
+"""The proof: each of these queries must return no row."""
+
+_TABLES_THERE: Final = ProofCheck(
+    "all tables are there",
+    f"select 'no table ' || name as missing from (select unnest({list(TABLES)}) as name) "
+    "where name not in (select view_name from duckdb_views())",
+)
+"""The other checks need it."""
+
+_TOTALS: Final = f"""
+    select count(*) as ranges, count(distinct (topic_id, "partition")) as partitions,
+        coalesce(sum(records), 0)::bigint as records, coalesce(sum(events), 0)::bigint as events,
+        coalesce(sum(duplicates), 0)::bigint as duplicates, coalesce(sum(quarantined), 0)::bigint as quarantined,
+        coalesce(sum(skipped), 0)::bigint as skipped,
+        (select coalesce(sum("to" - "from" - "rows"), 0)::bigint from gaps) as lost_offsets,
+        (select count(*) from gaps where reason = 'recreated') as partitions_lost,
+        (select count(*) from ({_ROWS_BEYOND})) as rows_of_a_batch_under_way from batches"""
+
+
+def exactly_once(lake: Path | str) -> list[Row]:
+    """Prove that each record of the topics is in the tables once. Return a row for each check and one with the totals."""
+    with connect(lake) as connection:
+        there = _checked(connection, _TABLES_THERE)
+        if not there["ok"]:
+            return [there, {"check": "all of it", "ok": False, "detail": ""}]
+        proof = [there, *(_checked(connection, check) for check in EXACTLY_ONCE)]
+        totals = rows(connection, _TOTALS)[0]
+    landed = compact(totals) if totals["ranges"] else "nothing has landed yet"
+    proof.append({"check": "all of it", "ok": all(row["ok"] for row in proof), "detail": landed})
+    return proof
+
+
+def _checked(connection: duckdb.DuckDBPyConnection, check: ProofCheck) -> Row:
+    wrong = rows(connection, f"select * from ({check.sql}) limit 1000")
+    detail = "" if not wrong else f"{len(wrong)} contradict it, the first: {compact(wrong[0])}"
+    return {"check": check.name, "ok": not wrong, "detail": detail}

@@ -1,0 +1,225 @@
+"""The lake's tables as DuckDB views: it reads the Parquet files that Delta's log lists, and writes nothing.
+
+A connection sees one version of each table. `batches` is loaded first. So a query may see rows of an unfinished batch, but
+never a line in `batches` without its rows.
+"""
+
+# ruff: noqa: S608  (the SQL is assembled from constants and quoted names)
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+from headrace_lake.tables.properties import APP_ID, RETAINED_FROM, STRAYS, strange_features
+
+from headrace_cli.errors import CommandError
+
+TABLES: Final = ("batches", "events", "quarantine", "gaps")
+_EXPLAIN: Final = re.compile(r"\s*explain\s+(analyze\s+)?(\([^)]*\)\s*)?", re.IGNORECASE)
+_TYPES: Final = {
+    "string": "VARCHAR",
+    "long": "BIGINT",
+    "integer": "INTEGER",
+    "short": "SMALLINT",
+    "byte": "TINYINT",
+    "double": "DOUBLE",
+    "float": "FLOAT",
+    "boolean": "BOOLEAN",
+    "binary": "BLOB",
+    "date": "DATE",
+    "timestamp": "TIMESTAMPTZ",
+    "timestamp_ntz": "TIMESTAMP",
+}
+
+_UNREADABLE: Final = re.compile(r"[][\\^|*?]|%[0-9A-Fa-f]{2}")
+"""What a path may not have: deltalake looks elsewhere, or panics; DuckDB takes it for a pattern."""
+_FOREIGN: Final = re.compile(r"(?<=/)[a-z][a-z0-9+.-]*:/")
+"""Where the address of a file begins that lies outside its table: deltalake puts it behind the table's own."""
+
+_NO_GAPS: Final = ", ".join(
+    f'null::{kind} as "{name}"'
+    for kind, names in {
+        "varchar": ("reason", "topic", "topic_id", "source", "consumer", "detail"),
+        "bigint": ("partition", "from", "to", "rows", "device", "from_sequence", "to_sequence", "epoch"),
+        "boolean": ("covered",),
+        "timestamptz": ("landed_at",),
+    }.items()
+    for name in names
+)
+
+_LATER: Final = {"batches": (("number", "BIGINT"),)}
+"""Columns that tables of older versions lack."""
+
+RETAINED: Final = "kept_from"
+"""Our own table: (table, from), the first moment whose rows retention has kept."""
+TRANSACTIONS: Final = "transactions"
+"""Our own table: (table, version), the last of our transactions in each table; -1 if there is none."""
+STRAYED: Final = "strays"
+"""Our own table: (topic_id, partition, to), until where rows may lie that a job left when it was shut out."""
+
+_KEYWORDS: Final = re.compile(r"(?<![\w\"])(?:offset|to)(?![\w\"])", re.IGNORECASE)
+"""Columns of ours that SQL has as words."""
+
+Row = dict[str, Any]
+
+
+def connect(lake: Path | str) -> duckdb.DuckDBPyConnection:
+    """Return an in-memory DuckDB with a view of each table. It can read the lake's files and nothing else."""
+    folder = Path(lake).absolute()
+    if unreadable := _UNREADABLE.search(str(folder)):
+        raise CommandError(f"{folder} cannot be read: rename the folder, so that its path has no {unreadable.group()}.")
+    connection = duckdb.connect(":memory:")
+    connection.execute("set TimeZone = 'UTC'")
+    connection.execute(f'create table {RETAINED} ("table" varchar, "from" timestamptz)')
+    connection.execute(f'create table {TRANSACTIONS} ("table" varchar, version bigint)')
+    connection.execute(f'create table {STRAYED} (topic_id varchar, "partition" bigint, "to" bigint)')
+    found = [name for name in TABLES if _view(connection, folder, name)]
+    if not found:
+        raise CommandError(f"There are no tables in {folder}: the landing job has not run yet, or --lake is wrong.")
+    if "gaps" not in found:  # an older version has written the tables
+        connection.execute(f"create view gaps as select {_NO_GAPS} where false")
+    connection.execute(f"set allowed_directories = [{_literal(str(folder))}]")
+    connection.execute("set enable_external_access = false")
+    connection.execute("set lock_configuration = true")
+    return connection
+
+
+def _view(connection: duckdb.DuckDBPyConnection, folder: Path, name: str) -> bool:
+    """Make the view `name`; return False when there is no such table."""
+    try:
+        table = DeltaTable(str(folder / name))
+    except TableNotFoundError:
+        return False
+    except Exception as error:
+        raise CommandError(f"The table {folder / name} cannot be read: {first_line(str(error))}") from error
+    _refuse_strange(folder / name, table)
+    _note_properties(connection, name, table)
+    columns = [(field.name, _type(field.type)) for field in table.schema().fields]
+    columns += [column for column in _LATER.get(name, ()) if column not in columns]
+    empty = ", ".join(f"null::{kind} as {_quoted(column)}" for column, kind in columns)
+    selected = f"select {empty} where false"
+    files = _files(folder / name, table)
+    if files:
+        partitions = dict(columns)
+        hive = ", ".join(f"{_quoted(key)}: {partitions[key]}" for key in table.metadata().partition_columns)
+        hive = f"hive_partitioning = true, hive_types = {{{hive}}}" if hive else "hive_partitioning = false"
+        listed = ", ".join(_literal(path) for path in files)
+        # by name, because older files lack newer columns
+        selected += f" union all by name select * from read_parquet([{listed}], union_by_name = true, {hive})"
+    try:
+        connection.execute(f"create view {name} as {selected}")
+    except duckdb.Error as error:  # a file is gone
+        raise CommandError(f"The table {folder / name} cannot be read: {first_line(str(error))}") from error
+    return True
+
+
+def _files(path: Path, table: DeltaTable) -> list[str]:
+    """The files that the table's log lists. deltalake writes their folder as in a URL. Raises `CommandError` if one lies
+    elsewhere.
+    """
+    files = table.file_uris()
+    if foreign := next(filter(None, (_FOREIGN.search(uri) for uri in files)), None):
+        raise CommandError(
+            f"The table {path} cannot be read: it is a clone, whose files belong to another table"
+            f" ({foreign.string[foreign.start() :]}). Query it with Spark, or copy its rows into a new table"
+            " (CREATE TABLE … AS SELECT)."
+        )
+    root = len(table.table_uri.removeprefix("file://"))
+    return [str(path / uri.removeprefix("file://")[root:]) for uri in files]
+
+
+def _refuse_strange(path: Path, table: DeltaTable) -> None:
+    """Raise `CommandError` if the table has a feature with which the listed files hold other rows than they say."""
+    protocol = table.protocol()
+    strange = strange_features(
+        {
+            "minReaderVersion": protocol.min_reader_version,
+            "readerFeatures": protocol.reader_features,
+            "writerFeatures": protocol.writer_features,
+        }
+    )
+    if strange:
+        raise CommandError(
+            f"The table {path} has the feature {' and '.join(strange)}, which this version does not read: rows would be"
+            " shown that are not there. Query it with Spark."
+        )
+
+
+def _note_properties(connection: duckdb.DuckDBPyConnection, name: str, table: DeltaTable) -> None:
+    """Fill our own tables with what the table `name` says beside its rows."""
+    properties = table.metadata().configuration
+    if kept := properties.get(RETAINED_FROM):
+        connection.execute(f"insert into {RETAINED} values (?, ?)", [name, f"{kept} 00:00:00+00"])
+    last = table.transaction_version(APP_ID)
+    connection.execute(f"insert into {TRANSACTIONS} values (?, ?)", [name, -1 if last is None else last])
+    for topic_id, ends in json.loads(properties.get(STRAYS, "{}")).items():
+        for partition, end in ends.items():
+            connection.execute(f"insert into {STRAYED} values (?, ?, ?)", [topic_id, int(partition), end])
+
+
+def _type(kind: Any) -> str:
+    name = str(getattr(kind, "type", ""))
+    return name.upper() if name.startswith("decimal") else _TYPES.get(name, "VARCHAR")
+
+
+def rows(connection: duckdb.DuckDBPyConnection, sql: str) -> list[Row]:
+    """Return the rows of one query. Raises `CommandError` if it is wrong, more than one, or more than a query."""
+    try:
+        _only_reads(sql)
+        result = connection.execute(sql)
+        names = _unique_names([column[0] for column in result.description or []])
+        return [dict(zip(names, values, strict=True)) for values in result.fetchall()]
+    except duckdb.ParserException as error:
+        raise CommandError(first_line(str(error)) + _about_keywords(sql)) from error
+    except duckdb.Error as error:
+        raise CommandError(first_line(str(error))) from error
+
+
+def _about_keywords(sql: str) -> str:
+    """What to do about our columns that are words of SQL."""
+    words = sorted({word.lower() for word in _KEYWORDS.findall(sql)})
+    return f" Words of SQL that are columns need quotes: {', '.join(map(_quoted, words))}." if words else ""
+
+
+def _only_reads(sql: str) -> None:
+    statements = duckdb.extract_statements(sql)
+    if len(statements) != 1:
+        raise CommandError(f"One query at a time, not {len(statements)}.", status=2)
+    kind = statements[0].type
+    if kind == duckdb.StatementType.EXPLAIN:
+        return _only_reads(_EXPLAIN.sub("", sql, count=1))
+    if kind != duckdb.StatementType.SELECT:
+        raise CommandError(
+            f"Only queries are allowed, not {kind.name}: the landing job alone writes the lake.", status=2
+        )
+    return None
+
+
+def _unique_names(names: Sequence[str]) -> list[str]:
+    """Return `names`, with a number appended to repeated ones."""
+    seen: dict[str, int] = {}
+    result = []
+    for name in names:
+        count = seen.get(name, 0)
+        seen[name] = count + 1
+        result.append(f"{name}_{count}" if count else name)
+    return result
+
+
+def first_line(message: str) -> str:
+    """Return the part of DuckDB's message that precedes the query, as one line."""
+    return " ".join(message.split("\n\n", 1)[0].split())
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'

@@ -1,0 +1,241 @@
+"""Plan a stack: the processes of broker, topics, receivers and landing job, with their ports and settings."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from headrace_common.operations.settings import TopicSettings, environment, own_environment
+from headrace_common.operations.variables import variable
+
+from headrace_cli.errors import CommandError
+from headrace_cli.fetch.toolchain import FetchProgress, jars, java_home
+from headrace_cli.processes.child import ProcessSpec
+from headrace_cli.processes.ports import free_port, holder, is_taken
+from headrace_cli.stack import curve
+from headrace_cli.stack.broker import HOST, SEGMENT_BYTES, EmbeddedKafka
+from headrace_cli.stack.certificates import Certificates, ensure
+from headrace_cli.stack.probes import http_probe, kafka_probe
+from headrace_cli.stack.services import (
+    CONTROLLER_PORT,
+    EVENTS_PARTITIONS,
+    KAFKA_PORT,
+    LAKE_MODULE,
+    LAKE_OPS_PORT,
+    SEGMENTS_PARTITIONS,
+    SERVICES,
+    ReceiverSpec,
+)
+from headrace_cli.stack.state import STACK_VARIABLE, StateFolder
+
+MIB: Final = 1024 * 1024
+RETENTION_BYTES: Final = 256 * MIB
+"""Default of TOPICS__RETENTION_BYTES with the embedded broker: `retention.bytes` of each partition."""
+_KAFKA_OWN_BYTES: Final = 4 * SEGMENT_BYTES  # metadata and consumer offsets
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of `up`. `kafka`: the user's own broker; `services`: names of receivers, all if empty."""
+
+    kafka: str | None = None
+    services: tuple[str, ...] = ()
+    any_port: bool = False
+    host: str = HOST
+    tls: bool = False
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Addresses of a receiver and the hint for its users."""
+
+    listen: str
+    listeners: Mapping[str, str]
+    ops: str
+    hint: str
+    ca: str | None = None
+
+
+@dataclass
+class Stack:
+    """The supervisor's input. `broker` and `kafka` are None with the user's own Kafka."""
+
+    state: StateFolder
+    bootstrap: str
+    broker: EmbeddedKafka | None
+    kafka: ProcessSpec | None
+    topics: tuple[Sequence[str], Mapping[str, str]]
+    receivers: list[tuple[ProcessSpec, Endpoint]]
+    lake: ProcessSpec
+    lake_ops: str
+    disk_bytes: int | None = field(default=None)
+
+
+def select_receivers(names: Sequence[str]) -> list[ReceiverSpec]:
+    """Return the receivers called `names`, or all if it is empty. Raises `CommandError` for an unknown name."""
+    known = {service.name: service for service in SERVICES}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise CommandError(
+            f"There is no service called {', '.join(unknown)}; the services are: {', '.join(known)}.", status=2
+        )
+    return [known[name] for name in names] if names else list(SERVICES)
+
+
+def plan(state: StateFolder, options: Options, progress: FetchProgress | None = None) -> Stack:
+    """Choose ports, fetch missing jars and prepare the broker. The first call may block for minutes.
+
+    Raises `CommandError` (a port in use, an unknown service, no Java, no jars, an unusable folder).
+    """
+    services = select_receivers(options.services)
+    if options.tls and variable("tls", "cert") in os.environ:
+        raise CommandError(f"{variable('tls', 'cert')} is set: leave out --tls, which uses certificates of its own.")
+    ports = _PortAllocator(options)
+    kafka_port = ports.take("kafka", KAFKA_PORT, HOST) if options.kafka is None else 0
+    controller_port = ports.take("kafka's controller", CONTROLLER_PORT, HOST) if options.kafka is None else 0
+    assigned = [
+        (
+            service,
+            [ports.take(service.name, listener.port, options.host) for listener in service.listeners],
+            ports.take(f"{service.name}'s health and metrics", service.ops_port, HOST),
+        )
+        for service in services
+    ]
+    lake_ops = ports.take("the landing job's health and metrics", LAKE_OPS_PORT, HOST)
+    state.make()
+    certificates = ensure(state.path / "tls", options.host) if options.tls else None
+    spark_jars = jars("spark", progress)
+    broker = kafka = None
+    if options.kafka is None:
+        jars("kafka", progress)
+        broker = EmbeddedKafka(state.kafka, kafka_port, controller_port)
+        broker.prepare()
+    bootstrap = options.kafka or f"{HOST}:{kafka_port}"
+    base = _base_environment(state, bootstrap, embedded=broker is not None)
+    if broker is not None:
+        probe = kafka_probe(HOST, kafka_port)
+        kafka = ProcessSpec(
+            "kafka", tuple(broker.command()), {**base, "LC_ALL": "C"}, state.log("kafka"), probe, grace=20
+        )
+    defaults: dict[str, object] = {"events_partitions": EVENTS_PARTITIONS, "segments_partitions": SEGMENTS_PARTITIONS}
+    if broker is not None:
+        defaults["retention_bytes"] = RETENTION_BYTES
+    topics = {**environment("topics", **defaults), **own_environment(), **base}
+    lake_environment = {
+        **base,
+        **environment("lake", path=state.lake, checkpoint=state.checkpoint, jars=spark_jars),
+        **environment("ops", host=HOST, port=lake_ops),
+        "JAVA_HOME": str(java_home()),
+        "SPARK_LOCAL_DIRS": str(state.path / "run" / "spark"),
+        "SPARK_LOCAL_IP": HOST,
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    return Stack(
+        state,
+        bootstrap,
+        broker,
+        kafka,
+        (module("headrace_common.topics"), topics),
+        [
+            _receiver(service, listening, ops, options.host, state, base, certificates)
+            for service, listening, ops in assigned
+        ],
+        ProcessSpec("lake", module(LAKE_MODULE), lake_environment, state.log("lake"), http_probe(HOST, lake_ops)),
+        f"{HOST}:{lake_ops}",
+        _kafka_disk_bytes(topics) if broker is not None else None,
+    )
+
+
+def module(name: str) -> tuple[str, ...]:
+    """Return the command that runs a module of Headrace. -P keeps the current folder out of Python's path."""
+    return (sys.executable, "-P", "-m", name)
+
+
+def _receiver(
+    service: ReceiverSpec,
+    listening: list[int],
+    ops: int,
+    host: str,
+    state: StateFolder,
+    base: Mapping[str, str],
+    certificates: Certificates | None,
+) -> tuple[ProcessSpec, Endpoint]:
+    variables = {**base, **environment("listen", host=host), **environment("ops", host=HOST, port=ops)}
+    without: tuple[str, ...] = ()
+    if certificates is not None and service.curve:
+        without = (variable("tls", "client_ca"), variable("tls", "minimum"))  # of the receivers that speak TLS
+        variables |= _curve_environment(service, curve.ensure(certificates.folder))
+    elif certificates is not None:
+        variables |= environment("tls", cert=certificates.server[0], key=certificates.server[1])
+    addresses = {}
+    for listener, port in zip(service.listeners, listening, strict=True):
+        variables[variable(listener.section, listener.setting)] = str(port)
+        addresses[listener.name] = f"{host}:{port}"
+    probe = http_probe(HOST, ops)
+    spec = ProcessSpec(service.name, module(service.module), variables, state.log(service.name), probe, without=without)
+    endpoint = Endpoint(
+        addresses[service.listeners[0].name], addresses, f"{HOST}:{ops}", service.hint.replace("{transport}", "tcp")
+    )
+    if certificates is None:
+        return spec, endpoint
+    hint = service.hint.replace("{transport}", "tls") + service.tls_hint
+    for name, path in (("{ca}", certificates.ca), ("{keys}", certificates.folder)):
+        hint = hint.replace(name, str(path).replace("{", "{{").replace("}", "}}"))
+    return spec, replace(endpoint, hint=hint, ca=None if service.curve else str(certificates.ca))
+
+
+def _curve_environment(service: ReceiverSpec, keys: curve.CurveKeys) -> dict[str, str]:
+    """Return the settings with which a receiver speaks CURVE with the stack's own client."""
+    clients = json.dumps({curve.CLIENT: keys.client[0].read_text().strip()})
+    return {
+        **environment(service.name, curve_clients=clients),
+        f"{variable(service.name, 'curve_secret_key')}_FILE": str(keys.server[1]),
+    }
+
+
+def _base_environment(state: StateFolder, bootstrap: str, *, embedded: bool) -> dict[str, str]:
+    """Return the variables for every process of the stack. The embedded Kafka always speaks PLAINTEXT."""
+    variables = environment("kafka", bootstrap_servers=bootstrap)
+    if embedded:
+        variables.update(environment("kafka", security_protocol="PLAINTEXT"))
+    name = state.name
+    assert name is not None
+    variables[STACK_VARIABLE] = name
+    return variables
+
+
+def _kafka_disk_bytes(topics: Mapping[str, str]) -> int:
+    """Return the most bytes that the embedded broker's folder takes: retention deletes whole files, and with a delay.
+
+    Without the topics of the segment service, from which Kafka deletes nothing.
+    """
+
+    def value(name: str, default: int) -> int:
+        return int(topics.get(variable("topics", name), default))
+
+    partitions = value("events_partitions", EVENTS_PARTITIONS) + value(
+        "quarantine_partitions", TopicSettings().quarantine_partitions
+    )
+    return partitions * (value("retention_bytes", RETENTION_BYTES) + 2 * SEGMENT_BYTES) + _KAFKA_OWN_BYTES
+
+
+class _PortAllocator:
+    """Allocates default ports or free ones. For a port in use it raises `CommandError`, with the process that holds it."""
+
+    def __init__(self, options: Options) -> None:
+        self._any = options.any_port
+        self._given: set[int] = set()
+
+    def take(self, what: str, port: int, host: str) -> int:
+        if self._any:
+            port = free_port(host)
+            while port in self._given:
+                port = free_port(host)
+        elif is_taken(host, port):
+            raise CommandError(f"Port {port}, {what}, is taken by {holder(port)}: stop that, or use --any-port.")
+        self._given.add(port)
+        return port

@@ -1,0 +1,173 @@
+"""The state folder of a stack: ``kafka/ lake/ checkpoint/ log/<name>.log run/stack.json lock`` and a marker file.
+
+The supervisor holds the lock while it lives. The marker holds the stack's name, and every process of the stack has that
+name in its environment. So the processes that a killed supervisor left behind can be found without trusting a pid.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from headrace_cli.errors import CommandError
+from headrace_cli.places import command
+from headrace_cli.processes.filelock import Locked, acquire, is_locked
+
+MARKER: Final = "headrace.json"
+STACK_VARIABLE: Final = "HEADRACE_STACK"
+"""Environment variable with the stack's name; every process of a stack has it."""
+
+_FOLDERS: Final = ("kafka", "lake", "checkpoint", "log", "run")
+_TERM_SECONDS: Final = 5.0
+
+
+class StateFolder:
+    """The state folder at `path`, which need not exist yet."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self.kafka = self.path / "kafka"
+        self.lake = self.path / "lake"
+        self.checkpoint = self.path / "checkpoint"
+        self.logs = self.path / "log"
+        self._lock = self.path / "lock"
+        self._record = self.path / "run" / "stack.json"
+
+    def log(self, name: str) -> Path:
+        """Return the log file of the process called `name`."""
+        return self.logs / f"{name}.log"
+
+    @property
+    def name(self) -> str | None:
+        """The stack's name; None if this is not a state folder of Headrace."""
+        try:
+            marker = json.loads((self.path / MARKER).read_text())
+            return str(marker["stack"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def make(self) -> None:
+        """Create the folders that are missing. Raises `CommandError` if `path` holds other files or cannot be written."""
+        try:
+            if self.name is None:
+                if self.path.exists() and any(self.path.iterdir()):
+                    raise CommandError(f"{self.path} is not empty and not a state folder of Headrace; name another.")
+                self.path.mkdir(parents=True, exist_ok=True)
+                _write(self.path / MARKER, {"stack": uuid.uuid4().hex, "about": "state of a Headrace stack"})
+            for folder in _FOLDERS:
+                (self.path / folder).mkdir(exist_ok=True)
+        except OSError as error:
+            raise CommandError(f"The state folder {self.path} cannot be used: {error.strerror}.") from error
+
+    def lock(self) -> int:
+        """Take the lock; return the descriptor that holds it. Raises `CommandError` when a stack runs here."""
+        try:
+            descriptor = acquire(self._lock)
+        except Locked:
+            pid = self.supervisor_pid()
+            raise CommandError(
+                f"A stack already runs on {self.path} (supervisor pid {pid}); `{command('down', self.path)}` stops it."
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        return descriptor
+
+    def running(self) -> bool:
+        """Whether a supervisor holds the lock."""
+        return is_locked(self._lock)
+
+    def supervisor_pid(self) -> int | None:
+        """Return the pid of the process that holds the lock, or held it last."""
+        try:
+            return int(self._lock.read_text())
+        except (OSError, ValueError):
+            return None
+
+    def write_record(self, record: dict[str, Any]) -> None:
+        """Write the record of what runs. Readers see either the old or the new record."""
+        _write(self._record, record)
+
+    def read_record(self) -> dict[str, Any]:
+        """Return the supervisor's last record; empty if there is none."""
+        try:
+            record = json.loads(self._record.read_text())
+        except (OSError, ValueError):
+            return {}
+        return record if isinstance(record, dict) else {}
+
+    def delete_record(self) -> None:
+        self._record.unlink(missing_ok=True)
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the living processes with this stack's name in their environment, except the supervisor and this process."""
+        name = self.name
+        if name is None:
+            return []
+        own = {os.getpid(), self.supervisor_pid() if self.running() else None}
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.pid not in own and process.environ().get(STACK_VARIABLE) == name:
+                    found.append(process)
+            except (psutil.Error, OSError):
+                continue  # the process belongs to another user, or has ended
+        return found
+
+    def end_processes(self) -> int:
+        """End the processes that a killed supervisor left behind; return how many. SIGTERM first, SIGKILL after a few seconds."""
+        ended = set()
+        left = self.processes()
+        for process in left:
+            _signal(process, hard=False)
+        ended |= {process.pid for process in left}
+        psutil.wait_procs(left, _TERM_SECONDS)
+        while left := self.processes():  # the loop also ends processes that those have started meanwhile
+            for process in left:
+                _signal(process, hard=True)
+            ended |= {process.pid for process in left}
+            psutil.wait_procs(left, _TERM_SECONDS)
+        return len(ended)
+
+    def remove(self) -> None:
+        """Delete the folder. Raises `CommandError` when it is not a state folder, or in use."""
+        if self.name is None:
+            raise CommandError(
+                f"{self.path} has no {MARKER}, so it is not a state folder of Headrace: nothing was deleted."
+            )
+        self.lock()  # no stack may start here meanwhile
+        self.end_processes()
+        marker = self.path / MARKER
+        try:
+            for entry in self.path.iterdir():
+                if entry == marker:
+                    continue  # the marker goes last, so that an interrupted purge can be repeated
+                if entry.is_dir() and not entry.is_symlink():
+                    shutil.rmtree(entry)
+                else:
+                    entry.unlink()
+            marker.unlink()
+            self.path.rmdir()
+        except OSError as error:
+            raise CommandError(f"{error.filename or self.path} cannot be deleted: {error.strerror}.") from error
+
+
+def _signal(process: psutil.Process, *, hard: bool) -> None:
+    try:
+        if hard:
+            process.kill()
+        else:
+            process.terminate()
+    except psutil.NoSuchProcess:
+        pass
+
+
+def _write(path: Path, document: dict[str, Any]) -> None:
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    new.write_text(json.dumps(document, indent=1) + "\n")
+    new.rename(path)

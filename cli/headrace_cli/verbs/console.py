@@ -1,0 +1,87 @@
+"""Terminal output of the verbs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from headrace_cli.fetch.toolchain import FetchProgress
+from headrace_cli.processes.child import rotate_log
+
+OUT: Final = Console(highlight=False, soft_wrap=True)
+ERR: Final = Console(stderr=True, highlight=False, soft_wrap=True)
+
+_MARKS: Final = {"good": "[green]✓[/green]", "bad": "[red]✗[/red]", "note": " "}
+_PLAIN: Final = {"good": "ok ", "bad": "!! ", "note": "   "}
+
+
+class Reporter:
+    """Writes lines about the stack to the terminal and to the supervisor's log."""
+
+    def __init__(self, log: Path, *, quiet: bool = False) -> None:
+        self._log = log
+        self._quiet = quiet
+
+    def __call__(self, name: str, kind: str, text: str) -> None:
+        rotate_log(self._log)
+        stamp = datetime.now().astimezone().isoformat(timespec="seconds")
+        with suppress(OSError), self._log.open("a") as log:  # a full disk must not end the stack
+            log.write(f"{stamp} {_PLAIN[kind]}{name}: {text}\n")  # `parse_line` reads it
+        if not self._quiet:
+            line(name, kind, text)
+
+
+def parse_line(row: str) -> tuple[str, str, str] | None:
+    """Return name, kind and text of a line that a `Reporter` has written; None for any other line."""
+    stamp, _, rest = row.partition(" ")
+    kind = next((kind for kind, mark in _PLAIN.items() if rest.startswith(mark)), None)
+    name, colon, text = rest[3:].partition(": ")
+    return (name, kind, text) if kind is not None and colon and stamp[:4].isdigit() else None
+
+
+def line(name: str, kind: str, text: str) -> None:
+    """Print one line: a mark for `kind` (good, bad, note), a name and a text."""
+    mark = _MARKS[kind] if OUT.is_terminal else _PLAIN[kind].strip().ljust(2)
+    OUT.print(f"{mark} {name:<10}", end=" ")
+    OUT.print(text, markup=False)
+
+
+@contextmanager
+def fetching() -> Iterator[FetchProgress]:
+    """Show the progress of jars that are fetched: bars on a terminal, plain lines elsewhere."""
+    if not ERR.is_terminal:
+        said: set[str] = set()
+
+        def tell(what: str, done: int, total: int) -> None:
+            text = f"fetching {what}" if total else what
+            if text not in said:
+                said.add(text)
+                print(text, file=sys.stderr, flush=True)
+
+        yield tell
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=ERR, transient=True) as bars:
+        tasks: dict[str, object] = {}
+
+        def show(what: str, done: int, total: int) -> None:
+            task = tasks.setdefault(what, bars.add_task(what, total=total or None))
+            bars.update(task, completed=done)  # type: ignore[arg-type]
+
+        yield show
+
+
+def format_size(count: float) -> str:
+    """Return a number of bytes with a readable unit."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"

@@ -1,0 +1,96 @@
+"""``images``: builds the container images, brings them to a cluster, and says what to do next."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace_common import __version__
+
+from headrace_cli.containers import index
+from headrace_cli.containers.images import (
+    Target,
+    build_command,
+    check_docker,
+    has_buildx,
+    load_command,
+    revision,
+    run,
+    select,
+    size,
+)
+from headrace_cli.errors import CommandError
+from headrace_cli.fetch.toolchain import REPOSITORY_VARIABLE
+from headrace_cli.verbs import console
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of `images`."""
+
+    load: Target
+    cluster: str
+    tag: str
+    registry: str
+    base: str
+    maven: str
+
+
+def images(names: Sequence[str], options: Options) -> int:
+    """Build the images called `names`, all if it is empty, and load them. Return 0, or raise `CommandError`."""
+    selected = select(names)
+    tag = options.tag or __version__
+    if tag == "latest":
+        raise CommandError(
+            "--tag latest: a cluster would never know whether it has this image. Give it a name.", status=2
+        )
+    check_docker()
+    buildx = has_buildx()
+    arguments = {"VERSION": tag, "REVISION": revision()}
+    if options.base:
+        arguments["PYTHON_IMAGE"] = options.base
+    if options.maven:
+        arguments[REPOSITORY_VARIABLE] = options.maven
+    references = []
+    with tempfile.TemporaryDirectory(prefix="headrace-images-") as folder:
+        secrets = index.secrets(index.pip_options(), Path(folder))
+        for image in selected:
+            began = time.monotonic()
+            reference = image.reference(tag, options.registry)
+            run(build_command(image, reference, arguments, secrets, buildx=buildx), Path(folder) / "build.log")
+            references.append(reference)
+            took = time.monotonic() - began
+            console.line(image.name, "good", f"{reference}, {console.format_size(size(reference))}, {took:.0f} s")
+        loading = load_command(options.load, references, options.cluster)
+        if loading is not None:
+            run(loading, Path(folder) / "load.log")
+            console.line("load", "good", f"{options.load.value} has them")
+    console.OUT.print("\n" + next_steps(options, tag), markup=False)
+    return 0
+
+
+def next_steps(options: Options, tag: str) -> str:
+    """Return what to paste next, for this target."""
+    lines = []
+    changed = tag != __version__
+    if options.registry:
+        lines += [
+            "Push them:",
+            f"  docker images --format '{{{{.Repository}}}}:{{{{.Tag}}}}' '{options.registry.rstrip('/')}/headrace-*:{tag}' \\",
+        ]
+        lines += ["    | xargs -n 1 docker push"]
+    if options.load is Target.DOCKER and not options.registry:
+        given = f"HEADRACE_TAG={tag} " if changed else ""
+        lines += ["Next:", f"  {given}docker compose up --wait"]
+    else:
+        values = [f"--set image.registry={options.registry}"] * bool(options.registry)
+        values += [f"--set image.tag={tag}"] * changed
+        lines += [
+            "Next:",
+            " ".join(["  helm install headrace deploy/helm/headrace --wait", *values]),
+            "  helm test headrace",
+        ]
+    return "\n".join(lines)

@@ -1,0 +1,110 @@
+"""``smoke``: sends one event by each protocol and finds it on the events topic. `helm test` and the compose file use it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+from headrace_common.kafka.client import describe, explain, make_consumer
+from headrace_common.operations.settings import KafkaSettings, Settings, load
+
+from headrace_cli.clients.single import SEND_ONE
+from headrace_cli.errors import EXIT_FAILED, CommandError
+from headrace_cli.verbs import console
+
+NUMBERS: Final = 1 << 52
+"""Events are numbered at random below this, so that ours can be told from all others. JSON holds such numbers exactly."""
+
+
+class SmokeSettings(Settings):
+    """The environment's settings that `smoke` reads."""
+
+    kafka: KafkaSettings = KafkaSettings()
+
+
+def smoke(targets: Sequence[str], *, ca: Path | None, seconds: float) -> int:
+    """Try each of `targets` (``protocol=host:port``). Return 0 if every event was acknowledged and is on the topic, else 1.
+
+    Raises `CommandError` for targets that make no sense, `ConfigError` for wrong settings of Kafka.
+    """
+    addresses = parse(targets)
+    tls = None
+    if ca is not None:
+        try:
+            tls = ssl.create_default_context(cafile=ca)
+        except (OSError, ssl.SSLError) as error:
+            raise CommandError(f"--ca {ca}: {error}") from error
+    settings = load(SmokeSettings)
+    problems = asyncio.run(_try_all(settings.kafka, addresses, tls, seconds))
+    return EXIT_FAILED if problems else 0
+
+
+def parse(targets: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """Return host and port by protocol. Raises `CommandError`."""
+    found: dict[str, tuple[str, int]] = {}
+    for target in targets:
+        protocol, _, address = target.partition("=")
+        host, _, port = address.rpartition(":")
+        if protocol not in SEND_ONE:
+            raise CommandError(f"smoke does not speak {protocol}; it speaks {', '.join(sorted(SEND_ONE))}.", status=2)
+        if not host or not port.isdigit():
+            raise CommandError(f"{target}: expected PROTOCOL=HOST:PORT.", status=2)
+        found[protocol] = (host, int(port))
+    return found
+
+
+async def _try_all(
+    kafka: KafkaSettings, addresses: Mapping[str, tuple[str, int]], tls: ssl.SSLContext | None, seconds: float
+) -> int:
+    """Return how many protocols have failed."""
+    topic = (await describe(kafka))[0]
+    consumer = make_consumer(kafka)
+    try:
+        await consumer.start()
+        partitions = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
+        consumer.assign(partitions)
+        await consumer.seek_to_end(*partitions)
+        for partition in partitions:
+            await consumer.position(partition)  # only now the end is where it was before we sent
+        numbers: dict[str, int] = {}
+        failed = 0
+        for protocol, (host, port) in addresses.items():
+            number, began = secrets.randbelow(NUMBERS), time.monotonic()
+            try:
+                await asyncio.to_thread(SEND_ONE[protocol], host, port, number, tls, seconds)
+            except (CommandError, OSError) as error:
+                console.line(protocol, "bad", f"{host}:{port}: {error}")
+                failed += 1
+                continue
+            numbers[protocol] = number
+            console.line(protocol, "good", f"{host}:{port} acknowledged in {(time.monotonic() - began) * 1000:.0f} ms")
+        found = await _find(consumer, numbers, seconds)
+    except KafkaError as error:
+        raise CommandError(f"Kafka at {kafka.bootstrap_servers}: {explain(error)}") from error
+    finally:
+        await consumer.stop()
+    for protocol in numbers:
+        where = found.get(protocol)
+        text = f"on {topic.name}, {where}" if where else f"acknowledged, but not on {topic.name} after {seconds:.0f} s"
+        console.line(protocol, "good" if where else "bad", text)
+    return failed + len(numbers) - len(found)
+
+
+async def _find(consumer: AIOKafkaConsumer, numbers: Mapping[str, int], seconds: float) -> dict[str, str]:
+    """Read on until every event is found or the time is over; return where each is."""
+    missing = {b'"n":%d,' % number: protocol for protocol, number in numbers.items()}
+    found: dict[str, str] = {}
+    deadline = time.monotonic() + seconds
+    while missing and time.monotonic() < deadline:
+        for partition, records in (await consumer.getmany(timeout_ms=500)).items():
+            for record in records:
+                for mark in [mark for mark in missing if record.value is not None and mark in record.value]:
+                    found[missing.pop(mark)] = f"partition {partition.partition}, offset {record.offset}"
+    return found

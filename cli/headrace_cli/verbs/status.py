@@ -1,0 +1,101 @@
+"""``status``: shows what runs, for people or as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.table import Table
+
+from headrace_cli.errors import EXIT_NOTHING_RUNS
+from headrace_cli.places import command
+from headrace_cli.stack.state import StateFolder
+from headrace_cli.verbs import console
+
+
+def status(path: Path, *, as_json: bool) -> int:
+    """Print the stack's state. Exit status 3 when nothing runs."""
+    state = StateFolder(path)
+    record = state.read_record() if state.running() else {}
+    if not record:
+        if as_json:
+            json.dump({}, sys.stdout)
+            print()
+        elif left := state.processes():
+            console.line(
+                "stack",
+                "bad",
+                f"its supervisor has died and left {len(left)} processes; {command('down', state.path)} ends them",
+            )
+        else:
+            console.line("stack", "note", f"nothing runs on {state.path}")
+        return EXIT_NOTHING_RUNS
+    if as_json:
+        json.dump(document(record), sys.stdout, indent=1)
+        print()
+    else:
+        _table(record)
+    return 0
+
+
+def document(record: dict[str, Any]) -> dict[str, Any]:
+    """Return what ``status --json`` prints, from the supervisor's record."""
+    kafka, lake = record["kafka_child"], record["lake_child"]
+    return {
+        "state": record["state"],
+        "supervisor_pid": record["supervisor_pid"],
+        "kafka": record["kafka"],
+        "kafka_pid": kafka["pid"] if kafka else None,
+        "services": {
+            name: {key: service[key] for key in ("state", "listen", "listeners", "ops", "pid", "restarts")}
+            for name, service in record["services"].items()
+        },
+        "lake": record["lake"],
+        "lake_pid": lake["pid"],
+        "lake_jvm_pid": jvm_of(lake["pid"]),
+        "lake_ops": record["lake_ops"],
+        "checkpoint": record["checkpoint"],
+    }
+
+
+def jvm_of(pid: int | None) -> int | None:
+    """Return the pid of the Java process below the landing job `pid`; None if there is none."""
+    if pid is None:
+        return None
+    with suppress(psutil.Error):
+        for process in psutil.Process(pid).children(recursive=True):
+            with suppress(psutil.Error):
+                if Path(process.exe()).name == "java":
+                    return process.pid
+    return None
+
+
+def _table(record: dict[str, Any]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("", "state", "address", "health and metrics", "pid", "restarts"):
+        table.add_column(column, no_wrap=column != "address", overflow="fold")
+
+    def row(name: str, child: dict[str, Any] | None, address: str, ops: str = "") -> None:
+        if child is None:
+            shown = "[red]not reached[/red]" if record["kafka_problem"] else "your own"
+            table.add_row(name, shown, address, ops, "", "")
+        else:
+            color = "green" if child["state"] == "ready" else "red"
+            shown = f"[{color}]{child['state']}[/{color}]"
+            table.add_row(name, shown, address, ops, str(child["pid"] or ""), str(child["restarts"]))
+
+    row("kafka", record["kafka_child"], record["kafka"])
+    for name, service in record["services"].items():
+        row(name, service, " ".join(service["listeners"].values()), f"http://{service['ops']}/")
+    row("lake", record["lake_child"], "", f"http://{record['lake_ops']}/")
+    console.OUT.print(table)
+    if record["kafka_problem"]:
+        console.OUT.print(f"Kafka: {record['kafka_problem']}", markup=False)
+    console.OUT.print(f"The tables are in {record['lake']}", markup=False)
+    console.OUT.print(
+        f"The supervisor has pid {record['supervisor_pid']}, its state is in {record['state']}", markup=False
+    )

@@ -1,0 +1,159 @@
+"""``up``: runs the stack in the foreground, or in the background with ``--detach``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from rich.table import Table
+
+from headrace_cli.errors import EXIT_FAILED, CommandError
+from headrace_cli.places import command
+from headrace_cli.stack.stack import Options, Stack, module, plan
+from headrace_cli.stack.state import StateFolder
+from headrace_cli.stack.supervisor import Supervisor
+from headrace_cli.verbs import console
+from headrace_cli.verbs.query import EXAMPLE_QUERY
+
+DETACH_SECONDS: Final = 300.0
+"""How long ``--detach`` waits for everything to be ready."""
+
+LOW_DISK: Final = 512 * 1024 * 1024
+
+
+def up(path: Path, options: Options) -> int:
+    """Run the stack until a signal stops it. Return 0, or 78 when a service refuses its settings."""
+    state = StateFolder(path)
+    stack, lock = _prepare(state, options)
+    try:
+        reporter = console.Reporter(state.log("supervisor"))
+        _report_disk(stack)
+        return asyncio.run(Supervisor(stack, reporter, lambda: show_addresses(state)).run())
+    finally:
+        os.close(lock)
+
+
+def _prepare(state: StateFolder, options: Options) -> tuple[Stack, int]:
+    """Lock the folder, end what a killed run left there, choose ports, fetch missing jars. Return the plan and the lock."""
+    state.make()
+    lock = state.lock()
+    ended = state.end_processes()
+    if ended:
+        console.line("stack", "note", f"stopped {ended} processes that an earlier run had left")
+    shutil.rmtree(state.path / "run" / "spark", ignore_errors=True)  # scratch files of a killed landing job
+    with console.fetching() as progress:
+        return plan(state, options, progress), lock
+
+
+def _report_disk(stack: Stack) -> None:
+    free = shutil.disk_usage(stack.state.path).free
+    if free < LOW_DISK:
+        raise CommandError(
+            f"Only {console.format_size(free)} are free in {stack.state.path}; the stack needs more to start."
+        )
+    grows = f"the lake in {stack.state.lake} grows with what is sent; {console.format_size(free)} are free"
+    if stack.disk_bytes is None:
+        console.line("disk", "note", grows)
+        return
+    console.line(
+        "disk", "note", f"Kafka keeps at most {console.format_size(stack.disk_bytes)} in {stack.state.kafka}; {grows}"
+    )
+    if free < stack.disk_bytes:
+        console.line("disk", "bad", "that is less than Kafka may use")
+
+
+def show_addresses(state: StateFolder) -> None:
+    """Print the addresses of what runs, and what to do next."""
+    record = state.read_record()
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("", "address", "health and metrics"):
+        table.add_column(column, no_wrap=column != "address", overflow="fold")
+    table.add_row("kafka", record["kafka"], "")
+    for name, service in record["services"].items():
+        table.add_row(name, " ".join(service["listeners"].values()), f"http://{service['ops']}/")
+    table.add_row("lake", "", f"http://{record['lake_ops']}/")
+    console.OUT.print()
+    console.OUT.print(table)
+    console.OUT.print(f"The tables are in {record['lake']}", markup=False)
+    console.OUT.print("\nSend something, for example:")
+    for service in record["services"].values():
+        console.OUT.print("  " + service["hint"].format(listen=service["listen"]), markup=False)
+    if any(service.get("ca") for service in record["services"].values()):
+        folder = state.path / "tls"
+        console.OUT.print(
+            f"Clients trust {folder / 'ca.pem'}; {folder / 'client.pem'} and .key are for a client", markup=False
+        )
+        console.OUT.print("that needs a certificate (HEADRACE_TLS__CLIENT_CA is then the same ca.pem).", markup=False)
+    console.OUT.print("Then look at it:")
+    console.OUT.print(f'  {command("query", state.path)} "{EXAMPLE_QUERY}"\n', markup=False)
+
+
+def detach(path: Path, options: Options) -> int:
+    """Start the stack in the background and wait until it is ready. Return 0, or raise `CommandError`."""
+    state = StateFolder(path)
+    stack, lock = _prepare(state, options)
+    _report_disk(stack)
+    os.close(lock)  # for the supervisor; the slow work is done, and its progress was visible here
+    log = state.log("supervisor")
+    begin = log.stat().st_size if log.exists() else 0
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [*module("headrace_cli"), "up", "--state", str(state.path), *_arguments(options)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=output,
+            start_new_session=True,
+        )
+    position = begin
+    deadline = time.monotonic() + DETACH_SECONDS
+    while True:
+        position = _relay_log(log, position)
+        if process.poll() is not None:
+            _relay_log(log, position)
+            raise CommandError(
+                f"The stack stopped while it started; see {log}.", status=process.returncode or EXIT_FAILED
+            )
+        record = state.read_record()
+        if record.get("supervisor_pid") == process.pid and record.get("ready"):
+            _relay_log(log, position)
+            show_addresses(state)
+            return 0
+        if time.monotonic() > deadline:
+            raise CommandError(
+                f"The stack is not ready after {DETACH_SECONDS:.0f} s. It keeps starting; see {command('status', path)}."
+            )
+        time.sleep(0.1)
+
+
+def _arguments(options: Options) -> list[str]:
+    arguments = ["--host", options.host]
+    if options.kafka is not None:
+        arguments += ["--kafka", options.kafka]
+    if options.services:
+        arguments += ["--services", ",".join(options.services)]
+    if options.tls:
+        arguments.append("--tls")
+    if options.any_port:
+        arguments.append("--any-port")
+    return arguments
+
+
+def _relay_log(log: Path, position: int) -> int:
+    """Show what the supervisor has logged since `position`; return the new position."""
+    with log.open("rb") as source:
+        source.seek(position)
+        text = source.read()
+    whole = text[: text.rfind(b"\n") + 1]
+    for row in whole.decode(errors="replace").splitlines():
+        found = console.parse_line(row)
+        if found is not None:
+            console.line(*found)
+        else:
+            print(row, file=sys.stderr)
+    return position + len(whole)

@@ -1,0 +1,182 @@
+"""The phases of a connection and all its time limits, as pure functions of a few times.
+
+A connection only moves forwards through its phases:
+
+=========  =============================================  ==========================================================
+phase      reads                                          left when
+=========  =============================================  ==========================================================
+OPEN       yes, as the budgets allow                      the peer ends, an error, age, the service stops
+LINGERING  yes: bytes may be on their way for which the   1 s of silence, at most 5 s
+           peer asked no acknowledgement, or its first,
+           or its first frame stands behind a question
+SETTLING   no                                             all frames are stored and acknowledged and all questions
+                                                          answered, or a frame is abandoned
+DRAINING   yes, and discards, so that no RST destroys     the peer ends, or 5 s
+           the last bytes we wrote
+CLOSED     no
+=========  =============================================  ==========================================================
+
+The limits that end a phase:
+
+==========  ============================  =======================================================================
+limit       in                            due
+==========  ============================  =======================================================================
+UNREAD      any phase but CLOSED          WRITE_TIME after the peer stopped reading our bytes
+LINGERED    LINGERING                     LINGER_SILENCE after its last byte; LINGER_TIME after it began
+DRAINED     DRAINING                      DRAIN_TIME after it began
+FRAME_TIME  OPEN, reading, half a frame   LIMITS__FRAME_TIME after the frame began, plus 1 s for each 8 KiB; while the
+                                          budget is crowded, at most LIMITS__FRAME_TIME after its last byte
+IDLE        OPEN, reading, idle           LIMITS__IDLE_TIME after its last byte
+AGE         OPEN, reading, between        LIMITS__CONNECTION_AGE, with jitter, after the connection began
+            frames
+==========  ============================  =======================================================================
+
+No limit runs while we ourselves do not read (`Clocks.shift`). IDLE and AGE never apply to a peer that has sent something
+without asking for an acknowledgement, AGE neither to one of whom that is not known yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum, auto
+from typing import Final
+
+LINGER_SILENCE: Final = 1.0
+LINGER_TIME: Final = 5.0
+DRAIN_TIME: Final = 5.0
+WRITE_TIME: Final = 60.0
+"""Seconds that a peer may stop reading our bytes once the buffers are full."""
+
+FRAME_TIME_BYTES: Final = 8192
+"""An unfinished frame earns one more second for each so many bytes."""
+
+
+class Phase(IntEnum):
+    """A connection's phase, as the module's first table explains."""
+
+    OPEN = 0
+    LINGERING = 1
+    SETTLING = 2
+    DRAINING = 3
+    CLOSED = 4
+
+
+class Limit(Enum):
+    """A time limit, as the module's second table explains."""
+
+    UNREAD = auto()
+    LINGERED = auto()
+    DRAINED = auto()
+    FRAME_TIME = auto()
+    IDLE = auto()
+    AGE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimits:
+    """Limits in seconds; 0 means none. `age` includes this connection's jitter."""
+
+    frame: float
+    idle: float
+    age: float
+
+
+@dataclass(slots=True)
+class Clocks:
+    """When the events on a connection happened, in monotonic seconds."""
+
+    born: float
+    last_byte: float
+    frame_began: float
+    frame_bytes: int = 0
+    unread_since: float | None = None
+    """When the peer stopped reading our bytes."""
+    phase_until: float | None = None
+
+    def received(self, now: float, size: int) -> None:
+        """`size` bytes have arrived."""
+        self.last_byte = now
+        self.frame_bytes += size
+
+    def frame_begins(self) -> None:
+        """A frame begins with the latest bytes."""
+        self.frame_began, self.frame_bytes = self.last_byte, 0
+
+    def shift(self, seconds: float) -> None:
+        """Excludes the `seconds` in which we did not read: they do not count against the peer."""
+        self.frame_began += seconds
+        self.last_byte += seconds
+
+
+@dataclass(slots=True)
+class Situation:
+    """What the limits depend on besides time."""
+
+    phase: Phase
+    reading: bool
+    partial: bool
+    """Part of a frame has arrived, or bytes that are not parsed yet."""
+    behind: bool
+    """Bytes wait to be parsed."""
+    idle: bool
+    """Nothing is pending and no frame is incomplete."""
+    unacknowledgeable: bool
+    """The peer has sent something without asking for an acknowledgement."""
+    crowded: bool
+    """Unfinished frames have used up their share of the budget."""
+    undecided: bool = False
+    """Nothing has shown yet whether the peer asks for acknowledgements."""
+
+
+def next_due(situation: Situation, clocks: Clocks, limits: TimeLimits) -> float | None:
+    """When the first limit could be due. None: no limit applies."""
+    times = [] if clocks.phase_until is None else [clocks.phase_until]
+    if clocks.unread_since is not None:
+        times.append(clocks.unread_since + WRITE_TIME)
+    if situation.phase is Phase.LINGERING:
+        times.append(clocks.last_byte + LINGER_SILENCE)
+    if situation.phase is Phase.OPEN and situation.reading:
+        if situation.partial:
+            times.append(min(_frame_deadline(situation, clocks, limits), clocks.last_byte + limits.frame))
+        if not situation.unacknowledgeable:
+            if limits.idle:
+                times.append(clocks.last_byte + limits.idle)
+            if limits.age and not situation.undecided:
+                times.append(clocks.born + limits.age)
+    return min(times, default=None)
+
+
+def passed(situation: Situation, clocks: Clocks, limits: TimeLimits, now: float) -> Limit | None:
+    """The most urgent limit that the connection has passed."""
+    phase = situation.phase
+    if phase is Phase.CLOSED:
+        return None
+    if clocks.unread_since is not None and now >= clocks.unread_since + WRITE_TIME:
+        return Limit.UNREAD
+    phase_over = clocks.phase_until is None or now >= clocks.phase_until
+    if phase is Phase.LINGERING:
+        silent = not situation.behind and now >= clocks.last_byte + LINGER_SILENCE
+        return Limit.LINGERED if silent or phase_over else None
+    if phase is Phase.DRAINING:
+        return Limit.DRAINED if phase_over else None
+    if phase is Phase.OPEN and situation.reading:
+        if situation.partial and now >= _frame_deadline(situation, clocks, limits):
+            return Limit.FRAME_TIME
+        if situation.unacknowledgeable or situation.partial:
+            return None
+        if limits.idle and now >= clocks.last_byte + limits.idle and situation.idle:
+            return Limit.IDLE
+        if is_old(clocks, limits, now) and not situation.undecided:
+            return Limit.AGE
+    return None
+
+
+def is_old(clocks: Clocks, limits: TimeLimits, now: float) -> bool:
+    """Whether the connection has reached its age limit. It then ends between two frames and acknowledges what is pending."""
+    return 0 < limits.age <= now - clocks.born
+
+
+def _frame_deadline(situation: Situation, clocks: Clocks, limits: TimeLimits) -> float:
+    earned = clocks.frame_began + limits.frame + clocks.frame_bytes / FRAME_TIME_BYTES
+    # A silent frame may use up the time that its bytes have earned only while it blocks no other connection.
+    return min(earned, clocks.last_byte + limits.frame) if situation.crowded else earned

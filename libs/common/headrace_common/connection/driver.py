@@ -1,0 +1,298 @@
+"""Drives one session: passes its frames to the publisher and its questions to the service, and their answers back to it.
+
+The driver knows no transport. It connects the session with the budgets, the scheduler, the publisher and the service.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+from typing_extensions import override
+
+from headrace_common.connection.backend import Caller
+from headrace_common.connection.in_flight import InFlight
+from headrace_common.connection.receiver_state import ReceiverState
+from headrace_common.fairness.budget import Reader
+from headrace_common.fairness.scheduler import Worker
+from headrace_common.operations.errors import DeliveryError, ProtocolError
+from headrace_common.publishing.in_flight_frame import DeliveryListener
+from headrace_common.session.interface import Peer, Session, Ticket
+
+S = TypeVar("S", bound=Session)
+
+READ_AHEAD: Final = 256 << 10
+"""Bytes that may be read while earlier ones wait to be parsed. Without this, a client that asks for no acknowledgements could
+lose its last bytes: when TLS closes a connection that is not being read, it discards the unread bytes."""
+
+
+class Transport(ABC):
+    """What a driver asks of its transport."""
+
+    @abstractmethod
+    def pace(self) -> None:
+        """The permission to read may have changed: ask `Driver.may_read`."""
+
+    @abstractmethod
+    def digest(self) -> None:
+        """The connection has a slice: parse waiting bytes."""
+
+    @abstractmethod
+    def handed_out(self, progress: bool) -> None:
+        """The session has handed out its frames (`Driver.submit`). `progress`: there was at least one, or a question before."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """The session may have something to say."""
+
+    @abstractmethod
+    def speak(self) -> None:
+        """As `flush`; the session's deadline may have changed, too."""
+
+    @abstractmethod
+    def fault(self, error: ProtocolError) -> None:
+        """The peer broke the protocol: stop reading; frames that were complete before are still settled."""
+
+    @abstractmethod
+    def settle(self, why: str) -> None:
+        """End the conversation: stop reading, acknowledge what is pending, close."""
+
+    @abstractmethod
+    def give_up(self, error: DeliveryError) -> None:
+        """A frame was abandoned: acknowledge nothing more, close."""
+
+    @abstractmethod
+    def broken(self) -> None:
+        """The session has failed by a bug in Headrace: end this connection at once."""
+
+
+class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
+    """One session and its access to what all connections share. Everything runs in the event loop; nothing here blocks."""
+
+    def __init__(
+        self,
+        receiver: ReceiverState,
+        peer: Peer,
+        session: S,
+        closed: S,
+        transport: Transport,
+        clock: Callable[[], float],
+    ) -> None:
+        """`closed` replaces the session after its end."""
+        self._receiver = receiver
+        self._closed = closed
+        self._transport = transport
+        self._clock = clock
+        self._partition = receiver.publisher.enter()
+        self._frames = InFlight(receiver.metrics, clock)
+        self._questions: dict[Ticket, int] = {}  # with the bytes of each
+        self._retained_bytes = 0  # of a frame that stays incomplete
+        self._waiting_bytes = 0  # of requests that wait in the session
+        self._ended = False
+        self.peer = peer
+        self.session = session
+        self.account = receiver.scheduler.account()
+        self.partial_bytes = self.pending = 0
+        self.has_stored = self.has_asked = self.is_broken = self._asking = False
+        self._progress = False  # it has asked something since its input was looked at last
+        self.answers = True
+        """Acknowledgements can still be written."""
+
+    @property
+    def frames(self) -> int:
+        """Frames that are neither stored nor abandoned."""
+        return len(self._frames)
+
+    @property
+    def outstanding(self) -> int:
+        """Pending frames and unanswered questions; not 0 while questions are handed out."""
+        return len(self._frames) + max(len(self._questions), self._asking)
+
+    # From the session
+
+    def submit(self, received: float) -> None:
+        """Takes the session's new frames and questions. `received`: when its last input arrived."""
+        receiver, session = self._receiver, self.session
+        before = len(self._frames)
+        for frame in session.frames():
+            self._frames.add(frame, received)
+            receiver.budget.charge(self, frame.size)
+            receiver.publisher.submit(frame, self, self._partition)
+        progress, self._progress = self._progress or len(self._frames) > before, False
+        self._transport.handed_out(progress)
+        self.ask()
+
+    def ask(self) -> None:
+        """Hands the session's new questions to the service."""
+        if self._asking:  # an answer that came at once has led to more, which have their turn: nothing is nested
+            return
+        self._asking = True
+        try:
+            self._charge_waiting(self.session.waiting_bytes())
+            while (question := next(self.session.questions(), None)) is not None:
+                self.has_asked = self._progress = True
+                self._questions[question.ticket] = question.size
+                self._receiver.budget.charge(self, question.size)
+                self._receiver.backend.ask(question, self)
+                self._charge_waiting(self.session.waiting_bytes())
+        finally:
+            self._asking = False
+
+    def _charge_waiting(self, waiting: int) -> None:
+        budget, grown = self._receiver.budget, waiting - self._waiting_bytes
+        self._waiting_bytes = waiting
+        if grown > 0:
+            budget.charge(self, grown)
+        elif grown:
+            budget.release(self, -grown)
+
+    def take(self, give: Callable[[], None], received: float) -> bool:
+        """Calls `give` to feed the session, then submits its output. Returns whether the conversation continues."""
+        try:
+            give()
+        except ProtocolError as error:
+            self.submit(received)
+            self._transport.fault(error)
+            return False
+        self.submit(received)
+        return True
+
+    def guard(self, work: Callable[[], object]) -> None:
+        """Does `work` with the session. If it raises, a bug in Headrace, only this connection ends."""
+        try:
+            work()
+        except Exception:
+            self.fail()
+
+    def fail(self) -> None:
+        """The session raised what it must not. Call it in an `except` clause. Nothing of that session is called again."""
+        self._receiver.log.exception("the session failed", peer=self.peer.address)
+        self.is_broken = True
+        self.session = self._closed
+        self._transport.broken()
+
+    # From the publisher
+
+    @override
+    def settled(self, ticket: Ticket, stored: int, whole: bool) -> None:
+        try:
+            self.session.settle(ticket, stored, whole)
+        except Exception:
+            self.fail()
+        if whole:
+            self.guard(self.ask)  # before the frame leaves: something is outstanding all the time
+            self._receiver.budget.release(self, self._frames.stored(ticket, stored, answered=self.answers))
+            self.has_stored = True
+        try:
+            self._transport.flush()
+        except Exception:
+            self.fail()
+
+    @override
+    def abandoned(self, ticket: Ticket, error: DeliveryError) -> None:
+        self.guard(lambda: self.session.abandon(ticket))
+        self._receiver.budget.release(self, self._frames.abandoned(ticket))
+        self._transport.give_up(error)
+
+    # From the service
+
+    @override
+    def answered(self, ticket: Ticket, answer: object) -> None:
+        self._receiver.budget.release(self, self._questions.pop(ticket))
+        self._hear(lambda: self.session.answered(ticket, answer))
+
+    @override
+    def tell(self, word: object) -> None:
+        self._hear(lambda: self.session.told(word))
+
+    @override
+    def end(self, why: str) -> None:
+        if self.session is not self._closed:
+            self.guard(lambda: self._transport.settle(why))
+
+    def tick(self, now: float) -> None:
+        """Tells the session the time; it may then hand out frames."""
+        if self.session is not self._closed:
+            self.guard(lambda: self.take(lambda: self.session.tick(now), self._clock()))
+
+    def _hear(self, word: Callable[[], None]) -> None:
+        if self.session is not self._closed:
+            self.guard(lambda: self.take(word, self._clock()))
+            self.guard(self._transport.speak)
+
+    # Scheduler and budgets
+
+    @override
+    def virtual_time(self) -> float:
+        return self.account.used
+
+    @override
+    def granted(self) -> None:
+        self._transport.digest()
+
+    @override
+    def pace(self) -> None:
+        self._transport.pace()
+
+    def hold(self, partial_bytes: int) -> None:
+        """The session and the transport hold `partial_bytes` bytes of frames that are not handed out yet."""
+        if partial_bytes != self.partial_bytes:
+            self._receiver.budget.hold(self, partial_bytes)
+
+    def may_digest(self) -> bool:
+        """Whether the session may parse more of the received bytes."""
+        return self._receiver.budget.may_digest(self)
+
+    def work(self, work: Callable[[], None]) -> None:
+        """Does `work` and charges this connection's account for it."""
+        scheduler = self._receiver.scheduler
+        scheduler.begin(self.account)
+        self.guard(work)
+        scheduler.end(self.account)
+
+    def ask_slice(self) -> None:
+        """Bytes wait to be parsed: asks for a slice, in which the scheduler calls `Transport.digest`."""
+        self._receiver.scheduler.ask(self)
+
+    def may_read(self, waiting: int | None) -> bool:
+        """Whether the transport may read. `waiting`: bytes that it keeps until they are parsed; None if nothing is to parse.
+
+        With `waiting` given, this also asks for a slice.
+        """
+        budget = self._receiver.budget
+        if waiting is None:
+            return budget.may_read(self)
+        if not budget.may_digest(self):
+            return False
+        self._receiver.scheduler.enter(self.account)
+        self._receiver.scheduler.ask(self)
+        return waiting < READ_AHEAD and budget.has_room(self)
+
+    # The end
+
+    def stop_reading(self) -> None:
+        """Reading has ended. An incomplete frame in the session stays charged: the session may still say how much is stored."""
+        self._retained_bytes = self.session.partial_bytes()
+        self._receiver.budget.charge(self, self._retained_bytes)
+
+    def forget_input(self) -> None:
+        """Stops to count unfinished input against the budgets."""
+        self._receiver.budget.forget(self)
+
+    def close(self) -> None:
+        """Ends the session and frees what it holds. Its frames may still wait for Kafka."""
+        if not self._ended:
+            self._ended = True
+            self._receiver.backend.ended(self)
+        self.session = self._closed
+        self._receiver.budget.release(self, self._retained_bytes)
+        self._retained_bytes = 0
+        self._charge_waiting(0)
+
+    def leave(self) -> None:
+        """The connection is gone and parses nothing more. Call it once."""
+        self.close()
+        self._receiver.budget.forget(self)
+        self._receiver.scheduler.withdraw(self)
+        self._receiver.publisher.leave(self._partition)

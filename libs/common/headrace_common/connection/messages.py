@@ -1,0 +1,191 @@
+"""Many clients over one socket of whole messages: messages in, replies out, and one session for all clients.
+
+The service owns the socket. The end of a client is never reported, so the connection ends only with the service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+
+from typing_extensions import override
+
+from headrace_common.connection.driver import Driver, Transport
+from headrace_common.connection.receiver_state import ReceiverState, Stoppable
+from headrace_common.connection.timer import LazyTimer
+from headrace_common.operations.errors import DeliveryError, ProtocolError
+from headrace_common.session.closed import CLOSED_MESSAGE_SESSION
+from headrace_common.session.interface import Message, MessageSession, Peer, Reply
+
+
+class MessageSocket(ABC):
+    """What a connection asks of its socket. Neither method blocks."""
+
+    @abstractmethod
+    def send(self, reply: Reply) -> None:
+        """Sends a reply. A client that has gone or does not read loses it, so that no other client waits."""
+
+    @abstractmethod
+    def read(self, allowed: bool) -> None:
+        """Resumes or stops reading. While it is stopped, messages stay in the socket's own buffers."""
+
+
+class MessageConnection(Transport, Stoppable):
+    """A message socket and its session. Create it after the publisher has started."""
+
+    def __init__(self, receiver: ReceiverState, peer: Peer, session: MessageSession, socket: MessageSocket) -> None:
+        """`peer` stands for the socket in logs; each message has its own address."""
+        self._receiver = receiver
+        self._socket = socket
+        self._loop = asyncio.get_running_loop()
+        self.driver: Driver[MessageSession] = Driver(
+            receiver, peer, session, CLOSED_MESSAGE_SESSION, self, self._loop.time
+        )
+        self._unseen: deque[Message] = deque()  # read, not given to the session
+        self._unseen_bytes = 0
+        self._reading = True
+        self._why: str | None = None  # why it settles, once it does
+        self._input_over = False  # it settles, and the session has all that was read
+        self._timer = LazyTimer(lambda: self.driver.session.deadline(), self._tick)
+        self.closed = asyncio.Event()
+        """The connection has ended, by request or by a bug of ours in its session."""
+        receiver.admitted += 1
+        receiver.connections.add(self)
+
+    def received(self, messages: Sequence[Message]) -> None:
+        """Takes messages that were read together, in the order of arrival. The budgets count them behind that: bound them."""
+        size = sum([message.size for message in messages])
+        self._receiver.metrics.bytes_received.inc(size)
+        if self._why is not None or self.closed.is_set():
+            return
+        if self._behind():
+            self._unseen.extend(messages)
+            self._unseen_bytes += size
+            self.driver.hold(self.driver.partial_bytes + size)
+            self.pace()
+        else:
+            self.driver.guard(lambda: self._give(messages))
+
+    def _give(self, messages: Sequence[Message]) -> None:
+        self.driver.take(lambda: self._receive(messages), self._loop.time())
+        self.speak()
+        self.pace()
+
+    def _receive(self, messages: Sequence[Message]) -> None:
+        session, now_ms = self.driver.session, time.time_ns() // 1_000_000
+        for index, message in enumerate(messages):
+            if index and session.busy():
+                later = messages[index:]
+                self._unseen.extend(later)
+                self._unseen_bytes += sum([each.size for each in later])
+                return
+            session.receive(message, now_ms)
+
+    def _behind(self) -> bool:
+        return not self.driver.is_broken and (bool(self._unseen) or self.driver.session.busy())
+
+    @override
+    def digest(self) -> None:
+        settles = self._why is not None
+        if self._behind() and (settles or self.driver.may_digest()):
+            self.driver.work(self._digest_one)
+        if settles:
+            self.driver.guard(self._end_input)
+        else:
+            self.pace()
+
+    def _digest_one(self) -> None:
+        if self.driver.session.busy() or not self._unseen:
+            self._give([Message(())])
+            return
+        message = self._unseen.popleft()
+        self._unseen_bytes -= message.size
+        self._give([message])
+
+    @override
+    def handed_out(self, progress: bool) -> None:
+        if not self._input_over:
+            self.driver.hold(self.driver.session.partial_bytes() + self._unseen_bytes)
+
+    @override
+    def pace(self) -> None:
+        if self._why is None and not self.closed.is_set():
+            allowed = self.driver.may_read(self._unseen_bytes if self._behind() else None)
+        else:
+            allowed = False
+        if allowed != self._reading:
+            self._reading = allowed
+            self._socket.read(allowed)
+
+    @override
+    def flush(self) -> None:
+        self.speak()
+
+    @override
+    def speak(self) -> None:
+        while (reply := self.driver.session.outgoing()) is not None:
+            self._socket.send(reply)
+        if self._input_over and not self.driver.outstanding:
+            self._close()
+        else:
+            self._timer.schedule()
+
+    def _tick(self, now: float) -> None:
+        self.driver.tick(now)
+        self.driver.guard(self.speak)
+
+    @override
+    def fault(self, error: ProtocolError) -> None:
+        self._receiver.fault(self.driver.peer, error)
+
+    @override
+    def give_up(self, error: DeliveryError) -> None:
+        # The frame's own client gets no answer. The other clients continue.
+        self._receiver.limited.warning("frame abandoned", peer=self.driver.peer.address, problem=str(error))
+        self.driver.guard(self.speak)
+
+    @override
+    def settle(self, why: str) -> None:
+        if self._why is None and not self.closed.is_set():
+            self._why = why
+            self.pace()
+            self._end_input()
+
+    def _end_input(self) -> None:
+        """Ends the input once the session has all that was read: nobody may send it again."""
+        if self._behind():
+            self.driver.ask_slice()
+        elif not self._input_over and not self.closed.is_set():
+            self.driver.tick(self._loop.time())  # what the session has gathered is handed out
+            self._input_over = True
+            self.driver.stop_reading()
+            self.driver.forget_input()
+            self.driver.guard(self.speak)
+
+    @override
+    def broken(self) -> None:
+        self._why = "internal"
+        self._close()
+
+    @override
+    def stop(self) -> None:
+        self.settle("drain")
+
+    @override
+    def cut(self) -> int:
+        frames = self.driver.frames
+        self._why = self._why or "drain"
+        self._close()
+        return frames
+
+    def _close(self) -> None:
+        if self.closed.is_set():
+            return
+        self.closed.set()
+        self._timer.stop()
+        self._socket.read(False)
+        self.driver.leave()
+        self._receiver.left(self, self.driver.peer, self._why or "drain")

@@ -1,0 +1,381 @@
+"""One client over a stream socket: bytes in and out, flow control, and the closing sequence.
+
+Phases and time limits: `headrace_common.connection.deadlines`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final, cast
+
+from typing_extensions import override
+
+from headrace_common.connection.deadlines import (
+    DRAIN_TIME,
+    LINGER_TIME,
+    Clocks,
+    Limit,
+    Phase,
+    Situation,
+    TimeLimits,
+    is_old,
+    next_due,
+    passed,
+)
+from headrace_common.connection.driver import Driver, Transport
+from headrace_common.connection.receiver_state import ReceiverState, Stoppable
+from headrace_common.connection.timer import LazyTimer
+from headrace_common.operations.errors import DeliveryError, ProtocolError
+from headrace_common.session.closed import CLOSED_SESSION
+from headrace_common.session.interface import ByteSession, Peer
+
+MUCH: Final = 64 << 10
+"""Reads of this many bytes are parsed in a slice, not on arrival: a socket that is always readable delivers 256 KiB at a time,
+and parsing these takes milliseconds, for which all other connections would wait."""
+
+
+class Unseen(bytearray):
+    """Received bytes that are not parsed yet."""
+
+    def take(self) -> bytes:
+        """Returns all bytes and leaves none."""
+        data = bytes(self)
+        self.clear()
+        return data
+
+
+class TcpConnection(asyncio.Protocol, Transport, Stoppable):
+    """A stream socket and its session. Everything runs in the event loop; nothing here blocks."""
+
+    def __init__(self, receiver: ReceiverState, peer: Peer, session: ByteSession) -> None:
+        self._receiver = receiver
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport = cast("asyncio.Transport", None)
+        self.driver: Driver[ByteSession] = Driver(receiver, peer, session, CLOSED_SESSION, self, self._loop.time)
+        now = self._loop.time()
+        self._clocks = Clocks(now, now, now)
+        self._limits = TimeLimits(receiver.limits.frame_time, receiver.limits.idle_time, receiver.age())
+        self._ages = bool(self._limits.idle or self._limits.age)  # a limit applies also between frames
+        self._phase = Phase.OPEN
+        self._why = "peer"
+        self._peer_done = self._flushing = self._lost = self._heard = False
+        self._writable = self._reading = True
+        self._paused_at = now
+        self._timer = LazyTimer(self._next_deadline, self._tick)
+        self.unseen = Unseen()
+
+    # Calls from the event loop
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is ready, and so is TLS if it is used."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._receiver.connections.add(self)
+        self._flush()
+        self._loop.call_soon(self.pace)  # uvloop starts reading after this callback, even if it was paused in it
+        self._timer.schedule()
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        """Takes bytes from the peer: parses a few at once, many in a slice."""
+        self._heard = True
+        self._receiver.metrics.bytes_received.inc(len(data))
+        if self._phase > Phase.LINGERING:
+            return
+        driver = self.driver
+        self._clocks.received(self._loop.time(), len(data))
+        if len(data) >= MUCH or self._behind():  # earlier bytes wait, so these do too
+            if not driver.partial_bytes:
+                self._clocks.frame_begins()
+            self.unseen += data
+            driver.hold(driver.partial_bytes + 2 * len(data))  # as much as a session will hold
+            self.pace()
+        else:
+            driver.guard(lambda: self._feed(data))
+
+    @override
+    def eof_received(self) -> bool:
+        """The peer has finished sending: what is pending is still acknowledged."""
+        self._peer_done = True
+        if self._phase == Phase.DRAINING:
+            self._close()
+        elif self._phase <= Phase.LINGERING and not self._behind():
+            self._input_ends()
+        return self._phase != Phase.CLOSED and self._transport.can_write_eof()
+
+    @override
+    def pause_writing(self) -> None:
+        """The peer does not read: it is not read either, and disconnected after WRITE_TIME, since it may block others' budget."""
+        self._writable = False
+        self._clocks.unread_since = self._loop.time()
+        self.pace()
+        self._timer.schedule()
+
+    @override
+    def resume_writing(self) -> None:
+        """The peer reads again."""
+        self._writable = True
+        self._clocks.unread_since = None
+        self._flush()
+        self.pace()
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone. Pending frames still go to Kafka, but are not acknowledged."""
+        unseen = self._phase <= Phase.LINGERING and self._behind()
+        self._to(Phase.CLOSED)
+        self._lost = True
+        self._timer.stop()
+        if unseen:  # keep its bytes: the client may have asked for no acknowledgement
+            self.driver.ask_slice()
+        else:
+            self._leave()
+
+    # Calls from the service
+
+    @override
+    def stop(self) -> None:
+        session = self.driver.session
+        # What a client that has just come sends may ask for no acknowledgement: it would believe it delivered. If it had to ask
+        # the service something first, its first frame may stand behind that, not parsed yet.
+        asking = self.driver.has_asked and not self.driver.has_stored and self._behind()
+        new = not self._heard or asking
+        undecided = session.unacknowledgeable() or session.undecided() or new
+        if self._phase == Phase.OPEN and undecided:
+            self._enter(Phase.LINGERING, LINGER_TIME)
+            self._why = "drain"
+        elif self._phase == Phase.OPEN:
+            self.settle("drain")
+
+    @override
+    def cut(self) -> int:
+        self._transport.abort()
+        return self.driver.frames
+
+    # Bytes to the session
+
+    def _feed(self, data: bytes) -> None:
+        """Feeds bytes to the session. With none, the session continues with those it has."""
+        driver, session, clocks = self.driver, self.driver.session, self._clocks
+        try:
+            session.receive(data, time.time_ns() // 1_000_000)
+        except ProtocolError as error:
+            driver.submit(clocks.last_byte)
+            self.fault(error)
+            return
+        driver.submit(clocks.last_byte)
+        if (
+            self._phase == Phase.OPEN
+            and is_old(clocks, self._limits, clocks.last_byte)
+            and not driver.partial_bytes
+            and not session.unacknowledgeable()
+        ):
+            self.settle("age")
+        elif self._peer_done and not self._behind():
+            self._input_ends()
+        else:
+            self._flush()
+            self.pace()
+            due = session.deadline()
+            asked = due is not None and self._timer.is_after(due)
+            if asked or driver.partial_bytes or (self._ages and not self._timer.is_set):
+                self._timer.schedule()
+
+    @override
+    def handed_out(self, progress: bool) -> None:
+        if self._phase in (Phase.SETTLING, Phase.DRAINING):
+            return
+        driver = self.driver
+        partial = driver.session.partial_bytes() + 2 * len(self.unseen)
+        if partial and (progress or not driver.partial_bytes):
+            self._clocks.frame_begins()
+            self._receiver.budget.restart(driver)
+        driver.hold(partial)
+
+    def _behind(self) -> bool:
+        """Whether received bytes are not parsed yet."""
+        return not self.driver.is_broken and (bool(self.unseen) or self.driver.session.busy())
+
+    def _input_ends(self) -> None:
+        """The session has parsed all bytes, and the peer sends no more."""
+        try:
+            self.driver.session.eof()
+        except ProtocolError as error:
+            self.fault(error)
+        else:
+            self.settle("peer")
+
+    @override
+    def digest(self) -> None:
+        driver, lost = self.driver, self._lost
+        wanted = lost or (self._phase <= Phase.LINGERING and self._writable)
+        if wanted and self._behind() and (lost or driver.may_digest()):
+            driver.work(lambda: self._feed(b"" if driver.session.busy() else self.unseen.take()))
+        if lost and self._behind():
+            driver.ask_slice()
+        elif lost:
+            self._leave()
+
+    @override
+    def pace(self) -> None:
+        if self._phase > Phase.LINGERING:
+            allowed = self._phase == Phase.DRAINING
+            if not (self._lost and self._behind()):
+                self.driver.forget_input()
+        elif self._writable:
+            allowed = self.driver.may_read(len(self.unseen) if self._behind() else None)
+        else:
+            allowed = False
+        if allowed == self._reading or self._transport is None or self._transport.is_closing():
+            return
+        self._reading = allowed
+        now = self._loop.time()
+        if allowed:
+            self._clocks.shift(now - self._paused_at)
+            self._transport.resume_reading()
+        else:
+            self._paused_at = now
+            self._transport.pause_reading()
+        self._timer.schedule()
+
+    # The session's bytes to the peer
+
+    @override
+    def flush(self) -> None:
+        self._flush()
+
+    @override
+    def speak(self) -> None:
+        self._flush()
+        due = self.driver.session.deadline()
+        if due is not None and self._timer.is_after(due):
+            self._timer.schedule()
+
+    def _flush_again(self) -> None:
+        self._flushing = False
+        self.driver.guard(self._flush)
+
+    def _flush(self) -> None:
+        """Writes once per loop iteration, so that each acknowledgement has its own segment: fluentd reads one per recv."""
+        if self._flushing or not self._writable or self._phase >= Phase.DRAINING:
+            return
+        data = self.driver.session.outgoing()
+        if data:
+            self._transport.write(data)
+            self._flushing = True
+            self._loop.call_soon(self._flush_again)
+        self.driver.ask()
+        if self._flushing:  # now, or in an answer that came at once
+            return
+        if self._phase == Phase.SETTLING and not self.driver.outstanding:
+            if last_words := self.driver.session.farewell():
+                self._transport.write(last_words)
+            self._drain()
+
+    # The end: settle, drain, close
+
+    @override
+    def fault(self, error: ProtocolError) -> None:
+        self._receiver.fault(self.driver.peer, error)
+        self.settle("protocol_error")
+
+    @override
+    def settle(self, why: str) -> None:
+        if self._phase > Phase.SETTLING:
+            return
+        self._why = why
+        if self._phase < Phase.SETTLING:
+            self.driver.stop_reading()
+        self._enter(Phase.SETTLING, None)
+        self.unseen.clear()  # they will not be parsed
+        self.driver.hold(0)
+        self.pace()
+        self._flush()
+
+    @override
+    def give_up(self, error: DeliveryError) -> None:
+        if self._phase == Phase.CLOSED:
+            return
+        self._receiver.limited.warning("frame abandoned", peer=self.driver.peer.address, problem=str(error))
+        self._why = "abandoned"
+        self._drain()
+
+    @override
+    def broken(self) -> None:
+        self._to(Phase.CLOSED)
+        self._why = "internal"
+        self._transport.abort()
+
+    def _drain(self) -> None:
+        """Half-closes, then reads and discards what the peer still sends, so that no RST overtakes our last bytes."""
+        if self._phase >= Phase.DRAINING:
+            return
+        self.driver.close()
+        if self._peer_done or not self._transport.can_write_eof():
+            self._close()
+            return
+        self._enter(Phase.DRAINING, DRAIN_TIME)
+        self._transport.write_eof()
+        self.pace()
+
+    def _close(self) -> None:
+        """Closes once the peer has read our bytes. Cuts a peer that does not read."""
+        self._to(Phase.CLOSED)
+        self._transport.close()
+        self._timer.replace(DRAIN_TIME, self._transport.abort)
+
+    def _leave(self) -> None:
+        self.driver.leave()
+        self._receiver.left(self, self.driver.peer, self._why)
+
+    def _to(self, phase: Phase) -> None:
+        self._phase = max(self._phase, phase)
+        self.driver.answers = self._phase < Phase.DRAINING
+
+    def _enter(self, phase: Phase, seconds: float | None) -> None:
+        self._to(phase)
+        self._clocks.phase_until = None if seconds is None else self._loop.time() + seconds
+        self._timer.schedule()
+
+    # Time
+
+    def _situation(self, *, idle: bool) -> Situation:
+        driver = self.driver
+        return Situation(
+            self._phase,
+            self._reading,
+            driver.partial_bytes > 0,
+            self._behind(),
+            idle,
+            driver.session.unacknowledgeable(),
+            self._receiver.budget.crowded,
+            driver.session.undecided(),
+        )
+
+    def _next_deadline(self) -> float | None:
+        due = next_due(self._situation(idle=False), self._clocks, self._limits)
+        asked = self.driver.session.deadline()
+        return due if asked is None else asked if due is None else min(due, asked)
+
+    def _tick(self, now: float) -> None:
+        if passed(self._situation(idle=False), self._clocks, self._limits, now) is Limit.UNREAD:
+            frames = self.driver.frames
+            self._receiver.limited.warning("peer does not read", peer=self.driver.peer.address, frames=frames)
+            self._why = "deaf"
+            self._transport.abort()
+            return
+        self.driver.tick(now)
+        self.driver.guard(self._flush)
+        idle = self.driver.session.idle() and not self.driver.outstanding
+        limit = passed(self._situation(idle=idle), self._clocks, self._limits, now)
+        if limit is Limit.LINGERED:
+            self.settle("drain")
+        elif limit is Limit.DRAINED:
+            self._close()
+        elif limit is Limit.FRAME_TIME:
+            self.fault(ProtocolError("a frame took too long to arrive", limit="LIMITS__FRAME_TIME"))
+        elif limit is Limit.IDLE:
+            self.settle("idle")
+        elif limit is Limit.AGE:
+            self.settle("age")

@@ -1,0 +1,316 @@
+"""Bounds the bytes in flight of each connection and of the process: a socket over budget is not read.
+
+Arrivals (unfinished frames, and complete frames that wait for Kafka) may take half of the process budget. The growth of
+frames during inflating may take the other half. No deadlock is possible:
+
+* Unfinished frames may fill half of the arrivals' share. Above that, the budget reads only the connection with the oldest
+  unfinished frame and connections that hold little, so a few clients with huge frames cannot shut out the others. One frame
+  always fits beside all others.
+* Above seven eighths of the arrivals' share, a connection that holds little must also be established: Kafka has stored
+  something of it. Thousands of connections that send only beginnings of frames do not shut out established clients.
+* A limit that is passed stops all its connections at once. If each stopped only at its next bytes, thousands of connections
+  that send a little at the same moment would exceed the budget a hundred times. They resume a few at a time.
+* Bytes that a session has received but not parsed depend on no other connection: the first session with such bytes continues,
+  whatever else is unfinished.
+* Complete frames leave when Kafka stores them or their deadline passes.
+* A frame reserves its maximum size before it grows beyond a slice. A frame that waits for a reservation holds none; a frame
+  that holds one waits only for the scheduler and Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from itertools import islice
+from typing import Final, Protocol
+
+from headrace_common.session.inflate import SLICE
+
+LITTLE: Final = 64
+"""A connection holds little while its unfinished frame is below one part in LITTLE of the unfinished frames' share (1 MiB by
+default)."""
+
+READ: Final = 512 << 10
+"""Bytes that a connection may add before it can be stopped again: the event loop's read size (256 KiB), twice, because a
+session may keep both the bytes and a parser's copy."""
+
+ESTABLISHED_AT_ONCE: Final = 256
+"""Established connections that resume reading in one iteration of the event loop."""
+
+FIRST_SHARE: Final = 8
+"""One part in FIRST_SHARE of the growth budget is reserved for frames that grow by at most one slice."""
+
+MIDDLE: Final = 8 * SLICE
+MIDDLE_SHARE: Final = 4
+"""One part in MIDDLE_SHARE of the growth budget is reserved for frames that grow to at most MIDDLE bytes."""
+
+
+class Reader(Protocol):
+    """A connection, as the budget sees it."""
+
+    partial_bytes: int
+    """Bytes of its unfinished frame; 0 when there is none."""
+
+    pending: int
+    """Bytes of its complete frames that Kafka has not stored yet."""
+
+    has_stored: bool
+    """Kafka has stored at least one of its frames: the connection is established."""
+
+    def pace(self) -> None:
+        """Check again whether you may read."""
+
+
+class Budget:
+    """Counts the bytes that all connections of a process hold, and decides which connections may read."""
+
+    def __init__(self, process: int, connection: int, inflated: int = SLICE) -> None:
+        """`inflated`: the maximum growth of one frame in bytes."""
+        self._arrivals = process // 2
+        self._unfinished_share = self._arrivals // 2
+        self._little_bytes = self._unfinished_share // LITTLE
+        self._unknown_share = self._arrivals * 7 // 8
+        self._connection = connection
+        self._unfinished: dict[Reader, None] = {}  # connections with an unfinished frame, oldest first
+        self._digesting: dict[Reader, None] = {}  # connections with bytes to parse, first come first
+        # Keyed by `has_stored`: connections that must wait, in order, and connections that may read.
+        self._waiting: dict[bool, dict[Reader, None]] = {True: {}, False: {}}
+        self._reading: dict[bool, dict[Reader, None]] = {True: {}, False: {}}
+        self._to_ask = {True: 0, False: 0}  # waiting connections still to check since the last release
+        self._waking = False
+        self._level = 0  # how many limits are passed
+        self.partial_bytes = 0
+        self.pending = 0
+        self.growth = Growth(process - self._arrivals, inflated)
+
+    @property
+    def used(self) -> int:
+        """All bytes in flight."""
+        return self.partial_bytes + self.pending + self.growth.used
+
+    @property
+    def crowded(self) -> bool:
+        """Unfinished frames have used up their share: a silent connection blocks others."""
+        return self.partial_bytes >= self._unfinished_share
+
+    @property
+    def paused(self) -> int:
+        """How many connections wait."""
+        return sum(map(len, self._waiting.values()))
+
+    def hold(self, reader: Reader, partial_bytes: int) -> None:
+        """`reader` now holds `partial_bytes` bytes of an unfinished frame."""
+        released = partial_bytes < reader.partial_bytes
+        self.partial_bytes += partial_bytes - reader.partial_bytes
+        reader.partial_bytes = partial_bytes
+        if partial_bytes:
+            self._unfinished.setdefault(reader)
+        else:
+            self._unfinished.pop(reader, None)
+        self._measure()
+        if released:
+            self._wake()
+
+    def restart(self, reader: Reader) -> None:
+        """`reader` has begun a new frame, which becomes the youngest unfinished one."""
+        if self._unfinished.pop(reader, self) is None:
+            self._unfinished[reader] = None
+
+    def charge(self, reader: Reader, size: int) -> None:
+        """A complete frame of `reader` waits for Kafka."""
+        reader.pending += size
+        self.pending += size
+        self._measure()
+
+    def release(self, reader: Reader, size: int) -> None:
+        """A complete frame of `reader` is stored or abandoned."""
+        reader.pending -= size
+        self.pending -= size
+        self._measure()
+        self._wake()
+
+    def forget(self, reader: Reader) -> None:
+        """`reader`'s connection is gone; its pending frames are still released one by one."""
+        self._place(reader, None)
+        self._digested(reader)
+        self.hold(reader, 0)
+
+    def may_read(self, reader: Reader) -> bool:
+        """Whether `reader` may read now. If not, the budget calls its `pace` when that may have changed."""
+        self._digested(reader)
+        return self._answer(reader, self.has_room(reader))
+
+    def may_digest(self, reader: Reader) -> bool:
+        """Whether `reader` may parse more of its received bytes; parsing makes them grow. Otherwise like `may_read`."""
+        self._digesting.setdefault(reader)
+        if self._full() or self._much(reader):
+            allowed = False
+        elif self.crowded:
+            allowed = next(iter(self._digesting)) is reader or (reader.has_stored and self._little(reader))
+        else:
+            allowed = True
+        return self._answer(reader, allowed)
+
+    def welcomes(self) -> bool:
+        """Whether a new connection could be read now."""
+        return self._level == 0
+
+    def _digested(self, reader: Reader) -> None:
+        if self._digesting and self._digesting.pop(reader, self) is None:
+            self._wake()
+
+    def _answer(self, reader: Reader, allowed: bool) -> bool:
+        self._place(reader, self._reading if allowed else self._waiting)
+        return allowed
+
+    def _place(self, reader: Reader, place: dict[bool, dict[Reader, None]] | None) -> None:
+        """Moves `reader` to `place`; a reader that is already there keeps its position."""
+        for queues in (self._waiting, self._reading):
+            for has_stored, queue in queues.items():
+                if (queues is not place or has_stored != reader.has_stored) and queue:
+                    queue.pop(reader, None)
+        if place is not None:
+            place[reader.has_stored].setdefault(reader)
+
+    def has_room(self, reader: Reader) -> bool:
+        """Whether `reader` may receive more, also while its earlier bytes wait to be parsed."""
+        if self._full() or self._much(reader):
+            return False
+        if self.crowded:
+            return next(iter(self._unfinished)) is reader or self._little(reader)
+        return True
+
+    def _others(self) -> int:
+        """Bytes of all unfinished frames except the oldest. The oldest always continues, so its growth stops no connection."""
+        return self.partial_bytes - next((reader.partial_bytes for reader in self._unfinished), 0)
+
+    def _little(self, reader: Reader) -> bool:
+        share = self._arrivals if reader.has_stored else self._unknown_share
+        return reader.partial_bytes < self._little_bytes and self._others() < share
+
+    def _much(self, reader: Reader) -> bool:
+        return reader.pending > 0 and reader.partial_bytes + reader.pending >= self._connection
+
+    def _full(self) -> bool:
+        return self.pending > 0 and self._others() + self.pending >= self._arrivals
+
+    def _measure(self) -> None:
+        """Stops reading connections when a limit is passed."""
+        before, others = self._level, self._others()
+        self._level = 2 if others + self.pending >= self._arrivals else 1 if others >= self._unknown_share else 0
+        if self._level > before:
+            for reader in [*self._reading[False], *(self._reading[True] if self._level == 2 else ())]:
+                reader.pace()
+
+    def _wake(self) -> None:
+        self._to_ask = {has_stored: len(queue) for has_stored, queue in self._waiting.items()}
+        self._ask_soon()
+
+    def _ask_soon(self) -> None:
+        if any(self._to_ask.values()) and not self._waking:
+            self._waking = True
+            asyncio.get_running_loop().call_soon(self._pace_some)
+
+    def _pace_some(self) -> None:
+        self._waking = False
+        if self._full():
+            return
+        if self.crowded:
+            for reader in [*islice(self._unfinished, 1), *islice(self._digesting, 1)]:
+                reader.pace()
+        room = self._unknown_share - self._others()
+        for has_stored, most in ((True, ESTABLISHED_AT_ONCE), (False, max(1, room // READ) if room > 0 else 0)):
+            asked = list(islice(self._waiting[has_stored], min(most, self._to_ask[has_stored])))
+            self._to_ask[has_stored] = self._to_ask[has_stored] - len(asked) if asked else 0
+            for reader in asked:
+                self._waiting[has_stored].pop(reader, None)  # if it must still wait, it joins the end of the queue
+                reader.pace()
+        self._ask_soon()
+
+
+class GrowthPool:
+    """Reservations for the growth of frames. Whose connection has cost least is served first; among equals, who came first."""
+
+    def __init__(self, size: int) -> None:
+        self._free = size
+        self.size = size
+        self._queue: list[tuple[float, int, int, asyncio.Future[None]]] = []  # a heap: cost, order, bytes
+        self._order = itertools.count()
+
+    @property
+    def used(self) -> int:
+        """Bytes reserved."""
+        return self.size - self._free
+
+    def take(self, size: int) -> int:
+        """Reserves `size` bytes, at most the whole pool, without waiting. Returns how many; 0 when they are not free."""
+        size = min(size, self.size)
+        if self._queue or self._free < size:
+            return 0
+        self._free -= size
+        return size
+
+    async def reserve(self, size: int, cost: float = 0.0) -> int:
+        """Like `take`, but waits until the bytes are free. `cost`: CPU seconds that the frame's connection has used."""
+        taken = self.take(size)
+        if taken:
+            return taken
+        size = min(size, self.size)
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._queue, (cost, next(self._order), size, granted))
+        self._grant()
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if granted.done() and not granted.cancelled():
+                self.give_back(size)
+            raise
+        return size
+
+    def give_back(self, size: int) -> None:
+        """Frees `size` bytes."""
+        self._free += size
+        self._grant()
+
+    def _grant(self) -> None:
+        while self._queue:
+            _, _, wanted, granted = self._queue[0]
+            if not granted.cancelled():
+                if wanted > self._free:
+                    return
+                self._free -= wanted
+                granted.set_result(None)
+            heapq.heappop(self._queue)
+
+
+class Growth:
+    """The growth budget, in three tiers: a frame first reserves one slice, to grow further `MIDDLE` bytes, and beyond these its
+    maximum size, each from a pool of its own.
+
+    So frames never wait for those of a larger tier: an honest frame of some MiB does not queue behind bombs. A frame that waits
+    holds nothing meanwhile and starts over.
+    """
+
+    def __init__(self, size: int, most: int) -> None:
+        """`most`: the maximum size of one frame; `size`: the budget of all frames. Both in bytes."""
+        first = size // FIRST_SHARE
+        middle = max(0, min(size // MIDDLE_SHARE, size - first - most))  # one frame of the maximum size must fit beside
+        self._first = GrowthPool(first)
+        self._middle = GrowthPool(middle)
+        self._rest = GrowthPool(size - first - middle)
+        self._middle_bytes = min(MIDDLE, middle)
+        self._most = most
+
+    @property
+    def used(self) -> int:
+        """Bytes reserved."""
+        return self._first.used + self._middle.used + self._rest.used
+
+    def pool(self, grown: int, reserved: int) -> tuple[GrowthPool, int] | None:
+        """Where a frame that grows to `grown` bytes must reserve, and how much. None: its reservation of `reserved` suffices."""
+        if grown <= SLICE:
+            return None if reserved >= min(SLICE, self._first.size) else (self._first, SLICE)
+        if grown <= self._middle_bytes:
+            return None if reserved >= self._middle_bytes else (self._middle, self._middle_bytes)
+        return None if reserved >= min(self._most, self._rest.size) else (self._rest, self._most)

@@ -1,0 +1,189 @@
+"""Shares the event loop fairly: long work runs in slices, one at a time in the process, and the loop runs in between.
+
+A slice is a few milliseconds of building a frame's events (inflating, decoding, encoding) or of parsing a client's bytes.
+Long work: the scheduler picks the connection that has used the least CPU time (least attained service). A connection that
+returns after a rest starts slightly below the level of the active connections (as in start-time fair queueing), so no
+connection accumulates credit and short work overtakes long work. A connection therefore waits for one slice of the most
+expensive connection, not for everything which that one has sent. Nor does it keep a debt: a clock also measures a cold path
+or the garbage collector, and what is left of such a charge when its next frame arrives is forgotten beyond `DEBT`.
+
+Small frames are charged by their size, which has no noise, and to one account that all connections share: they are first come,
+first served, one frame of each connection at a time. So none waits while another connection is served twice. The account's
+share is that of the connections whose small frames wait, so many small frames and a few long ones do not starve each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Final
+
+TIME_SLICE: Final = 0.002
+"""Length of a slice in seconds. Short work of several connections shares one slice."""
+
+QUANTUM: Final = 0.010
+"""CPU seconds spent on one frame before another is begun. Ordinary frames finish within it. If two frames of the same age
+alternated slices, both would finish only when the later one does."""
+
+DEBT: Final = QUANTUM / 2
+"""CPU seconds above the active connections at which one begins, at most, after all of its frames were built."""
+
+SMALL_COST: Final = 50e-6
+BYTE_COST: Final = 30e-9
+"""CPU seconds that a small frame is charged, and each of its bytes: about what they cost."""
+
+REST: Final = 4
+"""Loop iterations between two slices: an answer from Kafka needs several to become an acknowledgement."""
+
+LONG: Final = 0.010
+"""CPU seconds from which a slice counts as overlong (it could not stop inside one huge event). After it the loop rests for a
+time, not only for iterations: other connections' answers have waited, and Kafka takes milliseconds to answer them."""
+
+LONG_REST: Final = 1 / 8
+"""The rest after an overlong slice, as a part of its length; at most `MOST_REST` seconds."""
+
+MOST_REST: Final = 0.010
+
+FIRST: Final = float("-inf")
+"""The virtual time of work that must finish before any other begins."""
+
+
+class Account:
+    """CPU seconds that one connection has used, or all connections with their small frames. After a rest, at least the active
+    connections' minimum less a quantum, at most `DEBT` more than it.
+    """
+
+    __slots__ = ("used",)
+
+    def __init__(self, used: float = 0.0) -> None:
+        self.used = used
+
+
+class Worker(ABC):
+    """A connection or pump with long work."""
+
+    @abstractmethod
+    def virtual_time(self) -> float:
+        """The worker with the least is next. The scheduler reads it when it grants a slice."""
+
+    @abstractmethod
+    def granted(self) -> None:
+        """The worker has a slice: it works now or, at the latest, in the next loop iteration."""
+
+
+class FairScheduler:
+    """Grants slices. `loop`: by default the running one; `cpu`: reads CPU time in seconds."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop | None = None, cpu: Callable[[], float] = time.thread_time
+    ) -> None:
+        loop = loop or asyncio.get_running_loop()
+        self._clock = loop.time
+        self._cpu = cpu
+        self._soon = loop.call_soon
+        self._at = loop.call_at
+        self._queue: dict[Worker, None] = {}
+        self._left = TIME_SLICE  # seconds of work left before the loop must run
+        self.resting = False
+        """The slice is over: the loop must run first."""
+        self._rested = 0
+        self._rest_until = 0.0
+        self._looking = False  # `_turned` is scheduled
+        self._floor = 0.0  # what the last worker had used when it began
+        self._began = 0.0
+        self._taken = 0.0  # when `take` last agreed (loop time)
+        self.small = Account()
+        """The account of all small frames."""
+        self.sharing = 0
+        """Connections whose small frames wait."""
+        self.until = 0.0
+        """When the current slice ends (loop time)."""
+
+    def account(self) -> Account:
+        """Makes a new connection's account. It starts one slice above the floor; otherwise new clients always came first."""
+        return Account(self._floor + TIME_SLICE)
+
+    def enter(self, account: Account) -> None:
+        """An idle connection has work again, or there are small frames again."""
+        account.used = min(max(account.used, self._floor - QUANTUM), self._floor + DEBT)
+
+    def take(self, worker: Worker) -> bool:
+        """Whether `worker` may work at once: the slice has time left and no queued worker comes first. Otherwise `ask`."""
+        if self.resting or (self._queue and worker.virtual_time() > min(each.virtual_time() for each in self._queue)):
+            return False
+        self._taken = self._clock()
+        self.until = self._taken + self._left
+        return True
+
+    def ask(self, worker: Worker) -> None:
+        """Queues `worker`. The scheduler calls `granted` once, at the earliest in the next loop iteration."""
+        self._queue.setdefault(worker)
+        self._look()
+
+    def withdraw(self, worker: Worker) -> None:
+        """Takes `worker` out of the queue."""
+        self._queue.pop(worker, None)
+
+    def granted(self) -> None:
+        """Restarts the wall time of a slice that was granted earlier and begins only now."""
+        self._taken = self._clock()
+        self.until = self._taken + self._left
+
+    def begin(self, account: Account) -> None:
+        """Begins to charge `account`."""
+        self._floor = max(self._floor, account.used)
+        self._began = self._cpu()
+
+    def end(self, account: Account) -> float:
+        """Charges `account` for the work since `begin`. Returns its CPU seconds."""
+        spent = self._cpu() - self._began
+        account.used += spent
+        self._left -= spent
+        now = self._clock()
+        if self._left <= 0 or now >= self.until:
+            self.resting = True
+            if spent >= LONG:
+                self._rest_until = now + min(spent * LONG_REST, MOST_REST)
+            self._look()
+        return spent
+
+    def small_built(self, size: int) -> None:
+        """A small frame of `size` bytes was built since `take`."""
+        cost = SMALL_COST + size * BYTE_COST
+        self._floor = max(self._floor, self.small.used)
+        self.small.used += cost / max(1, self.sharing)
+        now = self._clock()
+        self._left -= max(cost, now - self._taken)
+        self._taken = now
+        if self._left <= 0:
+            self.resting = True
+            self._look()
+
+    def _look(self) -> None:
+        if not self._looking:
+            self._looking = True
+            self._soon(self._turned)
+
+    def _turned(self) -> None:
+        """The loop has run: grants the slice, or the rest of one, to the next worker."""
+        self._looking = False
+        if self.resting and self._rested < REST:
+            self._rested += 1
+            self._look()
+            return
+        if self.resting and self._clock() < self._rest_until:
+            self._looking = True
+            self._at(self._rest_until, self._turned)
+            return
+        if self.resting:
+            self.resting, self._rested, self._left = False, 0, TIME_SLICE
+        if self._queue:
+            worker = min(self._queue, key=lambda worker: worker.virtual_time())
+            del self._queue[worker]
+            self.until = self._clock() + self._left
+            try:
+                worker.granted()
+            finally:  # the other workers continue even if this one fails
+                self._look()  # after `granted`, so that its own call_soon runs first

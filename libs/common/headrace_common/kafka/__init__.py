@@ -1,0 +1,1 @@
+"""Kafka clients: how they are configured, created and replaced."""

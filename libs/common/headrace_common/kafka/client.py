@@ -1,0 +1,232 @@
+"""Makes Kafka clients, describes topics and explains Kafka's errors."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import ssl
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, errors
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import KafkaError
+from aiokafka.structs import TopicPartition
+from typing_extensions import override
+
+from headrace_common.operations.errors import ConfigError, DeliveryError, DeliveryPolicy
+from headrace_common.operations.settings import KafkaSettings
+
+BROKER_DEFAULT_MESSAGE_BYTES: Final = 1_048_588
+"""A broker's default `max.message.bytes`; assumed if we may not read the setting."""
+
+
+HINTS: Final = (
+    ("SaslAuthenticationFailed", "the broker does not accept KAFKA__SASL_USERNAME and KAFKA__SASL_PASSWORD"),
+    ("UnsupportedSaslMechanism", "the broker does not support KAFKA__SASL_MECHANISM"),
+    ("CERTIFICATE_VERIFY_FAILED", "KAFKA__CA is not the CA of the brokers"),
+    ("WRONG_VERSION_NUMBER", "KAFKA__SECURITY_PROTOCOL asks for TLS, which the broker does not speak there"),
+    ("closed", "perhaps the broker speaks another KAFKA__SECURITY_PROTOCOL there"),
+)
+"""Which setting to check, by a word in the reason why a connection to a broker failed."""
+
+
+class InvalidRecordError(errors.BrokerResponseError):  # type: ignore[misc]  # aiokafka has no types
+    """The broker rejects a record for its content (KIP-467). aiokafka has no class for it, and takes it for an unknown error."""
+
+    errno = 87
+    message = "INVALID_RECORD"
+    description = "The broker has found a record of the batch to be invalid."
+
+
+errors.kafka_errors.setdefault(InvalidRecordError.errno, InvalidRecordError)
+
+
+class _ConnectTrouble(logging.Filter):
+    """Learns from aiokafka's log why a connection failed: its exception only says that no attempt succeeded.
+
+    While `silent` is set, the caller logs the failure itself, and aiokafka's line for each attempt is dropped.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reason = ""
+        self.silent = 0
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        if str(record.msg).startswith("Unable connect to") and isinstance(record.args, tuple) and record.args:
+            self.reason = str(record.args[-1])
+            return not self.silent
+        return True
+
+    @contextlib.contextmanager
+    def told(self) -> Iterator[None]:
+        """Drops aiokafka's lines inside the block: the caller reports failures itself."""
+        self.reason = ""
+        self.silent += 1
+        try:
+            yield
+        finally:
+            self.silent -= 1
+
+
+CONNECT_TROUBLE: Final = _ConnectTrouble()
+logging.getLogger("aiokafka").addFilter(CONNECT_TROUBLE)
+
+
+def client_arguments(settings: KafkaSettings) -> dict[str, Any]:
+    """Keyword arguments of every aiokafka client. Raises `ConfigError` if the CA cannot be read."""
+    arguments: dict[str, Any] = {
+        "bootstrap_servers": settings.bootstrap_servers,
+        "security_protocol": settings.security_protocol,
+        "request_timeout_ms": int(settings.request_timeout * 1000),
+    }
+    if settings.security_protocol.endswith("SSL"):
+        try:
+            arguments["ssl_context"] = ssl.create_default_context(cafile=settings.ca)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"KAFKA__CA {settings.ca}: {error}") from error
+    if settings.security_protocol.startswith("SASL"):
+        arguments["sasl_mechanism"] = settings.sasl_mechanism
+        arguments["sasl_plain_username"] = settings.sasl_username
+        arguments["sasl_plain_password"] = settings.sasl_password.get_secret_value()
+    return arguments
+
+
+def make_producer(settings: KafkaSettings, batch_bytes: int) -> AIOKafkaProducer:
+    """Makes an idempotent producer with acks=all, not started. `batch_bytes`: largest batch before compression.
+
+    It compresses with zstd, because aiokafka fixes lz4 and gzip at level 9, which costs seven times as much.
+    """
+    return AIOKafkaProducer(
+        **client_arguments(settings),
+        enable_idempotence=True,
+        acks="all",
+        compression_type="zstd",
+        max_batch_size=batch_bytes,
+        linger_ms=0,
+        metadata_max_age_ms=60_000,
+    )
+
+
+def make_consumer(settings: KafkaSettings, group: str | None = None, **options: Any) -> AIOKafkaConsumer:
+    """Makes a consumer that never commits by itself and stops at a gap, not started. Assign partitions to it.
+
+    `group`: the group whose commits it may read and write. `options` go to aiokafka and override ours. A fetch returns from
+    one byte on: with aiokafka's usual wait for more, a read at a partition's end takes half a second.
+    """
+    arguments = {
+        "enable_auto_commit": False,
+        "auto_offset_reset": "none",
+        "fetch_min_bytes": 1,
+        "metadata_max_age_ms": 60_000,
+        **options,
+    }
+    return AIOKafkaConsumer(group_id=group, **client_arguments(settings), **arguments)
+
+
+async def start_at(consumer: AIOKafkaConsumer, where: TopicPartition) -> None:
+    """Starts a consumer of one partition. It fetches nothing until it is told its place (`seek`) and to go on (`resume`).
+
+    It knows the partition's leader then. A consumer that is assigned later learns of it by an error, and waits for a tenth of a
+    second after that: at a start, for each of its partitions. Raises `KafkaError`; the consumer is closed then.
+    """
+    consumer.assign([where])
+    try:
+        await consumer.start()
+    except BaseException:
+        await consumer.stop()
+        raise
+    consumer.seek(where, 0)
+    consumer.pause(where)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """What a receiver must know about a topic. `weak`: settings that do not keep the promise on this cluster.
+
+    `configuration`: the topic's settings; empty if we may not read them.
+    """
+
+    name: str
+    partitions: int
+    max_message_bytes: int
+    weak: tuple[str, ...] = ()
+    configuration: Mapping[str, str] = field(default_factory=dict)
+
+
+async def describe(settings: KafkaSettings, also: Sequence[str] = ()) -> list[Topic]:
+    """Reads the events topic, the quarantine topic and those in `also` from Kafka, in this order.
+
+    Waits for a few request timeouts at most. Raises `DeliveryError` (RETRY) if Kafka does not answer, refuses us or lacks a
+    topic; the message says which.
+    """
+    admin = AIOKafkaAdminClient(**client_arguments(settings))
+    try:
+        with CONNECT_TROUBLE.told():
+            await admin.start()
+        names = [settings.events_topic, settings.quarantine_topic, *also]
+        found = {entry["topic"]: entry for entry in await admin.describe_topics(names)}
+        brokers = len((await admin.describe_cluster())["brokers"])
+        topics = []
+        for name in names:
+            entry = found.get(name)
+            if entry is None or entry["error_code"] or not entry["partitions"]:
+                raise DeliveryError(
+                    f"topic {name} is missing (python -m headrace_common.topics makes it)", DeliveryPolicy.RETRY
+                )
+            configuration = await _configuration(admin, name)
+            topics.append(_topic(name, entry["partitions"], configuration, brokers, keys=name in also))
+        return topics
+    except (KafkaError, OSError) as error:
+        raise DeliveryError(f"Kafka at {settings.bootstrap_servers}: {explain(error)}", DeliveryPolicy.RETRY) from error
+    finally:
+        await admin.close()
+
+
+async def _configuration(admin: AIOKafkaAdminClient, name: str) -> dict[str, str]:
+    """The topic's configuration; empty if we may not read it."""
+    try:
+        responses = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)])
+    except KafkaError:
+        return {}
+    entries: dict[str, str] = {}
+    for response in responses:
+        for resource in response.resources:
+            entries.update({entry[0]: entry[1] for entry in resource[4]})
+    return entries
+
+
+def _topic(
+    name: str, partitions: list[dict[str, Any]], configuration: dict[str, str], brokers: int, *, keys: bool
+) -> Topic:
+    weak = []
+    if brokers >= 3:
+        if min(len(partition["replicas"]) for partition in partitions) < 3:
+            weak.append("fewer than 3 replicas")
+        if int(configuration.get("min.insync.replicas", "2")) < 2:
+            weak.append("min.insync.replicas below 2")
+    if configuration.get("unclean.leader.election.enable") == "true":
+        weak.append("unclean leader election is on")
+    if not keys and "compact" in configuration.get("cleanup.policy", ""):
+        weak.append("it is compacted, but records have no key")
+    return Topic(
+        name,
+        len(partitions),
+        int(configuration.get("max.message.bytes", BROKER_DEFAULT_MESSAGE_BYTES)),
+        tuple(weak),
+        configuration,
+    )
+
+
+def explain(error: BaseException) -> str:
+    """Says an aiokafka error in one line, with the setting to check if that is known."""
+    text = str(error).strip() or type(error).__name__
+    if "Unable to bootstrap" in text and CONNECT_TROUBLE.reason:
+        text = CONNECT_TROUBLE.reason.partition(" (_ssl.c")[0]
+        hint = next((hint for word, hint in HINTS if word in text), None)
+        return text if hint is None else f"{text} ({hint})"
+    return text if type(error).__name__ in text else f"{type(error).__name__}: {text}"

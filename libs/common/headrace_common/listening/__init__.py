@@ -1,0 +1,1 @@
+"""Accepts clients: stream sockets, TLS, the PROXY protocol."""

@@ -1,0 +1,240 @@
+"""Accepts the clients of a stream socket within the limits and hands each to its connection."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
+
+from typing_extensions import override
+
+from headrace_common.connection.receiver_state import ReceiverState
+from headrace_common.connection.tcp import TcpConnection
+from headrace_common.listening.endpoint import Endpoint
+from headrace_common.listening.proxy import Client, header
+from headrace_common.listening.tls import TlsContext, identity
+from headrace_common.operations.errors import ConfigError, ProtocolError
+from headrace_common.operations.networks import Network, within
+from headrace_common.operations.tasks import Tasks
+from headrace_common.session.interface import ByteSession, Peer
+
+BACKLOG: Final = 1024
+KEEP_ALIVE: Final = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 15, socket.TCP_KEEPCNT: 4}
+"""Seconds of silence before the kernel asks whether the peer is still there, seconds between two questions, and how many of
+them may stay unanswered: a client whose machine has gone is gone after two minutes, not after Linux's two hours."""
+
+ACCEPT_PAUSE: Final = 0.1
+CROWDED_PAUSE: Final = 0.01
+LAST_HANDSHAKES: Final = 1.0
+"""Seconds that clients have to finish a handshake when the listener closes."""
+
+NO_TLS: Final = (
+    "WRONG_VERSION_NUMBER",
+    "HTTP_REQUEST",
+    "UNKNOWN_PROTOCOL",
+    "PACKET_LENGTH_TOO_LONG",
+    "RECORD_LAYER_FAILURE",
+)
+"""What OpenSSL calls bytes that do not begin a TLS record."""
+
+HANDSHAKE_TIME: Final = "LIMITS__HANDSHAKE_TIME"
+
+SessionFactory = Callable[[Peer], ByteSession]
+
+
+class Listener(Endpoint):
+    """A stream socket that gives each client a session."""
+
+    def __init__(
+        self,
+        receiver: ReceiverState,
+        tasks: Tasks,
+        new_session: SessionFactory,
+        tls: TlsContext | None = None,
+        trusted_proxies: Sequence[Network] = (),
+    ) -> None:
+        """`trusted_proxies`: peers there must send a PROXY protocol header first, and it is trusted."""
+        self._receiver = receiver
+        self._tasks = tasks
+        self._tls = tls
+        self._new_session = new_session
+        self._proxies = trusted_proxies
+        self._socket: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self._handshakes: set[asyncio.Task[None]] = set()
+
+    @abstractmethod
+    def _client(self, name: Any) -> Client:
+        """The client that connected, from the `name` that `accept` returned."""
+
+    @abstractmethod
+    def _identity(self, client: Client) -> str:
+        """The client's identity in `ce_source` when no certificate names it."""
+
+    @override
+    def start(self) -> None:
+        assert self._socket is not None
+        try:
+            self._socket.listen(BACKLOG)
+        except OSError as error:
+            raise ConfigError(f"LISTEN: {error.strerror or error}") from error
+        self._accepting = self._tasks.start(self._accept(self._socket), f"accept {self.name}")
+
+    @override
+    async def close(self) -> None:
+        if self._accepting is not None:
+            self._accepting.cancel()
+            await asyncio.wait({self._accepting}, timeout=LAST_HANDSHAKES)
+            self._empty_backlog()
+        if self._socket is not None:
+            self._socket.close()  # at once: who connects from now on is refused
+        if self._handshakes:
+            await asyncio.wait(self._handshakes, timeout=LAST_HANDSHAKES)
+        for handshake in self._handshakes:
+            handshake.cancel()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        while True:
+            if not self._receiver.budget.welcomes():  # in the backlog a client takes none of our memory
+                await asyncio.sleep(CROWDED_PAUSE)
+                continue
+            try:
+                client, name = (
+                    listening.accept()
+                )  # not the loop's: cancelled, that one may drop a client it has accepted
+            except BlockingIOError:
+                await _readable(listening)
+                continue
+            except OSError as error:  # out of file descriptors, or the client has already gone
+                self._receiver.limited.warning("accept failed", problem=str(error))
+                await asyncio.sleep(ACCEPT_PAUSE)
+                continue
+            self._admit(client, name)
+            await asyncio.sleep(0)
+
+    def _empty_backlog(self) -> None:
+        """Admits who has connected by now: closing the socket would reset them, and discard what they have sent."""
+        assert self._socket is not None
+        with contextlib.suppress(OSError):  # nobody is left
+            for _ in range(BACKLOG):
+                self._admit(*self._socket.accept())
+
+    def _admit(self, client: socket.socket, name: Any) -> None:
+        receiver = self._receiver
+        client.setblocking(False)
+        address = self._client(name)
+        if receiver.admitted >= receiver.limits.connections:
+            receiver.metrics.limit_hits.labels("LIMITS__CONNECTIONS").inc()
+            receiver.limited.warning("too many connections", limit="LIMITS__CONNECTIONS", peer=address.address)
+            client.close()
+            return
+        receiver.admitted += 1
+        receiver.metrics.connections_opened.inc()
+        with contextlib.suppress(OSError):
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in KEEP_ALIVE.items():
+                client.setsockopt(socket.IPPROTO_TCP, option, value)
+        task = asyncio.create_task(self._welcome(client, address))
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
+
+    async def _welcome(self, client: socket.socket, address: Client) -> None:
+        """Reads the PROXY header and does the TLS handshake where these apply, then hands the client to its connection."""
+        loop = asyncio.get_running_loop()
+        receiver = self._receiver
+        connected = False
+
+        def connect(subject: str | None = None) -> TcpConnection:
+            nonlocal connected
+            connected = True  # from now on the connection's end decrements `admitted`
+            peer = Peer(address.address, address.port, subject or self._identity(address), certified=bool(subject))
+            return TcpConnection(receiver, peer, self._new_session(peer))
+
+        try:
+            if within(address.address, self._proxies):
+                async with asyncio.timeout(receiver.limits.handshake_time):
+                    address = await _proxied(client) or address
+            if self._tls is None:
+                await loop.connect_accepted_socket(connect, client)
+                return
+            handover = _Handover(connect)
+            await loop.connect_accepted_socket(
+                lambda: handover,
+                client,
+                ssl=self._tls.current(),
+                ssl_handshake_timeout=receiver.limits.handshake_time,
+                ssl_shutdown_timeout=2.0,
+            )
+        except (OSError, ssl.SSLError, TimeoutError, ProtocolError) as error:
+            client.close()
+            if not connected:
+                self._unwelcome(address, error)
+        finally:
+            if not connected:
+                receiver.admitted -= 1
+
+    def _unwelcome(self, address: Client, error: Exception) -> None:
+        """Logs a client that failed before its protocol began. One that just left (a health check) is only a debug line."""
+        receiver = self._receiver
+        if isinstance(error, ProtocolError):
+            receiver.limited.warning(
+                "proxy header refused", peer=address.address, problem=str(error), bytes=error.sample.hex()
+            )
+        elif isinstance(error, ConnectionError) and not isinstance(error, ConnectionAbortedError):
+            receiver.log.debug("client left before its handshake", peer=address.address)
+        elif isinstance(error, TimeoutError | ConnectionAbortedError):  # the loop raises the latter in TLS
+            receiver.metrics.limit_hits.labels(HANDSHAKE_TIME).inc()
+            receiver.limited.warning("handshake took too long", peer=address.address, limit=HANDSHAKE_TIME)
+        else:
+            problem = str(error)
+            if any(word in problem for word in NO_TLS):
+                problem = f"a client without TLS on a port with TLS ({problem})"
+            receiver.limited.warning("tls handshake failed", peer=address.address, problem=problem)
+
+
+async def _readable(listening: socket.socket) -> None:
+    """Waits until a client has connected."""
+    loop = asyncio.get_running_loop()
+    connected = asyncio.Event()
+    loop.add_reader(listening, connected.set)
+    try:
+        await connected.wait()
+    finally:
+        loop.remove_reader(listening)
+
+
+async def _proxied(client: socket.socket) -> Client | None:
+    """The client that a PROXY header names. Reads not one byte beyond the header."""
+    loop = asyncio.get_running_loop()
+    reading = header()
+    wanted = next(reading)
+    while True:
+        data = b""
+        while len(data) < wanted:
+            piece = await loop.sock_recv(client, wanted - len(data))
+            if not piece:
+                raise ConnectionResetError
+            data += piece
+        try:
+            wanted = reading.send(data)
+        except StopIteration as end:
+            return cast("Client | None", end.value)
+
+
+class _Handover(asyncio.Protocol):
+    """Waits for the end of the TLS handshake, since only then the client's identity is known."""
+
+    def __init__(self, connect: Callable[[str | None], TcpConnection]) -> None:
+        self._connect = connect
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast("asyncio.Transport", transport)  # uvloop's TLS transport is one, but does not derive from it
+        connection = self._connect(identity(transport.get_extra_info("peercert")))
+        transport.set_protocol(connection)
+        connection.connection_made(transport)

@@ -1,0 +1,1 @@
+"""Configures and observes a process: settings, metrics, logs, health over HTTP, errors, tasks."""

@@ -1,0 +1,51 @@
+"""The errors that may cross a layer. They carry a policy, so that callers branch on what to do, not on types."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class HeadraceError(Exception):
+    """Base of every error that Headrace raises on purpose."""
+
+
+class ProtocolError(HeadraceError):
+    """The peer broke its protocol, so its byte stream can no longer be trusted: nothing more is read from it.
+
+    `limit`: the setting that the peer exceeded, if any (for example ``LIMITS__FRAME_BYTES``); it is counted and logged.
+    `offset`: bytes from the connection's start; `sample`: the first bytes at fault.
+    """
+
+    def __init__(
+        self, message: str, *, limit: str | None = None, offset: int | None = None, sample: bytes = b""
+    ) -> None:
+        super().__init__(message)
+        self.limit = limit
+        self.offset = offset
+        self.sample = sample
+
+
+class DeliveryPolicy(Enum):
+    """How to proceed with records that Kafka did not store."""
+
+    RETRY = "in doubt: a fresh producer may send the same records again until their deadline"
+    REFUSED = "Kafka refuses us or the topic; the records are not to blame"
+    POISON = "Kafka refuses the records themselves; sending them again can never succeed"
+    UNKNOWN = "Kafka failed and said nothing more; the records are to blame only if it stores others beside them"
+    CLOCK = "Kafka refuses our timestamps: this machine's clock is wrong; the records are not to blame"
+
+
+class DeliveryError(HeadraceError):
+    """Kafka did not store a batch. `policy` says what to do about it."""
+
+    def __init__(self, message: str, policy: DeliveryPolicy) -> None:
+        super().__init__(message)
+        self.policy = policy
+
+
+class ConfigError(HeadraceError):
+    """A setting is unknown or malformed, or settings contradict each other. The process says so and exits with 78."""
+
+
+EXIT_CONFIG = 78
+"""Exit status for a `ConfigError` (EX_CONFIG of sysexits.h)."""

@@ -1,0 +1,135 @@
+"""Structured logs on standard error, one line per event, and a rate limit for lines that a peer can trigger."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any, Final, cast
+
+from typing_extensions import override
+
+from headrace_common.operations.settings import SECTIONS, LogSettings
+from headrace_common.operations.variables import misspelt
+
+
+@contextlib.contextmanager
+def _without(name: str) -> Iterator[None]:
+    """Blocks the import of a module inside the block, unless it is loaded already."""
+    if name in sys.modules:
+        yield
+        return
+    cast("dict[str, None]", sys.modules)[name] = None
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
+with _without("rich"):  # saves 5 MB in each receiver; rich only colours tracebacks, and ours are plain text
+    import structlog
+
+Log = structlog.stdlib.BoundLogger
+
+
+class LibraryRepeats(logging.Filter):
+    """Passes a library's line on once in `interval` seconds: while Kafka is away, aiokafka says the same again and again."""
+
+    def __init__(self, *, interval: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._interval = interval
+        self._clock = clock
+        self._said: dict[tuple[str, str], float] = {}
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not record.name.startswith("aiokafka"):
+            return True
+        now, key = self._clock(), (record.name, str(record.msg))
+        if now - self._said.get(key, -self._interval) < self._interval:
+            return False
+        if len(self._said) >= 1000:
+            self._said.clear()
+        self._said[key] = now
+        return True
+
+
+def configure(settings: LogSettings, service: str) -> Log:
+    """Sets up logging for this process and returns its logger, bound to `service`.
+
+    Libraries (asyncio, aiokafka) log through the same formatter, from level warning up. Warns of variables that nobody reads.
+    """
+    console = settings.format == "console" or (settings.format == "auto" and sys.stderr.isatty())
+    shared: list[Callable[[Any, str, MutableMapping[str, Any]], Any]] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+
+    def named(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        event.setdefault("service", service)
+        return event
+
+    renderer: Any = structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer()
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[named, *shared],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    handler.addFilter(LibraryRepeats())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    own = logging.getLogger("headrace")
+    own.setLevel(settings.level.upper())
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    logger: Log = structlog.stdlib.get_logger("headrace").bind(service=service)
+    for problem in misspelt(os.environ, SECTIONS):
+        logger.warning("a variable is ignored", problem=problem)
+    return logger
+
+
+class RateLimited:
+    """Writes at most `burst` lines per `interval` seconds for each event name; the next line says how many were suppressed.
+
+    A hostile peer must not be able to fill a disk.
+    """
+
+    def __init__(
+        self, log: Log, *, burst: int = 10, interval: float = 10.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._log = log
+        self._burst: Final = burst
+        self._interval: Final = interval
+        self._clock = clock
+        self._windows: dict[str, tuple[float, int]] = {}  # event -> (window's start, lines requested in it)
+
+    def warning(self, event: str, **values: Any) -> None:
+        """Logs a warning, unless the event has used up its lines in this interval."""
+        now = self._clock()
+        start, asked = self._windows.get(event, (now, 0))
+        suppressed = 0
+        if now - start >= self._interval:
+            suppressed = max(0, asked - self._burst)
+            start, asked = now, 0
+        self._windows[event] = (start, asked + 1)
+        if asked >= self._burst:
+            return
+        if suppressed:
+            values["suppressed"] = suppressed
+        self._log.warning(event, **values)

@@ -1,0 +1,240 @@
+"""Every metric of Headrace, in one catalogue. Names have the prefix ``headrace_`` and base units (seconds, bytes).
+
+The help texts say what an operator should conclude. The documentation is generated from them (`table`).
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from typing_extensions import override
+
+from headrace_common.record.contract import Reason
+
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+PREFIX: Final = "headrace"
+ACK_BUCKETS: Final = (
+    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300,
+)  # fmt: skip
+
+
+class CountedHistogram(Collector):
+    """A histogram of observations that were counted elsewhere. Thread-safe."""
+
+    def __init__(self, name: str, text: str, buckets: tuple[float, ...]) -> None:
+        self._name, self._text, self._buckets = name, text, buckets
+        self._counts = [0.0] * (len(buckets) + 1)
+        self._sum = 0.0
+        self._lock = threading.Lock()
+
+    def observe(self, value: float, times: float = 1) -> None:
+        """Adds `times` observations of `value`."""
+        with self._lock:
+            self._counts[bisect_left(self._buckets, value)] += times
+            self._sum += value * times
+
+    @override
+    def collect(self) -> Iterable[Metric]:
+        with self._lock:
+            totals, total = list(accumulate(self._counts)), self._sum
+        edges = [*map(str, map(float, self._buckets)), "+Inf"]
+        yield HistogramMetricFamily(self._name, self._text, list(zip(edges, totals, strict=True)), total)
+
+
+class Declared(NamedTuple):
+    """A metric, for the documentation and for what checks queries. `name` is as in the exposition, without ``_bucket``."""
+
+    name: str
+    kind: str
+    meaning: str
+    labels: tuple[str, ...]
+    buckets: tuple[float, ...]
+    """Upper bounds of a histogram's buckets, without infinity; empty for other kinds."""
+
+
+class Catalogue:
+    """Makes metrics in a registry of its own, so that several catalogues can exist in one test process."""
+
+    def __init__(self) -> None:
+        self._declared: list[Declared] = []
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+
+    def counter(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
+        """Makes a counter; the exposition adds ``_total`` to its name."""
+        made = Counter(name, text, labels, namespace=PREFIX, registry=self.registry)
+        self._declare(f"{name}_total", "counter", text, labels)
+        return made
+
+    def gauge(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:
+        """Makes a gauge."""
+        made = Gauge(name, text, labels, namespace=PREFIX, registry=self.registry)
+        self._declare(name, "gauge", text, labels)
+        return made
+
+    def histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        """Makes a histogram."""
+        made = Histogram(name, text, namespace=PREFIX, registry=self.registry, buckets=buckets)
+        self._declare(name, "histogram", text, buckets=buckets)
+        return made
+
+    def counted_histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> CountedHistogram:
+        """Makes a histogram that takes many equal observations at once."""
+        made = CountedHistogram(f"{PREFIX}_{name}", text, buckets)
+        self.registry.register(made)
+        self._declare(name, "histogram", text, buckets=buckets)
+        return made
+
+    def _declare(
+        self, name: str, kind: str, text: str, labels: tuple[str, ...] = (), buckets: tuple[float, ...] = ()
+    ) -> None:
+        self._declared.append(Declared(f"{PREFIX}_{name}", kind, text, labels, buckets))
+
+    def exposition(self) -> bytes:
+        """The Prometheus text format, version 0.0.4."""
+        return generate_latest(self.registry)
+
+    def table(self) -> list[Declared]:
+        """Each Headrace metric, in the order of declaration."""
+        return list(self._declared)
+
+
+class ReceiverMetrics(Catalogue):
+    """The metrics of every receiver."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.connections = self.gauge("connections", "Open connections.")
+        self.connections_opened = self.counter("connections_opened", "Connections accepted since start.")
+        self.connections_closed = self.counter(
+            "connections_closed",
+            "Connections closed, by reason: peer, idle, age and drain are ordinary; protocol_error is the client's fault, deaf a "
+            "client that stopped reading, abandoned Kafka's fault, internal a bug in Headrace, with a stack in its log.",
+            ("why",),
+        )
+        self.bytes_received = self.counter("received_bytes", "Bytes read from clients.")
+        self.events_acknowledged = self.counter(
+            "events_acknowledged", "Events stored in Kafka and covered by an acknowledgement that was written."
+        )
+        self.events_stored = self.counter("events_stored", "Events stored on the events topic.")
+        self.events_quarantined = self.counter(
+            "events_quarantined",
+            "Events stored on the quarantine topic instead, by reason. Look at the quarantine table.",
+            ("reason",),
+        )  # fmt: skip
+        self.events_unacknowledgeable = self.counter(
+            "events_unacknowledgeable",
+            "Events whose client asked for no acknowledgement: it would not notice a loss.",
+        )
+        self.frames_abandoned = self.counter(
+            "frames_abandoned",
+            "Frames that Kafka refused or did not store within KAFKA__ACK_DEADLINE. They were not acknowledged.",
+        )
+        self.events_republished = self.counter(
+            "events_republished",
+            "Events that a fresh producer sent again, since Kafka may or may not have stored them.",
+        )
+        self.limit_hits = self.counter("limit_hits", "Limits that a client hit, by setting.", ("limit",))
+        self.messages_ignored = self.counter(
+            "messages_ignored",
+            "Messages that Headrace does not use and skipped, by kind. If it rises, a client speaks another version.",
+            ("kind",),
+        )
+        self.logjam_answers = self.counter(
+            "logjam_answers",
+            "Answers to Logjam's producers, by answer. late: Kafka took longer than LOGJAM__ANSWER_TIME, nothing was said.",
+            ("answer",),
+        )
+        self.logjam_lost_messages = self.counter(
+            "logjam_lost_messages",
+            "Numbers that a Logjam device gave out and this consumer did not store: each is in a marker. Rising: a device drops, "
+            "because we, or Kafka, are too slow.",
+            ("endpoint",),
+        )
+        self.logjam_notices = self.counter(
+            "logjam_notices",
+            "What a Logjam device's numbers told beside gaps. doubled and unnumbered: nothing can be counted, give each device a "
+            "number of its own.",
+            ("notice", "endpoint"),
+        )
+        self.logjam_clients = self.gauge(
+            "logjam_clients", "Clients connected to Logjam's sockets, against LIMITS__CONNECTIONS."
+        )
+        self.logjam_refused = self.counter(
+            "logjam_refused",
+            "Clients that Logjam's sockets refused, by reason: address (LOGJAM__ALLOW), key (LOGJAM__CURVE_CLIENTS), mechanism "
+            "(with keys: it does not speak CURVE), connections (LIMITS__CONNECTIONS; it comes again by itself).",
+            ("why",),
+        )
+        self.segments = self.gauge("segments", "Segments of the segment service, as this replica has read the log.")
+        self.segment_writers = self.gauge(
+            "segment_writers",
+            "Writers whose levels are known. Those without a connection leave after SEGMENT__WRITER_RETENTION.",
+        )
+        self.segment_bytes = self.gauge("segment_stored_bytes", "Bytes of all segments that can be read.")
+        self.segment_sessions = self.gauge(
+            "segment_sessions", "Writers that are set up on connections of this replica."
+        )
+        self.segment_tail_readers = self.gauge("segment_tail_readers", "Reads that wait at the end of a segment.")
+        self.segment_replies_bytes = self.gauge(
+            "segment_replies_bytes", "Bytes of segments in replies to reads that have not left."
+        )
+        self.segment_blocks = self.counter(
+            "segment_blocks",
+            "Blocks in the log, of all replicas' clients, by what became of them: stored, or why they do not count. session: the "
+            "writer has set up another connection since, and sends them again there.",
+            ("outcome",),
+        )
+        self.segment_snapshots = self.counter(
+            "segment_snapshots", "Snapshots of partitions that this replica has written."
+        )
+        self.frames_pending = self.gauge("frames_pending", "Complete frames that wait for Kafka.")
+        self.oldest_pending_seconds = self.gauge(
+            "oldest_pending_seconds", "How long the longest-waiting frame has waited."
+        )
+        self.kafka_up = self.gauge(
+            "kafka_up",
+            "1 while Kafka stores what waits for it; 0: it cannot be used, or frames have waited 10 s in vain.",
+        )
+        self.budget_used_bytes = self.gauge("budget_used_bytes", "Bytes in flight, against LIMITS__PROCESS_BUDGET.")
+        self.connections_paused = self.gauge(
+            "connections_paused", "Connections that are not read now because a budget is used up."
+        )
+        self.ack_seconds = self.histogram(
+            "ack_seconds", "Time from a frame's last byte until Kafka has stored all of it.", ACK_BUCKETS
+        )
+        self.batches = self.counter("batches", "Batches that Kafka stored.")
+        self.producers_replaced = self.counter(
+            "producers_replaced",
+            "Kafka producers replaced after a failure, by reason. A rising count means trouble.",
+            ("why",),
+        )  # fmt: skip
+        self.loop_stall_seconds = self.gauge(
+            "loop_stall_seconds", "Longest time in the last minute for which the event loop was blocked."
+        )
+        self.topic_weak = self.gauge(
+            "topic_settings_weak", "1 when a topic's settings do not keep the promise on this cluster (see the log)."
+        )
+        self.certificate_expiry = self.gauge(
+            "certificate_expiry_timestamp_seconds", "Unix time when the TLS certificate expires."
+        )
+        for reason in Reason:
+            self.events_quarantined.labels(reason.value)

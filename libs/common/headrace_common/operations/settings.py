@@ -1,0 +1,366 @@
+"""Settings, declared once: environment, YAML file, documentation and the Helm schema all derive from these classes.
+
+A setting comes from ``HEADRACE_<SECTION>__<NAME>`` in the environment, or from a YAML file (``--config``) whose sections are
+mappings; the environment wins. A secret may also come from a file that ``HEADRACE_<SECTION>__<NAME>_FILE`` names. Durations
+are in seconds, sizes in bytes. A service ignores variables of sections that it lacks; an unknown name inside one of its
+sections is a `ConfigError`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, Self, TypeVar, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.networks import Network, networks
+from headrace_common.operations.probe import OPS_PORT
+from headrace_common.operations.variables import PREFIX, did_you_mean, each_setting, read_secrets, variable
+from headrace_common.operations.yaml_file import read_yaml
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+SECTIONS: Final = frozenset(
+    {
+        "kafka", "topics", "listen", "tls", "limits", "ops", "log",
+        "forward", "lumberjack", "courier", "logjam", "segment", "lake",
+    }
+)  # fmt: skip
+"""Every section of any part of Headrace: one YAML file may configure all parts."""
+
+
+class Section(BaseModel):
+    """A group of settings: immutable, without unknown names."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class KafkaSettings(Section):
+    """How to reach Kafka, and how long to wait for it."""
+
+    bootstrap_servers: str = Field("localhost:9092", description="Bootstrap brokers, `host:port`, separated by commas.")
+    events_topic: str = Field("headrace.events", description="Topic for events.")
+    quarantine_topic: str = Field("headrace.quarantine", description="Topic for what could not be understood.")
+    segments_topic: str = Field(
+        "headrace.segments", description="Topic that holds the segments of the segment service: its only store."
+    )
+    snapshots_topic: str = Field(
+        "headrace.segments.snapshots",
+        description="Topic for snapshots of the segments' state, from which a replica starts.",
+    )
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
+        "PLAINTEXT", description="Security protocol, as in every Kafka client."
+    )
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+        "SCRAM-SHA-512", description="SASL mechanism, for a SASL protocol."
+    )
+    sasl_username: str = Field("", description="User name, for a SASL protocol.")
+    sasl_password: SecretStr = Field(SecretStr(""), description="Password, for a SASL protocol; prefer `…_FILE`.")
+    ca: Path | None = Field(
+        None, description="PEM file of the CA that signed the brokers' certificates; default: the system's."
+    )
+    ack_deadline: float = Field(
+        300,
+        gt=0,
+        description="How long a frame may wait for Kafka before its connection closes without acknowledging it.",
+    )
+    request_timeout: float = Field(
+        30, ge=1, description="How long one request to a broker may take before it is sent again on a new connection."
+    )
+    batch_bytes: int = Field(
+        1 * MIB,
+        ge=16 * KIB,
+        description="Largest batch before compression; limited to three quarters of `max.message.bytes`.",
+    )
+    spread: bool = Field(
+        False,
+        description="Spread each connection's frames over all partitions; this loses the order within a connection.",
+    )
+
+    @model_validator(mode="after")
+    def _credentials(self) -> Self:
+        if self.security_protocol.startswith("SASL") and not (
+            self.sasl_username and self.sasl_password.get_secret_value()
+        ):
+            raise ValueError("a SASL security protocol needs SASL_USERNAME and SASL_PASSWORD")
+        return self
+
+
+class TopicSettings(Section):
+    """How `python -m headrace_common.topics` creates the topics. It never makes an existing value smaller."""
+
+    events_partitions: int = Field(12, ge=1, description="Number of partitions of the events topic.")
+    quarantine_partitions: int = Field(3, ge=1, description="Number of partitions of the quarantine topic.")
+    events_retention: int = Field(7 * 86_400, ge=60, description="Seconds that Kafka keeps events.")
+    quarantine_retention: int = Field(30 * 86_400, ge=60, description="Seconds that Kafka keeps quarantined records.")
+    segments_partitions: int = Field(
+        12,
+        ge=0,
+        description="Number of partitions of the segments topic and of its snapshots; never changed afterwards, since a segment's"
+        " name chooses its partition. 0: neither topic is made.",
+    )
+    replication: int | None = Field(
+        None, ge=1, description="Number of replicas; default: 3 with at least three brokers, else 1."
+    )
+    max_message_bytes: int = Field(
+        4 * MIB, ge=64 * KIB, description="`max.message.bytes` of the events and quarantine topics."
+    )
+    retention_bytes: int = Field(
+        -1,
+        ge=-1,
+        description="`retention.bytes` of each partition of the events and quarantine topics; -1: unlimited (a laptop's stack"
+        " sets a limit).",
+    )
+
+
+class ListenSettings(Section):
+    """Where clients connect."""
+
+    host: str = Field("0.0.0.0", description="Address to listen on.")  # noqa: S104  (clients must reach a receiver)
+    port: int = Field(0, ge=0, le=65_535, description="Port; 0: the protocol's own.")
+    socket: Path | None = Field(None, description="Path of an additional Unix stream socket, without TLS.")
+    trusted_proxies: str = Field(
+        "",
+        description="Addresses and networks, separated by commas, of load balancers. They must send a PROXY protocol header,"
+        " version 1 or 2, on every connection; it is believed from no other peer.",
+    )
+
+    @property
+    def proxies(self) -> tuple[Network, ...]:
+        """TRUSTED_PROXIES as networks."""
+        return networks(self.trusted_proxies)
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, text: str) -> str:
+        networks(text)
+        return text
+
+
+class TlsSettings(Section):
+    """TLS towards clients. On when CERT is set. Changed files are reloaded."""
+
+    cert: Path | None = Field(None, description="PEM file with the server's certificate and its chain.")
+    key: Path | None = Field(None, description="PEM file with the private key, unencrypted.")
+    client_ca: Path | None = Field(
+        None, description="PEM file of a CA: clients must present a certificate that it signed."
+    )
+    minimum: Literal["1.2", "1.3"] = Field("1.2", description="Lowest TLS version.")
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if (self.cert is None) != (self.key is None):
+            raise ValueError("TLS__CERT and TLS__KEY go together")
+        if self.client_ca is not None and self.cert is None:
+            raise ValueError("TLS__CLIENT_CA needs TLS__CERT")
+        return self
+
+
+class LimitSettings(Section):
+    """Limits on what one client, and all clients together, may ask of this process. A metric counts each hit."""
+
+    connections: int = Field(10_000, ge=1, description="Maximum open connections; further ones are closed at once.")
+    frame_bytes: int = Field(16 * MIB, ge=KIB, description="Maximum size of one frame as received.")
+    frame_time: float = Field(
+        60, gt=0, description="Maximum time from a frame's first byte to its last, plus 1 s for each 8 KiB."
+    )
+    frame_events: int = Field(100_000, ge=1, description="Maximum events in one frame; the rest goes to quarantine.")
+    event_bytes: int = Field(
+        1 * MIB, ge=KIB, description="Maximum size of one event as stored; larger ones go to quarantine."
+    )
+    inflated_bytes: int = Field(64 * MIB, ge=KIB, description="Maximum size of one frame after inflating.")
+    ratio: float = Field(
+        1_000, gt=1, description="Maximum inflated size over compressed size, checked above 1 MiB of output."
+    )
+    depth: int = Field(64, ge=1, le=200, description="Maximum nesting depth of one event.")
+    handshake_time: float = Field(
+        10, gt=0, description="Maximum time for the TLS handshake, and for the protocol's own."
+    )
+    idle_time: float = Field(0, ge=0, description="Close a connection after this much silence; 0: never.")
+    connection_age: float = Field(
+        3600,
+        ge=0,
+        description="Close a connection, between frames, at about this age, so that clients rebalance; 0: never. It does not"
+        " apply to a client that asks for no acknowledgement: it could lose what it sends meanwhile.",
+    )
+    connection_budget: int = Field(
+        96 * MIB,
+        ge=64 * KIB,
+        description="Maximum bytes in flight of one connection: each frame counts from its first byte until stored.",
+    )
+    process_budget: int = Field(
+        256 * MIB,
+        ge=128 * KIB,
+        description="Maximum bytes in flight of all connections: half for received frames (above that, no socket is read), "
+        "half for what they inflate to.",
+    )
+    stop_delay: float = Field(0, ge=0, description="How long a stopping service, no longer ready, still takes clients.")
+    drain_time: float = Field(25, gt=0, description="How long a stopping service waits for Kafka and its clients.")
+
+    @model_validator(mode="after")
+    def _no_deadlock(self) -> Self:
+        frame = self.frame_bytes + self.inflated_bytes
+        if self.connection_budget < frame:
+            raise ValueError(
+                f"LIMITS__CONNECTION_BUDGET ({self.connection_budget}) must hold one frame at its limits: "
+                f"FRAME_BYTES + INFLATED_BYTES = {frame}"
+            )
+        if self.process_budget < 2 * self.connection_budget:
+            raise ValueError("LIMITS__PROCESS_BUDGET must be at least twice LIMITS__CONNECTION_BUDGET")
+        if self.event_bytes > self.frame_bytes:
+            raise ValueError("LIMITS__EVENT_BYTES is above LIMITS__FRAME_BYTES")
+        return self
+
+
+class OpsSettings(Section):
+    """Health and metrics over HTTP."""
+
+    host: str = Field("0.0.0.0", description="Address to listen on.")  # noqa: S104  (probes come from outside the pod)
+    port: int = Field(OPS_PORT, ge=0, le=65_535, description="Port; 0: any free one (logged).")
+
+
+class LogSettings(Section):
+    """Logs on standard error, one event per line."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level that is written.")
+    format: Literal["json", "console", "auto"] = Field(
+        "auto", description="`auto`: console on a terminal, JSON otherwise."
+    )
+
+
+class Settings(BaseSettings):
+    """Base class of a process's settings: its fields are the sections."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", extra="ignore", frozen=True, case_sensitive=False
+    )
+
+    log: LogSettings = LogSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment, with secrets from files, comes first, then the YAML that `load` has read."""
+        return (_Environment(settings_cls), init_settings)
+
+
+class ServiceSettings(Settings):
+    """The settings of every receiver; each receiver adds one section of its own."""
+
+    kafka: KafkaSettings = KafkaSettings()
+    listen: ListenSettings = ListenSettings()
+    tls: TlsSettings = TlsSettings()
+    limits: LimitSettings = LimitSettings()
+    ops: OpsSettings = OpsSettings()
+
+
+class TopicsProcessSettings(Settings):
+    """The settings of ``python -m headrace_common.topics``."""
+
+    kafka: KafkaSettings = KafkaSettings()
+    topics: TopicSettings = TopicSettings()
+
+
+class _Environment(EnvSettingsSource):
+    """The environment, plus the secrets read from the files that ``…_FILE`` variables name."""
+
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        values = dict(super()._load_env_vars())
+        for section in self.settings_cls.model_fields:
+            name = f"{PREFIX}{section}"
+            if name.lower() in values:
+                raise ConfigError(f"{name.upper()} is a section: its settings are {name.upper()}__<NAME>")
+        return read_secrets(self.settings_cls, values)
+
+
+S = TypeVar("S", bound=Settings)
+
+
+def load(cls: type[S], config: Path | None = None) -> S:
+    """Loads settings of type `cls` from the environment and the YAML file `config`.
+
+    Raises `ConfigError` with one line per problem: unknown names, values out of range, contradictions.
+    """
+    document, problems = read_yaml(config, SECTIONS) if config is not None else ({}, [])
+    try:
+        found = cls(**document)
+    except ValidationError as error:
+        raise ConfigError("\n".join([*problems, *(_explain(cls, each) for each in error.errors())])) from error
+    except SettingsError as error:
+        raise ConfigError("\n".join([*problems, _explain_json(cls)])) from error
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return found
+
+
+def parse_arguments(cls: type[S], program: str, description: str, argv: Sequence[str] | None = None) -> S:
+    """Loads settings by a process's command line: ``--config FILE``; ``--help`` lists every setting."""
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description=description,
+        epilog="environment:\n" + "\n".join(f"  {line}" for line in describe(cls)),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config", type=Path, help="YAML file with settings; the environment overrides it")
+    return load(cls, parser.parse_args(argv).config)
+
+
+def describe(cls: type[BaseSettings]) -> list[str]:
+    """One line per setting: variable, default, meaning."""
+    lines = []
+    for section, name, info in each_setting(cls):
+        default = info.default.get_secret_value() if isinstance(info.default, SecretStr) else info.default
+        lines.append(f"{variable(section, name)} [{'' if default is None else default}]: {info.description}")
+    return lines
+
+
+def environment(section: str, **values: object) -> dict[str, str]:
+    """Environment variables that set `values` in `section`, to start another Headrace process with."""
+    return {variable(section, name): str(value) for name, value in values.items()}
+
+
+def own_environment() -> dict[str, str]:
+    """The Headrace variables in this process's environment."""
+    return {name: value for name, value in os.environ.items() if name.upper().startswith(PREFIX)}
+
+
+def _explain_json(cls: type[Settings]) -> str:
+    """Names the variables that must hold JSON and do not; pydantic-settings names only their section."""
+    bad = []
+    for name, value in read_secrets(cls, {key.lower(): value for key, value in os.environ.items()}).items():
+        for section, setting, info in each_setting(cls):
+            if name == variable(section, setting).lower() and get_origin(info.annotation) in (dict, tuple):
+                try:
+                    json.loads(value or "")
+                except ValueError:
+                    bad.append(f"{name.upper()}: not JSON")
+    return "\n".join(bad) or "a section's value is not JSON"
+
+
+def _explain(cls: type[Settings], problem: Any) -> str:
+    location = [str(part) for part in problem["loc"]]
+    name = variable(location[0], "__".join(location[1:])) if len(location) > 1 else "__".join(location).upper()
+    if problem["type"] == "extra_forbidden":
+        known = [variable(section, setting) for section, setting, _ in each_setting(cls) if section == location[0]]
+        return f"{name}: there is no such setting{did_you_mean(name, known)}"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{name}: {message}" if len(location) > 1 else message

@@ -1,0 +1,51 @@
+"""The tasks of a process. If one ends, for any reason, the process stops instead of running on without it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+
+
+class Tasks:
+    """Tasks that run until the process stops. Calls `on_end` if one of them ends before that, for the first one only."""
+
+    def __init__(self, on_end: Callable[[], None] = lambda: None) -> None:
+        self._on_end = on_end
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = False
+        self._one_ended = asyncio.Event()
+        self.problem: str | None = None
+        """Which task ended first, and why. None: all are running."""
+
+    def start(self, work: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
+        """Starts a task that must not end by itself. `name`: its name in the log."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def ends_within(self, seconds: float) -> None:
+        """Waits until a task ends, at most `seconds`."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._one_ended.wait(), seconds)
+
+    def stopping(self) -> None:
+        """The process is stopping: from now on tasks may end."""
+        self._stopping = True
+
+    async def stop(self) -> None:
+        """Cancels all tasks and waits until they have ended."""
+        self.stopping()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        cause = "cancelled" if task.cancelled() else repr(task.exception())
+        if self.problem is None and not self._stopping:
+            self.problem = f"{task.get_name()} has ended: {cause}"
+            self._one_ended.set()
+            self._on_end()

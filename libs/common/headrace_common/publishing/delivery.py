@@ -1,0 +1,263 @@
+"""Stores one batch in Kafka, despite failures on the way.
+
+The rules, and the aiokafka behaviour behind them, are in docs/architecture.md, "Publishing".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from aiokafka import errors
+from aiokafka.structs import TopicPartition
+
+from headrace_common.kafka.client import InvalidRecordError
+from headrace_common.kafka.producer import Producer, ProducerSource, has_leader, leave_unheard, look_for_leader
+from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
+from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.publishing.batch import Batch
+from headrace_common.publishing.in_flight_frame import NO_DEADLINE, InFlightFrame
+
+POISON: Final = (
+    errors.MessageSizeTooLargeError,
+    errors.RecordListTooLargeError,
+    errors.CorruptRecordException,
+    InvalidRecordError,
+)
+REFUSED: Final = (
+    errors.TopicAuthorizationFailedError,
+    errors.ClusterAuthorizationFailedError,
+    errors.InvalidTopicError,
+    errors.InvalidRequiredAcksError,
+    errors.UnsupportedVersionError,
+    errors.PolicyViolationError,
+)
+REFUSALS_PER_BATCH: Final = 16
+"""With more refused records than this in one batch, the topic is the problem, not the records."""
+
+UNKNOWN_TRIES: Final = 3
+"""How often a batch is sent that fails for an unknown reason, before its records are suspected."""
+
+SILENCE_TIME: Final = 120.0
+"""Seconds without an answer to a batch after which its producer is replaced. Replacing it disturbs every other partition, and
+cannot help where the brokers are to blame; so it takes longer than any request, and no deadline of a frame matters."""
+
+RETRY_PAUSE: Final = 0.1
+
+OVERDUE: Final = "KAFKA__ACK_DEADLINE has passed"
+
+SUSPECT: Final = (DeliveryPolicy.POISON, DeliveryPolicy.UNKNOWN)
+"""Policies after which single records are suspected."""
+
+Refusal = tuple[bytes, InFlightFrame]
+"""A record that Kafka refuses because of its content, and its frame."""
+
+
+@dataclass(slots=True)
+class DeliveryOutcome:
+    """What became of a batch.
+
+    Without a `failure`, Kafka has stored every record except those in `refused`, which it refuses because of their content.
+    With a `failure`, no record is known to be stored; the policy says what to do.
+    """
+
+    refused: list[Refusal] = field(default_factory=list)
+    failure: DeliveryError | None = None
+
+
+@dataclass(slots=True)
+class _Search:
+    """What a search for refused records has found. `suspects`: single records that failed for an unknown reason."""
+
+    refused: list[Refusal] = field(default_factory=list)
+    suspects: list[Batch] = field(default_factory=list)
+    stored: bool = False
+
+
+T = TypeVar("T")
+
+
+class Delivery:
+    """Stores batches through the current producer. Times are those of the event loop."""
+
+    def __init__(self, source: ProducerSource, metrics: ReceiverMetrics) -> None:
+        self._source = source
+        self._metrics = metrics
+        self._clock: Callable[[], float] = asyncio.get_running_loop().time
+
+    async def store(self, batch: Batch, deadline: float, max_message_bytes: Callable[[], int]) -> DeliveryOutcome:
+        """Returns when Kafka has answered for every record of `batch`.
+
+        After `deadline`, when nobody waits for it any more, it is not sent again. An answer that is under way is awaited all
+        the same: without it, its producer would have to be replaced.
+        """
+        try:
+            return DeliveryOutcome(await self._store(batch, deadline, max_message_bytes))
+        except DeliveryError as error:
+            return DeliveryOutcome(failure=error)
+
+    async def _store(self, batch: Batch, deadline: float, max_message_bytes: Callable[[], int]) -> list[Refusal]:
+        """Returns the refused records when all others are stored. Raises `DeliveryError`."""
+        if batch.sealed().size() <= max_message_bytes():
+            try:
+                await self._send(batch, deadline)
+            except DeliveryError as error:
+                if error.policy not in SUSPECT:
+                    raise
+            else:
+                return []
+            with contextlib.suppress(Exception):
+                await self._source.refresh()  # max.message.bytes may have changed
+        try:
+            if batch.sealed().size() > max_message_bytes():
+                return await self._split(batch, deadline, max_message_bytes)
+            return await self._search(batch, deadline)
+        except DeliveryError:  # Kafka may have stored a part, and the whole batch may be sent again
+            self._metrics.events_republished.inc(batch.doubt())
+            raise
+
+    async def _split(self, batch: Batch, deadline: float, max_message_bytes: Callable[[], int]) -> list[Refusal]:
+        """Halves a batch that is too large. A single record that is too large is refused."""
+        if len(batch) == 1:
+            return list(zip(batch.records, batch.owners, strict=True))
+        refused: list[Refusal] = []
+        for half in batch.halves():
+            refused += await self._store(half, deadline, max_message_bytes)
+        return refused
+
+    async def _search(self, batch: Batch, deadline: float) -> list[Refusal]:
+        """Finds the refused records of a batch that failed. A record that fails for an unknown reason counts as refused only
+        if another of the batch was stored, and it fails again afterwards: a broker in trouble fails everything.
+        """
+        while True:
+            found = _Search()
+            await self._separate(batch, deadline, found)
+            if found.stored or not found.suspects:
+                break
+            if self._clock() >= deadline:
+                raise DeliveryError("Kafka fails for an unknown reason", DeliveryPolicy.RETRY)
+        for suspect in found.suspects:
+            try:
+                await self._send_alone(suspect, deadline)
+            except DeliveryError as error:
+                if error.policy not in SUSPECT:
+                    raise
+                found.refused += zip(suspect.records, suspect.owners, strict=True)
+        return found.refused
+
+    async def _separate(self, batch: Batch, deadline: float, found: _Search) -> None:
+        """Finds the refused records by halving. Uses isolated producers, so that the shared producer survives refusals."""
+        try:
+            await self._send_alone(batch, deadline)
+        except DeliveryError as error:
+            if error.policy not in SUSPECT:
+                raise
+            if len(batch) > 1:
+                for half in batch.halves():
+                    if len(found.suspects) <= REFUSALS_PER_BATCH:
+                        await self._separate(half, deadline, found)
+            elif error.policy is DeliveryPolicy.UNKNOWN:
+                found.suspects.append(batch)
+            else:
+                found.refused += zip(batch.records, batch.owners, strict=True)
+            refused = len(found.refused) + len(found.suspects) * found.stored
+            if refused > REFUSALS_PER_BATCH:
+                raise DeliveryError(
+                    f"topic {batch.topic} refuses record after record", DeliveryPolicy.REFUSED
+                ) from error
+        else:
+            found.stored = True
+
+    async def _send_alone(self, batch: Batch, deadline: float) -> None:
+        """Raises `DeliveryError`; with policy UNKNOWN only after `UNKNOWN_TRIES` and before the deadline."""
+        unknown = 0
+        while True:
+            try:
+                async with self._source.isolated() as producer:
+                    await self._attempt(producer, batch)
+                    return
+            except DeliveryError as error:
+                if error.policy is DeliveryPolicy.UNKNOWN:
+                    unknown += 1
+                    if self._clock() >= deadline:
+                        raise DeliveryError(str(error), DeliveryPolicy.RETRY) from error
+                    if unknown == UNKNOWN_TRIES:
+                        raise
+                elif error.policy is not DeliveryPolicy.RETRY or self._clock() >= deadline:
+                    raise
+            await asyncio.sleep(RETRY_PAUSE * 2**unknown)
+
+    async def _send(self, batch: Batch, deadline: float) -> None:
+        while True:
+            producer = await self._before(deadline, self._source.current())
+            await self._leader(producer, batch, deadline)
+            try:
+                await self._attempt(producer, batch)
+                return
+            except DeliveryError as error:
+                self._source.discard(producer, _WHY[error.policy])
+                if error.policy is not DeliveryPolicy.RETRY or self._clock() >= deadline or batch.has_dead():
+                    raise
+            await asyncio.sleep(RETRY_PAUSE)
+
+    async def _attempt(self, producer: Producer, batch: Batch) -> None:
+        """Sends one batch and returns when Kafka has stored it. Raises `DeliveryError`; the producer is then unusable."""
+        until = self._clock() + SILENCE_TIME
+        silence = f"Kafka has not answered for {SILENCE_TIME:g} s"
+        try:
+            sending = producer.client.send_batch(batch.sealed(), batch.topic, partition=batch.partition)
+            answer = await self._before(until, sending, silence)
+            timeout = until - self._clock()
+            await asyncio.wait({answer, producer.gone}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done() and not answer.cancelled():
+                answer.result()
+                self._metrics.batches.inc()
+                return
+            leave_unheard(answer)
+            problem = "its producer was replaced" if producer.gone.done() else silence
+            raise DeliveryError(problem, DeliveryPolicy.RETRY)
+        except errors.UnknownError as error:
+            self._metrics.events_republished.inc(batch.doubt())
+            raise DeliveryError(f"Kafka fails for an unknown reason: {error}", DeliveryPolicy.UNKNOWN) from error
+        except POISON as error:
+            raise DeliveryError(str(error), DeliveryPolicy.POISON) from error
+        except errors.InvalidTimestampError as error:
+            raise DeliveryError("Kafka refuses our timestamps", DeliveryPolicy.CLOCK) from error
+        except REFUSED as error:
+            raise DeliveryError(str(error), DeliveryPolicy.REFUSED) from error
+        except (errors.KafkaError, OSError, DeliveryError) as error:
+            self._metrics.events_republished.inc(batch.doubt())
+            if isinstance(error, DeliveryError):
+                raise
+            raise DeliveryError(str(error), DeliveryPolicy.RETRY) from error
+        except Exception as error:  # a bug of the client's: a fresh producer may not meet it
+            self._metrics.events_republished.inc(batch.doubt())
+            raise DeliveryError(f"{type(error).__name__}: {error}", DeliveryPolicy.RETRY) from error
+
+    async def _leader(self, producer: Producer, batch: Batch, deadline: float) -> None:
+        """Waits until the partition has a leader. A batch without a leader would expire and break the shared producer."""
+        where = TopicPartition(batch.topic, batch.partition)
+        while not has_leader(producer, where) and not producer.discarded:
+            if self._clock() >= deadline:
+                raise DeliveryError("its partition has no leader", DeliveryPolicy.RETRY)
+            await look_for_leader(producer)
+
+    async def _before(self, deadline: float, awaitable: Awaitable[T], problem: str = OVERDUE) -> T:
+        try:
+            async with asyncio.timeout_at(None if deadline == NO_DEADLINE else deadline):
+                return await awaitable
+        except TimeoutError:
+            raise DeliveryError(problem, DeliveryPolicy.RETRY) from None
+
+
+_WHY: Final = {
+    DeliveryPolicy.CLOCK: "clock",
+    DeliveryPolicy.POISON: "record_refused",
+    DeliveryPolicy.UNKNOWN: "unknown",
+    DeliveryPolicy.RETRY: "failed",
+    DeliveryPolicy.REFUSED: "refused",
+}
+"""Why a producer is replaced: the metric's label."""

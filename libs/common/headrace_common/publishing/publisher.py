@@ -1,0 +1,223 @@
+"""Publishing: hands each frame to the pump of its partition, and hides Kafka from the connections."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from headrace_common.fairness.budget import Growth
+from headrace_common.fairness.scheduler import FairScheduler
+from headrace_common.kafka.client import Topic
+from headrace_common.kafka.producer import ProducerSource
+from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
+from headrace_common.operations.log import Log
+from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.operations.settings import KafkaSettings
+from headrace_common.operations.tasks import Tasks
+from headrace_common.publishing.delivery import Delivery
+from headrace_common.publishing.in_flight_frame import NO_DEADLINE, DeliveryListener, InFlightFrame
+from headrace_common.publishing.partitions import partition_of
+from headrace_common.publishing.pump import Pump
+from headrace_common.session.interface import Frame
+
+QUIET_TIME: Final = 10.0
+"""Seconds without a stored batch, while frames wait, after which a line says so, and `kafka_up` is 0."""
+
+QUIET_LOOK: Final = 1.0
+"""Seconds between two looks for that."""
+
+STUCK_TIME: Final = 30.0
+"""Seconds without a stored batch, while frames wait, after which readiness turns red."""
+
+CLOCK_TIME: Final = 30.0
+"""Seconds that readiness stays red after Kafka refused our timestamps. Then clients may try again."""
+
+PARTITIONS_TIME: Final = 240.0
+"""Seconds between two looks for new partitions: with the time that the client takes to learn of them, at most five minutes."""
+
+ENDED: Final = DeliveryError("its pump has ended", DeliveryPolicy.RETRY)
+"""Why frames are abandoned after a bug has ended their pump."""
+
+OVERDUE_TIME: Final = 5.0
+"""Seconds: a partition that has waited longer for Kafka, or whose oldest frame has waited longer, gets no new connections while
+another partition is better."""
+
+
+class Publisher:
+    """Takes frames and reports each outcome to its listener. Make it inside a running event loop."""
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        scheduler: FairScheduler,
+        growth: Growth,
+        metrics: ReceiverMetrics,
+        log: Log,
+        tasks: Tasks,
+    ) -> None:
+        self._settings = settings
+        self._scheduler = scheduler
+        self._growth = growth
+        self._metrics = metrics
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._source = ProducerSource(settings, metrics, log)
+        self._delivery = Delivery(self._source, metrics)
+        self._pumps: list[Pump] = []
+        self._tasks = tasks
+        self._running: list[asyncio.Task[None]] = []
+        self._connections: list[int] = []  # by partition
+        self._rotation = 0
+        self._is_quiet = False
+
+    @property
+    def own_topics(self) -> Mapping[str, Topic]:
+        """The service's own topics by name, as Kafka described them last. Empty before `start` has returned."""
+        return self._source.own
+
+    async def start(self, topics: Sequence[str] = ()) -> None:
+        """Waits, without limit, until Kafka answers and the topics exist, including the service's own `topics`."""
+        self._source.required = topics
+        await self._source.current()
+        assert self._source.events is not None
+        self._add_pumps()
+        # With many replicas of few connections each, the first partition would get one from each of them.
+        self._rotation = random.randrange(len(self._pumps))  # noqa: S311  (no secret)
+        self._running.append(self._tasks.start(self._watch_partitions(), "partitions"))
+        self._running.append(self._tasks.start(self._watch_silence(), "silence"))
+
+    def _add_pumps(self) -> None:
+        """Starts a pump for each partition that has none."""
+        assert self._source.events is not None
+        for partition in range(len(self._pumps), self._source.events.partitions):
+            pump = Pump(
+                partition,
+                (self._settings.events_topic, self._settings.quarantine_topic),
+                self._source,
+                self._delivery,
+                self._scheduler,
+                self._growth,
+                self._metrics,
+                self._log,
+            )
+            self._pumps.append(pump)
+            self._running.append(self._tasks.start(_run(pump), f"pump {partition}"))
+            self._connections.append(0)
+
+    async def _watch_partitions(self) -> None:
+        """Looks for new partitions of the events topic. New connections use them; the others keep theirs, and their order."""
+        while True:
+            await asyncio.sleep(PARTITIONS_TIME)
+            with contextlib.suppress(Exception):  # Kafka is away: the pumps say so
+                await self._source.refresh()
+            self._add_pumps()
+
+    async def _watch_silence(self) -> None:
+        """Says when Kafka stores nothing although frames wait, once, and when it stores again."""
+        while True:
+            await asyncio.sleep(QUIET_LOOK)
+            silent = self._silent()
+            if (silent >= QUIET_TIME) == self._is_quiet:
+                continue
+            self._is_quiet = not self._is_quiet
+            if self._is_quiet:
+                waiting = sum(pump.waiting for pump in self._pumps)
+                problem = self._source.problem or "no answer"
+                self._log.warning(
+                    "kafka stores nothing", seconds=round(silent), frames_that_wait=waiting, problem=problem
+                )
+            else:
+                self._log.info("kafka stores again")
+
+    def _silent(self) -> float:
+        """Seconds in which Kafka has stored nothing while frames waited."""
+        oldest = self.oldest()
+        return 0.0 if oldest is None else self._loop.time() - max(oldest, *(pump.last_stored for pump in self._pumps))
+
+    def enter(self) -> int:
+        """Chooses a new connection's partition: with a leader and nothing overdue if possible, then the fewest connections."""
+        now = self._loop.time()
+        self._rotation += 1
+
+        def cost(partition: int) -> tuple[bool, int, int]:
+            since = self._pumps[partition].waiting_since()
+            bad = (since is not None and now - since > OVERDUE_TIME) or not self._source.has_leader(partition)
+            return bad, self._connections[partition], (partition - self._rotation) % len(self._pumps)
+
+        chosen = min(range(len(self._pumps)), key=cost)
+        self._connections[chosen] += 1
+        return chosen
+
+    def leave(self, partition: int) -> None:
+        """A connection that called `enter` is gone."""
+        self._connections[partition] -= 1
+
+    def submit(self, frame: Frame, listener: DeliveryListener, partition: int) -> None:
+        """Takes a frame. `listener` learns the outcome later, never within this call."""
+        if frame.ordering_key is not None:
+            partition = partition_of(frame.ordering_key, len(self._pumps))
+        elif self._settings.spread:
+            self._rotation += 1
+            partition = self._rotation % len(self._pumps)
+        now = self._loop.time()
+        deadline = now + self._settings.ack_deadline if frame.expires else NO_DEADLINE
+        pump = self._pumps[partition]
+        pump.submit(InFlightFrame(frame, listener, now, deadline))
+        if pump.ended:
+            self._loop.call_soon(pump.abandon_all, ENDED)
+
+    async def flush(self) -> None:
+        """Waits until every frame is stored or abandoned. Nothing may be submitted meanwhile."""
+        for pump in self._pumps:
+            await pump.idle.wait()
+
+    async def close(self) -> None:
+        """Stops the pumps. Frames that still wait are neither stored nor acknowledged. Takes a few seconds at most."""
+        for task in self._running:
+            task.cancel()
+        if self._running:
+            await asyncio.wait(self._running)
+        await self._source.close()
+
+    def ready_problems(self) -> list[str]:
+        """Why Kafka can take nothing now; independent of any single frame."""
+        if not self._pumps:
+            return [self._source.problem or "starting"]
+        now = self._loop.time()
+        refused = [pump.clock_refused for pump in self._pumps if pump.clock_refused is not None]
+        if refused and now - max(refused) < CLOCK_TIME:
+            return ["clock: Kafka refuses our timestamps, this machine's time is wrong"]
+        silent = self._silent()
+        if silent < STUCK_TIME:
+            return []
+        return [f"Kafka has stored nothing for {silent:.0f} s while frames wait; {self._source.problem or 'no answer'}"]
+
+    def oldest(self) -> float | None:
+        """When the longest-waiting frame was submitted (event loop time)."""
+        return min((since for pump in self._pumps if (since := pump.oldest()) is not None), default=None)
+
+    def collect(self) -> None:
+        """Updates the gauges."""
+        oldest = self.oldest()
+        self._metrics.oldest_pending_seconds.set(0 if oldest is None else self._loop.time() - oldest)
+        self._metrics.frames_pending.set(sum(pump.waiting for pump in self._pumps))
+        usable = bool(self._pumps) and self._source.problem is None and self._silent() < QUIET_TIME
+        self._metrics.kafka_up.set(1 if usable else 0)
+
+    def last_stored(self) -> float | None:
+        """Seconds since Kafka stored a batch; None: it has stored none."""
+        stored = [pump.last_stored for pump in self._pumps if pump.has_stored]
+        return self._loop.time() - max(stored) if stored else None
+
+
+async def _run(pump: Pump) -> None:
+    """Runs a pump. If it fails, abandons its frames at once, so that their clients do not wait in vain."""
+    try:
+        await pump.run()
+    except Exception:
+        pump.ended = True
+        pump.abandon_all(ENDED)
+        raise

@@ -1,0 +1,143 @@
+"""The contract between receivers and the lake: every name on both topics, declared here and nowhere else.
+
+The landing job reads headers by position and checks the key, so their order is part of the contract.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+SPECVERSION: Final = b"1.0"
+JSON: Final = b"application/json"
+OCTETS: Final = b"application/octet-stream"
+NO_SUBJECT: Final = "-"
+
+HEADERS: Final = (
+    "ce_specversion",
+    "ce_id",
+    "ce_source",
+    "ce_type",
+    "ce_subject",
+    "ce_time",
+    "content-type",
+    "ce_attributes",
+)
+"""Headers of a record on the events topic, in order; the last is absent if there are no attributes."""
+
+REQUIRED_HEADERS: Final = HEADERS[:7]
+
+QUARANTINE_HEADERS: Final = (
+    "reason",
+    "detail",
+    "protocol",
+    "ce_source",
+    "ce_subject",
+    "id",
+    "part",
+    "sha256",
+    "attributes",
+)
+"""Headers of a record on the quarantine topic, in order, all present. `part` is ``i/n``, counted from 1."""
+
+DETERMINISTIC: Final = b"d."
+UNIQUE: Final = b"u."
+
+ID_LENGTH: Final = 34
+"""Bytes of an event id: kind and 32 hex digits."""
+
+
+class WireProtocol(StrEnum):
+    """The five protocols: the first path segment of `ce_source`, the middle of `ce_type`."""
+
+    LUMBERJACK = "lumberjack"
+    FORWARD = "forward"
+    COURIER = "courier"
+    LOGJAM = "logjam"
+    SEGMENT = "segment"
+
+
+class Reason(StrEnum):
+    """Why correctly framed data went to quarantine. A closed list: it is a metric label and a column."""
+
+    BAD_JSON = "bad_json"  # not valid JSON where JSON was promised
+    BAD_ENCODING = "bad_encoding"  # a payload that is not a sequence of the protocol's own entries
+    BAD_RECORD = "bad_record"  # an entry or record of the wrong shape or type (a record that is not a map)
+    BAD_TIME = "bad_time"  # a timestamp that names no point in time
+    BAD_MESSAGE = "bad_message"  # a correctly framed message with invalid parts (tag, option, length)
+    COMPRESSION = "compression"  # does not inflate, or an unknown compression
+    INFLATED_LIMIT = "inflated_limit"  # inflates beyond LIMITS__INFLATED_BYTES or LIMITS__RATIO
+    OVERSIZED = "oversized"  # above LIMITS__EVENT_BYTES
+    TOO_MANY_EVENTS = "too_many_events"  # above LIMITS__FRAME_EVENTS
+    TOO_DEEP = "too_deep"  # nested deeper than LIMITS__DEPTH
+    REFUSED = "refused"  # Kafka refused this record because of its content
+    INTERNAL = "internal"  # building the record raised, a bug in Headrace; the bytes are kept
+
+
+class RecordFault(StrEnum):
+    """Why the landing job could not understand a topic's record; `reason` in the quarantine table, besides `Reason`."""
+
+    NULL_VALUE = "null_value"  # the record has no value
+    MISSING_HEADER = "missing_header"  # a required header is absent
+    REPEATED_HEADER = "repeated_header"  # one of our headers occurs twice
+    MALFORMED_HEADER = "malformed_header"  # one of our headers is null, not UTF-8, or has an invalid value
+    INVALID_UTF8 = "invalid_utf8"  # the record claims application/json, but its value is not UTF-8
+
+
+class GapReason(StrEnum):
+    """Why records are missing; `reason` in the table of gaps. A closed list."""
+
+    RETENTION = "retention"  # Kafka deleted offsets before the job landed them
+    RECREATED = "recreated"  # the topic was deleted and recreated: the part of the old one that was not landed
+    LOGJAM = "logjam"  # a Logjam consumer did not receive numbers that a device had assigned: `GAP_TYPE`
+
+
+GAP_TYPE: Final = "headrace.logjam.gap"
+"""`ce_type` of the marker that a Logjam consumer publishes for numbers that it never received: a JSON object of `GapField`s.
+
+Its `ce_source` is that of the endpoint's events, which carry the attributes `device`, `sequence` and `created`. From these
+four the landing job sees whether another consumer has delivered the missing numbers. A device numbers its heartbeats too, so
+events alone never cover a range that contains one.
+"""
+
+
+class GapField(StrEnum):
+    """Keys of a marker's JSON object. A closed list."""
+
+    CONSUMER = "consumer"  # name of the receiver that did not get them
+    DEVICE = "device"  # the device's number
+    FROM = "from"  # first missing number
+    TO = "to"  # last missing number plus one
+    AFTER = "after"  # `created` of the message before the gap, Unix time in milliseconds; absent if unknown
+    BEFORE = "before"  # `created` of the message after the gap, likewise
+
+
+class Attribute(StrEnum):
+    """Keys of the JSON objects in `ce_attributes` and in the quarantine's `attributes`. A closed list."""
+
+    CHUNK = "chunk"  # Forward: the chunk as text, or {"$bin": base64} if it is not text
+    INDEX = "index"  # position of the event in its frame, from 0
+    SEQUENCE = (
+        "sequence"  # Lumberjack: a quarantined event's, as the client wrote it. Logjam: the device's, of a message
+    )
+    TAG = "tag"  # Forward: the tag of a quarantined entry, or the original bytes of an unusable tag
+    OPTION = "option"  # Forward: the message's option map
+    NONCE = "nonce"  # Courier: the payload's nonce, 32 hex digits
+    METADATA = "metadata"  # Forward: an entry's metadata map, else its message's
+    SIGNAL = "signal"  # Forward: fluent_signal of an event that is not a log: 1 metrics, 2 traces
+    TIME = "time"  # "received" if the client sent no time and the receive time replaces it
+    KEYS = "keys"  # JSON pointer -> why the key was changed: integer, binary, repeated, other
+    BIN = "bin"  # Forward: JSON pointers of the texts that came as msgpack bin
+    GROUP = "group"  # Forward: "start" or "end" of a group of records that Fluent Bit has from OTLP; no log itself
+    INVALID_UTF8 = "invalid_utf8"  # JSON pointer -> base64 of the original bytes of a text that was not UTF-8
+    REPUBLISHED = "republished"  # true on records that a fresh producer sent again
+    DEVICE = "device"  # Logjam: the device's number
+    CREATED = "created"  # Logjam: when the message was made, by the device's clock, Unix time in milliseconds
+    WRITER = "writer"  # Segment: the writer's id, 32 hex digits
+    LEVEL = "level"  # Segment: the writer's level behind the event: bytes, or an event number
+    HEADERS = "headers"  # of a record with a `RecordFault`: its headers as [{"key": text, "value": base64}, ...]
+    RECORD_KEY = "record_key"  # of a record with a `RecordFault`: its Kafka key as base64
+
+
+REPUBLISHED: Final = b'"%b":true}' % Attribute.REPUBLISHED.value.encode()
+"""The end of the attributes of a record that a fresh producer sent again."""

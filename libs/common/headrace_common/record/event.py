@@ -1,0 +1,256 @@
+"""Events and rejects, encoded as records: CloudEvents 1.0 in Kafka's binary content mode, and quarantine records.
+
+Names and their order: `headrace_common.record.contract`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Final, NamedTuple, NewType
+from urllib.parse import quote
+
+from headrace_common.record.contract import (
+    DETERMINISTIC,
+    HEADERS,
+    ID_LENGTH,
+    JSON,
+    NO_SUBJECT,
+    QUARANTINE_HEADERS,
+    SPECVERSION,
+    UNIQUE,
+    Reason,
+    WireProtocol,
+)
+from headrace_common.record.encoding import encode, field, header, length, read_varint
+
+Event = NewType("Event", bytes)
+"""An event, encoded as the part of a Kafka record that does not depend on its batch (`encoding.encode`)."""
+
+
+@dataclass(slots=True)
+class Reject:
+    """Data that could not be understood, kept byte for byte on the quarantine topic.
+
+    `raw` may have any size: the publisher splits it into numbered parts. `subject` and `attributes` are as in `Envelope`.
+    """
+
+    reason: Reason
+    detail: str
+    raw: bytes
+    protocol: str
+    source: str
+    subject: str
+    id: bytes
+    attributes: bytes = b"{}"
+
+    def __bool__(self) -> bool:
+        """True even if it is empty, so that `filter` never drops it."""
+        return True
+
+    def __len__(self) -> int:
+        """Bytes that it holds."""
+        return len(self.raw) + len(self.attributes)
+
+    def record(self, value: bytes, part: int, parts: int, sha256: bytes) -> bytes:
+        """Encodes part `part` (from 1) of `parts`, with the content `value`. `sha256`: hex digest of the whole."""
+        values = (
+            self.reason.value.encode(),
+            self.detail.encode("utf-8", "replace"),
+            self.protocol.encode(),
+            self.source.encode(),
+            self.subject.encode("utf-8", "replace"),
+            self.id,
+            b"%d/%d" % (part, parts),
+            sha256,
+            self.attributes,
+        )
+        return encode(value, list(zip(QUARANTINE_HEADERS, values, strict=True)))
+
+
+Part = Event | Reject
+
+
+_ATTRIBUTES: Final = field(HEADERS[7].encode())
+
+ENVELOPE_BYTES: Final = 512
+"""Bytes of memory that an envelope takes beside its texts."""
+
+
+class Envelope:
+    """What the events of one frame have in common, encoded once for all of them.
+
+    `source` is a complete `ce_source` (see `source`), `subject` any text (empty becomes ``-``).
+    """
+
+    __slots__ = ("_after_id", "_attributes", "_bare", "_before_id", "_kind", "_tail", "protocol", "source", "subject")
+
+    def __init__(
+        self,
+        protocol: WireProtocol,
+        source: str,
+        subject: str,
+        *,
+        type_suffix: str = "event",
+        content_type: bytes = JSON,
+    ) -> None:
+        self.protocol = protocol
+        self.source = source
+        self.subject = subject or NO_SUBJECT
+        spec = header(HEADERS[0], SPECVERSION) + field(HEADERS[1].encode()) + length(ID_LENGTH)
+        self._bare = length(7) + spec
+        self._before_id = length(8) + spec
+        self._after_id = (
+            header(HEADERS[2], source.encode())
+            + header(HEADERS[3], f"headrace.{protocol.value}.{type_suffix}".encode())
+            + header(HEADERS[4], self.subject.encode("utf-8", "replace"))
+            + field(HEADERS[5].encode())
+        )
+        self._kind = header(HEADERS[6], content_type)
+        self._attributes: bytes | None = None
+        self._tail = b""
+
+    @property
+    def size(self) -> int:
+        """Bytes that it holds."""
+        return ENVELOPE_BYTES + 2 * len(self._after_id) + len(self.source) + 4 * len(self.subject)
+
+    def event(self, name: bytes, time: bytes, value: bytes, attributes: bytes | None = None) -> Event:
+        """Makes an event. `name`: its id, from this module's functions; `time`: RFC 3339 UTC; `attributes`: a JSON object."""
+        assert len(name) == ID_LENGTH
+        if attributes is None:
+            before_id, tail = self._bare, self._kind
+        else:
+            if attributes is not self._attributes:  # mostly the same for all events of a frame
+                self._attributes = attributes
+                self._tail = b"".join((self._kind, _ATTRIBUTES, length(len(attributes)), attributes))
+            before_id, tail = self._before_id, self._tail
+        parts = (length(len(value)), value, before_id, name, self._after_id, length(len(time)), time, tail)
+        return b"".join(parts)  # type: ignore[return-value]  # calling Event would cost 1 % of a receiver's time
+
+    def around(self, time_bytes: int) -> tuple[bytes, bytes, bytes]:
+        """The constant pieces of events without attributes whose time has `time_bytes` bytes: an event is
+        ``length(len(value)), value, [0], id, [1], time, [2]``. For fast loops; use `event` elsewhere.
+        """
+        return self._bare, self._after_id + length(time_bytes), self._kind
+
+    def reject(
+        self, reason: Reason, detail: str, raw: bytes, reject_id: bytes, attributes: bytes | None = None
+    ) -> Reject:
+        """Makes a `Reject` with this envelope's protocol, source and subject."""
+        return Reject(
+            reason, detail, raw, self.protocol.value, self.source, self.subject, reject_id, attributes or b"{}"
+        )
+
+
+_ID_BEHIND_VALUE: Final = 1 + len(header(HEADERS[0], SPECVERSION)) + len(field(HEADERS[1].encode())) + 1
+
+
+def event_id(event: Event) -> bytes:
+    """Reads the id of an event that an `Envelope` made."""
+    size, start = read_varint(event, 0)
+    at = start + size + _ID_BEHIND_VALUE
+    return event[at : at + ID_LENGTH]
+
+
+class FrameIds(NamedTuple):
+    """Ids of one frame's events, distinguished by their index: ``kind + 24 hex digits + index as 8``."""
+
+    prefix: bytes
+
+    def __call__(self, index: int) -> bytes:
+        return b"%b%08x" % (self.prefix, index)
+
+
+class FieldHash:
+    """A 128-bit BLAKE2b over a protocol's name and fields, each as u32 length (big-endian) + bytes.
+
+    The last field may come in pieces (`begin`, then `update`), so that a large one can be hashed in slices.
+    """
+
+    __slots__ = ("_state",)
+
+    def __init__(self, protocol: WireProtocol, *fields: bytes) -> None:
+        pieces: list[bytes] = []
+        for item in (protocol.value.encode(), *fields):
+            pieces += (len(item).to_bytes(4, "big"), item)
+        self._state = hashlib.blake2b(b"".join(pieces), digest_size=16)
+
+    def begin(self, length: int) -> None:
+        """Begins a field of `length` bytes."""
+        self._state.update(length.to_bytes(4, "big"))
+
+    def update(self, piece: bytes | bytearray | memoryview) -> None:
+        """Adds a piece of that field."""
+        self._state.update(piece)
+
+    def id(self) -> bytes:
+        """``d.`` + 32 hex digits."""
+        return DETERMINISTIC + self._state.hexdigest().encode()
+
+    def frame_ids(self) -> FrameIds:
+        """Ids for a frame's events: one hash for all, distinguished by the index."""
+        return FrameIds(self.id()[:26])
+
+
+_NAMES: Final = {each: len(each.value).to_bytes(4, "big") + each.value.encode() for each in WireProtocol}
+
+
+def deterministic_id(protocol: WireProtocol, *fields: bytes) -> bytes:
+    """``d.`` + 32 hex digits, the `FieldHash` of `fields`. The content must be among them."""
+    pieces = [_NAMES[protocol]]
+    for item in fields:
+        pieces += (len(item).to_bytes(4, "big"), item)
+    return DETERMINISTIC + hashlib.blake2b(b"".join(pieces), digest_size=16).hexdigest().encode()
+
+
+def deterministic_frame_ids(protocol: WireProtocol, *fields: bytes | bytearray | memoryview) -> FrameIds:
+    """Ids for a small frame's events: the same as those of a `FieldHash` of `fields`."""
+    pieces: list[bytes | bytearray | memoryview] = [_NAMES[protocol]]
+    for item in fields:
+        pieces += (len(item).to_bytes(4, "big"), item)
+    return FrameIds(DETERMINISTIC + hashlib.blake2b(b"".join(pieces), digest_size=16).hexdigest()[:24].encode())
+
+
+def unique_id() -> bytes:
+    """``u.`` + 32 random hex digits."""
+    return UNIQUE + os.urandom(16).hex().encode()
+
+
+def unique_frame_ids() -> FrameIds:
+    """Unique ids for a frame's events, from one random number for all."""
+    return FrameIds(UNIQUE + os.urandom(12).hex().encode())
+
+
+def source(protocol: WireProtocol, identity: str) -> str:
+    """The `ce_source` ``/<protocol>/<identity>``, with the identity as one percent-encoded path segment."""
+    return f"/{protocol.value}/{quote(identity, safe='', errors='replace')}"
+
+
+@lru_cache(maxsize=4096)
+def _to_second(seconds: int) -> bytes:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0").encode()
+
+
+FIRST_SECOND: Final = -62135596800  # 0001-01-01T00:00:00Z
+LAST_SECOND: Final = 253402300799  # 9999-12-31T23:59:59Z
+
+
+def rfc3339(seconds: int, fraction: int | None = None, digits: int = 9) -> bytes:
+    """RFC 3339 in UTC with `digits` decimals of `fraction`; without decimals if it is None.
+
+    Raises ValueError outside the years 1 to 9999, which RFC 3339 cannot write.
+    """
+    if not FIRST_SECOND <= seconds <= LAST_SECOND:
+        raise ValueError(f"{seconds} s is outside the years 1 to 9999")
+    if fraction is None:
+        return _to_second(seconds) + b"Z"
+    return b"%b.%0*dZ" % (_to_second(seconds), digits, fraction)
+
+
+def rfc3339_ms(milliseconds: int) -> bytes:
+    """RFC 3339 in UTC with three decimals, from a Unix time in milliseconds (the record's own timestamp)."""
+    return rfc3339(milliseconds // 1000, milliseconds % 1000, 3)

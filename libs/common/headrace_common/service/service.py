@@ -1,0 +1,250 @@
+"""A receiver's process: the order in which it starts and stops, its health, and its entry point.
+
+========  ==========================================  ===========================================================
+step      starting                                    stopping
+========  ==========================================  ===========================================================
+1         listeners take their addresses              readiness turns red; after LIMITS__STOP_DELAY listeners close,
+                                                      once those who have connected are admitted
+2         health and metrics over HTTP                connections stop reading, wait for Kafka's and the service's
+                                                      answers, write the last acknowledgements, half-close, close
+3         publisher: Kafka answers, topics exist      the service's own parts
+4         the service's own parts                     publisher: flushes what still waits for Kafka
+5         listeners accept clients                    health and metrics
+========  ==========================================  ===========================================================
+
+What follows the delay, up to step 4, shares LIMITS__DRAIN_TIME. A task that ends before the service stops is a bug in Headrace:
+the service stops in the same order, says which task ended and why, and exits with status 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import resource
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Final, Generic, TypeVar
+
+import uvloop
+from typing_extensions import override
+
+from headrace_common import __version__
+from headrace_common.connection.receiver_state import ReceiverState
+from headrace_common.fairness.budget import Budget
+from headrace_common.fairness.scheduler import FairScheduler
+from headrace_common.listening.endpoint import Endpoint
+from headrace_common.listening.listener import SessionFactory
+from headrace_common.listening.sockets import TcpListener, UnixListener
+from headrace_common.listening.tls import TlsContext
+from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
+from headrace_common.operations.http import Health, OpsServer
+from headrace_common.operations.log import Log, RateLimited, configure
+from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.operations.settings import ServiceSettings, parse_arguments
+from headrace_common.operations.tasks import Tasks
+from headrace_common.publishing.publisher import Publisher
+from headrace_common.record.contract import WireProtocol
+from headrace_common.service.parts import Own, Parts, Runtime
+
+S = TypeVar("S", bound=ServiceSettings)
+
+STALL_LOOK: Final = 0.25
+STALL_WINDOW: Final = 60.0
+EXIT_ENDED: Final = 1
+"""Exit status after one of the service's tasks has ended."""
+
+Build = Callable[[Runtime[S]], Parts]
+"""Makes a service's parts; called inside the event loop, before anything listens."""
+
+
+def stream_listeners(runtime: Runtime[S], port: int, new_session: SessionFactory) -> list[Endpoint]:
+    """The listeners that LISTEN and TLS ask for: TCP, and a Unix socket if the settings name a path."""
+    settings = runtime.settings
+    tls = TlsContext(settings.tls, runtime.metrics, runtime.log) if settings.tls.cert is not None else None
+    listen = settings.listen
+    found: list[Endpoint] = [TcpListener(runtime.receiver, runtime.tasks, new_session, listen, port, tls)]
+    if listen.socket is not None:
+        found.append(UnixListener(runtime.receiver, runtime.tasks, new_session, listen.socket))
+    return found
+
+
+class Service(Health, Generic[S]):
+    """One receiver: everything between its settings and its parts."""
+
+    def __init__(self, protocol: WireProtocol, settings: S, build: Build[S]) -> None:
+        self._protocol = protocol
+        self._settings = settings
+        self._build = build
+        self._log: Log = configure(settings.log, protocol.value)
+        self._metrics = ReceiverMetrics()
+        self._draining = False
+        self._accepting = False
+        self._own_started = False
+        self._addresses: dict[str, str] = {}
+        self._stalls: list[tuple[float, float]] = []
+
+    async def run(self) -> str | None:
+        """Serves until SIGTERM or SIGINT, then drains. Raises `ConfigError` if it cannot start.
+
+        Returns None, or why it stopped by itself.
+        """
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        settings, limits = self._settings, self._settings.limits
+        self._tasks = tasks = Tasks(stop.set)
+        scheduler = FairScheduler()
+        self._budget = Budget(
+            limits.process_budget, limits.connection_budget - limits.inflated_bytes, limits.inflated_bytes
+        )
+        self._publisher = Publisher(settings.kafka, scheduler, self._budget.growth, self._metrics, self._log, tasks)
+        self._receiver = ReceiverState(
+            self._publisher, self._budget, scheduler, limits, self._metrics, self._log, RateLimited(self._log)
+        )
+        runtime = Runtime(settings, self._receiver, self._metrics, self._log, tasks, self.ready_problems)
+        self._own: Own | None = None
+        self._parts = self._build(runtime)
+        self._own = self._parts.own
+        self._receiver.backend = self._parts.backend
+        ops = OpsServer(settings.ops, self._protocol.value, self, self._metrics)
+        tasks.start(self._watch_loop(), "loop watch")
+        try:
+            for listener in self._parts.listeners:
+                self._addresses[listener.name] = await listener.bind()
+            await ops.start()
+            self._log.info("starting", version=__version__, ops=ops.port, kafka=settings.kafka.bootstrap_servers)
+            if await _unless(stop, self._start()):
+                for listener in self._parts.listeners:
+                    listener.start()
+                self._accepting = True
+                named = {name: address for name, address in self._addresses.items() if name}
+                self._log.info("ready", tls=settings.tls.cert is not None, **named)
+                await stop.wait()
+        finally:
+            await self._stop()
+            await tasks.stop()
+            await ops.stop()
+        return tasks.problem
+
+    async def _start(self) -> None:
+        await self._publisher.start(self._parts.topics)
+        if self._own is not None:
+            self._own_started = True
+            await self._own.start()
+
+    async def _stop(self) -> None:
+        """Stops in the order of the module's table."""
+        self._draining = True
+        if self._accepting and self._settings.limits.stop_delay:
+            self._log.info("not ready any more", still_taking_clients=self._settings.limits.stop_delay)
+            await self._tasks.ends_within(self._settings.limits.stop_delay)
+        self._tasks.stopping()
+        if self._tasks.problem is not None:
+            self._log.error("a task has ended: the service stops", problem=self._tasks.problem)
+        # A service that could not start prints one line that says why; these would only follow it.
+        say = self._log.info if self._addresses else self._log.debug
+        say("stopping", connections=len(self._receiver.connections))
+        for listener in self._parts.listeners:
+            await listener.close()
+        clock = asyncio.get_running_loop().time
+        until = clock() + self._settings.limits.drain_time
+        await self._receiver.drain(self._settings.limits.drain_time)
+        if self._own is not None and self._own_started:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._own.stop(), max(1.0, until - clock()))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._publisher.flush(), max(1.0, until - clock()))
+        await self._publisher.close()
+        say("stopped")
+
+    async def _watch_loop(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while True:
+            before = clock()
+            await asyncio.sleep(STALL_LOOK)
+            now = clock()
+            self._stalls = [(at, late) for at, late in self._stalls if now - at < STALL_WINDOW]
+            self._stalls.append((now, now - before - STALL_LOOK))
+
+    @override
+    def live_problems(self) -> list[str]:
+        """A task that has ended. The loop itself is alive if it answers this."""
+        return [] if self._tasks.problem is None else [self._tasks.problem]
+
+    @override
+    def ready_problems(self) -> list[str]:
+        """Draining, a problem with Kafka, or the service's own problem."""
+        own = [] if self._own is None else self._own.ready_problems()
+        return (["draining"] if self._draining else []) + self._publisher.ready_problems() + own
+
+    @override
+    def notes(self) -> list[str]:
+        return []
+
+    @override
+    def status(self) -> dict[str, str]:
+        return {
+            "version": __version__,
+            "listening on": next(iter(self._addresses.values()), ""),
+            "connections": str(len(self._receiver.connections)),
+            "bytes in flight": f"{self._budget.used:,} of {self._settings.limits.process_budget:,}",
+            "kafka": self._settings.kafka.bootstrap_servers,
+            "stored last": "nothing yet" if (since := self._publisher.last_stored()) is None else f"{since:.0f} s ago",
+        }
+
+    @override
+    def collect(self) -> None:
+        self._metrics.connections.set(len(self._receiver.connections))
+        self._metrics.connections_paused.set(self._budget.paused)
+        self._metrics.budget_used_bytes.set(self._budget.used)
+        self._metrics.loop_stall_seconds.set(max((late for _, late in self._stalls), default=0.0))
+        self._publisher.collect()
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[None, None, None]) -> bool:
+    """Runs `work`, but cancels it when `stop` is set. Returns whether it finished; raises what it raises."""
+    task = asyncio.create_task(work)
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task})
+        return False
+    task.result()
+    return True
+
+
+def raise_file_limit() -> None:
+    """Raises the soft limit of open files to the hard one: each connection is a file."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def calm_collector() -> None:
+    """Makes the cycle collector run rarely: events form no cycles, and looking for them took a fifth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
+
+
+def main(protocol: WireProtocol, settings_type: type[S], build: Build[S]) -> None:
+    """Entry point of ``python -m headrace_<protocol>``. Exits 78 if the settings are wrong, 1 if a task has ended."""
+    program = f"python -m headrace_{protocol.value}"
+    description = f"Headrace receiver for {protocol.value}; acknowledges a client after Kafka has stored its events."
+    try:
+        settings = parse_arguments(settings_type, program, description)
+        raise_file_limit()
+        calm_collector()
+        problem = uvloop.run(Service(protocol, settings, build).run())
+    except ConfigError as error:
+        for line in str(error).splitlines():
+            print(f"{program}: {line}", file=sys.stderr)
+        sys.exit(EXIT_CONFIG)
+    if problem is not None:
+        print(f"{program}: {problem}", file=sys.stderr)
+        sys.exit(EXIT_ENDED)

@@ -1,0 +1,261 @@
+"""The seam between a protocol and everything else: a session is a pure machine that hands out frames.
+
+Inputs: bytes or whole messages, the outcomes of frames, answers, and time. Outputs: frames to publish, questions to the
+service, bytes or replies to write, and `ProtocolError`. A session has no socket, no clock and no Kafka, so a test drives it
+without an event loop.
+
+A protocol subclasses `ByteSession` (a stream) or `MessageSession` (whole messages) and overrides what it needs.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, NamedTuple, Protocol, cast
+
+from headrace_common.record.event import Part, Reject
+
+SMALL: Final = 16 << 10
+"""Largest small frame: the bytes of its events, as received or, where the session inflates, inflated."""
+
+AT_ONCE: Final = 128
+"""Maximum parts of a small frame that are built in one call: odd ones take 10 µs each."""
+
+Ticket = int
+"""Identifies a frame or a question within its session. Increases by one with each that is handed out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The client at the other end. `identity` goes into `ce_source`: the TLS subject, else the address without its port."""
+
+    address: str
+    port: int
+    identity: str
+    certified: bool = False
+    """The client has shown a certificate: `identity` is its subject, whatever it looks like."""
+
+    @property
+    def anonymous(self) -> bool:
+        """Only its address names it, so what the client says of itself may take its place."""
+        return not self.certified and self.identity == self.address
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Comes between two parts of a frame: the consumer may let others run. `grown`: bytes by which the frame has grown."""
+
+    grown: int = 0
+
+    def __bool__(self) -> bool:
+        """False, so that ``filter(None, parts)`` drops the pauses. A part is always true."""
+        return False
+
+
+PAUSE: Final = Pause()
+"""A pause of a frame that has not grown."""
+
+
+class Frame(ABC):
+    """One complete unit to publish and to acknowledge."""
+
+    __slots__ = ()
+
+    ticket: Ticket
+    """Comes back to the session with each report."""
+
+    received_ms: int
+    """Unix time of its last byte in milliseconds: the record's timestamp."""
+
+    acknowledged: bool = True
+    """Whether the peer asked for an acknowledgement. If not, a loss would go unnoticed; such events are counted."""
+
+    ordering_key: bytes | None = None
+    """Frames with the same key keep their order: `headrace_common.publishing.partitions` maps the key to a partition. None:
+    the frame goes to its connection's partition."""
+
+    expires: bool = True
+    """Whether KAFKA__ACK_DEADLINE applies. If not, the frame is held until Kafka stores it or refuses it for good."""
+
+    size: int
+    """Bytes that it holds now. They count towards the budgets until it is stored or abandoned."""
+
+    small: bool = False
+    """It has at most `SMALL` bytes, and does not grow: `at_once` may build all of it."""
+
+    def at_once(self) -> list[Part] | None:
+        """Builds all parts of a small frame in one call. None: it has more than `AT_ONCE`, ask `parts`.
+
+        Never raises for any bytes, like `parts`.
+        """
+        made = list(islice(cast("Iterator[Part]", filter(None, self.parts())), AT_ONCE + 1))
+        return made if len(made) <= AT_ONCE else None
+
+    @abstractmethod
+    def parts(self) -> Iterator[Part | Pause]:
+        """Yields its events and rejects in order, each built on demand. Each call starts over; the caller has discarded the
+        parts of an earlier call.
+
+        A frame grows only before its first part. The work between two parts or pauses takes a few milliseconds at most. Never
+        raises for any bytes: content that cannot be understood becomes a reject.
+        """
+
+    @abstractmethod
+    def spoiled(self, detail: str) -> Reject:
+        """The whole frame, as received, as a reject with reason `internal`. Used if `parts` raises after all."""
+
+
+class Question(Protocol):
+    """A session's question to its service: a class of the service's own. It is answered once, by `Session.answered`."""
+
+    @property
+    def ticket(self) -> Ticket:
+        """Comes back to the session with the answer."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that it holds. They count towards the budgets until it is answered."""
+
+
+class Session(ABC):
+    """One client's conversation. The peer and every limit are constructor arguments.
+
+    The driver calls `frames` and `questions` after each input, including `tick`, `answered` and `told`: time alone may
+    complete a frame. It calls `questions` also after a frame is settled as a whole, and after each write. Frames and questions
+    have separate tickets.
+    """
+
+    @abstractmethod
+    def frames(self) -> Iterator[Frame]:
+        """Hands out complete frames to publish, each once and in order."""
+
+    @abstractmethod
+    def settle(self, ticket: Ticket, stored: int, whole: bool) -> None:
+        """The first `stored` parts of the frame are durable, on either topic. Frames may be settled in any order.
+
+        `whole`: these are all its parts. No call for the same ticket follows `whole`.
+        """
+
+    @abstractmethod
+    def abandon(self, ticket: Ticket) -> None:
+        """The frame will not be stored. Neither it nor any later frame may be acknowledged; the conversation ends."""
+
+    def busy(self) -> bool:
+        """Whether it holds input that it has not parsed. If so, feed it empty input in a later slice, as the budgets allow."""
+        return False
+
+    def questions(self) -> Iterator[Question]:
+        """Hands out questions to its service, each once and in order."""
+        return iter(())
+
+    def answered(self, ticket: Ticket, answer: object) -> None:
+        """The service's answer to a question. Raises `ProtocolError` if the answer ends the conversation."""
+        raise AssertionError(f"question {ticket}: this session asks nothing")
+
+    def told(self, word: object) -> None:
+        """The service sends an unsolicited message. Raises `ProtocolError` if it ends the conversation."""
+        raise AssertionError("this session expects no unsolicited message")
+
+    def deadline(self) -> float | None:
+        """The monotonic time in seconds of the next `tick`; None: never."""
+        return None
+
+    def tick(self, now: float) -> None:  # noqa: B027  (most protocols need no time)
+        """Time has passed: sends due keep-alives and frames. Raises `ProtocolError` when a handshake expires."""
+
+    @abstractmethod
+    def idle(self) -> bool:
+        """Whether nothing is pending and no frame is incomplete: the connection may then close for its age."""
+
+    @abstractmethod
+    def partial_bytes(self) -> int:
+        """Bytes that it holds of frames that are not handed out yet."""
+
+    def waiting_bytes(self) -> int:
+        """Bytes of complete requests that wait for the answers to those before them. They count towards the budgets, but no
+        time limit of the peer runs on them: it is we who are slow.
+        """
+        return 0
+
+    def unacknowledgeable(self) -> bool:
+        """Whether the peer has sent something without asking for an acknowledgement: closing could lose bytes on their way."""
+        return False
+
+    def undecided(self) -> bool:
+        """Whether nothing has shown yet if the peer asks for acknowledgements: its first message may not ask for one."""
+        return False
+
+
+class ByteSession(Session):
+    """A conversation over a stream of bytes. Whole input and one byte at a time give the same result."""
+
+    @abstractmethod
+    def receive(self, data: bytes, now_ms: int) -> None:
+        """Takes bytes from the peer, split anywhere, at the Unix time `now_ms` in milliseconds.
+
+        Raises `ProtocolError` when nothing more can be read from this peer. The session still hands out frames that were
+        complete before the fault; they may still be settled and acknowledged.
+
+        It does a bounded part of long work (inflating) and may leave the rest for later: see `busy`.
+        """
+
+    @abstractmethod
+    def eof(self) -> None:
+        """The peer has finished sending; pending frames are still acknowledged. Raises `ProtocolError` inside a frame."""
+
+    @abstractmethod
+    def outgoing(self) -> bytes:
+        """The bytes of the next write: one acknowledgement, reply or keep-alive. Empty when there are none.
+
+        Call it until it returns none.
+        """
+
+    def farewell(self) -> bytes:
+        """The last bytes to write: reading has ended, and all frames are durable. This is the last chance to acknowledge the
+        beginning of an incomplete frame.
+        """
+        return b""
+
+
+class Message(NamedTuple):
+    """One whole message of several byte frames, as ZeroMQ delivers it.
+
+    `route` identifies the peer to answer; empty if no answer is possible. `address` is the sender's; empty if unknown.
+    """
+
+    parts: Sequence[bytes]
+    route: bytes = b""
+    address: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes of its parts and its route."""
+        return sum(map(len, self.parts)) + len(self.route)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A reply to the peer that `route` identifies."""
+
+    route: bytes
+    parts: Sequence[bytes]
+
+
+class MessageSession(Session):
+    """A conversation of whole messages with many peers over one socket. The end of a peer is never reported, so the session
+    keeps only what is pending. Replies to one route keep the order of their messages; routes do not wait for each other.
+    """
+
+    @abstractmethod
+    def receive(self, message: Message, now_ms: int) -> None:
+        """Takes one message, at the Unix time `now_ms` in milliseconds. Never raises for any message: one peer's fault must
+        not end other peers' conversations. A faulty message is answered, quarantined or counted.
+
+        A message without parts means: continue with the input that waits (see `busy`).
+        """
+
+    @abstractmethod
+    def outgoing(self) -> Reply | None:
+        """The next reply to send; None when there is none. Call it until it returns None."""

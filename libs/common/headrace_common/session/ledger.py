@@ -1,0 +1,69 @@
+"""Frames that were handed out and are not acknowledged yet, in order. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from headrace_common.session.interface import Ticket
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class LedgerEntry(Generic[T]):
+    """A frame that was handed out. `note`: what its acknowledgement needs. `stored`: how many of its parts are durable."""
+
+    note: T
+    stored: int = 0
+    whole: bool = False
+
+
+class Ledger(Generic[T]):
+    """Keeps frames in the order in which they were handed out. They settle in any order and leave oldest first.
+
+    Several ledgers of one session share its `tickets`.
+    """
+
+    def __init__(self, tickets: Iterator[Ticket] | None = None) -> None:
+        self._tickets = itertools.count() if tickets is None else tickets
+        self._entries: OrderedDict[Ticket, LedgerEntry[T]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, ticket: Ticket) -> bool:
+        return ticket in self._entries
+
+    def add(self, note: T) -> Ticket:
+        """Adds a frame that is handed out now. Returns its ticket."""
+        ticket = next(self._tickets)
+        self._entries[ticket] = LedgerEntry(note)
+        return ticket
+
+    def settle(self, ticket: Ticket, stored: int, whole: bool) -> LedgerEntry[T]:
+        """Records how much of a frame is durable, as in `Session.settle`. Returns its entry."""
+        entry = self._entries[ticket]
+        entry.stored, entry.whole = stored, whole
+        return entry
+
+    def newest(self) -> LedgerEntry[T]:
+        """The frame handed out last. The ledger must not be empty."""
+        return self._entries[next(reversed(self._entries))]
+
+    def oldest(self) -> LedgerEntry[T] | None:
+        """The frame to acknowledge next. None: nothing is pending."""
+        for entry in self._entries.values():
+            return entry
+        return None
+
+    def pop_whole(self) -> LedgerEntry[T] | None:
+        """Removes and returns the oldest frame if all of it is durable. None: no whole frame may be acknowledged now."""
+        oldest = self.oldest()
+        if oldest is None or not oldest.whole:
+            return None
+        self._entries.popitem(last=False)
+        return oldest

@@ -1,0 +1,1 @@
+"""Builds events from a message's entries: ids, values and options."""

@@ -1,0 +1,346 @@
+"""Builds events from entries: each `[time, record]` or `[[time, metadata], record]` becomes a record or a reject.
+
+The fast path decodes a slice of entries at once. Its result counts only if encoding it again gives the same bytes: then
+nothing was lost (a repeated key, a float32, a length wider than necessary). All other entries take the slow path of `values`,
+one by one.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final, cast
+
+import msgspec
+import orjson
+from headrace_common.record.contract import Attribute, Reason
+from headrace_common.record.event import FIRST_SECOND, LAST_SECOND, Envelope, Event, FrameIds, Part, rfc3339, rfc3339_ms
+
+from headrace_forward.entries.values import Converter, Ext, TooDeepError, escaped, event_time_text, is_map, unpack
+from headrace_forward.kinds import Bytes
+from headrace_forward.wire import EventTime
+
+SECOND: Final = 1_000_000_000  # ns
+MILLISECOND: Final = 1_000_000  # ns
+RAW_FACTOR: Final = 2
+"""An entry more than this many times larger than the event limit is not decoded: a byte of msgpack may become sixty bytes of
+objects. Its JSON could only fit the limit if it were mostly floats with few digits."""
+
+METADATA: Final = "~metadata"
+"""The prefix of pointers into an entry's metadata, in the notes on its event."""
+
+GROUP_END: Final = 0xFFFF_FFFE
+GROUPS: Final[dict[Any, str]] = {
+    Ext(0, b"\xff\xff\xff\xff\0\0\0\0"): "start",
+    Ext(0, b"\xff\xff\xff\xfe\0\0\0\0"): "end",
+    -1: "start",
+    -2: "end",
+    2**64 - 1: "start",
+    2**64 - 2: "end",
+}
+"""Times that are none: Fluent Bit marks the start and the end of a group with -1 and -2 (flb_log_event.h). As an EventTime, whose
+seconds are unsigned, they are the last two of the year 2106; as an integer of 64 bits they may be unsigned, too."""
+
+_TIME = struct.Struct(">II").unpack
+
+_decode = msgspec.msgpack.Decoder(list[tuple[Any, dict[str, Any]]]).decode
+_encode = msgspec.msgpack.Encoder().encode
+_OPTION: Final = orjson.OPT_PASSTHROUGH_DATETIME  # a datetime is an ext -1 here
+
+
+class BadTimeError(ValueError):
+    """A value that is not a valid time."""
+
+
+@dataclass(slots=True)
+class EntryBuilder:
+    """Builds the parts of one message's entries.
+
+    `ids`: ids of events in general; `content_ids`: ids of events whose time is a whole millisecond, where the chunk may be a
+    hash of the content (two equal lines are then two events). `attributes`: the message's own; `about`: returns those that go
+    with an entry's raw bytes, so that it can be decoded again.
+    """
+
+    envelope: Envelope
+    ids: FrameIds
+    content_ids: FrameIds
+    received_ms: int
+    attributes: dict[str, Any]
+    about: Callable[[], dict[str, Any]]
+    event_bytes: int
+    depth: int
+    plain: bytes | None = None
+    """`attributes` as JSON, from the first use on; they do not change."""
+    binary: bool = False
+    """The last record had texts that came as bin, so the next one is expected to have some."""
+    shape: tuple[list[str], list[type]] | None = None
+    noted: bytes | None = None
+    """The attributes, with a note on bins, of flat records whose keys and types are `shape`."""
+
+    def build(self, data: Bytes, bounds: list[int], first: int) -> Iterator[Part]:
+        """Builds the entries between `bounds` (n + 1 offsets in `data`). The first has index `first` in its message."""
+        large = bounds[-1] - bounds[0] > RAW_FACTOR * self.event_bytes
+        entries = None if large else _exactly(bytes(data[bounds[0] : bounds[-1]]), len(bounds) - 1)
+        if entries is None:
+            yield from self._one_by_one(data, bounds, first)
+            return
+        for index, (event, entry) in enumerate(zip(self._ordinary(entries, first), entries, strict=True), first):
+            at = index - first
+            yield event or self._part(bytes(data[bounds[at] : bounds[at + 1]]), entry, index)
+
+    def at_once(self, data: Bytes, count: int) -> list[Part] | None:
+        """Builds `data` if it is `count` ordinary entries, fewer than 2^16, and nothing else."""
+        entries = _exactly(bytes(data), count)
+        if entries is None:
+            return None
+        built: list[Part | None] = [*self._ordinary(entries, 0)]
+        return None if None in built else cast("list[Part]", built)
+
+    def _ordinary(self, entries: list[tuple[Any, dict[str, Any]]], first: int) -> Iterator[Event | None]:
+        """The event of each entry; None for one that has anything unusual."""
+        if self.plain is None:
+            self.plain = orjson.dumps(self.attributes) if self.attributes else b""
+        common = self.plain or None
+        second, prefix = -1, b""
+        for index, (time, record) in enumerate(entries, first):
+            if type(time) is list and len(time) == 2 and time[1] == {}:  # Fluent Bit's default
+                time = time[0]
+            plain = common
+            if type(time) is msgspec.msgpack.Ext and time.code == 0 and len(bytes(time.data)) == 8:
+                seconds, nanoseconds = _TIME(time.data)
+                value = None if self.binary else self._plainly(record)
+                if value is None:
+                    value, plain = self._texts(record)
+                if (
+                    nanoseconds < SECOND
+                    and seconds < GROUP_END
+                    and value is not None
+                    and len(value) <= self.event_bytes - len(plain or b"")
+                ):
+                    if seconds != second:
+                        second, prefix = seconds, rfc3339(seconds)[:-1]
+                    ids = self.ids if nanoseconds % MILLISECOND else self.content_ids
+                    yield self.envelope.event(
+                        b"%b%08x" % (ids.prefix, index), b"%b.%09dZ" % (prefix, nanoseconds), value, plain
+                    )
+                    continue
+            yield None
+
+    def at_second(self, index: int, seconds: int, value: bytes) -> Event | None:
+        """An ordinary event with the Unix time `seconds`. None if it is too large or the time is invalid."""
+        if self.plain is None:
+            self.plain = orjson.dumps(self.attributes) if self.attributes else b""
+        if len(value) + len(self.plain) > self.event_bytes or not FIRST_SECOND <= seconds <= LAST_SECOND:
+            return None
+        return self.envelope.event(self.content_ids(index), rfc3339(seconds), value, self.plain or None)
+
+    def _one_by_one(self, data: Bytes, bounds: list[int], first: int) -> Iterator[Part]:
+        """Builds a slice with something unusual in it, entry by entry: most entries may still be plain."""
+        for index in range(len(bounds) - 1):
+            raw = bytes(data[bounds[index] : bounds[index + 1]])
+            if len(raw) > RAW_FACTOR * self.event_bytes:
+                yield self._oversized(raw, first + index, len(raw))
+                continue
+            entry = _exactly(raw, 1)
+            yield self._carefully(raw, first + index) if entry is None else self._part(raw, entry[0], first + index)
+
+    def _texts(self, record: dict[str, Any]) -> tuple[bytes | None, bytes | None]:
+        """As `_plainly`, but each bin that is UTF-8 becomes a text; and the attributes that note where.
+
+        Records of one stream have the same keys and types, so flat ones share one note.
+        """
+        value = self._plainly(record, bytes.decode)
+        if value is None:
+            self.binary = False
+            return None, None
+        keys, types = list(record), list(map(type, record.values()))
+        if self.shape is not None and keys == self.shape[0] and types == self.shape[1]:
+            return value, self.noted
+        paths = list(_bins(record, ""))
+        self.binary = bool(paths)
+        attributes = {**self.attributes, **({Attribute.BIN.value: paths} if paths else {})}
+        noted = orjson.dumps(attributes) if attributes else None
+        if dict not in types and list not in types:
+            self.shape, self.noted = (keys, types), noted
+        return value, noted
+
+    def _plainly(self, record: dict[str, Any], other: Callable[[Any], str] | None = None) -> bytes | None:
+        """The record as JSON, if JSON can express all its values and it cannot be too deep. `other`: writes what it cannot."""
+        try:
+            value = orjson.dumps(record, other, _OPTION)
+        except TypeError:
+            return None
+        if may_be_deep(value, self.depth) and _deeper(record, self.depth):
+            return None
+        if b"null" in value and _odd(record):
+            return None
+        return value
+
+    def tail(self, raw: bytes, index: int, reason: Reason, detail: str) -> Part:
+        """The entries from `index` on, as one reject."""
+        attributes = orjson.dumps({**self.about(), Attribute.INDEX.value: index})
+        return self.envelope.reject(reason, detail, raw, self.ids(index), attributes)
+
+    def _part(self, raw: bytes, entry: tuple[Any, dict[str, Any]], index: int) -> Part:
+        """Builds an entry that was decoded exactly, but may hold values that JSON lacks, or be too deep."""
+        time, record = entry
+        if type(time) is list and len(time) == 2 and time[1] == {}:
+            time = time[0]
+        value = self._plainly(record)
+        if value is None or type(time) is list:
+            return self._carefully(raw, index)
+        if type(time) is msgspec.msgpack.Ext:
+            time = Ext(time.code, bytes(time.data))
+        try:
+            return self.event(raw, index, time, value, {})
+        except BadTimeError as error:
+            return self.tail(raw, index, Reason.BAD_TIME, str(error))
+
+    def _carefully(self, raw: bytes, index: int) -> Part:
+        """The slow path: builds any entry without loss. A bug in Headrace sends only this entry to quarantine."""
+        try:
+            return self._checked(raw, index)
+        except TooDeepError as error:
+            return self.tail(raw, index, Reason.TOO_DEEP, str(error))
+        except BadTimeError as error:
+            return self.tail(raw, index, Reason.BAD_TIME, str(error))
+        except ValueError as error:
+            return self.tail(raw, index, Reason.BAD_RECORD, str(error))
+        except Exception as error:
+            return self.tail(raw, index, Reason.INTERNAL, f"{type(error).__name__}: {error}")
+
+    def _checked(self, raw: bytes, index: int) -> Part:
+        entry = unpack(raw)
+        if type(entry) is not list or len(entry) != 2:
+            what = f"{len(entry)} elements" if type(entry) is list else f"a {type(entry).__name__}"
+            raise ValueError(f"an entry is [time, record], not {what}")
+        time, record = entry
+        notes: dict[str, Any] = {}
+        converter = Converter(self.depth)
+        if type(time) is list and len(time) == 2 and is_map(time[1]):
+            time, metadata = time
+            if metadata:
+                notes[Attribute.METADATA.value] = converter.plain(metadata, METADATA)
+        if not is_map(record):
+            raise ValueError(f"a record is a map, not a {type(record).__name__}")
+        value = orjson.dumps(converter.plain(record))
+        return self.event(raw, index, time, value, {**notes, **converter.notes()})
+
+    def event(self, raw: bytes, index: int, time: Any, value: bytes, notes: dict[str, Any]) -> Part:
+        """The event of entry `raw`, or a reject if it is too large. Raises `BadTimeError`."""
+        group = GROUPS.get(time) if type(time) in (int, Ext) else None
+        if group is not None:
+            time, notes[Attribute.GROUP.value] = None, group
+        text, whole_ms, given = _time(time, self.received_ms)
+        if not given:
+            notes[Attribute.TIME.value] = "received"
+        attributes = {**self.attributes, **notes}
+        encoded = orjson.dumps(attributes) if attributes else None
+        if len(value) + len(encoded or b"") > self.event_bytes:
+            return self._oversized(raw, index, len(value))
+        ids = self.content_ids if whole_ms else self.ids
+        return self.envelope.event(ids(index), text, value, encoded)
+
+    def _oversized(self, raw: bytes, index: int, size: int) -> Part:
+        return self.tail(raw, index, Reason.OVERSIZED, f"{size} bytes, LIMITS__EVENT_BYTES {self.event_bytes}")
+
+
+def _exactly(chunk: bytes, count: int) -> list[tuple[Any, dict[str, Any]]] | None:
+    """The entries of `chunk`, if decoding loses nothing."""
+    data = (bytes((0x90 | count,)) if count < 16 else b"\xdc" + count.to_bytes(2, "big")) + chunk
+    try:
+        entries = _decode(data)
+        return entries if _encode(entries) == data else None
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, OverflowError):
+        return None
+
+
+def may_be_deep(value: bytes, depth: int) -> bool:
+    """Whether JSON text has more than `depth` opening brackets, including those in its texts. Only then it may be too deep.
+
+    Most events have few brackets: `find` skips to them with memchr, while `count` reads byte by byte.
+    """
+    left = depth
+    for bracket in (b"{", b"["):
+        at = value.find(bracket)
+        while at >= 0:
+            left -= 1
+            if left < 0:
+                return True
+            at = value.find(bracket, at + 1)
+    return False
+
+
+def _deeper(value: Any, depth: int) -> bool:
+    """Whether a decoded value is nested deeper than `depth`. Works level by level, in a tenth of the slow path's time."""
+    level = [value]
+    for _ in range(depth):
+        level = [
+            child
+            for each in level
+            for child in (each.values() if type(each) is dict else each)
+            if type(child) is dict or type(child) is list
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _bins(value: Any, path: str) -> Iterator[str]:
+    """JSON pointers of the bins in a decoded value."""
+    if type(value) is bytes:
+        yield path
+    elif type(value) is dict:
+        for key, item in value.items():
+            yield from _bins(item, f"{path}/{escaped(key)}")
+    elif type(value) is list:
+        for index, item in enumerate(value):
+            yield from _bins(item, f"{path}/{index}")
+
+
+def _odd(value: Any) -> bool:
+    """Whether a decoded value holds a NaN or an infinity, which orjson writes as null."""
+    if type(value) is float:
+        return not math.isfinite(value)
+    if type(value) is dict:
+        return any(map(_odd, value.values()))
+    return type(value) is list and any(map(_odd, value))
+
+
+def _time(value: Any, received_ms: int) -> tuple[bytes, bool, bool]:
+    """(RFC 3339, whether it is a whole millisecond, whether the client sent it). Raises `BadTimeError`.
+
+    Integers are Unix seconds, floats fractional ones; nil and 0 mean the receive time (fluentd, in_forward.rb).
+    """
+    try:
+        if type(value) is Ext:
+            if value.code != 0:
+                raise BadTimeError(f"ext type {value.code} is no time")
+            time = EventTime.decode(value.data)
+            return event_time_text(time), time.nanoseconds % MILLISECOND == 0, True
+        if value is None or (value == 0 and type(value) in (int, float, Decimal)):
+            return rfc3339_ms(received_ms), True, False
+        if type(value) is int:
+            return rfc3339(value), True, True
+        if type(value) is float and math.isfinite(value):
+            return _fractional(Decimal(repr(value)))
+        if type(value) is Decimal and -LAST_SECOND <= value <= LAST_SECOND:
+            return _fractional(value)
+    except BadTimeError:
+        raise
+    except ValueError as error:
+        raise BadTimeError(str(error)) from error
+    raise BadTimeError(f"{type(value).__name__} {str(value)[:40]!r} is no time")
+
+
+def _fractional(exact: Decimal) -> tuple[bytes, bool, bool]:
+    """Fractional seconds with as many decimals as their text has (for a double, the shortest text), nine at most."""
+    seconds = math.floor(exact)
+    nanoseconds = int((exact - seconds) * SECOND)
+    digits = f"{nanoseconds:09d}".rstrip("0")
+    if not digits:
+        return rfc3339(seconds), True, True
+    return rfc3339(seconds, int(digits), len(digits)), nanoseconds % MILLISECOND == 0, True

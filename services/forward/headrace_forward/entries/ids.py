@@ -1,0 +1,80 @@
+"""Ids for a message's events: a resent event gets the same id, and two different events never share one."""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+from collections.abc import Generator
+from typing import Final
+
+from headrace_common.record.contract import WireProtocol
+from headrace_common.record.event import FieldHash, FrameIds, deterministic_frame_ids, unique_frame_ids
+from headrace_common.session.interface import PAUSE, Pause
+
+from headrace_forward.kinds import Bytes
+
+PROTOCOL: Final = WireProtocol.FORWARD
+SLICE_BYTES: Final = 1 << 20
+"""Bytes hashed between two pauses."""
+
+NEAR: Final = 366 * 86_400
+"""Seconds around now within which a chunk's first eight bytes count as the time that Go's logger writes there."""
+
+
+NAMES_NOTHING: Final = frozenset((b"z4PhNX7vuL3xVChQ1m2ABw==", b"cf83e1357eefb8bdf1542850d66d8007"))
+"""The chunk of every message that Fluent Bit sends in Message mode: SHA-512 of no bytes, cut to 16, as base64 or hex."""
+
+
+def message_ids(
+    tag: bytes, chunk: bytes | None, client: bytes, body: bytes | bytearray | memoryview, now: int
+) -> Generator[Pause, None, tuple[FrameIds, FrameIds]]:
+    """Returns the ids of a message's entries, and the ids of those whose time is a whole millisecond.
+
+    Hashes tag, chunk, the client's name if it has one, and all entry bytes once, with pauses, so that a large body is hashed
+    in slices. `client`: from its certificate or login; empty without one. `now`: Unix time in seconds.
+    """
+    if chunk is None or chunk in NAMES_NOTHING:
+        return small_message_ids(tag, chunk, client, b"", now)
+    state = FieldHash(PROTOCOL, tag, chunk, client) if client else FieldHash(PROTOCOL, tag, chunk)
+    state.begin(len(body))
+    with memoryview(body) as view:
+        for start in range(0, len(body), SLICE_BYTES):
+            if start:
+                yield PAUSE
+            state.update(view[start : start + SLICE_BYTES])
+    ids = state.frame_ids()
+    return ids, unique_frame_ids() if names_content(chunk, now) else ids
+
+
+def small_message_ids(
+    tag: bytes, chunk: bytes | None, client: bytes, body: Bytes, now: int
+) -> tuple[FrameIds, FrameIds]:
+    """As `message_ids`, at once: for a body of at most `SLICE_BYTES`."""
+    if chunk is None or chunk in NAMES_NOTHING:
+        ids = unique_frame_ids()
+        return ids, ids
+    fields = (tag, chunk, client, body) if client else (tag, chunk, body)
+    ids = deterministic_frame_ids(PROTOCOL, *fields)
+    return ids, unique_frame_ids() if names_content(chunk, now) else ids
+
+
+def names_content(chunk: bytes, now: int) -> bool:
+    """Whether `chunk` may be a hash of the content, so that it identifies the content and not the transmission.
+
+    Only its form decides: 32 hex digits (Fluent Bit until 5.0), or exactly 24 base64 characters (Fluent Bit from 5.1: SHA-512
+    cut to 16 bytes) whose first 8 bytes are not a little-endian Unix time near `now` (fluent-logger-golang's are; fluentd's
+    25 bytes end in a newline). @fluent-org/logger's random ids look the same, but its resends have new ids anyway.
+    """
+    if len(chunk) == 32:
+        try:
+            binascii.unhexlify(chunk)
+        except ValueError:
+            return False
+        return True
+    if len(chunk) != 24:
+        return False
+    try:
+        decoded = b64decode(chunk, validate=True)
+    except ValueError:
+        return False
+    return abs(int.from_bytes(decoded[:8], "little") - now) > NEAR

@@ -1,0 +1,139 @@
+"""A message's option map: the client's requests to the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from headrace_forward.entries.values import to_json, unpack
+from headrace_forward.kinds import KINDS, MsgpackKind, content
+from headrace_forward.wire import Message, new_unpacker
+
+NOTHING: Final = b"\x80"
+KEYS: Final = {
+    b"\xa5chunk": "chunk",
+    b"\xaacompressed": "compressed",
+    b"\xadfluent_signal": "fluent_signal",
+    b"\xa8metadata": "metadata",
+    b"\xa4size": "size",
+}
+"""The keys that Headrace uses, as every measured client encodes them; other encodings are decoded."""
+
+NAMES: Final = frozenset(KEYS.values())
+ONE: Final = b"\x01"
+
+_decode = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
+
+LONGEST_KEY: Final = 5 + max(map(len, KEYS.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """The parts of an option map that Headrace uses.
+
+    `chunk`: the chunk's content; `reply`: its encoding as received (both None: the client asks for no acknowledgement);
+    `metadata`: in Message mode the event's, encoded, unless it is empty (Fluent Bit has no other place for it there); `raw`:
+    the whole map; `problem`: why the option is invalid; `size`: how many entries it announces, if that is a small number.
+    """
+
+    chunk: bytes | None = None
+    reply: bytes | None = None
+    compressed: str | None = None
+    signal: int = 0
+    metadata: bytes | None = None
+    raw: bytes = NOTHING
+    problem: str | None = None
+    size: int = 1
+
+    def json(self) -> bytes:
+        """The whole map as JSON."""
+        return as_json(self.raw)
+
+
+NONE: Final = Option()
+
+
+def read(message: Message) -> Option:
+    """The option of `message`. Never raises."""
+    index = message.option_index
+    kind = message.kind(index)
+    if kind is None or kind is MsgpackKind.NIL:  # nil: Docker 18's log driver
+        return NONE
+    raw = message.element(index)
+    if kind is not MsgpackKind.MAP:
+        return Option(raw=raw, problem="the option is not a map")
+    if raw == NOTHING:
+        return NONE
+    values = _values(raw)
+    reply = values.get("chunk")
+    chunk = None
+    if reply is not None:
+        number = _integer(reply)
+        if KINDS[reply[0]] in (MsgpackKind.STR, MsgpackKind.BIN):
+            chunk = content(reply)
+        elif number is not None:
+            chunk = str(number).encode()
+        elif KINDS[reply[0]] is MsgpackKind.NIL:
+            reply = None
+        else:
+            return Option(raw=raw, problem="the chunk is neither a str, a bin nor an integer")
+    compressed = content(values["compressed"]).decode("utf-8", "replace") if "compressed" in values else None
+    signal = _integer(values["fluent_signal"]) if "fluent_signal" in values else None
+    metadata = values.get("metadata", NOTHING)
+    if KINDS[metadata[0]] is not MsgpackKind.MAP or metadata == NOTHING:
+        return Option(chunk, reply, compressed, signal or 0, None, raw, size=_small(values.get("size", ONE)))
+    return Option(chunk, reply, compressed, signal or 0, metadata, raw)
+
+
+def as_json(raw: bytes) -> bytes:
+    """A msgpack object as JSON; ``null`` if it is nested too deep."""
+    try:
+        return to_json(raw)
+    except ValueError:
+        return b"null"
+
+
+def _integer(raw: bytes) -> int | None:
+    """The value of a msgpack integer; None for any other object."""
+    if KINDS[raw[0]] is not MsgpackKind.OTHER:
+        return None
+    try:
+        value = unpack(raw)
+    except ValueError:  # a timestamp ext with an invalid length
+        return None
+    return value if type(value) is int else None
+
+
+def _small(raw: bytes) -> int:
+    """The value of a msgpack integer below 256; 1 for any other object."""
+    return raw[-1] if (len(raw) == 1 and raw[0] < 0x80) or (len(raw) == 2 and raw[0] == 0xCC) else 1
+
+
+def _values(raw: bytes) -> dict[str, bytes]:
+    """The values that Headrace uses, as received; the last one of a repeated key."""
+    try:
+        return {key: bytes(value) for key, value in _decode(raw).items() if key in NAMES}
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # a key that is no text
+        pass
+    unpacker = new_unpacker()
+    unpacker.feed(raw)
+    found: dict[str, bytes] = {}
+    for _ in range(unpacker.read_map_header()):
+        start = unpacker.tell()
+        unpacker.skip()
+        middle = unpacker.tell()
+        unpacker.skip()
+        key = _key(raw[start : min(middle, start + LONGEST_KEY)])
+        if key is not None:
+            found[key] = raw[middle : unpacker.tell()]
+    return found
+
+
+def _key(raw: bytes) -> str | None:
+    known = KEYS.get(raw)
+    if known is None and KINDS[raw[0]] in (MsgpackKind.STR, MsgpackKind.BIN):
+        text = content(raw).decode("utf-8", "replace")
+        return text if text in NAMES else None
+    return known

@@ -1,0 +1,59 @@
+"""Forward's UDP heartbeat: fluentd sends a datagram to ask whether it may send."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from headrace_common.listening.endpoint import Endpoint
+from headrace_common.operations.errors import ConfigError
+from typing_extensions import override
+
+from headrace_forward.wire import heartbeat
+
+
+class _Datagrams(asyncio.DatagramProtocol):
+    def __init__(self, ready_problems: Callable[[], list[str]]) -> None:
+        self._ready_problems = ready_problems
+        self._transport: asyncio.DatagramTransport
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.DatagramTransport", transport)
+
+    @override
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        # A heartbeat asks whether to send, so stay silent while unready.
+        reply = b"" if self._ready_problems() else heartbeat(data)
+        if reply:
+            self._transport.sendto(reply, addr)
+
+
+class HeartbeatListener(Endpoint):
+    """Answers UDP heartbeats, from `bind` on, while the service is ready."""
+
+    def __init__(self, host: str, port: int, ready_problems: Callable[[], list[str]]) -> None:
+        self._host = host
+        self._port = port
+        self._ready_problems = ready_problems
+        self._transport: asyncio.DatagramTransport | None = None
+
+    @override
+    async def bind(self) -> str:
+        try:
+            self._transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+                lambda: _Datagrams(self._ready_problems), local_addr=(self._host, self._port)
+            )
+        except OSError as error:
+            raise ConfigError(f"LISTEN {self._host}:{self._port} (UDP): {error.strerror or error}") from error
+        return f"{self._host}:{self._port}"
+
+    @override
+    def start(self) -> None:
+        pass
+
+    @override
+    async def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()

@@ -1,0 +1,1 @@
+"""The protocol's JSON form: the same messages, as text."""

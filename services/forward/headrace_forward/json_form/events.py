@@ -1,0 +1,156 @@
+"""A JSON message as a frame. The content of its entries goes to Kafka byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from decimal import Decimal, InvalidOperation
+from itertools import islice
+from typing import Any
+
+import orjson
+from headrace_common.record.contract import Attribute, Reason
+from headrace_common.record.event import Part
+from headrace_common.session.interface import Pause, Ticket
+from typing_extensions import override
+
+from headrace_forward.entries.builder import BadTimeError, EntryBuilder, may_be_deep
+from headrace_forward.events import Limits, MessageFrame, Origin
+from headrace_forward.json_form.values import depth, elements, integer, is_text, pair, pairs, string
+from headrace_forward.json_form.wire import JsonMessage, JsonOption
+
+
+class JsonFrame(MessageFrame):
+    """One JSON message in Message or Forward mode. Packed entries are bytes, which JSON does not have."""
+
+    __slots__ = ("_message",)
+
+    def __init__(
+        self, message: JsonMessage, option: JsonOption, ticket: Ticket, received_ms: int, origin: Origin, limits: Limits
+    ) -> None:
+        super().__init__(message.raw, message.size, option, ticket, received_ms, origin, limits)
+        self._message = message
+
+    @override
+    def parts(self) -> Iterator[Part | Pause]:
+        message = self._message
+        problem = self._problem()
+        if problem is not None:
+            reason, detail = problem
+            yield self._whole(reason, detail)
+            return
+        tag, tag_bytes, attributes = _tag(message.element(0))
+        if message.option_index == 3:
+            time = message.element(1)
+            if self._option.metadata is not None:  # in the form that entries of the other mode have
+                time = b"[" + time + b"," + self._option.metadata + b"]"
+            body = b"[" + time + b"," + message.element(2) + b"]"
+            builder = yield from self._builder(tag, tag_bytes, attributes, body)
+            yield _part(builder, body, 0)
+            return
+        body = message.element(1)
+        builder = yield from self._builder(tag, tag_bytes, attributes, body)
+        first = yield from self._plain(builder, body)
+        for index, (start, entry) in islice(enumerate(elements(body)), first, None):
+            if index == self._limits.frame_events:
+                yield builder.tail(b"[" + body[start:].lstrip(), index, Reason.TOO_MANY_EVENTS, self._too_many())
+                return
+            yield _part(builder, entry, index)
+
+    def _plain(self, builder: EntryBuilder, body: bytes) -> Generator[Part, None, int]:
+        """Yields events from the first on while entries are ordinary. Returns how many."""
+        entries = pairs(body)
+        if entries is None or not is_text(body):
+            return 0
+        for index, (time, record) in enumerate(entries[: self._limits.frame_events]):
+            value = bytes(record)
+            event = None
+            if value.startswith(b"{") and not may_be_deep(value, builder.depth):
+                seconds = integer(time)
+                event = None if not seconds else builder.at_second(index, seconds, value)
+            if event is None:
+                return index
+            yield event
+        return min(len(entries), self._limits.frame_events)
+
+    def _problem(self) -> tuple[Reason, str] | None:
+        """Why the whole message is invalid, if it is."""
+        message, option = self._message, self._option
+        if message.elements is None:
+            return Reason.BAD_JSON, "a text that is no Unicode, or a number that is no JSON"
+        if len(message.elements) < (3 if message.option_index == 3 else 2):
+            return Reason.BAD_MESSAGE, f"a message of {len(message.elements)} elements"
+        if message.element(1).startswith(b'"'):
+            return Reason.BAD_ENCODING, "packed entries are bytes, which JSON does not have"
+        if option.signal:
+            return Reason.BAD_MESSAGE, f"fluent_signal {option.signal} in JSON"
+        if len(message.element(0)) - 2 > self._limits.tag_bytes:
+            return Reason.BAD_MESSAGE, "the tag is longer than FORWARD__TAG_BYTES"
+        if len(option.raw) > self._limits.option_bytes:
+            return Reason.BAD_MESSAGE, "the option is larger than FORWARD__OPTION_BYTES"
+        return None if option.problem is None else (Reason.BAD_MESSAGE, option.problem)
+
+    @override
+    def _subject(self) -> str:
+        if not self._message.elements or len(self._message.elements[0]) - 2 > self._limits.tag_bytes:
+            return ""
+        return _tag(self._message.elements[0])[0]
+
+
+def _tag(raw: bytes) -> tuple[str, bytes, dict[str, Any]]:
+    """(subject, bytes for the id, attributes): as in `events`, for a JSON value."""
+    text = string(raw)
+    if text:
+        return text, text.encode(), {}
+    kept = text if text is not None else raw.decode("utf-8", "replace")
+    return "", raw, {Attribute.TAG.value: kept}
+
+
+def _part(builder: EntryBuilder, raw: bytes, index: int) -> Part:
+    """Builds one entry's event or reject. A bug in Headrace sends only this entry to quarantine, with all its bytes."""
+    try:
+        return _checked(builder, raw, index)
+    except BadTimeError as error:
+        return builder.tail(raw, index, Reason.BAD_TIME, str(error))
+    except UnicodeDecodeError as error:
+        return builder.tail(raw, index, Reason.BAD_JSON, str(error))
+    except ValueError as error:
+        return builder.tail(raw, index, Reason.BAD_RECORD, str(error))
+    except Exception as error:
+        return builder.tail(raw, index, Reason.INTERNAL, f"{type(error).__name__}: {error}")
+
+
+def _checked(builder: EntryBuilder, raw: bytes, index: int) -> Part:
+    if not raw.isascii():
+        raw.decode()
+    entry = pair(raw)
+    if entry is None:
+        raise ValueError("an entry is [time, record]")
+    time, record = entry
+    notes: dict[str, Any] = {}
+    if time.startswith(b"["):
+        both = pair(time)
+        if both is None or not both[1].startswith(b"{"):
+            raise BadTimeError("an array that is not [time, metadata] is no time")
+        time, metadata = both
+        if metadata != b"{}":
+            notes[Attribute.METADATA.value] = orjson.Fragment(metadata)
+    if not record.startswith(b"{"):
+        raise ValueError("a record is an object")
+    if may_be_deep(record, builder.depth) and depth(record) > builder.depth:
+        return builder.tail(raw, index, Reason.TOO_DEEP, f"nested deeper than {builder.depth}")
+    return builder.event(raw, index, _time(time), record, notes)
+
+
+def _time(text: bytes) -> int | Decimal | None:
+    """Reads a JSON value as a time: null, or a number exactly as written."""
+    if text == b"null":
+        return None
+    whole = integer(text) if b"." not in text else None
+    if whole is not None:
+        return whole
+    try:
+        if text[:1] not in b'"tf':
+            return Decimal(text.decode())
+    except (InvalidOperation, UnicodeDecodeError):
+        pass
+    raise BadTimeError(f"{text[:40].decode('utf-8', 'replace')} is no time")

@@ -1,0 +1,113 @@
+"""Takes valid JSON texts apart and leaves their elements byte for byte."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+_OUTSIDE: Final = re.compile(rb'["\[\]{},]')
+_INSIDE: Final = re.compile(rb'["\\]')
+DENSE: Final = 64
+"""A list is cut at once only with at least this many bytes per opening bracket: each cut is an object of about 100 bytes."""
+_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_pairs = msgspec.json.Decoder(list[tuple[msgspec.Raw, msgspec.Raw]]).decode
+_pair = msgspec.json.Decoder(tuple[msgspec.Raw, msgspec.Raw]).decode
+_text = msgspec.json.Decoder(str).decode
+_integer = msgspec.json.Decoder(int, strict=True).decode
+
+
+def elements(text: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yields the start and the text of each element of a valid array. Memory use follows the element, not the list."""
+    at = text.index(b"[") + 1
+    if text.count(b"[") * DENSE <= len(text):
+        for element in _elements(text):
+            found = bytes(element)
+            at = text.index(found, at)
+            yield at, found
+            at += len(found)
+        return
+    start, level, inside = at, 1, False
+    while level:
+        match = (_INSIDE if inside else _OUTSIDE).search(text, at)
+        assert match is not None
+        at = match.end()
+        byte = text[match.start()]
+        if byte == 0x5C:
+            at += 1
+        elif byte == 0x22:
+            inside = not inside
+        elif byte in b"[{":
+            level += 1
+        elif byte in b"]}":
+            level -= 1
+        if not inside and (level == 0 or (byte == 0x2C and level == 1)):
+            found = text[start : at - 1].strip()
+            if found:
+                yield start, found
+            start = at
+
+
+def pair(text: bytes) -> tuple[bytes, bytes] | None:
+    """The texts of an array's two elements; None if it is not an array of two."""
+    try:
+        first, second = _pair(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return bytes(first), bytes(second)
+
+
+def pairs(text: bytes) -> list[tuple[msgspec.Raw, msgspec.Raw]] | None:
+    """The elements of an array if all are arrays of two. None if not, or if the cuts would take too much memory."""
+    if text.count(b"[") * DENSE > len(text):
+        return None
+    try:
+        return _pairs(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def is_text(text: bytes) -> bool:
+    """Whether a text is UTF-8: msgspec does not check what it skips."""
+    if text.isascii():
+        return True
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def string(text: bytes) -> str | None:
+    """The text of a JSON string; None for any other value."""
+    try:
+        return _text(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def depth(text: bytes) -> int:
+    """The nesting depth of valid JSON."""
+    at = level = deepest = 0
+    inside = False
+    while (match := (_INSIDE if inside else _OUTSIDE).search(text, at)) is not None:
+        at = match.end()
+        byte = text[match.start()]
+        if byte == 0x5C:
+            at += 1
+        elif byte == 0x22:
+            inside = not inside
+        elif byte != 0x2C:
+            level += 1 if byte in b"[{" else -1
+            deepest = max(deepest, level)
+    return deepest
+
+
+def integer(text: bytes | msgspec.Raw) -> int | None:
+    """The value of a JSON integer; None for any other value."""
+    try:
+        return _integer(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None

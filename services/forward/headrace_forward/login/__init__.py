@@ -1,0 +1,1 @@
+"""The handshake with a shared key, and the rules for clients."""

@@ -1,0 +1,5 @@
+"""The Logjam receiver: what producers send over ZeroMQ, and what devices publish.
+
+Layers: `wire` (frames of a message), `events` (messages to records), `session` (what may be answered), `reading` and `sockets`
+(ZeroMQ); `devices` is the consumer.
+"""

@@ -1,0 +1,1 @@
+"""What devices publish: the consumer that says what it did not get."""

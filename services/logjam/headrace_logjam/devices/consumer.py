@@ -1,0 +1,202 @@
+"""What a consumer hears from the devices of one endpoint, pure: messages become frames, and what is missing a marker.
+
+Nobody can be told to send again. So nothing that was read is given up: frames have no deadline, and what Kafka refuses for good
+becomes a marker, like what never came.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from headrace_common.session.interface import Frame, Message, MessageSession, Reply, Ticket
+from typing_extensions import override
+
+from headrace_logjam.devices.gaps import Gap, Notice, Numbers
+from headrace_logjam.devices.positions import Position
+from headrace_logjam.devices.subscription import Published, SubscriptionFrame, SubscriptionMaker, read_published
+from headrace_logjam.events import OVERHEAD, Limits
+from headrace_logjam.wire import HEARTBEAT
+
+AGAIN: Final = 5.0
+"""Seconds until a marker of what Kafka has refused is published: it may be refused as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What is taken of what devices publish: all `topics`, or those that begin with one of them. `whole`: nothing is left out
+    anywhere; only then a number that does not come is a loss.
+    """
+
+    topics: tuple[bytes, ...] = ()
+    whole: bool = True
+
+    def takes(self, message: Published) -> bool:
+        """Heartbeats, and what cannot be understood, are always taken."""
+        if not self.topics or message.problem or message.frames[0] == HEARTBEAT:
+            return True
+        return message.frames[1].startswith(self.topics)
+
+
+@dataclass(slots=True, eq=False)
+class _Gathered:
+    """Messages that make one frame, and the gaps in front of each."""
+
+    now_ms: int
+    items: list[Published | Gap] = field(default_factory=list)
+    size: int = 0
+    stored: bool = False
+    """All of it is durable, or the markers that stand for it are."""
+
+
+ALL: Final = Chosen()
+
+
+class ConsumerSession(MessageSession):
+    """See `headrace_common.session.interface.MessageSession`. Nothing is ever answered.
+
+    `noticed` hears what the numbers tell, with the device; `lost` how many numbers a new marker stands for.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        consumer: str,
+        limits: Limits,
+        noticed: Callable[[Notice, int], None] = lambda notice, device: None,
+        lost: Callable[[int], None] = lambda numbers: None,
+        known: Mapping[int, Position] | None = None,
+        chosen: Chosen = ALL,
+    ) -> None:
+        """`known`: where this consumer stood when it ended. `chosen`: if that is not all, nothing is counted."""
+        self._endpoint = endpoint.encode()
+        self._maker = SubscriptionMaker(endpoint, consumer, limits)
+        self._noticed = noticed
+        self._lost = lost
+        self._numbers = Numbers(known)
+        self._positions = dict(known or {})
+        self._seen: dict[int, Position] = {}  # by device: what was read last in this turn
+        self._turns: deque[tuple[list[_Gathered], dict[int, Position]]] = deque()  # read, and may not be stored
+        self._chosen = chosen
+        self._tickets = itertools.count()
+        self._gathered: dict[bytes, _Gathered] = {}
+        self._gathered_bytes = 0
+        self._ready: deque[Frame] = deque()
+        self._pending: dict[Ticket, tuple[SubscriptionFrame, list[_Gathered]]] = {}  # and what it stands for
+        self._refused: list[Gap] = []
+        self._refused_for: list[_Gathered] = []
+        self._refused_ms = 0
+        self._again: float | None = None
+        self._now = 0.0  # when `tick` was called last
+
+    @override
+    def receive(self, message: Message, now_ms: int) -> None:
+        published = read_published(message.parts)
+        if not self._chosen.takes(published):
+            return
+        gathered = self._gathered.get(published.key)
+        if gathered is None:
+            gathered = self._gathered[published.key] = _Gathered(now_ms)
+        if published.meta is not None and self._chosen.whole:
+            _, device, created, sequence = published.meta
+            found = self._numbers.received(device, sequence, created)
+            if found.notice is not None:
+                self._noticed(found.notice, device)
+            for gap in found.gaps:
+                self._lost(gap.end - gap.start)
+                gathered.items.append(gap)
+            if device:
+                self._seen[device] = Position(sequence, created)
+        size = message.size + OVERHEAD
+        gathered.items.append(published)
+        gathered.size += size
+        self._gathered_bytes += size
+
+    def positions(self) -> Mapping[int, Position]:
+        """By device: the last number that is stored with all that was read before it."""
+        while self._turns and all(gathered.stored for gathered in self._turns[0][0]):
+            self._positions |= self._turns.popleft()[1]
+        return self._positions
+
+    @override
+    def frames(self) -> Iterator[Frame]:
+        while self._ready:
+            yield self._ready.popleft()
+
+    @override
+    def settle(self, ticket: Ticket, stored: int, whole: bool) -> None:
+        if whole:
+            for gathered in self._pending.pop(ticket)[1]:
+                gathered.stored = True
+
+    @override
+    def abandon(self, ticket: Ticket) -> None:
+        """Kafka refuses it for good: what it held is lost, and marked."""
+        frame, stands_for = self._pending.pop(ticket)
+        gaps = lost_of(frame.items)
+        self._lost(sum(gap.end - gap.start for gap in gaps if gap not in frame.items))
+        self._refused += gaps
+        self._refused_for += stands_for
+        self._refused_ms = frame.received_ms
+        if self._again is None:
+            self._again = self._now + AGAIN
+
+    @override
+    def outgoing(self) -> Reply | None:
+        return None
+
+    @override
+    def deadline(self) -> float | None:
+        """At once when something is gathered: what is read before the event loop turns belongs together."""
+        return self._now if self._gathered else self._again
+
+    @override
+    def tick(self, now: float) -> None:
+        self._now = now
+        if self._seen:
+            self._turns.append((list(self._gathered.values()), self._seen))
+            self._seen = {}
+        for key, gathered in self._gathered.items():
+            self._hand_out(gathered.items, key, gathered.now_ms, gathered.size, [gathered])
+            gathered.items = []
+        self._gathered.clear()
+        self._gathered_bytes = 0
+        if self._again is not None and self._again <= now:
+            refused, self._refused, self._again = self._refused, [], None
+            stands_for, self._refused_for = self._refused_for, []
+            self._hand_out(refused, b"", self._refused_ms, OVERHEAD * len(refused), stands_for)
+
+    def _hand_out(
+        self, items: Sequence[Published | Gap], key: bytes, now_ms: int, size: int, stands_for: list[_Gathered]
+    ) -> None:
+        ticket = next(self._tickets)
+        frame = SubscriptionFrame(items, ticket, now_ms, size, self._maker, b"%b/%b" % (self._endpoint, key))
+        self._pending[ticket] = frame, stands_for
+        self._ready.append(frame)
+
+    @override
+    def idle(self) -> bool:
+        return not self._pending and not self._gathered and not self._refused
+
+    @override
+    def partial_bytes(self) -> int:
+        return self._gathered_bytes
+
+
+def lost_of(items: Sequence[Published | Gap]) -> list[Gap]:
+    """The gaps that items leave when they are not stored: those that they are, and those of the messages' own numbers."""
+    found: list[Gap] = []
+    for item in items:
+        if isinstance(item, Gap):
+            found.append(item)
+        elif item.meta is not None and item.meta.device:
+            _, device, created, sequence = item.meta
+            last = found[-1] if found else None
+            if last is not None and last not in items and last[0] == device and last.end == sequence:
+                found[-1] = last._replace(end=sequence + 1, before=created)
+            else:
+                found.append(Gap(device, sequence, sequence + 1, created, created))
+    return found

@@ -1,0 +1,180 @@
+"""The sockets by which this consumer hears devices. ZeroMQ connects, and connects again; who is silent is connected anew."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Mapping
+from typing import Final
+
+import zmq
+from headrace_common.connection.messages import MessageConnection
+from headrace_common.operations.errors import ConfigError
+from headrace_common.service.parts import Runtime
+from headrace_common.session.interface import Peer
+
+from headrace_logjam.access import Context, Curve
+from headrace_logjam.devices.consumer import Chosen, ConsumerSession
+from headrace_logjam.devices.gaps import Notice
+from headrace_logjam.devices.positions import Position, Positions
+from headrace_logjam.events import Limits
+from headrace_logjam.reading import HEARTBEAT_MS, SILENCE_MS, ReadSocket
+from headrace_logjam.settings import LogjamSettings, words
+from headrace_logjam.wire import HEARTBEAT, BodyLimits
+
+SILENCE: Final = 30.0
+"""Seconds without any message, of those in which the socket was read, after which an endpoint is connected anew. A device says
+something every 5 s."""
+
+LOOK: Final = 1.0
+RECONNECT_MS: Final = 100
+LAST_RECONNECT_MS: Final = 10_000
+
+
+SAVE: Final = 1.0
+"""Seconds between two looks whether positions have changed."""
+
+
+def name_of(settings: LogjamSettings) -> str:
+    """What this consumer is called in markers, and its positions by."""
+    return settings.logjam.consumer or socket.gethostname()
+
+
+def chosen_of(settings: LogjamSettings) -> Chosen:
+    """What is taken of what devices publish."""
+    topics = words(settings.logjam.topics)
+    return Chosen(topics, whole=not (topics or words(settings.logjam.app_envs)))
+
+
+class Subscription:
+    """One endpoint: all that its devices publish, or what the settings choose of it."""
+
+    def __init__(
+        self, runtime: Runtime[LogjamSettings], context: Context, keys: Curve, name: str, address: str
+    ) -> None:
+        """`keys`: ours, where the device speaks CURVE."""
+        self._runtime = runtime
+        self._context = context
+        self._keys = keys
+        self._name = name
+        self._address = address
+        ignored = runtime.metrics.messages_ignored
+        self._read = ReadSocket(lambda what: ignored.labels(what).inc(), routed=False, named=False)
+        self._session: ConsumerSession | None = None
+        self._warned: set[tuple[Notice, int]] = set()
+
+    @property
+    def name(self) -> str:
+        """The endpoint's."""
+        return self._name
+
+    def positions(self) -> Mapping[int, Position]:
+        """See `ConsumerSession.positions`."""
+        return self._session.positions() if self._session is not None else {}
+
+    def start(self, known: Mapping[int, Position]) -> None:
+        """Connects. Kafka is there, and `known` is where this consumer stood. Raises `ConfigError` when the address is none."""
+        runtime, settings = self._runtime, self._runtime.settings
+        limits = settings.limits
+        made = self._context.socket(zmq.SUB)
+        for option, value in (
+            (zmq.MAXMSGSIZE, limits.frame_bytes),
+            (zmq.RCVHWM, settings.logjam.endpoint_messages),
+            (zmq.LINGER, 0),
+            (zmq.HEARTBEAT_IVL, HEARTBEAT_MS),
+            (zmq.HEARTBEAT_TIMEOUT, SILENCE_MS),
+            (zmq.RECONNECT_IVL, RECONNECT_MS),
+            (zmq.RECONNECT_IVL_MAX, LAST_RECONNECT_MS),
+        ):
+            made.setsockopt(option, value)
+        server = settings.logjam.curve_devices.get(self._name)
+        if server is not None:
+            self._keys.ask(made, server)
+        app_envs = words(settings.logjam.app_envs)
+        for prefix in (*app_envs, HEARTBEAT) if app_envs else (b"",):
+            made.setsockopt(zmq.SUBSCRIBE, prefix)
+        try:
+            made.connect(self._address)
+        except zmq.ZMQError as error:
+            made.close()
+            raise ConfigError(f"LOGJAM__ENDPOINTS {self._name}: {self._address}: {error}") from error
+        lost = runtime.metrics.logjam_lost_messages.labels(self._name)
+        self._session = session = ConsumerSession(
+            self._name,
+            name_of(settings),
+            Limits(BodyLimits(limits.event_bytes, limits.inflated_bytes, limits.ratio), limits.depth),
+            self._noticed,
+            lost.inc,
+            known,
+            chosen_of(settings),
+        )
+        connection = MessageConnection(runtime.receiver, Peer(self._address, 0, self._name), session, self._read)
+        self._read.open(made, connection)
+        runtime.tasks.start(self._watch(made, connection), f"endpoint {self._name}")
+
+    def end(self) -> None:
+        """Closes the socket."""
+        self._read.end()
+
+    async def _watch(self, made: zmq.Socket[bytes], connection: MessageConnection) -> None:
+        """Connects anew after a silence, until the connection has ended."""
+        clock = asyncio.get_running_loop().time
+        self._read.last = clock()
+        while True:
+            try:
+                await asyncio.wait_for(connection.closed.wait(), LOOK)
+            except TimeoutError:
+                pass
+            else:
+                return
+            if not self._read.reading:
+                self._read.last = clock()  # it is we who do not read
+            elif clock() - self._read.last >= SILENCE:
+                self._runtime.receiver.limited.warning("endpoint is silent", endpoint=self._name, address=self._address)
+                made.disconnect(self._address)
+                made.connect(self._address)
+                self._read.last = clock()
+
+    def _noticed(self, notice: Notice, device: int) -> None:
+        self._runtime.metrics.logjam_notices.labels(notice.value, self._name).inc()
+        if notice in (Notice.DOUBLED, Notice.UNNUMBERED) and (notice, device) not in self._warned:
+            self._warned.add((notice, device))
+            self._runtime.log.warning("numbers are not counted", endpoint=self._name, device=device, why=notice.value)
+
+
+class Subscriptions:
+    """All endpoints, and where this consumer stands in each."""
+
+    def __init__(self, runtime: Runtime[LogjamSettings], context: Context, keys: Curve) -> None:
+        self._runtime = runtime
+        settings = runtime.settings
+        self._all = [Subscription(runtime, context, keys, *endpoint) for endpoint in settings.logjam.endpoints.items()]
+        self._positions = Positions(settings.kafka, name_of(settings), runtime.receiver.limited)
+        self._found: dict[str, Mapping[int, Position]] = {}
+
+    async def start(self) -> None:
+        """Reads where this consumer stood, and connects. Raises `ConfigError`."""
+        if not self._all:
+            return
+        if not chosen_of(self._runtime.settings).whole:
+            self._runtime.log.warning("gaps are not counted", why="LOGJAM__APP_ENVS or LOGJAM__TOPICS chooses messages")
+        self._found.update(await self._positions.load())
+        for each in self._all:
+            each.start(self._found.get(each.name, {}))
+        self._runtime.tasks.start(self._keep(), "positions")
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(SAVE)
+            await self._save()
+
+    async def _save(self) -> None:
+        await self._positions.save(self._found | {each.name: each.positions() for each in self._all})
+
+    async def stop(self) -> None:
+        """Nothing is pending: what was stored is written down."""
+        for each in self._all:
+            each.end()
+        if self._all:
+            await self._save()
+        await self._positions.close()

@@ -1,0 +1,132 @@
+"""Where this consumer stands in each device's numbers, kept in Kafka: what it misses while it is away becomes a gap.
+
+Kept as the metadata of a consumer group's commits on the events topic, an endpoint always in the same partition. The offsets
+mean nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
+from headrace_common.kafka.client import client_arguments, explain, make_consumer
+from headrace_common.operations.log import RateLimited
+from headrace_common.operations.settings import KafkaSettings
+from headrace_common.publishing.partitions import partition_of
+
+GROUP: Final = "headrace.logjam."
+PAUSE: Final = 1.0
+"""Seconds between two attempts to read them, while Kafka does not answer."""
+
+SAVE_TIME: Final = 10.0
+METADATA: Final = 4000
+"""Bytes of metadata that a broker takes with a commit, by default 4096."""
+
+
+class Position(NamedTuple):
+    """The last number that is stored with all before it, and when its message was made (Unix time, ms)."""
+
+    sequence: int
+    created: int
+
+
+Places = Mapping[str, Mapping[int, Position]]
+"""By endpoint and device."""
+
+
+def encode(places: Places) -> str:
+    """As a commit keeps it."""
+    return json.dumps({name: {str(d): list(p) for d, p in devices.items()} for name, devices in places.items()})
+
+
+def decode(text: str) -> dict[str, dict[int, Position]]:
+    """What `encode` has written; nothing where it is something else."""
+    try:
+        return {
+            str(name): {int(device): Position(int(at[0]), int(at[1])) for device, at in devices.items()}
+            for name, devices in json.loads(text or "{}").items()
+        }
+    except (ValueError, TypeError, AttributeError, IndexError):
+        return {}
+
+
+class Positions:
+    """Reads them once and writes them when they have changed."""
+
+    def __init__(self, settings: KafkaSettings, consumer: str, limited: RateLimited) -> None:
+        self._settings = settings
+        self._group = GROUP + consumer
+        self._limited = limited
+        self._consumer: AIOKafkaConsumer | None = None
+        self._partitions: list[TopicPartition] = []
+        self._written: dict[TopicPartition, str] = {}
+
+    async def load(self) -> dict[str, dict[int, Position]]:
+        """What was written last. Waits until Kafka answers."""
+        while True:
+            try:
+                return await self._load()
+            except (KafkaError, OSError) as error:
+                self._limited.warning("positions cannot be read", group=self._group, problem=explain(error))
+                await asyncio.sleep(PAUSE)
+
+    async def _load(self) -> dict[str, dict[int, Position]]:
+        topic = self._settings.events_topic
+        admin = AIOKafkaAdminClient(**client_arguments(self._settings))
+        try:
+            await admin.start()
+            found = await admin.list_consumer_group_offsets(self._group)
+            (described,) = await admin.describe_topics([topic])
+        finally:
+            await admin.close()
+        self._partitions = [TopicPartition(topic, each) for each in range(len(described["partitions"]))]
+        consumer = make_consumer(self._settings, self._group, auto_offset_reset="latest")
+        try:
+            await consumer.start()
+            consumer.assign(self._partitions)
+            consumer.pause(*self._partitions)  # it only commits
+        except BaseException:
+            await consumer.stop()
+            raise
+        self._consumer = consumer
+        places: dict[str, dict[int, Position]] = {}
+        for partition, kept in found.items():
+            if partition.topic == topic:
+                self._written[partition] = kept.metadata
+                places |= decode(kept.metadata)
+        return places
+
+    async def save(self, places: Places) -> None:
+        """Writes what has changed. What Kafka does not take now is written with the next change."""
+        if self._consumer is None:
+            return
+        shares: list[dict[str, Mapping[int, Position]]] = [{} for _ in self._partitions]
+        for name, devices in places.items():
+            shares[partition_of(name.encode(), len(shares))][name] = devices
+        texts = dict(zip(self._partitions, map(encode, shares), strict=True))
+        changed = {at: text for at, text in texts.items() if self._written.get(at, "{}") != text}
+        for at in [at for at, text in changed.items() if len(text) > METADATA]:
+            self._limited.warning("too many devices: their positions are not kept", partition=at.partition)
+            del changed[at]
+        if not changed:
+            return
+        try:
+            commits = {at: OffsetAndMetadata(0, text) for at, text in changed.items()}
+            await asyncio.wait_for(self._consumer.commit(commits), SAVE_TIME)
+        except (KafkaError, OSError, TimeoutError) as error:
+            self._limited.warning("positions cannot be written", group=self._group, problem=explain(error))
+        else:
+            self._written |= changed
+
+    async def close(self) -> None:
+        """Bounded."""
+        if self._consumer is not None:
+            with contextlib.suppress(KafkaError, OSError, TimeoutError):
+                await asyncio.wait_for(self._consumer.stop(), SAVE_TIME)

@@ -1,0 +1,170 @@
+"""What a device publishes, as records: its messages, its heartbeats, and the markers of what was lost of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import orjson
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.record.contract import Attribute, GapField, Reason
+from headrace_common.record.event import Envelope, Event, Part, Reject, deterministic_id, rfc3339_ms, source
+from headrace_common.record.json_object import Fault, JsonObject
+from headrace_common.session.interface import Frame, Pause, Ticket
+from typing_extensions import override
+
+from headrace_logjam.devices.gaps import Gap
+from headrace_logjam.events import PROTOCOL, Envelopes, Fields, Limits, event_time
+from headrace_logjam.wire import FRAMES, HEARTBEAT, INFLATED_BYTES, NAME_BYTES, Meta, decode_meta, inflate, is_app_env
+from headrace_logjam.wire import joined as joined_frames
+
+_SUBJECT: Final = 256
+"""Longest part of a broken message's name that names its stream."""
+
+
+class Published(NamedTuple):
+    """A message as it was received. `meta`: None when it is broken, and `problem` says how."""
+
+    frames: Sequence[bytes]
+    meta: Meta | None
+    problem: str
+
+    @property
+    def key(self) -> bytes:
+        """Messages of one key keep their order: their app-env."""
+        return self.frames[0] if not self.problem else b""
+
+
+def read_published(frames: Sequence[bytes]) -> Published:
+    """A message from a device. Any topic will do."""
+    if len(frames) != FRAMES:
+        return Published(frames, None, f"{len(frames)} frames, not {FRAMES}")
+    try:
+        meta = decode_meta(frames[3])
+    except ProtocolError as error:
+        return Published(frames, None, str(error))
+    if frames[0] != HEARTBEAT and not is_app_env(frames[0]):
+        return Published(frames, meta, f"no app-env: {frames[0][:64]!r}")
+    if len(frames[1]) > NAME_BYTES:
+        return Published(frames, meta, f"a topic of {len(frames[1])} bytes")
+    return Published(frames, meta, "")
+
+
+class SubscriptionMaker:
+    """Makes the records of one endpoint. Any number of consumers make the same of the same messages."""
+
+    def __init__(self, endpoint: str, consumer: str, limits: Limits) -> None:
+        self._read = JsonObject(Fields, limits.depth).read
+        self._limits = limits.body
+        self._source = source(PROTOCOL, endpoint)
+        self._consumer = consumer
+        self._gaps = Envelope(PROTOCOL, self._source, "", type_suffix="gap")
+        self._envelopes = Envelopes()
+
+    def make(self, message: Published, received_ms: int) -> Part:
+        """The event of a message, or its reject. Never raises for any message."""
+        meta = message.meta
+        if message.problem or meta is None:
+            return self.reject(message, Reason.BAD_MESSAGE, message.problem)
+        app_env, topic, body, _ = message.frames
+        try:
+            raw = inflate(meta.compression, body, self._limits)
+        except ProtocolError as error:
+            reason = Reason.OVERSIZED if error.limit else Reason.COMPRESSION
+            return self.reject(message, Reason.INFLATED_LIMIT if error.limit == INFLATED_BYTES else reason, str(error))
+        fields = self._read(raw)
+        if isinstance(fields, Fault):
+            return self.reject(message, *fields)
+        time = event_time(fields, meta.created_ms)
+        about = _about(meta, received=time is None)
+        name = deterministic_id(PROTOCOL, *message.frames)
+        return self._envelope(app_env, topic).event(name, time or rfc3339_ms(received_ms), raw, about)
+
+    def reject(self, message: Published, reason: Reason, detail: str) -> Reject:
+        """The message for quarantine: each of its frames as u32 length and bytes."""
+        subject = "/".join(frame[:_SUBJECT].decode(errors="replace") for frame in message.frames[:2])
+        about = b"{}" if message.meta is None else _about(message.meta)
+        name = deterministic_id(PROTOCOL, *message.frames)
+        envelope = Envelope(PROTOCOL, self._source, subject)
+        return envelope.reject(reason, detail, joined_frames(message.frames), name, about)
+
+    def marker(self, gap: Gap, received_ms: int) -> Event:
+        """The event that says which numbers this consumer did not get."""
+        fields: dict[GapField, Any] = {
+            GapField.CONSUMER: self._consumer,
+            GapField.DEVICE: gap.device,
+            GapField.FROM: gap.start,
+            GapField.TO: gap.end,
+        }
+        if gap.after is not None:
+            fields[GapField.AFTER] = gap.after
+        if gap.before is not None:
+            fields[GapField.BEFORE] = gap.before
+        raw = b"{" + b",".join(b'"%b":%b' % (name.encode(), _json(value)) for name, value in fields.items()) + b"}"
+        return self._gaps.event(
+            deterministic_id(PROTOCOL, b"gap", self._source.encode(), raw), rfc3339_ms(received_ms), raw
+        )
+
+    def _envelope(self, app_env: bytes, topic: bytes) -> Envelope:
+        def make() -> Envelope:
+            if app_env == HEARTBEAT:
+                return Envelope(PROTOCOL, self._source, HEARTBEAT.decode(), type_suffix="heartbeat")
+            return Envelope(PROTOCOL, self._source, (app_env + b"/" + topic).decode(errors="replace"))
+
+        return self._envelopes.get("", app_env, topic, make)
+
+
+def _json(value: object) -> bytes:
+    """One past the last number does not fit what orjson writes."""
+    return b"%d" % value if isinstance(value, int) else orjson.dumps(value)
+
+
+_ABOUT: Final = b'{"%b":%%d,"%b":%%d,"%b":%%d%%b}' % (
+    Attribute.DEVICE.encode(),
+    Attribute.SEQUENCE.encode(),
+    Attribute.CREATED.encode(),
+)
+_RECEIVED: Final = b',"%b":"received"' % Attribute.TIME.encode()
+
+
+def _about(meta: Meta, *, received: bool = False) -> bytes:
+    return _ABOUT % (meta.device, meta.sequence, meta.created_ms, _RECEIVED if received else b"")
+
+
+class SubscriptionFrame(Frame):
+    """Messages of one application that were read together, and the gaps in front of each. Part i is item i.
+
+    Nobody can be asked to send them again, so it is held until Kafka has stored it.
+    """
+
+    acknowledged = False
+    expires = False
+
+    def __init__(
+        self,
+        items: Sequence[Published | Gap],
+        ticket: Ticket,
+        received_ms: int,
+        size: int,
+        maker: SubscriptionMaker,
+        ordering_key: bytes,
+    ) -> None:
+        self.items = items
+        self.ticket = ticket
+        self.received_ms = received_ms
+        self.size = size
+        self.ordering_key = ordering_key
+        self._maker = maker
+
+    @override
+    def parts(self) -> Iterator[Part | Pause]:
+        """See `headrace_common.session.interface.Frame.parts`."""
+        maker, received_ms = self._maker, self.received_ms
+        for item in self.items:
+            yield maker.marker(item, received_ms) if isinstance(item, Gap) else maker.make(item, received_ms)
+
+    @override
+    def spoiled(self, detail: str) -> Reject:
+        """All its messages: each as u32 length and the bytes that a reject of it alone would keep."""
+        whole = [joined_frames(item.frames) for item in self.items if isinstance(item, Published)]
+        return self._maker.reject(Published(whole, None, detail), Reason.INTERNAL, detail)

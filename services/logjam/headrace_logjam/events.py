@@ -1,0 +1,204 @@
+"""Messages to records: an event, or the message as it came for quarantine. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import orjson
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.record.contract import Attribute, Reason, WireProtocol
+from headrace_common.record.event import (
+    FIRST_SECOND,
+    LAST_SECOND,
+    Envelope,
+    Part,
+    Reject,
+    deterministic_id,
+    rfc3339_ms,
+    source,
+    unique_id,
+)
+from headrace_common.record.json_object import Fault, JsonObject, utc
+from headrace_common.session.interface import Frame, Pause, Ticket
+from typing_extensions import override
+
+from headrace_logjam.wire import INFLATED_BYTES, BodyLimits, Request, decode_meta, inflate, joined
+
+PROTOCOL: Final = WireProtocol.LOGJAM
+OVERHEAD: Final = 512
+"""Bytes that a message costs beyond its frames."""
+
+ENVELOPES: Final = 1024
+ENVELOPE_BYTES: Final = 1 << 20
+"""Different senders and streams whose envelope is kept, and how many bytes their names may have together."""
+
+_RECEIVED: Final = orjson.dumps({Attribute.TIME.value: "received"})
+_SUBJECT: Final = 256
+"""Longest part of a broken message's name that names its stream."""
+
+
+class Fields(msgspec.Struct):
+    """What is read of a body; everything else goes through unread."""
+
+    started_ms: Any = None
+    started_at: Any = None
+    request_id: Any = None
+    uuid: Any = None
+
+
+class Made(NamedTuple):
+    """The part of a message. `refused`: it is no event, and can never be one."""
+
+    part: Part
+    refused: bool
+
+
+def event_time(fields: Fields, created_ms: int) -> bytes | None:
+    """When it happened: `started_ms`, else `started_at`, else when its meta says that it was made. None: nobody knows.
+
+    A `started_at` without a zone is UTC.
+    """
+    started, text = fields.started_ms, fields.started_at
+    if type(started) is int and (found := _instant(started)) is not None:
+        return found
+    if type(text) is str and (found := utc(text) or utc(f"{text}Z")) is not None:
+        return found
+    return _instant(created_ms)
+
+
+def _instant(milliseconds: int) -> bytes | None:
+    if milliseconds and FIRST_SECOND <= milliseconds // 1000 <= LAST_SECOND:
+        return rfc3339_ms(milliseconds)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an event may be: sizes in bytes."""
+
+    body: BodyLimits
+    depth: int
+
+
+class Envelopes:
+    """Envelopes by what they are made of, bounded in number and in bytes: a client chooses the names."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, bytes, bytes], Envelope] = {}
+        self._bytes = 0
+
+    def get(self, source_of: str, app_env: bytes, topic: bytes, make: Callable[[], Envelope]) -> Envelope:
+        """The envelope of a sender and a stream; `make` makes one that is not kept."""
+        key = source_of, app_env, topic
+        envelope = self._kept.get(key)
+        if envelope is None:
+            size = len(source_of) + len(app_env) + len(topic)
+            if len(self._kept) >= ENVELOPES or self._bytes + size > ENVELOPE_BYTES:
+                self._kept.clear()
+                self._bytes = 0
+            envelope = self._kept[key] = make()
+            self._bytes += size
+        return envelope
+
+
+class Maker:
+    """Makes the events of producers' messages."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._read = JsonObject(Fields, limits.depth).read
+        self._limits = limits.body
+        self._envelopes = Envelopes()
+
+    def make(self, request: Request, address: str, received_ms: int) -> Made:
+        """The event of a message from `address`, or its reject. Never raises for any message."""
+        if request.problem:
+            return Made(self.reject(request, address, Reason.BAD_MESSAGE, request.problem), True)
+        app_env, topic, body, frame = request.frames
+        meta = decode_meta(frame)
+        try:
+            raw = inflate(meta.compression, body, self._limits)
+        except ProtocolError as error:
+            if error.limit is None:
+                return Made(self.reject(request, address, Reason.COMPRESSION, str(error)), True)
+            reason = Reason.INFLATED_LIMIT if error.limit == INFLATED_BYTES else Reason.OVERSIZED
+            return Made(self.reject(request, address, reason, str(error)), False)
+        fields = self._read(raw)
+        if isinstance(fields, Fault):
+            return Made(self.reject(request, address, *fields), fields.reason is not Reason.TOO_DEEP)
+        known = fields.request_id not in (None, "") or fields.uuid not in (None, "")
+        name = deterministic_id(PROTOCOL, app_env, topic, raw) if known else unique_id()
+        time = event_time(fields, meta.created_ms)
+        envelope = self._envelope(address, app_env, topic)
+        if time is None:
+            return Made(envelope.event(name, rfc3339_ms(received_ms), raw, _RECEIVED), False)
+        return Made(envelope.event(name, time, raw), False)
+
+    def reject(self, request: Request, address: str, reason: Reason, detail: str, raw: bytes | None = None) -> Reject:
+        """The message for quarantine, each of its frames as u32 length and bytes; or `raw`, in its name."""
+        names = [frame[:_SUBJECT].decode(errors="replace") for frame in request.frames[:2]]
+        envelope = Envelope(PROTOCOL, source(PROTOCOL, address), "/".join(names))
+        return envelope.reject(reason, detail, joined(request.frames) if raw is None else raw, unique_id())
+
+    def _envelope(self, address: str, app_env: bytes, topic: bytes) -> Envelope:
+        def make() -> Envelope:
+            return Envelope(PROTOCOL, source(PROTOCOL, address), _text(app_env, topic))
+
+        return self._envelopes.get(address, app_env, topic, make)
+
+
+def _text(app_env: bytes, topic: bytes) -> str:
+    return (app_env + b"/" + topic).decode(errors="replace")
+
+
+class Received(NamedTuple):
+    """A producer's message and where it came from."""
+
+    request: Request
+    address: str
+
+
+class ProducerFrame(Frame):
+    """Messages of one application that were read together. Part i is message i."""
+
+    def __init__(
+        self,
+        messages: Sequence[Received],
+        ticket: Ticket,
+        received_ms: int,
+        size: int,
+        maker: Maker,
+        *,
+        ordering_key: bytes,
+        answered: bool,
+        expires: bool,
+    ) -> None:
+        """`size`: bytes of all messages. `answered`: their senders want an answer. `expires`: see `Frame`."""
+        self.ticket = ticket
+        self.received_ms = received_ms
+        self.size = size
+        self.ordering_key = ordering_key
+        self.acknowledged = answered
+        self.expires = expires
+        self.refused: set[int] = set()
+        """Which of its messages can never be events, as far as its parts have been made."""
+        self.messages = messages
+        self._maker = maker
+
+    @override
+    def parts(self) -> Iterator[Part | Pause]:
+        """See `headrace_common.session.interface.Frame.parts`."""
+        for index, message in enumerate(self.messages):
+            part, refused = self._maker.make(message.request, message.address, self.received_ms)
+            if refused:
+                self.refused.add(index)
+            yield part
+
+    @override
+    def spoiled(self, detail: str) -> Reject:
+        """All its messages: each as u32 length and the bytes that a reject of it alone would keep."""
+        first = self.messages[0]
+        raw = joined([joined(message.request.frames) for message in self.messages])
+        return self._maker.reject(first.request, first.address, Reason.INTERNAL, detail, raw)

@@ -1,0 +1,38 @@
+"""What producers send, published again once Kafka has stored it, as a device publishes it. Pure.
+
+Whoever consumed a device goes on with us in its place: our own device number, one number after the other for all that is
+published, heartbeats too, from 1 at each start and again after 2⁶⁴ − 1. All but meta is as it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from headrace_logjam.wire import HEARTBEAT, LAST_NUMBER, Compression, Meta, decode_meta, encode_meta
+
+BEAT: Final = 5.0
+"""Seconds between two heartbeats, as devices say them."""
+
+
+class Publication:
+    """Gives what is published its numbers."""
+
+    def __init__(self, device: int, address: bytes, sequence: int = 0) -> None:
+        """`device`: our number. `address`: what a heartbeat says, where we publish. `sequence`: the last number."""
+        self._device = device
+        self._address = address
+        self._sequence = sequence
+
+    def message(self, frames: Sequence[bytes], received_ms: int) -> list[bytes]:
+        """A producer's four frames, of which the meta is sound, that came at `received_ms` (Unix time)."""
+        meta = decode_meta(frames[3])
+        return [*frames[:3], self._meta(meta.compression, meta.created_ms or received_ms)]
+
+    def heartbeat(self, now_ms: int) -> list[bytes]:
+        """A heartbeat. It takes a number."""
+        return [HEARTBEAT, self._address, b"{}", self._meta(Compression.NONE, now_ms)]
+
+    def _meta(self, compression: int, created_ms: int) -> bytes:
+        self._sequence = self._sequence + 1 if self._sequence < LAST_NUMBER else 1
+        return encode_meta(Meta(compression, self._device, created_ms, self._sequence))

@@ -1,0 +1,172 @@
+"""Settings of the Logjam receiver."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, Self
+
+from headrace_common.operations.networks import networks
+from headrace_common.operations.settings import KIB, MIB, LimitSettings, Section, ServiceSettings
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+PORT: Final = 9604
+"""Where Logjam's devices answer producers."""
+
+
+KEY_LENGTH: Final = 40
+"""Characters of a CURVE key: 32 bytes in Z85 (ZeroMQ's RFC 32), five characters for four bytes."""
+
+_Z85: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_ADDRESS: Final = re.compile(r"tcp://\S+:\d{1,5}|ipc://\S+")
+
+
+class LogjamLimits(LimitSettings):
+    """The limits, with the protocol's own defaults."""
+
+    frame_bytes: int = Field(
+        4 * MIB, ge=KIB, description="One frame of a message; who sends a larger one is disconnected."
+    )
+
+
+class LogjamSection(Section):
+    """What only Logjam has."""
+
+    pull_port: int = Field(9605, ge=0, le=65_535, description="Port for producers that want no answer; 0: none.")
+    answer_time: float = Field(
+        4.5,
+        gt=0,
+        description="A producer is answered within this time or not at all: Logjam's agent gives up after 5 s.",
+    )
+    endpoints: dict[str, str] = Field(
+        {},
+        description="Devices to consume, as JSON: name to address, `tcp://` or `ipc://`. The name is the source of their events.",
+    )
+    app_envs: str = Field(
+        "",
+        description="Only these app-envs of devices, separated by commas; all that begins with one. Gaps are then not counted.",
+    )
+    topics: str = Field(
+        "",
+        description="Only these topics of devices, separated by commas; all that begins with one. Gaps are then not counted.",
+    )
+    consumer: str = Field("", max_length=255, description="Our name in markers of gaps; default: the host's.")
+    endpoint_messages: int = Field(
+        10_000,
+        ge=1,
+        description="Messages of one endpoint that ZeroMQ keeps, beyond the budgets, while it is not read.",
+    )
+    peer_messages: int = Field(
+        16, ge=1, description="Messages of one client that ZeroMQ keeps, beyond the budgets, while it is not read."
+    )
+
+    allow: str = Field(
+        "", description="Addresses and networks, separated by commas, from which clients may connect; default: all."
+    )
+    curve_secret_key: SecretStr = Field(
+        SecretStr(""), description="Our secret CURVE key (Z85), for clients and towards devices; prefer `…_FILE`."
+    )
+    curve_clients: dict[str, str] = Field(
+        {},
+        description="Clients that may connect, as JSON: name to public CURVE key (Z85). Every socket then speaks CURVE and"
+        " nothing else, and the name is the source of their events.",
+    )
+    curve_devices: dict[str, str] = Field(
+        {}, description="Endpoints that speak CURVE, as JSON: name to the device's public key (Z85)."
+    )
+    pub_port: int = Field(
+        0,
+        ge=0,
+        le=65_535,
+        description="Port on which what producers send is published once it is stored, as a device does (9606); 0: none.",
+    )
+    pub_messages: int = Field(
+        100_000, ge=1, description="Messages that ZeroMQ keeps for one subscriber that is slow; further ones it drops."
+    )
+    device: int = Field(0, ge=0, le=2**32 - 1, description="Our own number as a device, needed by PUB_PORT.")
+
+    @field_validator("endpoints")
+    @classmethod
+    def _addresses(cls, endpoints: dict[str, str]) -> dict[str, str]:
+        _names(endpoints)
+        for name, address in endpoints.items():
+            if not _ADDRESS.fullmatch(address):
+                raise ValueError(f"{name}: {address!r} is neither tcp://HOST:PORT nor ipc://PATH")
+        return endpoints
+
+    @field_validator("allow")
+    @classmethod
+    def _networks(cls, text: str) -> str:
+        networks(text)
+        return text
+
+    @field_validator("curve_secret_key")
+    @classmethod
+    def _secret(cls, key: SecretStr) -> SecretStr:
+        if key.get_secret_value() and not _is_key(key.get_secret_value()):
+            raise ValueError(f"not a CURVE key: {KEY_LENGTH} characters of Z85")
+        return key
+
+    @field_validator("curve_clients", "curve_devices")
+    @classmethod
+    def _keys(cls, keys: dict[str, str]) -> dict[str, str]:
+        _names(keys)
+        for name, key in keys.items():
+            if not _is_key(key):
+                raise ValueError(f"{name}: not a CURVE key: {KEY_LENGTH} characters of Z85")
+        if len(set(keys.values())) < len(keys):
+            raise ValueError("two names have one key")
+        return keys
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        if self.curve_clients and not self.curve_secret_key.get_secret_value():
+            raise ValueError("LOGJAM__CURVE_CLIENTS needs LOGJAM__CURVE_SECRET_KEY")
+        if self.curve_secret_key.get_secret_value() and not (self.curve_clients or self.curve_devices):
+            raise ValueError("LOGJAM__CURVE_SECRET_KEY needs LOGJAM__CURVE_CLIENTS or LOGJAM__CURVE_DEVICES")
+        if unknown := self.curve_devices.keys() - self.endpoints.keys():
+            raise ValueError(f"LOGJAM__CURVE_DEVICES: {', '.join(sorted(unknown))}: no endpoint is called so")
+        if self.pub_port and not self.device:
+            raise ValueError("LOGJAM__PUB_PORT needs LOGJAM__DEVICE, a number that no other device has")
+        return self
+
+
+def words(text: str) -> tuple[bytes, ...]:
+    """The words of a setting that separates them by commas."""
+    return tuple(word.strip().encode() for word in text.split(",") if word.strip())
+
+
+def _names(named: Mapping[str, str]) -> None:
+    for name in named:
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name: letters, digits, dots, hyphens and underscores, at most 64")
+
+
+def _is_key(text: str) -> bool:
+    if len(text) != KEY_LENGTH or set(text) - set(_Z85):
+        return False
+    groups = (text[start : start + 5] for start in range(0, KEY_LENGTH, 5))
+    return all(
+        sum(_Z85.index(each) * 85**place for place, each in enumerate(reversed(group))) < 1 << 32 for group in groups
+    )
+
+
+class LogjamSettings(ServiceSettings):
+    """Everything that configures ``python -m headrace_logjam``."""
+
+    limits: LogjamLimits = LogjamLimits()
+    logjam: LogjamSection = LogjamSection()
+
+    @model_validator(mode="after")
+    def _only_zeromq(self) -> Self:
+        """What ZeroMQ cannot do is refused, never ignored."""
+        for given, name in (
+            *((True, f"TLS__{each.upper()}") for each in sorted(self.tls.model_fields_set)),
+            (self.listen.socket is not None, "LISTEN__SOCKET"),
+            (bool(self.listen.trusted_proxies), "LISTEN__TRUSTED_PROXIES"),
+        ):
+            if given:
+                raise ValueError(f"{name} means nothing to ZeroMQ: Logjam's receiver does not have it")
+        return self

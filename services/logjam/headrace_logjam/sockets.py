@@ -1,0 +1,250 @@
+"""The sockets of ZeroMQ that clients connect to: producers', of each of which it keeps LOGJAM__PEER_MESSAGES that are not read,
+and subscribers'.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import zmq
+from headrace_common.connection.messages import MessageConnection
+from headrace_common.listening.endpoint import Endpoint
+from headrace_common.listening.sockets import address_of, bound_socket
+from headrace_common.operations.errors import ConfigError
+from headrace_common.service.parts import Own, Runtime
+from headrace_common.session.interface import Peer
+from typing_extensions import override
+
+from headrace_logjam.access import AccessControl, Context, Curve
+from headrace_logjam.devices.endpoints import Subscriptions
+from headrace_logjam.publication import BEAT, Publication
+from headrace_logjam.reading import HEARTBEAT_MS, SILENCE_MS, ReadSocket
+from headrace_logjam.session import ProducerSession
+from headrace_logjam.settings import LogjamSettings
+
+BACKLOG: Final = 1024
+LINGER_MS: Final = 1000
+"""How long answers that were said, and what was published, may take to leave when the service ends."""
+
+QUIET: Final = 1.0
+LAST_READING: Final = 5.0
+STEP: Final = 0.1
+"""A service that stops reads what cannot be answered until it was quiet for so many seconds, at most so many; how often it
+looks."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What all sockets share. `curve`: the keys with which they speak CURVE; None: they do not."""
+
+    runtime: Runtime[LogjamSettings]
+    context: Context
+    access: AccessControl
+    curve: Curve | None
+
+    @property
+    def settings(self) -> LogjamSettings:
+        """The service's."""
+        return self.runtime.settings
+
+
+class BoundSocket(Endpoint):
+    """A socket that clients connect to. It takes its address early and listens when Kafka is there."""
+
+    def __init__(self, around: Surroundings, port: int, setting: str) -> None:
+        self._around = around
+        self._port = port
+        self._setting = setting
+        self._bound: socket.socket | None = None
+
+    @override
+    async def bind(self) -> str:
+        self._bound = bound_socket(self._around.settings.listen.host, self._port, self._setting)
+        return address_of(self._bound)
+
+    def listen(self, kind: int, options: Mapping[int, int]) -> zmq.Socket[bytes]:
+        """The socket, with who may connect decided. Raises `ConfigError`."""
+        assert self._bound is not None
+        around = self._around
+        address = address_of(self._bound)
+        try:
+            self._bound.listen(BACKLOG)
+        except OSError as error:
+            raise ConfigError(f"{address}: {error.strerror or error}") from error
+        made = around.context.socket(kind)
+        for option, value in {
+            zmq.MAXMSGSIZE: around.settings.limits.frame_bytes,
+            zmq.LINGER: LINGER_MS,
+            zmq.HANDSHAKE_IVL: int(around.settings.limits.handshake_time * 1000),
+            zmq.HEARTBEAT_IVL: HEARTBEAT_MS,
+            zmq.HEARTBEAT_TIMEOUT: SILENCE_MS,
+            zmq.IPV6: int(self._bound.family == socket.AF_INET6),
+            **options,
+        }.items():
+            made.setsockopt(option, value)
+        if around.curve is not None:
+            around.curve.serve(made)
+        around.access.guard(made, self.name)
+        made.setsockopt(zmq.USE_FD, self._bound.detach())
+        made.bind(f"tcp://{address}")
+        self._bound = None
+        return made
+
+    @override
+    async def close(self) -> None:
+        """Clients stay until `end`, because ZeroMQ would disconnect them all."""
+        if self._bound is not None:
+            self._bound.close()
+
+    def end(self) -> None:
+        """Closes the socket. What was said still leaves."""
+
+
+class PubSocket(BoundSocket):
+    """Subscribers, who hear what is stored."""
+
+    name = "pub"
+
+    def __init__(self, around: Surroundings) -> None:
+        settings = around.settings.logjam
+        super().__init__(around, settings.pub_port, "LOGJAM__PUB_PORT")
+        address = f"tcp://{socket.getfqdn()}:{settings.pub_port}"
+        self._publication = Publication(settings.device, address.encode())
+        self._socket: zmq.Socket[bytes] | None = None
+
+    @override
+    def start(self) -> None:
+        self._socket = self.listen(zmq.PUB, {zmq.SNDHWM: self._around.settings.logjam.pub_messages})
+        self._around.runtime.tasks.start(self._beat(), "heartbeats")
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT)
+            self._send(self._publication.heartbeat(time.time_ns() // 1_000_000))
+
+    def publish(self, frames: Sequence[bytes], received_ms: int) -> None:
+        """A producer's message that is stored. Who is not there, or too slow, does not hear it."""
+        self._send(self._publication.message(frames, received_ms))
+
+    def _send(self, message: Sequence[bytes]) -> None:
+        if self._socket is not None:
+            with contextlib.suppress(zmq.ZMQError):
+                self._socket.send_multipart(message, zmq.NOBLOCK)
+
+    @override
+    def end(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+class ProducerSocket(BoundSocket):
+    """Where producers connect. `pub`: where what they send is published."""
+
+    kind = zmq.ROUTER
+
+    def __init__(self, around: Surroundings, port: int, setting: str, pub: PubSocket | None) -> None:
+        super().__init__(around, port, setting)
+        ignored = around.runtime.metrics.messages_ignored
+        self._ignored = lambda what: ignored.labels(what).inc()
+        self._read = ReadSocket(self._ignored, routed=self.answers)
+        self._publish = None if pub is None else pub.publish
+        self._started = False
+
+    @property
+    def answers(self) -> bool:
+        """Whether producers can be answered."""
+        return self.kind == zmq.ROUTER
+
+    @override
+    def start(self) -> None:
+        runtime, settings = self._around.runtime, self._around.settings
+        made = self.listen(self.kind, {zmq.RCVHWM: settings.logjam.peer_messages})
+        metrics = runtime.metrics
+        session = ProducerSession(
+            settings.limits,
+            settings.logjam.answer_time,
+            answers=self.answers,
+            host=socket.gethostname().encode(),
+            said=lambda answer: metrics.logjam_answers.labels(answer).inc(),
+            ignored=self._ignored,
+            publish=self._publish,
+        )
+        connection = MessageConnection(runtime.receiver, Peer(self.name, 0, self.name), session, self._read)
+        self._read.open(made, connection)
+        self._started = True
+        runtime.tasks.start(self._serve(connection), self.name)
+
+    async def _serve(self, connection: MessageConnection) -> None:
+        await connection.closed.wait()
+
+    @override
+    async def close(self) -> None:
+        """Who can be answered is owed answers; who cannot is heard until all is quiet."""
+        await super().close()
+        if not self._started or self.answers:
+            return
+        clock = asyncio.get_running_loop().time
+        began = self._read.last = clock()
+        for step in range(1, int(LAST_READING / STEP) + 1):
+            await asyncio.sleep(began + step * STEP - clock())
+            if not self._read.reading:
+                self._read.last = clock()  # it is we who do not read
+            elif clock() - self._read.last > QUIET:
+                break
+
+    @override
+    def end(self) -> None:
+        self._read.end()
+
+
+class RouterSocket(ProducerSocket):
+    """Producers that are answered."""
+
+    name = "listen"
+
+    def __init__(self, around: Surroundings, port: int, pub: PubSocket | None) -> None:
+        super().__init__(around, port, "LISTEN", pub)
+
+
+class PullSocket(ProducerSocket):
+    """Producers that are not answered."""
+
+    name = "pull"
+    kind = zmq.PULL
+
+    def __init__(self, around: Surroundings, pub: PubSocket | None) -> None:
+        super().__init__(around, around.settings.logjam.pull_port, "LOGJAM__PULL_PORT", pub)
+
+
+class Sockets(Own):
+    """Opens who may connect, connects to the devices, and ends ZeroMQ when nothing is left to answer or to store."""
+
+    def __init__(self, around: Surroundings, sockets: Sequence[BoundSocket], subscriptions: Subscriptions) -> None:
+        self._around = around
+        self._sockets = sockets
+        self._subscriptions = subscriptions
+
+    @override
+    async def start(self) -> None:
+        settings = self._around.settings.logjam
+        if not (settings.allow or settings.curve_clients):
+            self._around.runtime.log.warning(
+                "whoever reaches the ports may connect", set="LOGJAM__ALLOW, or LOGJAM__CURVE_CLIENTS"
+            )
+        self._around.access.open()
+        await self._subscriptions.start()
+
+    @override
+    async def stop(self) -> None:
+        for each in self._sockets:
+            each.end()
+        await self._subscriptions.stop()
+        self._around.access.close()
+        await asyncio.to_thread(self._around.context.term)

@@ -1,0 +1,289 @@
+"""Logjam's messages: four frames of ZeroMQ, app-env, topic, body and meta, and the four ways to compress a body. Pure.
+
+Facts: Logjam's own tools (skaes/logjam-tools 994b6f5) and agent (skaes/logjam_agent 58ac43b), read and run. Where their
+documents and programs differ, the programs hold:
+
+* meta is 24 bytes, big-endian. Some clients swap the bytes of its tag, and of nothing else.
+* method 1 is a zlib stream from C and Go, and a gzip one from Ruby.
+* method 2 is a raw snappy block, never the framed format.
+* method 3 is the length as u32, big-endian, and one raw LZ4 block.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+from typing import Final, NamedTuple, cast
+
+import lz4.block
+import snappy
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.session.inflate import InflateLimits, inflate_stream
+
+META: Final = struct.Struct(">HBBIQQ")
+TAG: Final = 0xCABD
+SWAPPED_TAG: Final = 0xBDCA
+VERSION: Final = 1
+
+HEARTBEAT: Final = b"heartbeat"
+"""First frame of what a device says every 5 s. It takes a number of the device's."""
+
+PING: Final = b"ping"
+"""First frame of what a producer says to hear whether anybody is there."""
+
+ACCEPTED: Final = b"202 Accepted"
+REFUSED: Final = b"400 Bad Request"
+PONG: Final = b"200 OK"
+
+NOBODY: Final = b"unknown-unknown"
+"""First frame of the answer to a message whose app-env cannot be repeated."""
+
+TOPICS: Final = (b"logs", b"javascript", b"events", b"frontend.page", b"frontend.ajax", b"mobile")
+"""How a producer's topics begin. A device looks at nothing more."""
+
+LAST_NUMBER: Final = 2**64 - 1
+"""The last sequence number; 1 follows."""
+
+NAME_BYTES: Final = 1024
+"""Longest app-env or topic."""
+
+SNAPPY_RATIO: Final = 64 / 3
+LZ4_RATIO: Final = 255
+"""A block cannot hold more than so many times its own length: a copy of 64 bytes takes 3, and 255 bytes at least 1."""
+
+INFLATED_BYTES: Final = "LIMITS__INFLATED_BYTES"
+EVENT_BYTES: Final = "LIMITS__EVENT_BYTES"
+
+_LENGTH: Final = struct.Struct(">I")
+_VISIBLE: Final = bytes(range(32, 128))
+_LZ4Error: Final = cast("type[Exception]", lz4.block.LZ4BlockError)
+
+
+class Compression(IntEnum):
+    """How a body is compressed, as meta says."""
+
+    NONE = 0
+    ZLIB = 1
+    SNAPPY = 2
+    LZ4 = 3
+
+
+class Meta(NamedTuple):
+    """The fourth frame. `compression` is any number; `created_ms`: Unix time, 0 if unknown."""
+
+    compression: int = Compression.NONE
+    device: int = 0
+    created_ms: int = 0
+    sequence: int = 0
+
+
+def encode_meta(meta: Meta, *, tag: int = TAG, version: int = VERSION) -> bytes:
+    """The frame that says `meta`."""
+    return META.pack(tag, meta.compression, version, meta.device, meta.created_ms, meta.sequence)
+
+
+def decode_meta(frame: bytes) -> Meta:
+    """What the frame says. Raises `ProtocolError` when its length, tag or version is wrong."""
+    if len(frame) != META.size:
+        raise ProtocolError(f"meta has {len(frame)} bytes, not {META.size}")
+    tag, compression, version, device, created_ms, sequence = META.unpack(frame)
+    if tag not in (TAG, SWAPPED_TAG):
+        raise ProtocolError(f"meta begins with the tag {tag:04x}")
+    if version != VERSION:
+        raise ProtocolError(f"meta has version {version}")
+    return Meta(compression, device, created_ms, sequence)
+
+
+def is_app_env(frame: bytes) -> bool:
+    """Whether a frame can name an application and its environment: printable ASCII with a hyphen."""
+    return len(frame) <= NAME_BYTES and _is_name(frame)
+
+
+@lru_cache(maxsize=1024)
+def _is_name(frame: bytes) -> bool:
+    return b"-" in frame and not frame.translate(None, _VISIBLE)
+
+
+def is_topic(frame: bytes) -> bool:
+    """Whether a frame is a topic that producers may use."""
+    return frame.startswith(TOPICS) and len(frame) <= NAME_BYTES
+
+
+def compress(method: int, body: bytes) -> bytes:
+    """`body`, compressed as devices and agents do it."""
+    if method == Compression.ZLIB:
+        return zlib.compress(body)
+    if method == Compression.SNAPPY:
+        return bytes(snappy.compress(body))
+    if method == Compression.LZ4:
+        block: bytes = lz4.block.compress(body, store_size=False)
+        return _LENGTH.pack(len(body)) + block
+    assert method == Compression.NONE, method
+    return body
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """What a body may become, in bytes: `event` is LIMITS__EVENT_BYTES, `inflated` and `ratio` are those of LIMITS."""
+
+    event: int
+    inflated: int
+    ratio: float
+
+
+def inflate(method: int, body: bytes, limits: BodyLimits) -> bytes:
+    """The JSON of a body. A length that it announces is judged before anything is allocated.
+
+    Raises `ProtocolError`: with `limit` set when it is larger than that setting allows, and then it may be sound; without
+    when it cannot be read.
+    """
+    if method == Compression.NONE:
+        _fits(len(body), limits)
+        return body
+    if method == Compression.ZLIB:
+        return _inflate_zlib(body, limits)
+    if method == Compression.SNAPPY:
+        return _inflate_snappy(body, limits)
+    if method == Compression.LZ4:
+        return _inflate_lz4(body, limits)
+    raise ProtocolError(f"compression {method} is unknown")
+
+
+def _fits(size: int, limits: BodyLimits) -> None:
+    if size > limits.inflated:
+        raise ProtocolError(f"a body of {size} bytes, LIMITS__INFLATED_BYTES {limits.inflated}", limit=INFLATED_BYTES)
+    if size > limits.event:
+        raise ProtocolError(f"{size} bytes, LIMITS__EVENT_BYTES {limits.event}", limit=EVENT_BYTES)
+
+
+def _inflate_zlib(body: bytes, limits: BodyLimits) -> bytes:
+    """More than an event may have is not inflated: how much more there is stays unknown."""
+    most = min(limits.event, limits.inflated)
+    try:
+        return b"".join(inflate_stream(body, InflateLimits(most, limits.ratio)))
+    except ProtocolError as error:
+        if error.limit == INFLATED_BYTES and most == limits.event:
+            raise ProtocolError(f"inflates beyond LIMITS__EVENT_BYTES ({most})", limit=EVENT_BYTES) from error
+        raise
+
+
+def _announced(size: int, block: int, ratio: float) -> None:
+    if size > block * ratio:
+        raise ProtocolError(f"a block of {block} bytes cannot hold the {size} that it announces")
+
+
+def _inflate_snappy(body: bytes, limits: BodyLimits) -> bytes:
+    size = _snappy_length(body)
+    _announced(size, len(body), SNAPPY_RATIO)
+    _fits(size, limits)
+    try:
+        return bytes(snappy.uncompress(body))
+    except snappy.UncompressError as error:
+        raise ProtocolError(f"no snappy block: {error}") from error
+
+
+def _snappy_length(body: bytes) -> int:
+    """The length that a raw snappy block announces: a little-endian varint of 32 bits at its start (format_description.txt)."""
+    size = 0
+    for at, byte in enumerate(body[:5]):
+        size |= (byte & 0x7F) << (7 * at)
+        if byte < 0x80 and size < 1 << 32:
+            return size
+    raise ProtocolError("no snappy block: it announces no length")
+
+
+def _inflate_lz4(body: bytes, limits: BodyLimits) -> bytes:
+    if len(body) < _LENGTH.size:
+        raise ProtocolError(f"{len(body)} bytes have no room for the length before an LZ4 block")
+    (size,) = _LENGTH.unpack_from(body)
+    block = memoryview(body)[_LENGTH.size :]
+    _announced(size, len(block), LZ4_RATIO)
+    _fits(size, limits)
+    try:
+        found: bytes = lz4.block.decompress(block, uncompressed_size=size)
+    except (_LZ4Error, ValueError) as error:
+        raise ProtocolError(f"no LZ4 block: {error}") from error
+    if len(found) != size:
+        raise ProtocolError(f"an LZ4 block of {len(found)} bytes that announces {size}")
+    return found
+
+
+def joined(frames: Sequence[bytes]) -> bytes:
+    """A message as quarantine keeps it: each frame as u32 length, big-endian, and bytes."""
+    return b"".join(piece for frame in frames for piece in (_LENGTH.pack(len(frame)), frame))
+
+
+def split(raw: bytes) -> list[bytes]:
+    """The frames of what `joined` made."""
+    frames, at = [], 0
+    while at < len(raw):
+        (size,) = _LENGTH.unpack_from(raw, at)
+        at += _LENGTH.size
+        frames.append(raw[at : at + size])
+        at += size
+    return frames
+
+
+class Request(NamedTuple):
+    """A producer's message. `frames`: app-env, topic, body and meta, or what it has instead.
+
+    `asks`: it began with an empty frame, so it wants an answer. `problem`: why it can never be an event, judged by all but its
+    body; empty if nothing is wrong.
+    """
+
+    frames: Sequence[bytes]
+    asks: bool
+    problem: str
+
+    @property
+    def ping(self) -> bool:
+        """It is no event: it asks whether anybody is there."""
+        return bool(self.frames) and self.frames[0] == PING
+
+    @property
+    def name(self) -> bytes:
+        """How the answer begins."""
+        first = self.frames[0] if self.frames else b""
+        return first if 0 < len(first) <= NAME_BYTES else NOBODY
+
+
+FRAMES: Final = 4
+UNTOLD: Final = encode_meta(Meta())
+"""The meta of a message that has none: producers of old leave it out where nobody answers."""
+
+
+def read_request(parts: Sequence[bytes]) -> Request:
+    """A message to the socket that answers: an empty frame, if it wants an answer, and four frames."""
+    asks = bool(parts) and not parts[0]
+    frames = parts[1:] if asks else parts
+    return Request(frames, asks, _problem(frames))
+
+
+def read_unanswered(parts: Sequence[bytes]) -> Request:
+    """A message to the socket that never answers: four frames, or three without meta."""
+    frames = [*parts, UNTOLD] if len(parts) == FRAMES - 1 else parts
+    return Request(frames, False, _problem(frames))
+
+
+def _problem(frames: Sequence[bytes]) -> str:
+    if len(frames) != FRAMES:
+        return f"{len(frames)} frames, not {FRAMES}"
+    app_env, topic, _, meta = frames
+    if app_env != PING:
+        if not is_app_env(app_env):
+            return f"no app-env: {_shown(app_env)}"
+        if not is_topic(topic):
+            return f"unknown topic: {_shown(topic)}"
+    try:
+        decode_meta(meta)
+    except ProtocolError as error:
+        return str(error)
+    return ""
+
+
+def _shown(frame: bytes) -> str:
+    return repr(frame[:64])[1:]

@@ -1,0 +1,180 @@
+"""A block as a frame: what it publishes, made one by one while the publisher asks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+from headrace_common.record.contract import OCTETS, Attribute, Reason, WireProtocol
+from headrace_common.record.event import (
+    Envelope,
+    FrameIds,
+    Part,
+    Reject,
+    deterministic_id,
+    rfc3339_ms,
+    source,
+    unique_frame_ids,
+)
+from headrace_common.session.interface import PAUSE, Frame, Pause, Peer, Ticket
+from typing_extensions import override
+
+from headrace_segment.wire.codes import HEADER, Kind
+
+PROTOCOL: Final = WireProtocol.SEGMENT
+OVERHEAD: Final = 1024
+"""Bytes that a block costs beyond its own."""
+
+SLICE: Final = 4096
+"""Messages that are looked at between two pauses: about a millisecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run(ABC):
+    """Bytes of a segment that bring a writer from one level to another: `count` events of it."""
+
+    segment: str
+    writer: bytes
+    before: int
+    after: int
+    data: bytes
+    count: int
+
+    @abstractmethod
+    def events(self) -> Iterator[tuple[int | None, bytes] | Pause]:
+        """Each event's level and bytes. The level is None if nothing tells it apart from others with the same bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRun(Run):
+    """Whole Event messages. Levels count their bytes, header included."""
+
+    @staticmethod
+    def of(segment: str, writer: bytes, before: int, data: bytes, count: int) -> ByteRun:
+        """What begins at level `before`."""
+        return ByteRun(segment, writer, before, before + len(data), data, count)
+
+    @override
+    def events(self) -> Iterator[tuple[int, bytes]]:
+        at = 0
+        while at < len(self.data):
+            _, length = HEADER.unpack_from(self.data, at)
+            start, at = at + HEADER.size, at + HEADER.size + length
+            yield self.before + at, self.data[start:at]
+
+    def beyond(self, level: int) -> ByteRun | None:
+        """What of it lies above `level`. None: `level` lies within an event."""
+        at, count = 0, self.count
+        while self.before + at < level:
+            _, length = HEADER.unpack_from(self.data, at)
+            at, count = at + HEADER.size + length, count - 1
+        return (
+            ByteRun.of(self.segment, self.writer, level, self.data[at:], count) if self.before + at == level else None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EventRun(Run):
+    """What a client of today's dialect appends. Levels are event numbers; `count` is what the client says.
+
+    The Java client's writers of events frame each one as an Event message, and number them without a gap, so the last one has
+    the number `after`. Its writers of bytes frame nothing: such a run is one event. Event numbers that skip within a run cannot
+    be seen; where there are fewer numbers than events, or another count than was said, an event has no level of its own.
+    """
+
+    @override
+    def events(self) -> Iterator[tuple[int | None, bytes] | Pause]:
+        framed = 0
+        for framed in self._count_frames():
+            if framed % SLICE == 0:
+                yield PAUSE
+        if not framed:
+            yield self.after, self.data
+            return
+        numbered = framed == self.count <= self.after - self.before
+        at, level = 0, self.after - framed
+        while at < len(self.data):
+            _, length = HEADER.unpack_from(self.data, at)
+            start, at = at + HEADER.size, at + HEADER.size + length
+            level += 1
+            yield level if numbered else None, self.data[start:at]
+
+    def _count_frames(self) -> Iterator[int]:
+        """Counts the Event messages that `data` consists of, one by one. The last number is 0 if it is something else."""
+        at, count = 0, 0
+        while at < len(self.data):
+            kind, length = HEADER.unpack_from(self.data, at) if at + HEADER.size <= len(self.data) else (None, 0)
+            at, count = at + HEADER.size + length, count + 1
+            if kind != Kind.EVENT or at > len(self.data):
+                yield 0
+                return
+            yield count
+
+
+class BlockFrame(Frame):
+    """The events of a run. See `headrace_common.session.interface.Frame`."""
+
+    __slots__ = ("_envelope", "_event_bytes", "_unique_ids", "ordering_key", "received_ms", "run", "size", "ticket")
+
+    def __init__(self, run: Run, ticket: Ticket, received_ms: int, envelope: Envelope, event_bytes: int) -> None:
+        self.run = run
+        self._envelope = envelope
+        self._event_bytes = event_bytes
+        self._unique_ids: FrameIds | None = None
+        self.ticket = ticket
+        self.received_ms = received_ms
+        self.size = len(run.data) + OVERHEAD
+        self.ordering_key: bytes | None = run.segment.encode()
+
+    @override
+    def spoiled(self, detail: str) -> Reject:
+        """The whole block, with the headers of its events; reason `internal`."""
+        name = event_id(self.run, self.run.after, self.run.data)
+        return self._envelope.reject(Reason.INTERNAL, detail, self.run.data, name, self._about(self.run.after))
+
+    @override
+    def parts(self) -> Iterator[Part | Pause]:
+        """See `headrace_common.session.interface.Frame.parts`. Part i is event i."""
+        now = rfc3339_ms(self.received_ms)
+        number = 0
+        for event in self.run.events():
+            if isinstance(event, Pause):
+                yield event
+                continue
+            level, data = event
+            name = self._unique_id(number) if level is None else event_id(self.run, level, data)
+            number += 1
+            level = self.run.after if level is None else level
+            if len(data) > self._event_bytes:
+                detail = f"{len(data)} bytes, LIMITS__EVENT_BYTES {self._event_bytes}"
+                yield self._envelope.reject(Reason.OVERSIZED, detail, data, name, self._about(level))
+            else:
+                yield self._envelope.event(name, now, data, self._about(level))
+
+    def _unique_id(self, number: int) -> bytes:
+        """The same in each call of `parts`."""
+        if self._unique_ids is None:
+            self._unique_ids = unique_frame_ids()
+        return self._unique_ids(number)
+
+    def _about(self, level: int) -> bytes:
+        return orjson.dumps(
+            {
+                Attribute.WRITER.value: self.run.writer.hex(),
+                Attribute.LEVEL.value: level,
+                Attribute.TIME.value: "received",
+            }
+        )
+
+
+def envelope(peer: Peer, segment: str) -> Envelope:
+    """What the events of one peer in one segment have in common."""
+    return Envelope(PROTOCOL, source(PROTOCOL, peer.identity), segment, content_type=OCTETS)
+
+
+def event_id(run: Run, level: int, data: bytes) -> bytes:
+    """Over segment, writer, the level behind the event, and its bytes: the same whoever sends it again, and by which way."""
+    return deterministic_id(PROTOCOL, run.segment.encode(), run.writer, level.to_bytes(8, "big", signed=True), data)

@@ -1,0 +1,235 @@
+"""Looks at segments, and ends them: ``python -m headrace_segment ls|cat|info|seal|delete``. For people; no service need run.
+
+It reads the topics as a replica does. What it changes is a record in the log like any other, so every replica learns of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime
+import logging
+import sys
+from collections.abc import Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from aiokafka.errors import KafkaError
+from headrace_common.connection.backend import Caller
+from headrace_common.kafka.client import describe, explain, make_producer
+from headrace_common.operations import log
+from headrace_common.operations.errors import EXIT_CONFIG, ConfigError, DeliveryError, DeliveryPolicy
+from headrace_common.operations.settings import load
+from headrace_common.publishing.partitions import partition_of
+from headrace_common.session.interface import Peer, Ticket
+from typing_extensions import override
+
+from headrace_segment.questions import DeleteSegment, NoSegment, SealSegment
+from headrace_segment.replica.log_reader import LogReader
+from headrace_segment.replica.partition import Partition
+from headrace_segment.replica.segments import new_id
+from headrace_segment.serving import ServedSessions
+from headrace_segment.settings import SegmentSettings
+from headrace_segment.store.reading import Gathering
+from headrace_segment.store.recent import RecentBlocks
+from headrace_segment.store.state import Segment
+
+VERBS: Final = ("ls", "cat", "info", "seal", "delete")
+PIECE: Final = 1 << 20
+PATIENCE: Final = 60.0
+"""Seconds within which Kafka must answer."""
+
+EXIT_FAILED: Final = 1
+
+
+class _Asker(Caller):
+    """Whoever waits for the answer to one question."""
+
+    def __init__(self) -> None:
+        self.peer = Peer("", 0, "")
+        self.answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+    @override
+    def answered(self, ticket: Ticket, answer: object) -> None:
+        self.answer.set_result(answer)
+
+    @override
+    def tell(self, word: object) -> None:
+        pass
+
+    @override
+    def end(self, why: str) -> None:
+        pass
+
+
+class _Log:
+    """The topics, read to their end."""
+
+    def __init__(self, settings: SegmentSettings) -> None:
+        self._settings = settings
+        self.reader = LogReader(settings.kafka)
+        self._logger = log.configure(settings.log, "segment")
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @asynccontextmanager
+    async def partitions(self, name: str | None) -> Any:
+        """Those of the segment `name`, or all. Raises `DeliveryError`."""
+        kafka = self._settings.kafka
+        try:
+            _, _, topic, _ = await describe(kafka, (kafka.segments_topic, kafka.snapshots_topic))
+            await self.reader.start()
+            numbers = range(topic.partitions) if name is None else [partition_of(name.encode(), topic.partitions)]
+            found = [
+                Partition(
+                    number,
+                    kafka,
+                    self.reader,
+                    ServedSessions(new_id, create=False),
+                    RecentBlocks(0),
+                    self._logger,
+                    lambda names: None,
+                    lambda outcome: None,
+                    lambda number: None,
+                )
+                for number in numbers
+            ]
+            self._tasks += [asyncio.create_task(each.follow()) for each in found]
+            for each in found:
+                try:
+                    await asyncio.wait_for(each.live.wait(), PATIENCE)
+                except TimeoutError:
+                    problem = each.problem or "no answer"
+                    raise DeliveryError(f"partition {each.number}: {problem}", DeliveryPolicy.RETRY) from None
+            yield found
+        except (KafkaError, OSError) as error:
+            raise DeliveryError(f"Kafka: {explain(error)}", DeliveryPolicy.RETRY) from error
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self.reader.close()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m headrace_segment", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    texts = {
+        "ls": "all segments: length, where they begin, writers, state",
+        "cat": "a segment's bytes, as they are stored",
+        "info": "one segment, and its writers with their levels",
+        "seal": "let nothing be appended any more: readers hear the end of the segment",
+        "delete": "let a segment and its writers go",
+    }
+    for verb, text in texts.items():
+        made = verbs.add_parser(verb, help=text, description=text)
+        made.add_argument("--config", type=Path, help="YAML file with settings; the environment overrides it")
+        if verb != "ls":
+            made.add_argument("segment")
+        if verb == "cat":
+            made.add_argument("--offset", type=int, help="the first byte; default: where the segment begins")
+        if verb == "delete":
+            made.add_argument("--yes", action="store_true", help="do not ask")
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit status 0: done; 1: it could not be done, with the reason; 78: the settings are wrong."""
+    arguments = _parser().parse_args(argv)
+    try:
+        settings = load(SegmentSettings, arguments.config)
+        logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+        if arguments.verb == "delete" and not arguments.yes and not _sure(arguments.segment):
+            return EXIT_FAILED
+        asyncio.run(_run(settings, arguments))
+    except ConfigError as error:
+        print(f"python -m headrace_segment: {error}", file=sys.stderr)
+        return EXIT_CONFIG
+    except DeliveryError as error:
+        print(f"python -m headrace_segment: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    return 0
+
+
+def _sure(segment: str) -> bool:
+    return input(f"Delete segment {segment} for ever? [y/N] ").strip().lower() in ("y", "yes")
+
+
+async def _run(settings: SegmentSettings, arguments: argparse.Namespace) -> None:
+    opened = _Log(settings)
+    async with opened.partitions(None if arguments.verb == "ls" else arguments.segment) as partitions:
+        if arguments.verb == "ls":
+            _list(partitions)
+            return
+        (partition,) = partitions
+        name = arguments.segment
+        segment = partition.fold.segments.get(name)
+        if segment is None:
+            raise DeliveryError(f"there is no segment {name}", DeliveryPolicy.REFUSED)
+        if arguments.verb == "info":
+            _info(name, segment)
+        elif arguments.verb == "cat":
+            await _cat(opened.reader, partition, name, arguments.offset)
+        else:
+            await _change(settings, partition, name, arguments.verb)
+
+
+def _list(partitions: Sequence[Partition]) -> None:
+    print(f"{'length':>14} {'begins':>14} {'writers':>8} {'state':<7} {'changed':<20} segment")
+    rows = [item for each in partitions for item in each.fold.segments.items()]
+    for name, segment in sorted(rows):
+        state = "sealed" if segment.sealed else "open"
+        print(
+            f"{segment.length:>14,} {segment.start:>14,} {len(segment.writers):>8,} {state:<7}"
+            f" {_time(segment.modified):<20} {name}"
+        )
+
+
+def _info(name: str, segment: Segment) -> None:
+    print(f"segment  {name}")
+    print(f"length   {segment.length:,}")
+    print(f"begins   {segment.start:,}")
+    print(f"sealed   {'yes' if segment.sealed else 'no'}")
+    print(f"changed  {_time(segment.modified)}")
+    for writer, known in segment.writers.items():
+        print(
+            f"writer   {writer.hex()}  level {known.level:,} ({known.numbering.name.lower()}), {_time(known.touched)}"
+        )
+
+
+def _time(milliseconds: int) -> str:
+    return datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+async def _cat(reader: LogReader, partition: Partition, name: str, offset: int | None) -> None:
+    segment = partition.fold.segments[name]
+    at, end = segment.start if offset is None else offset, segment.length
+    if not segment.start <= at <= end:
+        raise DeliveryError(f"the segment begins at {segment.start} and ends at {end}", DeliveryPolicy.REFUSED)
+    while at < end:
+        data = await reader.gather(partition.number, Gathering.of(name, segment, at, min(PIECE, end - at)))
+        sys.stdout.buffer.write(data)
+        at += len(data)
+    sys.stdout.buffer.flush()
+
+
+async def _change(settings: SegmentSettings, partition: Partition, name: str, verb: str) -> None:
+    """Appends the record and waits until it is read back."""
+    asker = _Asker()
+    question = SealSegment(0, name) if verb == "seal" else DeleteSegment(0, name)
+    record = partition.serving.change(question, asker, 0)
+    kafka = settings.kafka
+    producer = make_producer(kafka, kafka.batch_bytes)
+    try:
+        await producer.start()
+        value, key = record.encode(), name.encode()
+        await producer.send_and_wait(kafka.segments_topic, value, key, partition.number)
+    finally:
+        await producer.stop()
+    try:
+        answer = await asyncio.wait_for(asker.answer, PATIENCE)
+    except TimeoutError:
+        raise DeliveryError("Kafka did not answer in time", DeliveryPolicy.RETRY) from None
+    if isinstance(answer, NoSegment):
+        raise DeliveryError(f"there is no segment {name}", DeliveryPolicy.REFUSED)
+    print(f"{name}: {'sealed' if verb == 'seal' else 'deleted'}")

@@ -1,0 +1,221 @@
+"""What a session asks the store, and what it hears. They share these words and know nothing else of each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from headrace_common.session.interface import Ticket
+
+from headrace_segment.store.outcomes import Refusal
+from headrace_segment.store.records import ANY_LENGTH, Numbering
+
+OVERHEAD: Final = 512
+"""Bytes that a question costs beyond its data."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSession:
+    """May this writer append? Answered by `SessionOpened`, `NoSegment`, `Refused`, `Limited` or `Lost`.
+
+    A writer that numbers bytes has no other way to create its segment: this creates it, unless SEGMENT__AUTO_CREATE is off.
+    """
+
+    ticket: Ticket
+    segment: str
+    writer: bytes
+    numbering: Numbering
+    size: int = OVERHEAD
+
+
+@dataclass(frozen=True, slots=True)
+class AppendBlock:
+    """Append this. Its events are stored. Answered by `BlockStored`, `Sealed`, `NoSegment`, `Refused` or `Lost`, in the
+    order of asking within a session.
+    """
+
+    ticket: Ticket
+    segment: str
+    writer: bytes
+    session: bytes
+    before: int
+    after: int
+    events: int
+    data: bytes
+    expected: int = ANY_LENGTH
+
+    @property
+    def size(self) -> int:
+        """Bytes that it holds."""
+        return len(self.data) + OVERHEAD
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBytes:
+    """Bytes of a segment, up to `length`. Answered by `BytesRead`, `Truncated`, `NoSegment` or `Lost`; at the tail that may take
+    SEGMENT__TAIL_WAIT. What it may bring does not count towards the budgets: readers that wait at the tail would use them up, and
+    keep writers waiting. What it brings counts towards SEGMENT__REPLIES_BYTES, until `RepliesLeft`.
+    """
+
+    ticket: Ticket
+    segment: str
+    offset: int
+    length: int
+    size: int = OVERHEAD
+
+
+@dataclass(frozen=True, slots=True)
+class RepliesLeft:
+    """So many bytes that were read have left for the client. Answered at once, by nothing that counts."""
+
+    ticket: Ticket
+    read: int
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSegment:
+    """Begin a segment. Answered by `SegmentChanged`, `SegmentExists`, `Limited` or `Lost`."""
+
+    ticket: Ticket
+    segment: str
+    size: int = OVERHEAD
+
+
+@dataclass(frozen=True, slots=True)
+class SealSegment:
+    """Let nothing be appended any more. Answered by `SegmentChanged`, also if it is sealed already; `NoSegment` or `Lost`."""
+
+    ticket: Ticket
+    segment: str
+    size: int = OVERHEAD
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateSegment:
+    """Let go what lies before `offset`. Answered by `SegmentChanged`, also if it has gone already; `Refused` if `offset` lies
+    behind the segment's end; `NoSegment` or `Lost`.
+    """
+
+    ticket: Ticket
+    segment: str
+    offset: int
+    size: int = OVERHEAD
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSegment:
+    """Let go the segment and its writers. Answered by `SegmentChanged`, `NoSegment` or `Lost`."""
+
+    ticket: Ticket
+    segment: str
+    size: int = OVERHEAD
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeSegment:
+    """What is true of a segment, now that it is asked? Answered by `SegmentDescription`, `NoSegment` or `Lost`."""
+
+    ticket: Ticket
+    segment: str
+    size: int = OVERHEAD
+
+
+ChangeQuestion = CreateSegment | SealSegment | TruncateSegment | DeleteSegment
+"""Each becomes a record of its own. They are independent of each other and of the sessions: who needs an order waits."""
+
+StoreQuestion = OpenSession | AppendBlock | ReadBytes | RepliesLeft | ChangeQuestion | DescribeSegment
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOpened:
+    """Blocks count from `level` on, in this session and in no other."""
+
+    session: bytes
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockStored:
+    """All up to `level` is stored, for ever. `length`: the segment's."""
+
+    level: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class BytesRead:
+    """`at_tail`: there is nothing more now; `end_of_segment`: nor will there be."""
+
+    data: bytes
+    at_tail: bool
+    end_of_segment: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """What was asked for lies before `start` and is gone."""
+
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoSegment:
+    """There is no such segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """Nothing can be appended any more. `length`: the segment's."""
+
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentChanged:
+    """It is as was asked. `length`: the segment's."""
+
+    length: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentExists:
+    """There is such a segment already."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentDescription:
+    """`modified`: when it was changed last (Unix, ms), by the log. `writers`: those whose levels are known."""
+
+    start: int
+    length: int
+    sealed: bool
+    modified: int
+    writers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """It would exceed a limit of the service: nothing was done. `setting`: the limit's name."""
+
+    setting: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """It counts for nobody, and will not if it comes again in this session."""
+
+    why: Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Nobody knows whether it will count, or the store cannot be read now; the conversation ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLost:
+    """Said unasked: the writer has opened another session elsewhere."""
+
+    writer: bytes
+    session: bytes

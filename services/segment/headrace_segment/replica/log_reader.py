@@ -1,0 +1,103 @@
+"""Reads of the log beside its tail: old bytes of segments, and where the log begins and ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka.structs import TopicPartition
+from headrace_common.kafka.client import make_consumer, start_at
+from headrace_common.operations.settings import KafkaSettings
+
+from headrace_segment.store.reading import Gathering
+
+READERS: Final = 4
+"""Reads of old bytes that run at once; others wait for their turn."""
+
+SLICE: Final = 200
+"""Records that are looked through before the event loop turns."""
+
+ENOUGH_RECORDS: Final = 20_000
+"""A read that has found something and has looked through so many records is answered with that."""
+
+WAIT_MS: Final = 1000
+
+
+class LogReader:
+    """Consumers of the segments topic that go where they are needed. `start` it first."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._topic = settings.segments_topic
+        self._asking: AIOKafkaConsumer | None = None  # never fetches: a fetch that waits would hold its question up
+        self._free: asyncio.LifoQueue[AIOKafkaConsumer | None] = asyncio.LifoQueue()
+        self._made: list[AIOKafkaConsumer] = []
+        for _ in range(READERS):
+            self._free.put_nowait(None)
+
+    async def start(self) -> None:
+        """Connects. Raises `KafkaError`."""
+        consumer = make_consumer(self._settings)
+        self._made.append(consumer)
+        await start_at(consumer, TopicPartition(self._topic, 0))
+        self._asking = consumer
+
+    async def _make(self) -> AIOKafkaConsumer:
+        consumer = make_consumer(self._settings)
+        self._made.append(consumer)
+        await consumer.start()
+        return consumer
+
+    async def end_offset(self, partition: int) -> int:
+        """The offset behind the partition's last record. Raises `KafkaError`."""
+        assert self._asking is not None
+        where = TopicPartition(self._topic, partition)
+        return int((await self._asking.end_offsets([where]))[where])
+
+    async def start_offset(self, partition: int) -> int:
+        """The offset of the partition's first record. Raises `KafkaError`."""
+        assert self._asking is not None
+        where = TopicPartition(self._topic, partition)
+        return int((await self._asking.beginning_offsets([where]))[where])
+
+    async def gather(self, partition: int, gathering: Gathering) -> bytes:
+        """The bytes that `gathering` looks for, or their first part. Waits for its turn, and for Kafka without limit.
+
+        Raises `KafkaError` (`OffsetOutOfRangeError`: they are gone from the log) and `LogError`.
+        """
+        seen = 0
+        where = TopicPartition(self._topic, partition)
+        async with self._reader() as reader:
+            reader.assign([where])
+            reader.seek(where, gathering.next_log_offset)
+            try:
+                while not gathering.done:
+                    found = await reader.getmany(where, timeout_ms=WAIT_MS, max_records=SLICE)
+                    for record in found.get(where, ()):
+                        if gathering.take(record.offset, record.key, record.value):
+                            break
+                    seen += len(found.get(where, ()))
+                    if seen >= ENOUGH_RECORDS and (data := gathering.so_far()):
+                        return data
+                    await asyncio.sleep(0)
+            finally:
+                reader.pause(where)
+        return gathering.data
+
+    @asynccontextmanager
+    async def _reader(self) -> AsyncIterator[AIOKafkaConsumer]:
+        reader = await self._free.get()
+        try:
+            if reader is None:
+                reader = await self._make()
+            yield reader
+        finally:
+            self._free.put_nowait(reader)
+
+    async def close(self) -> None:
+        """Ends the consumers."""
+        for consumer in self._made:
+            await consumer.stop()

@@ -1,0 +1,139 @@
+"""Appends records to the log of segments, each at most once: what is in doubt is never produced again.
+
+A record that lands a second time could revive a session that another replica has ended since. So when one batch fails, its
+producer is given up with all that it had under way, what waits for it is dropped, and every session ends; a fresh producer begins
+with new sessions. Kafka itself sends a batch again only under the same sequence number, which lands once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from aiokafka.errors import KafkaError
+from aiokafka.structs import TopicPartition
+from headrace_common.kafka.client import explain
+from headrace_common.kafka.producer import Producer, ReplaceableProducer, has_leader, leave_unheard, look_for_leader
+from headrace_common.operations.log import Log
+from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.operations.settings import KafkaSettings
+from typing_extensions import override
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """A record that waits. `session`: whose it is; None: a record of no session."""
+
+    key: bytes
+    value: bytes
+    session: bytes | None
+
+
+@dataclass(slots=True)
+class _Queue:
+    """What waits for a partition, in order, and since when a batch is under way there (event loop time)."""
+
+    records: deque[_Record] = field(default_factory=deque)
+    filled: asyncio.Event = field(default_factory=asyncio.Event)
+    since: float | None = None
+
+
+class LogProducer(ReplaceableProducer):
+    """The producer of the segments topic. Make it inside a running event loop, and run `pump` for each partition.
+
+    `lost` hears when nobody knows any more what becomes of all that was produced so far.
+    """
+
+    def __init__(
+        self, settings: KafkaSettings, partitions: int, metrics: ReceiverMetrics, log: Log, lost: Callable[[], None]
+    ) -> None:
+        super().__init__(settings, metrics, log)
+        self._has_answered = True  # its topic was looked at before
+        self._lost = lost
+        self._clock = asyncio.get_running_loop().time
+        self._queues = [_Queue() for _ in range(partitions)]
+
+    @property
+    @override
+    def batch_bytes(self) -> int:
+        return self._settings.batch_bytes
+
+    @override
+    def _topics(self) -> Sequence[str]:
+        return (self._settings.segments_topic,)
+
+    def put(self, partition: int, key: bytes, value: bytes, session: bytes | None = None) -> None:
+        """Appends a record behind those that were put before. Whoever reads the log learns that it has landed."""
+        queue = self._queues[partition]
+        queue.records.append(_Record(key, value, session))
+        queue.filled.set()
+
+    def forget(self, partition: int, served: Callable[[bytes], bool]) -> None:
+        """Drops what waits of sessions that are not served any more. What is under way may still land."""
+        queue = self._queues[partition]
+        queue.records = deque(each for each in queue.records if each.session is None or served(each.session))
+
+    def overdue(self, before: float) -> None:
+        """Gives the producer up if it has had no answer for a batch since before this time (event loop time)."""
+        oldest = min((queue.since for queue in self._queues if queue.since is not None), default=before)
+        if oldest < before and self._current is not None:
+            self._give_up(self._current, "ack_deadline", "KAFKA__ACK_DEADLINE has passed")
+
+    def waited(self) -> float:
+        """Seconds for which the oldest batch under way has had no answer."""
+        now = self._clock()
+        return max((now - queue.since for queue in self._queues if queue.since is not None), default=0.0)
+
+    async def pump(self, partition: int) -> None:
+        """Produces what is put, batch after batch, until it is cancelled."""
+        queue = self._queues[partition]
+        while True:
+            await queue.filled.wait()
+            producer = await self.current()
+            await self._leader(producer, partition)
+            if producer.discarded:
+                continue
+            if not queue.records:
+                queue.filled.clear()
+                continue
+            await self._send(producer, partition, queue)
+
+    async def _send(self, producer: Producer, partition: int, queue: _Queue) -> None:
+        """Produces one batch. From here on its records are either stored, or in doubt for ever."""
+        batch = producer.client.create_batch()
+        while queue.records:
+            first = queue.records[0]
+            if batch.append(timestamp=None, key=first.key, value=first.value) is None:
+                break
+            queue.records.popleft()
+        queue.since = self._clock()
+        try:
+            answer = await producer.client.send_batch(batch, self._settings.segments_topic, partition=partition)
+            await asyncio.wait({answer, producer.gone}, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done() and not answer.cancelled():
+                answer.result()
+                return
+            leave_unheard(answer)
+            self._give_up(producer, "failed", "it has ended")
+        except (KafkaError, OSError) as error:
+            self._give_up(producer, "failed", explain(error))
+        except Exception as error:  # a bug of the client's: a fresh producer may not meet it
+            self._give_up(producer, "failed", f"{type(error).__name__}: {error}")
+        finally:
+            queue.since = None
+
+    def _give_up(self, producer: Producer, why: str, problem: str) -> None:
+        if not self._retire(producer, why):
+            return
+        self._log.warning("segment producer replaced", why=why, problem=problem)
+        for queue in self._queues:  # never produced, and never will be: their sessions end
+            queue.records.clear()
+        self._lost()
+
+    async def _leader(self, producer: Producer, partition: int) -> None:
+        """Waits until the partition has a leader: without one its batch would expire, and end the sessions of all others."""
+        where = TopicPartition(self._settings.segments_topic, partition)
+        while not has_leader(producer, where) and not producer.discarded:
+            await look_for_leader(producer)

@@ -1,0 +1,299 @@
+"""All segments, as the sessions of this replica question them: each question goes to the partition of its segment."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from aiokafka.errors import KafkaError
+from headrace_common.connection.backend import Backend, Caller
+from headrace_common.kafka.client import Topic, describe, explain
+from headrace_common.operations.errors import DeliveryError
+from headrace_common.publishing.partitions import partition_of
+from headrace_common.service.parts import Own, Runtime
+from headrace_common.session.interface import Question
+from typing_extensions import override
+
+from headrace_segment.questions import (
+    AppendBlock,
+    CreateSegment,
+    DeleteSegment,
+    DescribeSegment,
+    Limited,
+    Lost,
+    OpenSession,
+    ReadBytes,
+    RepliesLeft,
+    SealSegment,
+    TruncateSegment,
+)
+from headrace_segment.replica.log_reader import LogReader
+from headrace_segment.replica.partition import Partition
+from headrace_segment.replica.producing import LogProducer
+from headrace_segment.replica.readers import Readers
+from headrace_segment.replica.replies import ReplyMemory
+from headrace_segment.replica.topics import needed_bytes, problems
+from headrace_segment.replica.upkeep import Upkeep
+from headrace_segment.serving import ServedSessions
+from headrace_segment.settings import SegmentSettings
+from headrace_segment.store.outcomes import Appended, NotAppended, Outcome
+from headrace_segment.store.recent import RecentBlocks
+from headrace_segment.store.records import Record
+
+LOOK: Final = 1.0
+RETRY: Final = 1.0
+STUCK_TIME: Final = 30.0
+"""Seconds without an answer from Kafka for a batch after which readiness turns red."""
+
+Appending = OpenSession | AppendBlock | CreateSegment | SealSegment | TruncateSegment | DeleteSegment
+
+
+def new_id() -> bytes:
+    """An id that nobody else makes."""
+    return uuid.uuid4().bytes
+
+
+class Segments(Backend, Own):
+    """The replica. Its clients' questions come from sessions of either dialect."""
+
+    def __init__(self, runtime: Runtime[SegmentSettings]) -> None:
+        self._runtime = runtime
+        self._settings = runtime.settings
+        self._clock: Callable[[], float] = asyncio.get_running_loop().time
+        self._reader = LogReader(runtime.settings.kafka)
+        self._partitions: list[Partition] = []
+        self._producer: LogProducer | None = None
+        self._early: dict[int, deque[tuple[Appending, Caller, float]]] = {}
+        self._problem: str | None = "starting"
+        section = runtime.settings.segment
+        self._replies = ReplyMemory(section.replies_bytes, self._crowded)
+        self._readers = Readers(
+            self._reader,
+            self._of,
+            self._replies,
+            runtime.metrics,
+            runtime.log,
+            section.tail_wait,
+            section.tail_readers,
+            runtime.settings.kafka.ack_deadline,
+        )
+
+    # Starting and stopping
+
+    @property
+    def topics(self) -> tuple[str, str]:
+        """The topics that must be there."""
+        kafka = self._settings.kafka
+        return kafka.segments_topic, kafka.snapshots_topic
+
+    @override
+    async def start(self) -> None:
+        runtime, settings = self._runtime, self._settings
+        topic = await self._usable()
+        while True:
+            try:
+                await self._reader.start()
+                break
+            except (KafkaError, OSError) as error:
+                self._problem = f"Kafka: {explain(error)}"
+            await asyncio.sleep(RETRY)
+        self._producer = LogProducer(settings.kafka, topic.partitions, runtime.metrics, runtime.log, self._lost)
+        for number in range(topic.partitions):
+            partition = Partition(
+                number,
+                settings.kafka,
+                self._reader,
+                ServedSessions(new_id, create=settings.segment.auto_create),
+                RecentBlocks(settings.segment.cache_bytes // topic.partitions),
+                runtime.log,
+                self._readers.heard,
+                self._judged,
+                self._went_live,
+            )
+            self._partitions.append(partition)
+            runtime.tasks.start(partition.follow(), f"segments {number}")
+            runtime.tasks.start(self._producer.pump(number), f"segments producer {number}")
+            upkeep = Upkeep(
+                partition,
+                settings.kafka,
+                settings.segment,
+                self._put,
+                new_id,
+                lambda: time.time_ns() // 1_000_000,
+                runtime.metrics,
+                runtime.log,
+            )
+            runtime.tasks.start(upkeep.run(), f"segments upkeep {number}")
+        self._problem = None
+        runtime.tasks.start(self._watch(), "segments")
+        for partition in self._partitions:
+            await partition.live.wait()
+
+    async def _usable(self) -> Topic:
+        """The segments topic, once both topics are as they must be."""
+        settings = self._settings
+        needed = needed_bytes(settings.limits.frame_bytes, settings.segment.name_bytes)
+        known = self._runtime.receiver.publisher.own_topics  # it has asked just now
+        while True:
+            try:
+                if known:
+                    segments, snapshots = (known[name] for name in self.topics)
+                    known = {}
+                else:
+                    _, _, segments, snapshots = await describe(settings.kafka, self.topics)
+                found = problems(segments, snapshots, needed)
+                if not found:
+                    return segments
+                problem = "; ".join(found)
+            except DeliveryError as error:
+                problem = str(error)
+            if problem != self._problem:
+                self._runtime.log.warning("topics of segments cannot be used", problem=problem)
+            self._problem = problem
+            await asyncio.sleep(RETRY)
+
+    @override
+    async def stop(self) -> None:
+        await self._readers.close()
+        self._runtime.tasks.stopping()
+        if self._producer is not None:
+            await self._producer.close()
+        await self._reader.close()
+
+    @override
+    def ready_problems(self) -> list[str]:
+        found = [] if self._problem is None else [self._problem]
+        found += [
+            f"segments {each.number}: {each.problem or 'the log is not read yet'}"
+            for each in self._partitions
+            if not each.live.is_set()
+        ]
+        silent = 0.0 if self._producer is None else self._producer.waited()
+        if silent > STUCK_TIME:
+            found.append(f"Kafka has not answered for a block for {silent:.0f} s")
+        return found
+
+    # Questions
+
+    def _of(self, segment: str) -> Partition:
+        return self._partitions[partition_of(segment.encode(), len(self._partitions))]
+
+    @override
+    def ask(self, question: Question, caller: Caller) -> None:
+        if isinstance(question, ReadBytes | DescribeSegment | RepliesLeft):
+            self._readers.ask(question, caller)
+            return
+        assert isinstance(question, Appending)
+        partition = self._of(question.segment)
+        if partition.live.is_set():
+            self._append(partition, question, caller, self._clock())
+        else:
+            self._early.setdefault(partition.number, deque()).append((question, caller, self._clock()))
+
+    def _append(self, partition: Partition, question: Appending, caller: Caller, since: float) -> None:
+        exceeded = self._limit(partition, question)
+        if exceeded is not None:
+            caller.answered(question.ticket, Limited(exceeded))
+            return
+        serving = partition.serving
+        record: Record | None
+        session = None
+        if isinstance(question, OpenSession):
+            record = opened = serving.open(question, caller, since)
+            session = opened.session
+        elif isinstance(question, AppendBlock):
+            record, session = serving.append(question, caller, since), question.session
+        else:
+            record = serving.change(question, caller, since)
+        if record is not None:
+            self._put(question.segment, record, session)
+
+    def _limit(self, partition: Partition, question: Appending) -> str | None:
+        """The limit that the question exceeds. Replicas that are asked at once may go a little beyond it together."""
+        section = self._settings.segment
+        if not isinstance(question, OpenSession | CreateSegment):
+            return None
+        segment = partition.fold.segments.get(question.segment)
+        if segment is None:
+            count = sum(len(each.fold.segments) for each in self._partitions)
+            return "SEGMENT__SEGMENTS" if count >= section.segments else None
+        if isinstance(question, OpenSession) and question.writer not in segment.writers:
+            return "SEGMENT__WRITERS" if len(segment.writers) >= section.writers else None
+        return None
+
+    def _put(self, segment: str, record: Record, session: bytes | None = None) -> None:
+        assert self._producer is not None
+        key = segment.encode()
+        self._producer.put(partition_of(key, len(self._partitions)), key, record.encode(), session)
+
+    @override
+    def ended(self, caller: Caller) -> None:
+        self._readers.ended(caller)
+        for number, waiting in list(self._early.items()):
+            self._early[number] = deque(each for each in waiting if each[1] is not caller)
+            for question, other, _ in waiting:
+                if other is caller:
+                    caller.answered(question.ticket, Lost())
+        for partition in self._partitions:
+            partition.serving.ended(caller)
+
+    # What becomes of them
+
+    def _judged(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Appended):
+            self._runtime.metrics.segment_blocks.labels("stored").inc()
+        elif isinstance(outcome, NotAppended):
+            self._runtime.metrics.segment_blocks.labels(outcome.why.name.lower()).inc()
+
+    def _crowded(self) -> None:
+        limit = "SEGMENT__REPLIES_BYTES"
+        self._runtime.metrics.limit_hits.labels(limit).inc()
+        self._runtime.receiver.limited.warning("a read waits: others' replies take up the memory", limit=limit)
+
+    def _lost(self) -> None:
+        for partition in self._partitions:
+            partition.serving.producer_lost()
+
+    def _went_live(self, number: int) -> None:
+        """What was asked before is appended now."""
+        while early := self._early.get(number):  # an answer may end its caller, and take out what else that has asked
+            question, caller, since = early.popleft()
+            self._append(self._partitions[number], question, caller, since)
+
+    async def _watch(self) -> None:
+        """Ends who has waited for too long, and counts."""
+        while True:
+            await asyncio.sleep(LOOK)
+            before = self._clock() - self._settings.kafka.ack_deadline
+            self._end_early(before)
+            assert self._producer is not None
+            for partition in self._partitions:
+                partition.serving.overdue(before)
+                self._producer.forget(partition.number, partition.serving.serves)
+            self._producer.overdue(before)
+            if "draining" in self._runtime.ready_problems():
+                self._readers.drain()
+            self._count()
+
+    def _end_early(self, before: float) -> None:
+        """Ends who has waited since before then for a partition to become live."""
+        for number, waiting in list(self._early.items()):
+            self._early[number] = deque(each for each in waiting if each[2] >= before)
+            for question, caller, since in waiting:
+                if since < before:
+                    caller.end("ack_deadline")
+                    caller.answered(question.ticket, Lost())
+
+    def _count(self) -> None:
+        metrics = self._runtime.metrics
+        segments = [segment for each in self._partitions for segment in each.fold.segments.values()]
+        metrics.segments.set(len(segments))
+        metrics.segment_writers.set(sum(len(segment.writers) for segment in segments))
+        metrics.segment_bytes.set(sum(segment.length - segment.start for segment in segments))
+        metrics.segment_sessions.set(sum(len(each.serving) for each in self._partitions))
+        metrics.segment_tail_readers.set(self._readers.waiting)
+        metrics.segment_replies_bytes.set(self._replies.used)

@@ -1,0 +1,116 @@
+"""The snapshots of one partition's state on their topic: which sets there are, writing one, letting old ones go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka.structs import TopicPartition
+from headrace_common.kafka.client import make_consumer, make_producer, start_at
+from headrace_common.operations.settings import KafkaSettings
+
+from headrace_segment.store.fold import Fold
+from headrace_segment.store.snapshots import MANIFEST, Snapshots
+
+KEPT: Final = 2
+"""Complete sets that are kept: the log begins behind the older one."""
+
+WAIT_MS: Final = 1000
+BATCH_BYTES: Final = 1 << 20
+
+Parts = Sequence[tuple[bytes, bytes]]
+
+
+class SnapshotTopic:
+    """The sets of one partition, which has the same number on both topics.
+
+    Any replica may write a set. So what is known here is what was read up to some offset; `refresh` reads on.
+    """
+
+    def __init__(self, settings: KafkaSettings, partition: int) -> None:
+        self._settings = settings
+        self._where = TopicPartition(settings.snapshots_topic, partition)
+        self._keys: dict[int, set[bytes]] = {}
+        self._closed: set[int] = set()
+        self._position: int | None = None
+
+    async def newest(self, log_start: int) -> Fold | None:
+        """The state to start from; None: there is no set from which the log can be read on. Raises `KafkaError`."""
+        self._position = None
+        self._keys.clear()
+        self._closed.clear()
+        found = Snapshots(self._where.partition)
+        await self._read(found.add)
+        return found.newest(log_start)
+
+    async def refresh(self) -> None:
+        """Learns what was written since. Raises `KafkaError`."""
+        await self._read(lambda key, value: None)
+
+    async def _read(self, add: Callable[[bytes | None, bytes | None], None]) -> None:
+        consumer: AIOKafkaConsumer = make_consumer(self._settings)
+        await start_at(consumer, self._where)
+        try:
+            end = (await consumer.end_offsets([self._where]))[self._where]
+            start = (await consumer.beginning_offsets([self._where]))[self._where]
+            position = max(start, self._position or 0)
+            consumer.seek(self._where, position)
+            consumer.resume(self._where)
+            while position < end:
+                found = await consumer.getmany(self._where, timeout_ms=WAIT_MS, max_records=20)
+                for record in found.get(self._where, ()):
+                    self._note(record.key, record.value)
+                    add(record.key, record.value)
+                position = await consumer.position(self._where)
+            self._position = position
+        finally:
+            await consumer.stop()
+
+    def _note(self, key: bytes | None, value: bytes | None) -> None:
+        try:
+            _, offset, part = (key or b"").decode().split("/")
+            number = int(offset)
+        except ValueError:
+            return
+        assert key is not None
+        if value is not None:
+            self._keys.setdefault(number, set()).add(key)
+            if part == MANIFEST:
+                self._closed.add(number)
+        elif number in self._keys:
+            self._keys[number].discard(key)
+            self._closed.discard(number)
+            if not self._keys[number]:
+                del self._keys[number]
+
+    def sets(self) -> list[int]:
+        """The offsets of the complete sets, the newest first."""
+        return sorted(self._closed, reverse=True)
+
+    async def write(self, parts: Parts) -> None:
+        """Stores a set, its manifest last, and lets go all sets but the newest `KEPT`. Raises `KafkaError`."""
+        producer = make_producer(self._settings, BATCH_BYTES)
+        await producer.start()
+        try:
+            for key, value in parts:
+                await producer.send_and_wait(*self._named(value, key))
+            for key, value in parts:
+                self._note(key, value)
+            for key in self._outdated():
+                await producer.send_and_wait(*self._named(None, key))
+                self._note(key, None)
+        finally:
+            await producer.stop()
+
+    def _named(self, value: bytes | None, key: bytes) -> tuple[str, bytes | None, bytes, int]:
+        return self._where.topic, value, key, self._where.partition
+
+    def _outdated(self) -> list[bytes]:
+        """The manifests of old sets first, so that none that lacks a part looks complete; parts without one, too."""
+        kept = self.sets()[:KEPT]
+        if len(kept) < KEPT:
+            return []
+        old = [offset for offset in self._keys if offset < kept[-1]]
+        keys = [key for offset in sorted(old) for key in self._keys[offset]]
+        return sorted(keys, key=lambda key: not key.endswith(MANIFEST.encode()))

@@ -1,0 +1,153 @@
+"""What keeps one partition small: snapshots, the log's head, writers that have gone, bytes above the retention.
+
+Any replica may do it, at times of its own: what was done twice counts once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Final
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.records_to_delete import RecordsToDelete
+from aiokafka.errors import KafkaError
+from aiokafka.structs import TopicPartition
+from headrace_common.kafka.client import client_arguments, explain
+from headrace_common.operations.log import Log
+from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.operations.settings import KafkaSettings
+
+from headrace_segment.replica.partition import Partition
+from headrace_segment.replica.snapshot_topic import KEPT
+from headrace_segment.settings import SegmentSection
+from headrace_segment.store.records import Record, Truncate
+from headrace_segment.store.snapshots import snapshot
+
+LOOK: Final = 2.0
+"""Seconds between two looks at a partition, about."""
+
+SPREAD: Final = 0.5
+"""Replicas take their snapshots at points of their own, so that mostly one of them does it: up to this part later."""
+
+RENEWED: Final = 0.5
+"""A writer with a connection is renewed after this part of the retention, so it is long there when the rest has passed."""
+
+WRITER_LOOKS: Final = 20
+"""Looks at writers within their retention."""
+
+
+class Upkeep:
+    """Of one partition. `put` appends a record; `now_ms`: Unix time."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        kafka: KafkaSettings,
+        settings: SegmentSection,
+        put: Callable[[str, Record], None],
+        new_id: Callable[[], bytes],
+        now_ms: Callable[[], int],
+        metrics: ReceiverMetrics,
+        log: Log,
+    ) -> None:
+        self._partition = partition
+        self._kafka = kafka
+        self._settings = settings
+        self._put = put
+        self._new_id = new_id
+        self._now_ms = now_ms
+        self._metrics = metrics
+        self._log = log
+        self._spread = random.random() * SPREAD  # noqa: S311  (no secret)
+        self._writers_due = 0
+
+    async def run(self) -> None:
+        """Looks again and again until it is cancelled."""
+        while True:
+            await asyncio.sleep(LOOK * random.uniform(0.5, 1.5))  # noqa: S311
+            if not self._partition.live.is_set():
+                continue
+            try:
+                await self._snapshot()
+            except (KafkaError, OSError) as error:
+                self._log.warning("snapshot failed", partition=self._partition.number, problem=explain(error))
+            self._writers()
+            self._retention()
+
+    async def _snapshot(self) -> None:
+        """Writes the state down when enough records have come since, and cuts the log's head."""
+        partition = self._partition
+        sets = partition.snapshots.sets()
+        records = partition.fold.next_offset - (sets[0] if sets else 0)
+        writers = sum(len(segment.writers) for segment in partition.fold.segments.values())
+        due = max(self._settings.snapshot_records, writers // 2)
+        if records < due * (1 + self._spread):
+            return
+        await partition.snapshots.refresh()
+        sets = partition.snapshots.sets()
+        if partition.fold.next_offset - (sets[0] if sets else 0) >= due:
+            parts = []
+            async with partition.still:
+                offset = partition.fold.next_offset
+                for part in snapshot(partition.fold, partition.number):
+                    parts.append(part)
+                    await asyncio.sleep(0)
+            await partition.snapshots.write(parts)
+            self._metrics.segment_snapshots.inc()
+            self._log.info(
+                "snapshot", partition=partition.number, offset=offset, bytes=sum(len(value) for _, value in parts)
+            )
+        await self._cut()
+
+    async def _cut(self) -> None:
+        """Lets go what no start and no reader needs any more."""
+        partition = self._partition
+        sets = partition.snapshots.sets()
+        if len(sets) < KEPT or not partition.live.is_set():
+            return
+        until = min(sets[KEPT - 1], partition.fold.needed_from())
+        if until <= 0:
+            return
+        admin = AIOKafkaAdminClient(**client_arguments(self._kafka))
+        try:
+            await admin.start()
+            where = TopicPartition(self._kafka.segments_topic, partition.number)
+            await admin.delete_records({where: RecordsToDelete(before_offset=until)})
+        finally:
+            await admin.close()
+
+    def _writers(self) -> None:
+        """Renews those that have a connection, and forgets those that have been silent for too long.
+
+        Renewals go by our own clock, so that they come in a silent log, too. Nobody is forgotten by our clock alone: if it is
+        wrong, others' writers with a connection would be.
+        """
+        now, kept = self._now_ms(), int(self._settings.writer_retention * 1000)
+        if now < self._writers_due:
+            return
+        self._writers_due = now + kept // WRITER_LOOKS
+        partition = self._partition
+
+        def touched(name: str, writer: bytes) -> int | None:
+            segment = partition.fold.segments.get(name)
+            known = None if segment is None else segment.writers.get(writer)
+            return None if known is None else known.touched
+
+        for name, renewal in partition.serving.renewals(touched, now - int(kept * RENEWED)):
+            self._put(name, renewal)
+        for name, forgotten in partition.fold.idle_writers(min(now, partition.log_time) - kept):
+            self._put(name, forgotten)
+
+    def _retention(self) -> None:
+        """Lets go whole blocks at the beginning of segments that are larger than they may be."""
+        kept = self._settings.retention_bytes
+        if not kept:
+            return
+        for name, segment in self._partition.fold.segments.items():
+            if segment.length - segment.start <= kept:
+                continue
+            found = segment.index.find(segment.length - kept)
+            if found is not None and found[0] > segment.start:
+                self._put(name, Truncate(self._new_id(), found[0]))

@@ -1,0 +1,238 @@
+"""The sessions that one replica serves in one partition: which record each question becomes, and who hears what became of it.
+
+Pure: a record goes out, and the fold's outcome of it comes in when the log is read back, as it does for every other record. The
+answers follow from these outcomes alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from headrace_common.connection.backend import Caller
+from headrace_common.session.interface import Ticket
+
+from headrace_segment.questions import (
+    AppendBlock,
+    BlockStored,
+    ChangeQuestion,
+    CreateSegment,
+    Lost,
+    NoSegment,
+    OpenSession,
+    Refused,
+    Sealed,
+    SealSegment,
+    SegmentChanged,
+    SegmentExists,
+    SessionLost,
+    SessionOpened,
+    TruncateSegment,
+)
+from headrace_segment.store.outcomes import Appended, Changed, NotAppended, NotOpened, Opened, Outcome, Refusal
+from headrace_segment.store.records import Block, Create, Delete, Numbering, Open, Renew, Seal, Truncate
+
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A question whose record is under way. `after`: the level that a block brings; None: it opens the session."""
+
+    ticket: Ticket
+    since: float
+    after: int | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Served:
+    """A session of one of our connections. `over`: nothing is appended in it any more; what is under way has its answers yet."""
+
+    id: bytes
+    caller: Caller
+    segment: str
+    writer: bytes
+    asked: deque[_Asked] = field(default_factory=deque)
+    opened: bool = False
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A segment is to be changed, and the record is under way."""
+
+    caller: Caller
+    ticket: Ticket
+    since: float
+
+
+class ServedSessions:
+    """`new_id` makes ids that nobody else makes; `create`: who sets an append up in bytes creates the segment, too.
+
+    Whoever calls produces the records in the order in which they come out, each once, with one producer; if that fails, he says
+    `producer_lost`. A caller's words may come back in here.
+    """
+
+    def __init__(self, new_id: Callable[[], bytes], *, create: bool) -> None:
+        self._new_id = new_id
+        self._create = create
+        self._by_id: dict[bytes, _Served] = {}
+        self._by_writer: dict[tuple[str, bytes], list[_Served]] = {}
+        self._by_caller: dict[Caller, list[_Served]] = {}
+        self._changes: dict[bytes, _Change] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a record is under way that somebody waits for."""
+        return bool(self._changes) or any(served.asked for served in self._by_id.values())
+
+    def serves(self, session: bytes) -> bool:
+        """Whether what is produced in this session has somebody who waits for it."""
+        return session in self._by_id
+
+    def open(self, question: OpenSession, caller: Caller, now: float) -> Open:
+        """The record to produce."""
+        served = _Served(self._new_id(), caller, question.segment, question.writer)
+        served.asked.append(_Asked(question.ticket, now))
+        self._by_id[served.id] = served
+        self._by_writer.setdefault((served.segment, served.writer), []).append(served)
+        self._by_caller.setdefault(caller, []).append(served)
+        create = self._create and question.numbering is Numbering.BYTES
+        return Open(question.writer, served.id, question.numbering, create=create)
+
+    def append(self, question: AppendBlock, caller: Caller, now: float) -> Block | None:
+        """The record to produce. None: the session is over, and the caller has heard it."""
+        served = self._by_id.get(question.session)
+        if served is None or served.over:
+            caller.answered(question.ticket, Refused(Refusal.SESSION))
+            return None
+        served.asked.append(_Asked(question.ticket, now, question.after))
+        return Block(
+            question.writer,
+            question.session,
+            question.before,
+            question.after,
+            question.events,
+            question.data,
+            question.expected,
+        )
+
+    def change(self, question: ChangeQuestion, caller: Caller, now: float) -> Create | Seal | Truncate | Delete:
+        """The record to produce."""
+        request = self._new_id()
+        self._changes[request] = _Change(caller, question.ticket, now)
+        if isinstance(question, CreateSegment):
+            return Create(request)
+        if isinstance(question, TruncateSegment):
+            return Truncate(request, question.offset)
+        return Seal(request) if isinstance(question, SealSegment) else Delete(request)
+
+    def renewals(self, touched: Callable[[str, bytes], int | None], before: int) -> list[tuple[str, Renew]]:
+        """The records, by segment, for open sessions whose writers were last heard before that time of the log. `touched`:
+        when a writer was.
+        """
+        found = []
+        for served in self._by_id.values():
+            last = touched(served.segment, served.writer) if served.opened and not served.over else None
+            if last is not None and last < before:
+                found.append((served.segment, Renew(served.writer, served.id)))
+        return found
+
+    def read_back(self, outcome: Outcome) -> None:
+        """What became of the next record of the log, whoever has produced it."""
+        if isinstance(outcome, Changed):
+            self._changed(outcome)
+        elif isinstance(outcome, Opened):
+            self._opened(outcome)
+        elif isinstance(outcome, NotOpened):
+            self._answer(outcome.session, None, _refusal(outcome.why, 0))
+        elif isinstance(outcome, Appended):
+            self._answer(outcome.session, outcome.level, BlockStored(outcome.level, outcome.length))
+        elif isinstance(outcome, NotAppended):
+            repeat = outcome.why is Refusal.REPEAT
+            stored = BlockStored(outcome.after, outcome.length)
+            self._answer(outcome.session, outcome.after, stored if repeat else _refusal(outcome.why, outcome.length))
+
+    def _changed(self, outcome: Changed) -> None:
+        asked = self._changes.pop(outcome.record.request, None)
+        if asked is None:
+            return
+        answer: object = SegmentChanged(outcome.length)
+        if outcome.why is not None:
+            answer = SegmentExists() if outcome.why is Refusal.EXISTS else _refusal(outcome.why, outcome.length)
+        asked.caller.answered(asked.ticket, answer)
+
+    def _opened(self, outcome: Opened) -> None:
+        winner = self._by_id.get(outcome.session)
+        for served in list(self._by_writer.get((outcome.segment, outcome.writer), ())):
+            if served is not winner and served.opened and not served.over:
+                self._finish(served)
+                if winner is None or served.caller is not winner.caller:
+                    served.caller.tell(SessionLost(served.writer, served.id))
+        if winner is not None:
+            winner.opened = True
+        self._answer(outcome.session, None, SessionOpened(outcome.session, outcome.level))
+
+    def _answer(self, session: bytes, after: int | None, answer: object) -> None:
+        served = self._by_id.get(session)
+        if served is None or not served.asked or served.asked[0].after != after:
+            return
+        ticket = served.asked.popleft().ticket
+        if served.over or not served.opened:
+            self._finish(served)
+        served.caller.answered(ticket, answer)
+
+    def _finish(self, served: _Served) -> None:
+        """Nothing is appended in it any more. It is forgotten when nothing of it is under way."""
+        served.over = True
+        if not served.asked and self._by_id.pop(served.id, None) is not None:
+            _take_out(self._by_writer, (served.segment, served.writer), served)
+            _take_out(self._by_caller, served.caller, served)
+
+    def ended(self, caller: Caller) -> None:
+        """A conversation has ended. What is under way of it is answered all the same."""
+        for served in list(self._by_caller.get(caller, ())):
+            self._finish(served)
+
+    def overdue(self, before: float) -> None:
+        """Ends the conversations that have waited since before this time. Their records may still land, and are judged then."""
+        late = [served.caller for served in self._by_id.values() if served.asked and served.asked[0].since < before]
+        for caller in dict.fromkeys(late):
+            self._drop(list(self._by_caller[caller]), "ack_deadline")
+        self._drop_changes([request for request, each in self._changes.items() if each.since < before], "ack_deadline")
+
+    def producer_lost(self) -> None:
+        """Nobody knows what is still stored of what is under way, and nothing of it is produced again: all sessions end."""
+        self._drop(list(self._by_id.values()), "producer")
+        self._drop_changes(list(self._changes), "producer")
+
+    def _drop_changes(self, dropped: Iterable[bytes], why: str) -> None:
+        for request in dropped:
+            change = self._changes.pop(request)
+            change.caller.end(why)
+            change.caller.answered(change.ticket, Lost())
+
+    def _drop(self, dropped: Iterable[_Served], why: str) -> None:
+        for served in dropped:
+            asked, served.asked = served.asked, deque()
+            self._finish(served)
+            served.caller.end(why)
+            for each in asked:
+                served.caller.answered(each.ticket, Lost())
+
+
+def _take_out(lists: dict[K, list[_Served]], key: K, served: _Served) -> None:
+    lists[key].remove(served)
+    if not lists[key]:
+        del lists[key]
+
+
+def _refusal(why: Refusal, length: int) -> object:
+    if why is Refusal.NO_SEGMENT:
+        return NoSegment()
+    return Sealed(length) if why is Refusal.SEALED else Refused(why)

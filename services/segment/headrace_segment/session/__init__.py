@@ -1,0 +1,1 @@
+"""The conversations, pure: one module for each dialect, and what they share."""

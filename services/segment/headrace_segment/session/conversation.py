@@ -1,0 +1,391 @@
+"""What the conversations of both dialects have in common: in which order things are done, and what an answer depends on.
+
+An acknowledgement leaves when its block is stored: first its events on the events topic, then its bytes in its segment, then its
+level is said. Writers do not wait for each other, and nobody waits for a read. Replies to reads are large: so many are asked for
+that their replies fit into `READ_BYTES`, and others when replies have left.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Generic
+
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.record.event import Envelope
+from headrace_common.session.interface import ByteSession, Frame, Peer, Question, Ticket
+from headrace_common.session.ledger import Ledger
+from typing_extensions import override
+
+from headrace_segment.events import BlockFrame, Run, envelope
+from headrace_segment.questions import (
+    AppendBlock,
+    BlockStored,
+    BytesRead,
+    Limited,
+    Lost,
+    NoSegment,
+    OpenSession,
+    ReadBytes,
+    Refused,
+    RepliesLeft,
+    Sealed,
+    SessionLost,
+    SessionOpened,
+)
+from headrace_segment.session.limits import READ_BYTES, READ_COST, READS, WAITING, WRITE_BYTES, Limits
+from headrace_segment.session.order import AboutSegment, SegmentOrder
+from headrace_segment.session.requests import Asked, Read, fault_of
+from headrace_segment.session.writers import B, HandedOut, Setup, Waiting, Writer
+from headrace_segment.store.records import Numbering
+from headrace_segment.wire.decoder import Decoder
+from headrace_segment.wire.layout import Table
+
+
+class Conversation(ByteSession, Generic[B]):
+    """See `headrace_common.session.interface.Session`. A dialect says what its messages ask for, and what answers look like."""
+
+    def __init__(
+        self, peer: Peer, limits: Limits, decoder: Decoder[Any], messages: Table, numbering: Numbering
+    ) -> None:
+        self._peer = peer
+        self._limits = limits
+        self._decode = decoder
+        self._messages = messages
+        self._numbering = numbering
+        self._writers: dict[bytes, Writer[B]] = {}
+        self._orders: dict[str, SegmentOrder] = {}
+        self._waiting_bytes = 0
+        self._numbers = itertools.count()
+        self._tickets = itertools.count()
+        self._ready: deque[Frame] = deque()
+        self._published_for: dict[Ticket, Writer[B]] = {}
+        self._question_tickets = itertools.count()
+        self._questions: deque[Question] = deque()
+        self._asked: dict[Ticket, Asked[B]] = {}
+        self._reads: deque[Asked[B]] = deque()
+        self._read_bytes = 0  # that reads may bring which are asked for
+        self._reply_bytes = 0  # that they have brought, in replies that have not left
+        self._leaving = 0  # of these, what the transport has got
+        self._envelopes: dict[str, Envelope] = {}
+        self._replies: deque[Any] = deque()
+        self._abandoned = False
+        self._ending = False
+
+    # What decides that an acknowledgement may leave
+
+    @override
+    def settle(self, ticket: Ticket, stored: int, whole: bool) -> None:
+        writer = self._published_for[ticket]
+        writer.publishing.settle(ticket, stored, whole)
+        if not whole:
+            return
+        del self._published_for[ticket]
+        while not self._abandoned and (oldest := writer.publishing.pop_whole()) is not None:
+            note = oldest.note
+            run = note.run
+            block = AppendBlock(
+                next(self._question_tickets),
+                run.segment,
+                writer.id,
+                note.session,
+                run.before,
+                run.after,
+                run.count,
+                run.data,
+            )
+            self._ask(Asked(block, note.number, note.request, writer))
+
+    @override
+    def abandon(self, ticket: Ticket) -> None:
+        """Nothing is stored or acknowledged from here on."""
+        self._abandoned = True
+
+    @override
+    def answered(self, ticket: Ticket, answer: object) -> None:
+        asked = self._asked.pop(ticket, None)
+        if asked is None:  # `RepliesLeft`
+            return
+        if isinstance(asked.question, ReadBytes):
+            self._read_bytes -= _cost(asked.question)
+            if isinstance(answer, BytesRead):
+                self._reply_bytes += len(answer.data)
+        if isinstance(answer, Lost):  # the service ends the conversation; nothing more of it is handed out
+            self._abandoned = True
+            return
+        fault = fault_of(self._hear, asked, answer)
+        for writer in self._may_go_on(asked):
+            fault = fault_of(self._go_on, writer) or fault
+        self._release(asked.question.segment)
+        if fault is not None and not self._ending:  # the next answers mostly say the same
+            self._ending = True
+            raise fault
+
+    def _hear(self, asked: Asked[B], answer: object) -> None:
+        """What an answer says. Raises `ProtocolError`; what waits for the answer goes on all the same."""
+        if asked.writer is None:
+            self._segment_answered(asked, answer)
+        else:
+            asked.writer.under_way -= 1
+            self._writer_answered(asked, asked.writer, answer)
+
+    def _may_go_on(self, asked: Asked[B]) -> list[Writer[B]]:
+        """Who may have waited for this answer: its own writer; if it was a change of a segment, all."""
+        order = self._orders.get(asked.question.segment)
+        if order is not None and order.done(asked.number):
+            return list(self._writers.values())
+        return [] if asked.writer is None else [asked.writer]
+
+    def _writer_answered(self, asked: Asked[B], writer: Writer[B], answer: object) -> None:
+        question = asked.question
+        if isinstance(answer, SessionOpened):
+            writer.opened(answer.session, answer.level)
+            self._replies.append(self._append_setup(question.segment, asked.request, writer))
+        elif isinstance(answer, BlockStored):
+            self._acknowledge(writer, answer, asked.request)
+        elif isinstance(answer, NoSegment):
+            writer.session = None
+            reply = self._no_such_segment(question.segment, asked.request)
+            if isinstance(question, OpenSession):
+                self._replies.append(reply)
+            else:
+                self._say_once(reply)
+        elif isinstance(answer, Sealed):
+            assert isinstance(question, AppendBlock)
+            writer.sealed = True
+            self._say_once(self._is_sealed(question.segment, asked.request, question.after))
+        elif isinstance(answer, Limited):
+            raise ProtocolError(f"SetupAppend exceeds {answer.setting}", limit=answer.setting)
+        else:
+            assert isinstance(answer, Refused), answer
+            self._refused(asked, writer, answer)
+
+    @override
+    def told(self, word: object) -> None:
+        assert isinstance(word, SessionLost)
+        writer = self._writers.get(word.writer)
+        if writer is not None and writer.session == word.session and not self._ending:
+            self._ending = True
+            self._taken_over(writer)
+
+    def _say_once(self, reply: object) -> None:
+        """Blocks that are refused one after the other hear it together."""
+        if not self._replies or self._replies[-1] != reply:
+            self._replies.append(reply)
+
+    @override
+    def outgoing(self) -> bytes:
+        if self._leaving:  # who writes asks again when that is written
+            self._reply_bytes -= self._leaving
+            self._questions.append(RepliesLeft(next(self._question_tickets), self._leaving))
+            self._leaving = 0
+        pieces: list[bytes] = []
+        size = 0
+        while self._replies and size < WRITE_BYTES:
+            reply = self._replies.popleft()
+            if isinstance(reply, Read):
+                self._leaving += reply.size
+                reply = reply.message
+            pieces.append(self._messages.encode(reply))
+            size += len(pieces[-1])
+        self._next_reads()
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    # What the dialects differ in
+
+    @abstractmethod
+    def _hand_out(self, writer: Writer[B], block: B, number: int, received_ms: int) -> None:
+        """A block has its turn, and is neither faulty by itself nor of a writer that is not set up: it is published, or has
+        its answer already. Raises `ProtocolError`.
+        """
+
+    @abstractmethod
+    def _not_set_up(self, writer: Writer[B], block: B, number: int) -> None:
+        """A block has its turn, and its writer has no session. Raises `ProtocolError`, or answers it."""
+
+    @abstractmethod
+    def _segment_answered(self, asked: Asked[B], answer: object) -> None:
+        """The answer to a question that is of no writer. Raises `ProtocolError`."""
+
+    @abstractmethod
+    def _refused(self, asked: Asked[B], writer: Writer[B], answer: Refused) -> None:
+        """A block or a SetupAppend is refused. Raises `ProtocolError`, or answers it."""
+
+    @abstractmethod
+    def _taken_over(self, writer: Writer[B]) -> None:
+        """Another connection has the writer. Raises `ProtocolError`."""
+
+    @abstractmethod
+    def _acknowledge(self, writer: Writer[B], stored: BlockStored, request: int) -> None:
+        """All up to a level is stored. Levels of one writer that nothing stands between are said as one."""
+
+    @abstractmethod
+    def _append_setup(self, segment: str, request: int, writer: Writer[B]) -> object:
+        """The reply to a SetupAppend."""
+
+    @abstractmethod
+    def _no_such_segment(self, segment: str, request: int) -> object:
+        """The reply where there is none."""
+
+    @abstractmethod
+    def _is_sealed(self, segment: str, request: int, level: int) -> object:
+        """The reply to a block that would have brought a level."""
+
+    # Requests, in their order
+
+    def _arrives(self, asked: Setup | B, now_ms: int) -> None:
+        """A SetupAppend, or a block. Raises `ProtocolError`."""
+        writer = self._writers.get(asked.writer)
+        if isinstance(asked, Setup):
+            self._check_name(asked.segment)
+            if writer is None:
+                if len(self._writers) >= self._limits.writers:
+                    raise self._decode.refuse(f"more than {self._limits.writers} writers on one connection")
+                writer = Writer(asked.writer, asked.segment, Ledger(self._tickets))
+                self._writers[asked.writer] = writer
+            writer.next_segment = asked.segment
+        elif writer is None:
+            raise self._decode.refuse("a block of a writer that is not set up")
+        number = next(self._numbers)
+        self._order(writer.next_segment).append(number)
+        waiting = Waiting(asked, writer.next_segment, number, now_ms)
+        writer.waiting.append(waiting)
+        self._waiting_bytes += waiting.size
+        try:
+            self._go_on(writer)
+        except ProtocolError as error:
+            raise self._decode.refuse(str(error)) from None
+
+    def _check_name(self, segment: str) -> None:
+        size = len(segment.encode())
+        if not 0 < size <= self._limits.segment_bytes:
+            raise self._decode.refuse(
+                f"a segment's name of {size} bytes; 1 to {self._limits.segment_bytes} are allowed"
+            )
+
+    def _order(self, segment: str) -> SegmentOrder:
+        if segment not in self._orders:
+            self._orders[segment] = SegmentOrder()
+        return self._orders[segment]
+
+    def _go_on(self, writer: Writer[B]) -> None:
+        """Does what may be done now of what waits."""
+        while writer.waiting and self._has_its_turn(writer, writer.waiting[0]):
+            waiting = writer.waiting.popleft()
+            self._waiting_bytes -= waiting.size
+            writer.under_way += 1
+            asked = waiting.asked
+            if isinstance(asked, Setup):
+                writer.sets_up(asked, self._numbering.first)
+                question = OpenSession(next(self._question_tickets), asked.segment, writer.id, self._numbering)
+                self._ask(Asked(question, waiting.number, asked.request, writer))
+            elif writer.session is None:
+                self._not_set_up(writer, asked, waiting.number)
+            else:
+                self._hand_out(writer, asked, waiting.number, waiting.received_ms)
+
+    def _has_its_turn(self, writer: Writer[B], waiting: Waiting[B]) -> bool:
+        if not self._orders[waiting.segment].may_append(waiting.number):
+            return False
+        if isinstance(waiting.asked, Setup):  # what may still be stored counts for the level that we are going to hear
+            return not writer.under_way
+        return writer.session is not None or not writer.under_way
+
+    def _publish(self, writer: Writer[B], run: Run, number: int, request: int, received_ms: int) -> None:
+        """The first way of a block: its events to the events topic."""
+        assert writer.session is not None
+        writer.sent = run.after
+        ticket = writer.publishing.add(HandedOut(writer.session, run, number, request))
+        self._published_for[ticket] = writer
+        if run.segment not in self._envelopes:
+            if len(self._envelopes) >= self._limits.writers:
+                self._envelopes.clear()
+            self._envelopes[run.segment] = envelope(self._peer, run.segment)
+        self._ready.append(BlockFrame(run, ticket, received_ms, self._envelopes[run.segment], self._limits.event_bytes))
+
+    def _answered_here(self, writer: Writer[B], number: int) -> None:
+        """A block that had its turn needs nobody's answer."""
+        writer.under_way -= 1
+        if (order := self._orders.get(writer.segment)) is not None:
+            order.done(number)
+        self._release(writer.segment)
+
+    def _about(
+        self, segment: str, request: int, question: Callable[[Ticket], AboutSegment], *, changes: bool = False
+    ) -> None:
+        """A request that is of no writer. Raises `ProtocolError`."""
+        self._check_name(segment)
+        if len(self._reads) >= READS:
+            raise self._decode.refuse(f"more than {READS} reads wait for their turn")
+        self._order(segment).hold(next(self._numbers), request, question, changes=changes)
+        self._waiting_bytes += WAITING
+        self._release(segment)
+
+    def _release(self, segment: str) -> None:
+        order = self._orders.get(segment)
+        if order is None:
+            return
+        for held in order.released():
+            self._waiting_bytes -= WAITING
+            asked: Asked[B] = Asked(held.question(next(self._question_tickets)), held.number, held.request)
+            if isinstance(asked.question, ReadBytes):
+                self._reads.append(asked)
+                self._next_reads()
+            else:
+                self._ask(asked)
+        if not order:
+            del self._orders[segment]
+
+    def _next_reads(self) -> None:
+        while self._reads:
+            question = self._reads[0].question
+            assert isinstance(question, ReadBytes)
+            used = self._read_bytes + self._reply_bytes
+            if used and used + _cost(question) > READ_BYTES:
+                return
+            self._read_bytes += _cost(question)
+            self._ask(self._reads.popleft())
+
+    def _ask(self, asked: Asked[B]) -> None:
+        self._asked[asked.question.ticket] = asked
+        self._questions.append(asked.question)
+
+    # What the driver asks
+
+    @override
+    def frames(self) -> Iterator[Frame]:
+        while self._ready:
+            yield self._ready.popleft()
+
+    @override
+    def questions(self) -> Iterator[Question]:
+        while self._questions:
+            yield self._questions.popleft()
+
+    @override
+    def busy(self) -> bool:
+        return self._decode.busy
+
+    @override
+    def eof(self) -> None:
+        if self._decode.partial_bytes():
+            raise self._decode.cut_off()
+
+    @override
+    def idle(self) -> bool:
+        waiting = self._asked or self._reads or self._published_for or self._waiting_bytes
+        return not (waiting or self.partial_bytes())
+
+    @override
+    def partial_bytes(self) -> int:
+        return self._decode.partial_bytes()
+
+    @override
+    def waiting_bytes(self) -> int:
+        return self._waiting_bytes
+
+
+def _cost(read: ReadBytes) -> int:
+    return max(read.length, READ_COST)

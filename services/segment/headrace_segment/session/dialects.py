@@ -1,0 +1,99 @@
+"""Which dialect a client speaks. Today's begins with Hello, which the original does not have."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.session.interface import ByteSession, Frame, Peer, Question, Ticket
+from typing_extensions import override
+
+from headrace_segment.session.limits import Limits
+from headrace_segment.session.original import OriginalSession
+from headrace_segment.session.today import TodaySession
+from headrace_segment.wire.codes import Kind
+
+_HELLO: Final = struct.pack(">i", Kind.HELLO)
+
+
+class SegmentSession(ByteSession):
+    """One client's conversation, in the dialect that it begins with. See `headrace_common.session.interface.Session`."""
+
+    def __init__(self, peer: Peer, limits: Limits, *, flags_in_bytes: bool = False) -> None:
+        """`flags_in_bytes`: see `OriginalSession`."""
+        self._peer = peer
+        self._flags_in_bytes = flags_in_bytes
+        self._limits = limits
+        self._first = b""
+        self._session: ByteSession | None = None
+
+    @override
+    def receive(self, data: bytes, now_ms: int) -> None:
+        if self._session is None:
+            self._first += data
+            if len(self._first) < len(_HELLO):
+                return
+            if self._first.startswith(_HELLO):
+                self._session = TodaySession(self._peer, self._limits)
+            else:
+                self._session = OriginalSession(self._peer, self._limits, flags_in_bytes=self._flags_in_bytes)
+            data, self._first = self._first, b""
+        self._session.receive(data, now_ms)
+
+    @override
+    def eof(self) -> None:
+        if self._session is not None:
+            self._session.eof()
+        elif self._first:
+            raise ProtocolError("the stream ends inside its first message", offset=0, sample=self._first)
+
+    @override
+    def frames(self) -> Iterator[Frame]:
+        return iter(()) if self._session is None else self._session.frames()
+
+    @override
+    def questions(self) -> Iterator[Question]:
+        return iter(()) if self._session is None else self._session.questions()
+
+    @override
+    def settle(self, ticket: Ticket, stored: int, whole: bool) -> None:
+        self._chosen.settle(ticket, stored, whole)
+
+    @override
+    def abandon(self, ticket: Ticket) -> None:
+        self._chosen.abandon(ticket)
+
+    @override
+    def answered(self, ticket: Ticket, answer: object) -> None:
+        self._chosen.answered(ticket, answer)
+
+    @override
+    def told(self, word: object) -> None:
+        self._chosen.told(word)
+
+    @override
+    def outgoing(self) -> bytes:
+        return b"" if self._session is None else self._session.outgoing()
+
+    @override
+    def busy(self) -> bool:
+        return self._session is not None and self._session.busy()
+
+    @override
+    def idle(self) -> bool:
+        return not self._first if self._session is None else self._session.idle()
+
+    @override
+    def partial_bytes(self) -> int:
+        return len(self._first) if self._session is None else self._session.partial_bytes()
+
+    @override
+    def waiting_bytes(self) -> int:
+        return 0 if self._session is None else self._session.waiting_bytes()
+
+    @property
+    def _chosen(self) -> ByteSession:
+        assert self._session is not None
+        return self._session

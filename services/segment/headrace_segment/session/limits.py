@@ -1,0 +1,38 @@
+"""What one client may ask for, in either dialect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+WAITING: Final = 256
+"""Bytes that a request costs, beyond its own, while it waits for those before it."""
+
+READ_BYTES: Final = 8 << 20
+"""Bytes that the reads of one connection may bring which are asked for, or whose replies have not left. More reads wait; one may
+always be asked for."""
+
+WRITE_BYTES: Final = 64 << 10
+"""Replies are handed out in pieces of about so many bytes, or one by one if they are larger: what the transport holds of a
+client that does not read is at most one reply more than its own buffer."""
+
+READ_COST: Final = 64 << 10
+"""What a read counts at least for that, so that there are at most 128."""
+
+READS: Final = 256
+"""Reads of one connection that wait for their turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one client may ask for. Sizes in bytes.
+
+    `frame_bytes`: a message or a block; `event_bytes`: an event on the events topic; `reply_bytes`: the data of one SegmentRead;
+    `segment_bytes`: a segment's name; `writers`: those that one connection sets up.
+    """
+
+    frame_bytes: int
+    event_bytes: int
+    reply_bytes: int
+    segment_bytes: int
+    writers: int

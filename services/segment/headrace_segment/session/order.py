@@ -1,0 +1,76 @@
+"""In which order the requests of one connection about one segment are done.
+
+====================  ============================================================================
+a request             waits for those before it that are about the same segment
+====================  ============================================================================
+appends               changes; what its own writer has under way is the writer's business
+changes the segment   appends and changes
+reads                 appends and changes
+====================  ============================================================================
+
+Reads keep nobody waiting: one at the tail takes as long as nothing comes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from headrace_common.session.interface import Ticket
+
+from headrace_segment.questions import ChangeQuestion, DescribeSegment, ReadBytes
+
+AboutSegment = ReadBytes | ChangeQuestion | DescribeSegment
+"""A question that is about a segment and about no writer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A request that becomes a question when those before it are done. `request`: the client's own number for it."""
+
+    number: int
+    request: int
+    question: Callable[[Ticket], AboutSegment]
+
+
+class SegmentOrder:
+    """What is not done yet of the requests about one segment, each by its number on the connection; they rise."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[int, None] = OrderedDict()  # appends and changes
+        self._changes: OrderedDict[int, None] = OrderedDict()
+        self._held: deque[Held] = deque()
+
+    def __bool__(self) -> bool:
+        """Whether anything is not done."""
+        return bool(self._open or self._held)
+
+    def append(self, number: int) -> None:
+        """Something that a writer does."""
+        self._open[number] = None
+
+    def hold(self, number: int, request: int, question: Callable[[Ticket], AboutSegment], *, changes: bool) -> None:
+        """Something else. `released` gives it back when its turn has come."""
+        if changes:
+            self._open[number] = self._changes[number] = None
+        self._held.append(Held(number, request, question))
+
+    def may_append(self, number: int) -> bool:
+        """Whether all changes before it are done."""
+        return not self._changes or next(iter(self._changes)) > number
+
+    def done(self, number: int) -> bool:
+        """A request has its answer. Returns whether it was a change."""
+        if number not in self._open:  # a read
+            return False
+        del self._open[number]
+        changed = number in self._changes
+        if changed:
+            del self._changes[number]
+        return changed
+
+    def released(self) -> Iterator[Held]:
+        """What waited, and need not any more."""
+        while self._held and (not self._open or next(iter(self._open)) >= self._held[0].number):
+            yield self._held.popleft()

@@ -1,0 +1,159 @@
+"""One client's conversation in the original dialect, pure.
+
+===================  =====================================================================================================
+the client says      we answer
+===================  =====================================================================================================
+SetupAppend          AppendSetup with the writer's level, when its session is open; NoSuchSegment. Behind blocks of the
+                     same writer that wait: when they are stored
+a block              DataAppended with the writer's level, when the block is stored: first its events on the events topic,
+                     then its bytes in its segment; SegmentIsSealed, NoSuchSegment. Bytes at or below the level are
+                     acknowledged again and stored once
+ReadSegment          SegmentRead, SegmentIsTruncated, NoSuchSegment; behind the blocks for the same segment that came before
+                     it
+KeepAlive            the same, at once
+===================  =====================================================================================================
+
+A gap, a block of a writer that is not set up, or a session that another connection has taken over ends the conversation: the
+client comes back, and resumes from its level. Writers do not wait for each other.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.session.interface import Peer
+from typing_extensions import override
+
+from headrace_segment.events import ByteRun
+from headrace_segment.questions import BlockStored, BytesRead, NoSegment, ReadBytes, Refused, Truncated
+from headrace_segment.session.conversation import Conversation
+from headrace_segment.session.limits import Limits
+from headrace_segment.session.requests import Asked, Read
+from headrace_segment.session.writers import Setup, Writer
+from headrace_segment.store.records import Numbering
+from headrace_segment.wire.original import (
+    AT_TAIL,
+    END_OF_SEGMENT,
+    MESSAGES,
+    MESSAGES_IN_BYTES,
+    AppendSetup,
+    BeginAppendBlock,
+    Block,
+    DataAppended,
+    KeepAlive,
+    NoSuchSegment,
+    OriginalDecoder,
+    ReadSegment,
+    SegmentIsSealed,
+    SegmentIsTruncated,
+    SegmentRead,
+    SegmentReadInBytes,
+    SetupAppend,
+)
+
+NO_REQUEST = 0
+"""This dialect's requests have no numbers."""
+
+
+class OriginalSession(Conversation[Block]):
+    """See `headrace_common.session.interface.Session`."""
+
+    def __init__(self, peer: Peer, limits: Limits, *, flags_in_bytes: bool = False) -> None:
+        """`flags_in_bytes`: SegmentRead has a byte for each of its flags."""
+        self._decoder = OriginalDecoder(limits.frame_bytes)
+        self._flags_in_bytes = flags_in_bytes
+        messages = MESSAGES_IN_BYTES if flags_in_bytes else MESSAGES
+        super().__init__(peer, limits, self._decoder, messages, Numbering.BYTES)
+
+    @override
+    def receive(self, data: bytes, now_ms: int) -> None:
+        for request in self._decoder.receive(data):
+            if isinstance(request, KeepAlive):
+                self._replies.append(request)
+            elif isinstance(request, ReadSegment):
+                length = min(request.length, self._limits.reply_bytes)
+                read = partial(ReadBytes, segment=request.segment, offset=request.offset, length=length)
+                self._about(request.segment, NO_REQUEST, read)
+            elif isinstance(request, BeginAppendBlock):
+                if request.writer not in self._writers:
+                    raise self._decoder.refuse("a block of a writer that is not set up")
+            elif isinstance(request, SetupAppend):
+                self._arrives(Setup(request.writer, request.segment), now_ms)
+            else:
+                self._arrives(request, now_ms)
+
+    @override
+    def _hand_out(self, writer: Writer[Block], block: Block, number: int, received_ms: int) -> None:
+        if block.offset > writer.sent:
+            raise ProtocolError(f"a block at {block.offset}, but its writer is at {writer.sent}")
+        run: ByteRun | None = ByteRun.of(writer.segment, writer.id, block.offset, block.data, block.events)
+        assert run is not None
+        if writer.sealed and run.after > writer.level:
+            self._say_once(self._is_sealed(writer.segment, NO_REQUEST, run.after))
+            self._answered_here(writer, number)
+        elif run.after <= writer.sent:
+            if run.after <= writer.level:  # otherwise its level is said when it is stored
+                self._say_level(writer)
+            self._answered_here(writer, number)
+        else:
+            if block.offset < writer.sent and (run := run.beyond(writer.sent)) is None:
+                raise ProtocolError(
+                    f"a block at {block.offset} that has no event's end at its writer's level, {writer.sent}"
+                )
+            self._publish(writer, run, number, NO_REQUEST, received_ms)
+
+    @override
+    def _not_set_up(self, writer: Writer[Block], block: Block, number: int) -> None:
+        raise ProtocolError("a block of a writer that is not set up")
+
+    @override
+    def _refused(self, asked: Asked[Block], writer: Writer[Block], answer: Refused) -> None:
+        raise ProtocolError(f"an append is refused: {answer.why.value}")
+
+    @override
+    def _taken_over(self, writer: Writer[Block]) -> None:
+        raise ProtocolError("another connection has set up the same append")
+
+    # What we answer
+
+    @override
+    def _acknowledge(self, writer: Writer[Block], stored: BlockStored, request: int) -> None:
+        writer.level = stored.level
+        self._say_level(writer)
+
+    def _say_level(self, writer: Writer[Block]) -> None:
+        last = self._replies[-1] if self._replies else None
+        if isinstance(last, DataAppended) and last.writer == writer.id and last.level < writer.level:
+            self._replies.pop()
+        self._replies.append(DataAppended(writer.id, writer.level))
+
+    @override
+    def _append_setup(self, segment: str, request: int, writer: Writer[Block]) -> object:
+        return AppendSetup(segment, writer.id, writer.level)
+
+    @override
+    def _no_such_segment(self, segment: str, request: int) -> object:
+        return NoSuchSegment(segment)
+
+    @override
+    def _is_sealed(self, segment: str, request: int, level: int) -> object:
+        return SegmentIsSealed(segment)
+
+    @override
+    def _segment_answered(self, asked: Asked[Block], answer: object) -> None:
+        question = asked.question
+        assert isinstance(question, ReadBytes)
+        if isinstance(answer, BytesRead) and self._flags_in_bytes:
+            at_tail, at_end = int(answer.at_tail), int(answer.end_of_segment)
+            in_bytes = SegmentReadInBytes(question.segment, question.offset, at_tail, at_end, answer.data)
+            self._replies.append(Read(in_bytes, len(answer.data)))
+        elif isinstance(answer, BytesRead):
+            flags = AT_TAIL * answer.at_tail | END_OF_SEGMENT * answer.end_of_segment
+            read = SegmentRead(question.segment, question.offset, flags, answer.data)
+            self._replies.append(Read(read, len(answer.data)))
+        elif isinstance(answer, Truncated):
+            self._replies.append(SegmentIsTruncated(question.segment, answer.start))
+        else:
+            assert isinstance(answer, NoSegment)
+            self._replies.append(NoSuchSegment(question.segment))

@@ -1,0 +1,46 @@
+"""A client's requests that have no answer yet, and replies that carry a segment's bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, ParamSpec
+
+from headrace_common.operations.errors import ProtocolError
+
+from headrace_segment.questions import AppendBlock, OpenSession
+from headrace_segment.session.order import AboutSegment
+from headrace_segment.session.writers import B, Writer
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Generic[B]):
+    """A question without an answer. `number`: the request's own on the connection; `request`: the client's number for it.
+
+    `offset`: of a truncation that was refused, if this asks where the segment begins.
+    """
+
+    question: OpenSession | AppendBlock | AboutSegment
+    number: int
+    request: int
+    writer: Writer[B] | None = None
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A reply that carries bytes of a segment, and how many."""
+
+    message: object
+    size: int
+
+
+def fault_of(work: Callable[P, None], *arguments: P.args, **more: P.kwargs) -> ProtocolError | None:
+    """Does `work`, and returns the fault that it raises."""
+    try:
+        work(*arguments, **more)
+    except ProtocolError as fault:
+        return fault.with_traceback(None)  # it must not hold on to what led to it
+    return None

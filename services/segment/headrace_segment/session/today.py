@@ -1,0 +1,230 @@
+"""One client's conversation in today's dialect, pure: what Pravega's clients say to a segment store, wire versions 5 to 17.
+
+========================  ================================================================================================
+the client says           we answer
+========================  ================================================================================================
+Hello                     Hello with the versions that we speak; if they are not the client's, the conversation ends
+SetupAppend               AppendSetup with the writer's last event number, when its session is open; NoSuchSegment
+a block                   DataAppended, when the block is stored: first its events on the events topic, then its bytes in
+                          its segment; SegmentIsSealed, NoSuchSegment; InvalidEventNumber, and the conversation ends
+ReadSegment               SegmentRead, SegmentIsTruncated, NoSuchSegment
+GetStreamSegmentInfo      StreamSegmentInfo, NoSuchSegment
+CreateSegment             SegmentCreated, SegmentAlreadyExists
+SealSegment               SegmentSealed, also if it is sealed already; NoSuchSegment
+TruncateSegment           SegmentTruncated, also if nothing is left to cut; SegmentIsTruncated if the offset lies behind the
+                          segment's end; NoSuchSegment
+DeleteSegment             SegmentDeleted, NoSuchSegment
+KeepAlive                 the same, at once
+all else                  OperationUnsupported
+========================  ================================================================================================
+
+A reply repeats the number of its request. Requests about one segment are done in their order (`headrace_segment.session.order`).
+Event numbers rise, and a client resumes above the number that AppendSetup tells it; what does not rise, or comes when another
+connection has set up the same writer, is an InvalidEventNumber. Delegation tokens are not looked at.
+
+Sources: `AppendProcessor`, `PravegaRequestProcessor` and `SegmentOutputStreamImpl` of Pravega 0.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.session.interface import Peer
+from typing_extensions import override
+
+from headrace_segment import questions as ask
+from headrace_segment.events import EventRun
+from headrace_segment.session.conversation import Conversation
+from headrace_segment.session.limits import Limits
+from headrace_segment.session.order import AboutSegment
+from headrace_segment.session.requests import Asked, Read
+from headrace_segment.session.writers import Setup, Writer
+from headrace_segment.store.outcomes import Refusal
+from headrace_segment.store.records import Numbering
+from headrace_segment.wire import messages as said
+from headrace_segment.wire.today import NEWEST, OLDEST, Append, Request, TodayDecoder, Unsupported, operation
+
+LEAST: Final = 8
+"""A reader that asks for less gets so many bytes, if they are there: a message's header."""
+
+_NO_TRACE: Final = ""
+
+
+class TodaySession(Conversation[Append]):
+    """See `headrace_common.session.interface.Session`."""
+
+    def __init__(self, peer: Peer, limits: Limits) -> None:
+        self._decoder = TodayDecoder(limits.frame_bytes)
+        super().__init__(peer, limits, self._decoder, said.MESSAGES, Numbering.EVENTS)
+
+    @override
+    def receive(self, data: bytes, now_ms: int) -> None:
+        for request in self._decoder.receive(data):
+            if isinstance(request, Append):
+                self._appends(request, now_ms)
+            elif isinstance(request, said.SetupAppend):
+                self._arrives(Setup(request.writer, request.segment, request.request), now_ms)
+            elif isinstance(request, said.KeepAlive):
+                self._replies.append(request)
+            elif isinstance(request, said.Hello):
+                self._greets(request)
+            elif isinstance(request, Unsupported):
+                self._replies.append(said.OperationUnsupported(request.request, operation(request.kind)))
+            else:
+                self._asks(request)
+
+    def _greets(self, hello: said.Hello) -> None:
+        self._replies.append(said.Hello(NEWEST, OLDEST))
+        if hello.high < OLDEST or hello.low > NEWEST:
+            raise self._decoder.refuse(f"wire versions {hello.low} to {hello.high}; {OLDEST} to {NEWEST} are spoken")
+
+    def _asks(self, request: Request) -> None:
+        """What is about a segment and of no writer."""
+        if isinstance(request, said.ReadSegment):
+            length = min(max(request.length, LEAST), self._limits.reply_bytes)
+            read = partial(ask.ReadBytes, segment=request.segment, offset=request.offset, length=length)
+            self._about(request.segment, request.request, read)
+        elif isinstance(request, said.GetSegmentInfo):
+            self._about(request.segment, request.request, partial(ask.DescribeSegment, segment=request.segment))
+        elif isinstance(request, said.TruncateSegment):
+            cut = partial(ask.TruncateSegment, segment=request.segment, offset=request.offset)
+            self._about(request.segment, request.request, cut, changes=True)
+        else:
+            assert isinstance(request, said.CreateSegment | said.SealSegment | said.DeleteSegment)
+            change: type[ask.CreateSegment | ask.SealSegment | ask.DeleteSegment] = _CHANGES[type(request)]
+            self._about(request.segment, request.request, partial(change, segment=request.segment), changes=True)
+
+    # Appends
+
+    def _appends(self, block: Append, now_ms: int) -> None:
+        if block.expected is not None:
+            self._replies.append(said.OperationUnsupported(block.request, "conditionalAppend"))
+            return
+        if not block.data:
+            raise self._decoder.refuse("a block without data")
+        self._arrives(block, now_ms)
+
+    @override
+    def _hand_out(self, writer: Writer[Append], block: Append, number: int, received_ms: int) -> None:
+        before = self._rises(writer, block)
+        if writer.sealed:
+            self._say_once(self._is_sealed(writer.segment, block.request, block.level))
+            self._answered_here(writer, number)
+            return
+        run = EventRun(writer.segment, writer.id, before, block.level, block.data, block.events)
+        self._publish(writer, run, number, block.request, received_ms)
+
+    def _rises(self, writer: Writer[Append], block: Append) -> int:
+        """The event number before the block's. Raises `ProtocolError`, also for a block that is then refused: whether the
+        refusal of the one before it is known yet depends on how the bytes came.
+        """
+        before = writer.sent
+        if block.level <= before:
+            self._invalid(writer, block.level, block.request)
+            raise ProtocolError(f"event number {block.level} does not rise above {before}")
+        writer.sent = block.level
+        return before
+
+    @override
+    def _not_set_up(self, writer: Writer[Append], block: Append, number: int) -> None:
+        """Its SetupAppend, or a block before this one, was answered so; blocks that were on their way hear the same."""
+        self._rises(writer, block)
+        self._say_once(self._no_such_segment(writer.segment, block.request))
+        self._answered_here(writer, number)
+
+    @override
+    def _refused(self, asked: Asked[Append], writer: Writer[Append], answer: ask.Refused) -> None:
+        question = asked.question
+        if answer.why is Refusal.SESSION and isinstance(question, ask.AppendBlock):
+            self._invalid(writer, question.after, asked.request)
+        raise ProtocolError(f"an append is refused: {answer.why.value}")
+
+    @override
+    def _taken_over(self, writer: Writer[Append]) -> None:
+        self._invalid(writer, writer.sent, writer.request)
+        raise ProtocolError("another connection has set up the same writer")
+
+    def _invalid(self, writer: Writer[Append], level: int, request: int) -> None:
+        self._replies.append(said.InvalidEventNumber(writer.id, request, _NO_TRACE, level))
+
+    # What we answer
+
+    @override
+    def _acknowledge(self, writer: Writer[Append], stored: ask.BlockStored, request: int) -> None:
+        previous, writer.level = writer.level, stored.level
+        last = self._replies[-1] if self._replies else None
+        if isinstance(last, said.DataAppended) and last.writer == writer.id and last.level == previous:
+            previous = last.previous
+            self._replies.pop()
+        self._replies.append(said.DataAppended(writer.id, stored.level, previous, request, stored.length))
+
+    @override
+    def _append_setup(self, segment: str, request: int, writer: Writer[Append]) -> object:
+        return said.AppendSetup(request, segment, writer.id, writer.level)
+
+    @override
+    def _no_such_segment(self, segment: str, request: int) -> object:
+        return said.NoSuchSegment(request, segment)
+
+    @override
+    def _is_sealed(self, segment: str, request: int, level: int) -> object:
+        return said.SegmentIsSealed(request, segment, _NO_TRACE, level)
+
+    @override
+    def _segment_answered(self, asked: Asked[Append], answer: object) -> None:
+        question, request = asked.question, asked.request
+        assert not isinstance(question, ask.OpenSession | ask.AppendBlock)
+        if isinstance(answer, ask.NoSegment):
+            offset = question.offset if isinstance(question, ask.ReadBytes) else -1
+            self._replies.append(said.NoSuchSegment(request, question.segment, _NO_TRACE, offset))
+        elif isinstance(answer, ask.Limited):
+            raise ProtocolError(f"CreateSegment exceeds {answer.setting}", limit=answer.setting)
+        elif isinstance(answer, ask.Refused):
+            assert isinstance(question, ask.TruncateSegment)
+            describe = ask.DescribeSegment(next(self._question_tickets), question.segment)
+            self._ask(Asked(describe, asked.number, request, offset=question.offset))
+        elif isinstance(answer, ask.SegmentDescription) and asked.offset is not None:
+            self._replies.append(
+                said.SegmentIsTruncated(request, question.segment, answer.start, _NO_TRACE, asked.offset)
+            )
+        elif isinstance(answer, ask.BytesRead):
+            self._replies.append(Read(_reply(question, request, answer), len(answer.data)))
+        else:
+            self._replies.append(_reply(question, request, answer))
+
+
+def _reply(question: AboutSegment, request: int, answer: object) -> object:
+    """What is said where the request was done, or could not be for what the segment is."""
+    segment = question.segment
+    if isinstance(question, ask.ReadBytes):
+        if isinstance(answer, ask.Truncated):
+            return said.SegmentIsTruncated(request, segment, answer.start, _NO_TRACE, question.offset)
+        assert isinstance(answer, ask.BytesRead)
+        at_tail = answer.at_tail and not answer.end_of_segment
+        return said.SegmentRead(segment, question.offset, at_tail, answer.end_of_segment, answer.data, request)
+    if isinstance(question, ask.DescribeSegment):
+        assert isinstance(answer, ask.SegmentDescription)
+        return said.SegmentInfo(
+            request, segment, True, answer.sealed, False, answer.modified, answer.length, answer.start
+        )
+    if isinstance(answer, ask.SegmentExists):
+        return said.SegmentAlreadyExists(request, segment)
+    assert isinstance(answer, ask.SegmentChanged)
+    return _DONE[type(question)](request, segment)
+
+
+_CHANGES: Final[dict[type, type[ask.CreateSegment | ask.SealSegment | ask.DeleteSegment]]] = {
+    said.CreateSegment: ask.CreateSegment,
+    said.SealSegment: ask.SealSegment,
+    said.DeleteSegment: ask.DeleteSegment,
+}
+
+_DONE: Final[dict[type, Callable[[int, str], object]]] = {
+    ask.CreateSegment: said.SegmentCreated,
+    ask.SealSegment: said.SegmentSealed,
+    ask.TruncateSegment: said.SegmentTruncated,
+    ask.DeleteSegment: said.SegmentDeleted,
+}

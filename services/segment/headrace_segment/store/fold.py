@@ -1,0 +1,171 @@
+"""What the log of a partition means: a pure function of its records, in their order.
+
+==========  ==========================================================================================================
+a record    counts if
+==========  ==========================================================================================================
+open        the segment is there, or it creates it; the writer's levels count what they did before
+block       it is of the writer's current session, the segment is not sealed, it begins at the writer's level, and the
+            segment has the length that it expects, if it expects one
+create      the segment is not there
+seal        the segment is there
+truncate    its offset lies in the segment; below its start there is nothing to do
+delete      the segment is there
+forget      the writer is still in the session and at the level that the record names, and was not heard since
+renew       the writer is still in the session that the record names
+==========  ==========================================================================================================
+
+What does not count is refused by all and for ever.
+"""
+
+from __future__ import annotations
+
+from headrace_segment.store import records
+from headrace_segment.store.outcomes import (
+    Appended,
+    Changed,
+    Forgotten,
+    NotAppended,
+    NotOpened,
+    Opened,
+    Outcome,
+    Refusal,
+    Renewed,
+)
+from headrace_segment.store.records import ANY_LENGTH, Create, Delete, LogError, Numbering, Open, Seal, Truncate
+from headrace_segment.store.state import Segment, Writer
+
+
+class Fold:
+    """One partition's state as of `next_offset`, the log offset of the next record that it takes."""
+
+    def __init__(self, next_offset: int = 0) -> None:
+        self.next_offset = next_offset
+        self.segments: dict[str, Segment] = {}
+
+    def apply(self, log_offset: int, key: bytes | None, value: bytes | None, time_ms: int) -> Outcome:
+        """Takes the next record. `time_ms`: the record's own timestamp. Raises `LogError`: nothing more can be judged."""
+        if log_offset != self.next_offset:
+            raise LogError(f"offset {log_offset} follows where {self.next_offset} is expected: records are missing")
+        name, record = records.segment_of(key), records.decode(value)
+        self.next_offset += 1
+        segment = self.segments.get(name)
+        if isinstance(record, records.Block):
+            return self._append(name, segment, record, log_offset, time_ms)
+        if isinstance(record, Open):
+            return self._open(name, segment, record, time_ms)
+        if isinstance(record, records.Forget):
+            return self._forget(name, segment, record)
+        if isinstance(record, records.Renew):
+            return self._renew(name, segment, record, time_ms)
+        length = 0 if segment is None else segment.length
+        return Changed(name, record, self._change(name, segment, record, time_ms), length)
+
+    def needed_from(self) -> int:
+        """The lowest log offset that a reader may still need."""
+        needed = self.next_offset
+        for segment in self.segments.values():
+            if segment.index.log_offsets and segment.start < segment.length:
+                needed = min(needed, segment.index.log_offsets[0])
+        return needed
+
+    def idle_writers(self, before_ms: int) -> list[tuple[str, records.Forget]]:
+        """The records that forget whoever was last heard before this time of the log."""
+        return [
+            (name, records.Forget(name_of_writer, writer.session, writer.level, writer.touched))
+            for name, segment in self.segments.items()
+            for name_of_writer, writer in segment.writers.items()
+            if writer.touched < before_ms
+        ]
+
+    def _open(self, name: str, segment: Segment | None, record: Open, time_ms: int) -> Outcome:
+        if segment is None and record.create:
+            segment = self.segments[name] = Segment(modified=time_ms)
+        if segment is None:
+            return NotOpened(name, record.writer, record.session, Refusal.NO_SEGMENT)
+        writer = segment.writers.get(record.writer)
+        if writer is None:
+            first = record.numbering.first
+            segment.writers[record.writer] = Writer(record.session, first, record.numbering, time_ms)
+            return Opened(name, record.writer, record.session, first)
+        if writer.numbering is not record.numbering:
+            return NotOpened(name, record.writer, record.session, Refusal.NUMBERING)
+        writer.session, writer.touched = record.session, time_ms
+        return Opened(name, record.writer, record.session, writer.level)
+
+    def _append(
+        self, name: str, segment: Segment | None, record: records.Block, log_offset: int, time_ms: int
+    ) -> Outcome:
+        if segment is None:
+            return NotAppended(name, record.writer, record.session, record.after, Refusal.NO_SEGMENT)
+        writer = segment.writers.get(record.writer)
+        why = self._judge(segment, writer, record)
+        if why is not None:
+            segment.refused.append(log_offset)
+            return NotAppended(name, record.writer, record.session, record.after, why, segment.length)
+        assert writer is not None
+        segment.index.add(segment.length, log_offset)
+        segment.length += len(record.data)
+        segment.modified = writer.touched = time_ms
+        writer.level = record.after
+        return Appended(name, record.writer, record.session, record.after, segment.length)
+
+    @staticmethod
+    def _judge(segment: Segment, writer: Writer | None, record: records.Block) -> Refusal | None:
+        """Why a block does not count. Its own session hears of a repeat first: what is stored is stored, sealed or not."""
+        if writer is None or writer.session != record.session:
+            return Refusal.SESSION
+        if record.after <= writer.level:
+            return Refusal.REPEAT
+        if segment.sealed:
+            return Refusal.SEALED
+        if record.before != writer.level:
+            return Refusal.GAP
+        if not record.data or (
+            writer.numbering is Numbering.BYTES and record.after - record.before != len(record.data)
+        ):
+            return Refusal.NONSENSE
+        if record.expected not in (ANY_LENGTH, segment.length):
+            return Refusal.CONDITION
+        return None
+
+    def _change(
+        self, name: str, segment: Segment | None, record: Create | Seal | Truncate | Delete, time_ms: int
+    ) -> Refusal | None:
+        if isinstance(record, Create):
+            if segment is not None:
+                return Refusal.EXISTS
+            self.segments[name] = Segment(modified=time_ms)
+            return None
+        if segment is None:
+            return Refusal.NO_SEGMENT
+        if isinstance(record, Delete):
+            del self.segments[name]
+            return None
+        if isinstance(record, Truncate):
+            if not 0 <= record.offset <= segment.length:
+                return Refusal.NONSENSE
+            if record.offset > segment.start:
+                segment.truncate(record.offset)
+        else:
+            segment.sealed = True
+        segment.modified = time_ms
+        return None
+
+    @staticmethod
+    def _forget(name: str, segment: Segment | None, record: records.Forget) -> Outcome:
+        if segment is None:
+            return Forgotten(name, record.writer, Refusal.NO_SEGMENT)
+        writer = segment.writers.get(record.writer)
+        known = None if writer is None else (writer.session, writer.level, writer.touched)
+        if known != (record.session, record.level, record.touched):
+            return Forgotten(name, record.writer, Refusal.SESSION)
+        del segment.writers[record.writer]
+        return Forgotten(name, record.writer)
+
+    @staticmethod
+    def _renew(name: str, segment: Segment | None, record: records.Renew, time_ms: int) -> Outcome:
+        writer = None if segment is None else segment.writers.get(record.writer)
+        if writer is None or writer.session != record.session:
+            return Renewed(name, record.writer, Refusal.SESSION if segment else Refusal.NO_SEGMENT)
+        writer.touched = time_ms
+        return Renewed(name, record.writer)

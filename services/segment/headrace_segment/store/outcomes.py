@@ -1,0 +1,96 @@
+"""What became of a record: the same for everybody who reads the log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from headrace_segment.store.records import Create, Delete, Seal, Truncate
+
+
+class Refusal(Enum):
+    """Why a record counts for nobody, for ever."""
+
+    NO_SEGMENT = "there is no such segment"
+    EXISTS = "the segment is there already"
+    SESSION = "the writer is in another session, or forgotten"
+    NUMBERING = "the writer's levels count something else"
+    REPEAT = "its session has stored it before"
+    SEALED = "the segment is sealed"
+    GAP = "it does not begin at its writer's level"
+    CONDITION = "the segment has another length than it expects"
+    NONSENSE = "its numbers contradict each other, or the segment's"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A session has begun at `level`, which is final: nothing of the writer's earlier sessions counts from here on."""
+
+    segment: str
+    writer: bytes
+    session: bytes
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotOpened:
+    """No session has begun."""
+
+    segment: str
+    writer: bytes
+    session: bytes
+    why: Refusal
+
+
+@dataclass(slots=True)  # not frozen: one for each record of a replay
+class Appended:
+    """A block counts. `length`: the segment's, with it."""
+
+    segment: str
+    writer: bytes
+    session: bytes
+    level: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotAppended:
+    """A block does not count. `after`: the level that it would have brought; `length`: the segment's."""
+
+    segment: str
+    writer: bytes
+    session: bytes
+    after: int
+    why: Refusal
+    length: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A segment was created, sealed, truncated or deleted; or not, if there is a `why`. `length`: the segment's."""
+
+    segment: str
+    record: Create | Seal | Truncate | Delete
+    why: Refusal | None = None
+    length: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """An idle writer was forgotten; or not, if there is a `why`."""
+
+    segment: str
+    writer: bytes
+    why: Refusal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """A writer is not idle; or it is in another session, if there is a `why`."""
+
+    segment: str
+    writer: bytes
+    why: Refusal | None = None
+
+
+Outcome = Opened | NotOpened | Appended | NotAppended | Changed | Forgotten | Renewed

@@ -1,0 +1,63 @@
+"""Bytes of a segment, gathered from the log."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from headrace_segment.store import records
+from headrace_segment.store.state import Segment
+
+
+@dataclass(slots=True)
+class Gathering:
+    """Takes records of the log from `next_log_offset` on, until it is `done`: then `data` are the bytes that were asked for.
+
+    It reads what the fold had judged when it was made, whatever is appended, truncated or deleted meanwhile.
+    """
+
+    key: bytes
+    next_log_offset: int
+    data: bytes
+    done: bool
+    _at: int  # where the next block that counts begins in the segment
+    _offset: int
+    _end: int
+    _refused: array[int]
+    _pieces: list[bytes]
+
+    @staticmethod
+    def of(name: str, segment: Segment, offset: int, length: int) -> Gathering:
+        """`offset` lies in the segment, between its start and its length."""
+        assert segment.start <= offset <= segment.length
+        end = min(offset + length, segment.length)
+        found = segment.index.find(offset)
+        at, log_offset = (0, 0) if found is None else found
+        return Gathering(name.encode(), log_offset, b"", offset >= end, at, offset, end, segment.refused, [])
+
+    def take(self, log_offset: int, key: bytes | None, value: bytes | None) -> bool:
+        """The next record of the log. Returns `done`. Raises `LogError`."""
+        assert not self.done
+        assert log_offset >= self.next_log_offset
+        self.next_log_offset = log_offset + 1
+        if key != self.key or self._is_refused(log_offset):
+            return False
+        record = records.decode(value)
+        if not isinstance(record, records.Block):
+            return False
+        behind = self._at + len(record.data)
+        if behind > self._offset:
+            self._pieces.append(record.data[max(self._offset - self._at, 0) : self._end - self._at])
+        self._at = behind
+        if behind >= self._end:
+            self.data, self.done = b"".join(self._pieces), True
+        return self.done
+
+    def so_far(self) -> bytes:
+        """What was found of the bytes that were asked for, from the first one on."""
+        return b"".join(self._pieces)
+
+    def _is_refused(self, log_offset: int) -> bool:
+        at = bisect_left(self._refused, log_offset)
+        return at < len(self._refused) and self._refused[at] == log_offset

@@ -1,0 +1,53 @@
+"""The newest blocks in memory, for readers at the end of a segment."""
+
+from __future__ import annotations
+
+from collections import deque
+
+
+class RecentBlocks:
+    """Blocks that count, of any segments, up to `limit` bytes: the oldest leave first."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._segments: dict[str, deque[tuple[int, bytes]]] = {}
+        self._order: deque[tuple[deque[tuple[int, bytes]], str]] = deque()
+        self._bytes = 0
+
+    def add(self, segment: str, offset: int, data: bytes) -> None:
+        """A block counts, and begins at `offset`, behind all that were added before it."""
+        blocks = self._segments.setdefault(segment, deque())
+        blocks.append((offset, data))
+        self._order.append((blocks, segment))
+        self._bytes += len(data)
+        while self._bytes > self._limit:
+            oldest, name = self._order.popleft()
+            self._bytes -= len(oldest.popleft()[1])
+            if not oldest and self._segments.get(name) is oldest:
+                del self._segments[name]
+
+    def drop(self, segment: str) -> None:
+        """The segment is deleted: one of the same name begins anew."""
+        self._segments.pop(segment, None)
+
+    def clear(self) -> None:
+        """Nothing is known of what comes next."""
+        self._segments.clear()
+        self._order.clear()
+        self._bytes = 0
+
+    def read(self, segment: str, offset: int, length: int) -> bytes | None:
+        """Up to `length` bytes from `offset` on, which lies before the segment's end. None: they are not here any more."""
+        blocks = self._segments.get(segment)
+        if blocks is None or offset < blocks[0][0]:
+            return None
+        first = len(blocks) - 1
+        while blocks[first][0] > offset:
+            first -= 1
+        pieces, end = [], offset + length
+        for at in range(first, len(blocks)):
+            start, data = blocks[at]
+            if start >= end:
+                break
+            pieces.append(data[max(offset - start, 0) : end - start])
+        return b"".join(pieces)

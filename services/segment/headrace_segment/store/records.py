@@ -1,0 +1,213 @@
+"""Records of the log of segments. A record's key is its segment's name in UTF-8; its value is written and read here.
+
+A value is a version (u8), a kind (u8) and the kind's own fields, big-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from headrace_common.operations.errors import HeadraceError
+
+VERSION: Final = 1
+ANY_LENGTH: Final = -1
+ID_BYTES: Final = 16
+
+_HEAD: Final = struct.Struct(">BB")
+_OPEN: Final = struct.Struct(">BB16s16sBB")
+_BLOCK: Final = struct.Struct(">BB16s16sqqIq")
+_REQUEST: Final = struct.Struct(">BB16s")
+_TRUNCATE: Final = struct.Struct(">BB16sq")
+_FORGET: Final = struct.Struct(">BB16s16sqq")
+_RENEW: Final = struct.Struct(">BB16s16s")
+
+BLOCK_OVERHEAD: Final = _BLOCK.size
+"""Bytes that a block costs in its record's value beyond its own."""
+
+
+class LogError(HeadraceError):
+    """The log holds what we cannot read: nothing that follows can be judged, and the partition stops."""
+
+
+class Kind(IntEnum):
+    """What a record does."""
+
+    OPEN = 1
+    BLOCK = 2
+    CREATE = 3
+    SEAL = 4
+    TRUNCATE = 5
+    DELETE = 6
+    FORGET = 7
+    RENEW = 8
+
+
+class Numbering(IntEnum):
+    """What a writer's levels count. A writer keeps to one."""
+
+    BYTES = 0
+    """Of the writer in the segment; the first level is 0."""
+    EVENTS = 1
+    """Event numbers, which rise and may skip."""
+
+    @property
+    def first(self) -> int:
+        """The level of a writer that has stored nothing."""
+        return 0 if self is Numbering.BYTES else -(1 << 63)
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A writer's new session: blocks of its earlier ones count no more. `create`: the segment, too, if there is none."""
+
+    writer: bytes
+    session: bytes
+    numbering: Numbering
+    create: bool = False
+
+    def encode(self) -> bytes:
+        """The record's value."""
+        return _OPEN.pack(VERSION, Kind.OPEN, self.writer, self.session, self.numbering, self.create)
+
+
+@dataclass(slots=True)  # one for each record of a replay: a frozen one would cost three times as much
+class Block:
+    """Bytes of a writer that bring it from one level to another. `expected`: the segment's length, if it depends on that."""
+
+    writer: bytes
+    session: bytes
+    before: int
+    after: int
+    events: int
+    data: bytes
+    expected: int = ANY_LENGTH
+
+    def encode(self) -> bytes:
+        """The record's value."""
+        return (
+            _BLOCK.pack(
+                VERSION, Kind.BLOCK, self.writer, self.session, self.before, self.after, self.events, self.expected
+            )
+            + self.data
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """A segment begins. `request` tells whoever asked which record is theirs; so in what follows."""
+
+    request: bytes
+
+    def encode(self) -> bytes:
+        """The record's value."""
+        return _REQUEST.pack(VERSION, Kind.CREATE, self.request)
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """Nothing can be appended any more."""
+
+    request: bytes
+
+    def encode(self) -> bytes:
+        """The record's value."""
+        return _REQUEST.pack(VERSION, Kind.SEAL, self.request)
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """What lies before `offset` is gone."""
+
+    request: bytes
+    offset: int
+
+    def encode(self) -> bytes:
+        """The record's value."""
+        return _TRUNCATE.pack(VERSION, Kind.TRUNCATE, self.request, self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """The segment is gone, with its writers."""
+
+    request: bytes
+
+    def encode(self) -> bytes:
+        """The record's value."""
+        return _REQUEST.pack(VERSION, Kind.DELETE, self.request)
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """An idle writer is forgotten, if it is still in this session, at this level, and was last heard then (Unix, ms)."""
+
+    writer: bytes
+    session: bytes
+    level: int
+    touched: int
+
+    def encode(self) -> bytes:
+        """The record's value."""
+        return _FORGET.pack(VERSION, Kind.FORGET, self.writer, self.session, self.level, self.touched)
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """A writer that has said nothing for long still has a connection: it is not idle, if this is still its session."""
+
+    writer: bytes
+    session: bytes
+
+    def encode(self) -> bytes:
+        """The record's value."""
+        return _RENEW.pack(VERSION, Kind.RENEW, self.writer, self.session)
+
+
+Record = Open | Block | Create | Seal | Truncate | Delete | Forget | Renew
+
+
+def segment_of(key: bytes | None) -> str:
+    """The segment that a record is about. Raises `LogError`."""
+    try:
+        return (key or b"").decode()
+    except UnicodeDecodeError as error:
+        raise LogError("a record whose key is no segment's name") from error
+
+
+def decode(value: bytes | None) -> Record:
+    """Raises `LogError` for what we have not written, or a later version has."""
+    if value is None or len(value) < _HEAD.size:
+        raise LogError("a record without a value of ours")
+    version, kind = _HEAD.unpack_from(value)
+    if version != VERSION:
+        raise LogError(f"a record of version {version}; this service knows {VERSION}")
+    try:
+        return _decode(kind, value)
+    except (struct.error, ValueError) as error:
+        raise LogError(f"a record of kind {kind} that makes no sense: {error}") from error
+
+
+def _decode(kind: int, value: bytes) -> Record:
+    if kind == Kind.BLOCK:
+        _, _, writer, session, before, after, events, expected = _BLOCK.unpack_from(value)
+        return Block(writer, session, before, after, events, value[_BLOCK.size :], expected)
+    if kind == Kind.OPEN:
+        _, _, writer, session, numbering, create = _OPEN.unpack(value)
+        return Open(writer, session, Numbering(numbering), bool(create))
+    if kind == Kind.TRUNCATE:
+        _, _, request, offset = _TRUNCATE.unpack(value)
+        return Truncate(request, offset)
+    if kind == Kind.FORGET:
+        _, _, writer, session, level, touched = _FORGET.unpack(value)
+        return Forget(writer, session, level, touched)
+    if kind == Kind.RENEW:
+        _, _, writer, session = _RENEW.unpack(value)
+        return Renew(writer, session)
+    simple: dict[int, type[Create | Seal | Delete]] = {Kind.CREATE: Create, Kind.SEAL: Seal, Kind.DELETE: Delete}
+    if kind not in simple:
+        raise LogError(f"a record of kind {kind}")
+    _, _, request = _REQUEST.unpack(value)
+    return simple[kind](request)

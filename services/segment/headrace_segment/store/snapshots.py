@@ -1,0 +1,148 @@
+"""A partition's state as an immutable set of records: parts, and a manifest that closes them.
+
+Every key contains the offset as of which the set is true, so no set is ever overwritten: neither a writer that wakes up late nor
+one that is cut off can make what is read from them older, or half.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgspec
+
+from headrace_segment.store.fold import Fold
+from headrace_segment.store.records import Numbering
+from headrace_segment.store.state import Segment, Writer
+
+VERSION: Final = 1
+PART_BYTES: Final = 512 << 10
+"""A part is closed when it is so large."""
+
+LONGS: Final = 4096
+"""Numbers in one row of an index or of refused offsets."""
+
+_SEGMENT, _WRITER, _INDEX, _REFUSED = range(4)
+MANIFEST: Final = "manifest"
+
+
+class Manifest(msgspec.Struct, array_like=True, frozen=True):
+    """How many parts there are, and the digest over all of them."""
+
+    version: int
+    parts: int
+    digest: bytes
+
+
+def key(partition: int, offset: int, part: int | str) -> bytes:
+    """The key of one record of a set."""
+    return f"{partition}/{offset}/{part}".encode()
+
+
+def snapshot(fold: Fold, partition: int, part_bytes: int = PART_BYTES) -> Iterator[tuple[bytes, bytes]]:
+    """The keys and values of a set, in the order in which they are to be stored. The fold must not move meanwhile."""
+    digest = blake2b(digest_size=16)
+    count, rows, size = 0, [], 0
+    for row in _rows(fold):
+        rows.append(row)
+        size += len(row)
+        if size >= part_bytes:
+            value = msgspec.msgpack.encode(rows)
+            digest.update(value)
+            yield key(partition, fold.next_offset, count), value
+            count, rows, size = count + 1, [], 0
+    if rows:
+        value = msgspec.msgpack.encode(rows)
+        digest.update(value)
+        yield key(partition, fold.next_offset, count), value
+        count += 1
+    manifest = Manifest(VERSION, count, digest.digest())
+    yield key(partition, fold.next_offset, MANIFEST), msgspec.msgpack.encode(manifest)
+
+
+def _rows(fold: Fold) -> Iterator[bytes]:
+    pack = msgspec.msgpack.Encoder().encode
+    for name, segment in fold.segments.items():
+        yield pack((_SEGMENT, name, segment.start, segment.length, segment.sealed, segment.modified))
+        for writer_id, writer in segment.writers.items():
+            yield pack((_WRITER, writer_id, writer.session, writer.level, int(writer.numbering), writer.touched))
+        index, refused = segment.index, segment.refused
+        for at in range(0, len(index.offsets), LONGS):
+            piece = slice(at, at + LONGS)
+            yield pack((_INDEX, index.offsets[piece].tolist(), index.log_offsets[piece].tolist()))
+        for at in range(0, len(refused), LONGS):
+            yield pack((_REFUSED, refused[at : at + LONGS].tolist()))
+
+
+class Snapshots:
+    """What the topic of snapshots holds of one partition. Anything in it that is no complete set of ours counts for nothing."""
+
+    def __init__(self, partition: int) -> None:
+        self._partition = str(partition)
+        self._parts: dict[int, dict[str, bytes]] = {}
+
+    def add(self, record_key: bytes | None, value: bytes | None) -> None:
+        """A record of the topic, in any order. None as value: it is gone."""
+        try:
+            partition, offset, part = (record_key or b"").decode().split("/")
+            number = int(offset)
+        except ValueError:
+            return
+        if partition != self._partition:
+            return
+        if value is None:
+            self._parts.get(number, {}).pop(part, None)
+        else:
+            self._parts.setdefault(number, {})[part] = value
+
+    def complete(self) -> list[int]:
+        """The offsets of the sets whose manifest and parts are all there, the newest first."""
+        return [offset for offset in sorted(self._parts, reverse=True) if self._read(offset) is not None]
+
+    def keys(self, offset: int) -> list[bytes]:
+        """The keys of what is there of one set: to let it go."""
+        return [f"{self._partition}/{offset}/{part}".encode() for part in self._parts.get(offset, {})]
+
+    def newest(self, log_start: int) -> Fold | None:
+        """The state to start from: the newest complete set from which the log can be read on. None: there is none."""
+        for offset in sorted(self._parts, reverse=True):
+            if offset < log_start:
+                return None
+            values = self._read(offset)
+            if values is not None:
+                return _restore(offset, values)
+        return None
+
+    def _read(self, offset: int) -> list[bytes] | None:
+        parts = self._parts[offset]
+        try:
+            manifest = msgspec.msgpack.decode(parts.get(MANIFEST, b""), type=Manifest)
+        except msgspec.DecodeError:
+            return None
+        values = [parts.get(str(number)) for number in range(manifest.parts)]
+        there = [value for value in values if value is not None]
+        digest = blake2b(b"".join(there), digest_size=16).digest()
+        whole = manifest.version == VERSION and len(there) == manifest.parts and digest == manifest.digest
+        return there if whole else None
+
+
+def _restore(offset: int, values: list[bytes]) -> Fold:
+    fold = Fold(offset)
+    segment = Segment()
+    for value in values:
+        for packed in msgspec.msgpack.decode(value, type=list[bytes]):
+            kind, *row = msgspec.msgpack.decode(packed, type=list[Any])
+            if kind == _SEGMENT:
+                name, start, length, sealed, modified = row
+                segment = fold.segments[name] = Segment(start, length, sealed, modified)
+            elif kind == _WRITER:
+                writer_id, session, level, numbering, touched = row
+                segment.writers[writer_id] = Writer(session, level, Numbering(numbering), touched)
+            elif kind == _INDEX:
+                segment.index.offsets.extend(array("q", row[0]))
+                segment.index.log_offsets.extend(array("q", row[1]))
+            else:
+                segment.refused.extend(array("q", row[0]))
+    return fold

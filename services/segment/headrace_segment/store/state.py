@@ -1,0 +1,82 @@
+"""What is true of segments and their writers at some offset of the log."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import Final
+
+from headrace_segment.store.records import Numbering
+
+SEGMENT_STEP: Final = 256 << 10
+LOG_STEP: Final = 1024
+"""A block is in the index if it is so many bytes of its segment, or so many records of the log, behind the last one there."""
+
+
+def _longs() -> array[int]:
+    return array("q")
+
+
+@dataclass(slots=True)
+class Index:
+    """Where some blocks of a segment stand in the log; both rise."""
+
+    offsets: array[int] = field(default_factory=_longs)
+    """In the segment."""
+    log_offsets: array[int] = field(default_factory=_longs)
+
+    def add(self, offset: int, log_offset: int) -> None:
+        """A block that counts begins at `offset`."""
+        if (
+            not self.offsets
+            or offset - self.offsets[-1] >= SEGMENT_STEP
+            or log_offset - self.log_offsets[-1] >= LOG_STEP
+        ):
+            self.offsets.append(offset)
+            self.log_offsets.append(log_offset)
+
+    def find(self, offset: int) -> tuple[int, int] | None:
+        """The last known block at or before `offset`, as it stands in the segment and in the log. None: the segment is empty."""
+        at = bisect_right(self.offsets, offset) - 1
+        return (self.offsets[at], self.log_offsets[at]) if at >= 0 else None
+
+    def cut(self, offset: int) -> None:
+        """What lies before `offset` is not read any more."""
+        at = bisect_right(self.offsets, offset) - 1
+        if at > 0:
+            del self.offsets[:at], self.log_offsets[:at]
+
+
+@dataclass(slots=True)
+class Writer:
+    """A writer of a segment. `touched`: the log's time (Unix, ms) of its last record that counted."""
+
+    session: bytes
+    level: int
+    numbering: Numbering
+    touched: int
+
+
+@dataclass(slots=True)
+class Segment:
+    """A segment: bytes from `start` to `length` can be read. `modified`: the log's time of its last change."""
+
+    start: int = 0
+    length: int = 0
+    sealed: bool = False
+    modified: int = 0
+    writers: dict[bytes, Writer] = field(default_factory=dict)
+    index: Index = field(default_factory=Index)
+    refused: array[int] = field(default_factory=_longs)
+    """Log offsets, rising, of blocks that do not count."""
+
+    def truncate(self, offset: int) -> None:
+        """What lies before `offset` is gone."""
+        self.start = offset
+        if offset == self.length:  # nobody looks back: the next block may find all before it gone from the log
+            self.index, self.refused = Index(), _longs()
+            return
+        self.index.cut(offset)
+        at = bisect_right(self.refused, self.index.log_offsets[0])
+        self.refused = self.refused[at:]  # whoever reads by the old one goes on with it

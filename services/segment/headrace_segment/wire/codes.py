@@ -1,0 +1,57 @@
+"""The type numbers of messages, one table for both dialects."""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import Final
+
+HEADER: Final = struct.Struct(">iI")
+MAX_BODY: Final = 0x00FFFFFF
+"""The longest body: the upper byte of a length is always 0."""
+
+FRAME_BYTES: Final = "LIMITS__FRAME_BYTES"
+"""The setting that limits a message, a block, and what is put together from partial messages."""
+
+
+class Kind(IntEnum):
+    """What a message is."""
+
+    HELLO = -127
+    PARTIAL_MESSAGE = -2
+    PADDING = -1
+    EVENT = 0
+    SETUP_APPEND = 1
+    APPEND_SETUP = 2
+    BEGIN_APPEND_BLOCK = 3
+    END_APPEND_BLOCK = 4
+    CONDITIONAL_APPEND = 5
+    DATA_APPENDED = 7
+    CONDITIONAL_CHECK_FAILED = 8
+    READ_SEGMENT = 9
+    SEGMENT_READ = 10
+    GET_SEGMENT_INFO = 11
+    SEGMENT_INFO = 12
+    CREATE_SEGMENT = 20
+    SEGMENT_CREATED = 21
+    SEAL_SEGMENT = 28
+    SEGMENT_SEALED = 29
+    DELETE_SEGMENT = 30
+    SEGMENT_DELETED = 31
+    TRUNCATE_SEGMENT = 38
+    SEGMENT_TRUNCATED = 39
+    WRONG_HOST = 50
+    SEGMENT_IS_SEALED = 51
+    SEGMENT_ALREADY_EXISTS = 52
+    NO_SUCH_SEGMENT = 53
+    INVALID_EVENT_NUMBER = 55
+    SEGMENT_IS_TRUNCATED = 56
+    OPERATION_UNSUPPORTED = 57
+    KEEP_ALIVE = 100
+
+
+def message(kind: int, body: bytes) -> bytes:
+    """A message of any kind."""
+    if len(body) > MAX_BODY:
+        raise ValueError(f"a body of {len(body)} bytes")
+    return HEADER.pack(kind, len(body)) + body

@@ -1,0 +1,129 @@
+"""Bodies of messages, field by field: one table tells how a message is read and how it is written."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Final
+
+from headrace_common.operations.errors import ProtocolError
+
+from headrace_segment.wire.codes import Kind, message
+from headrace_segment.wire.text import read_text, write_text
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """How a field is read and written. `read` gives its value and where the next field begins."""
+
+    read: Callable[[bytes, int], tuple[Any, int]]
+    write: Callable[[Any], bytes]
+
+
+def _fixed(form: str) -> Field:
+    packed = struct.Struct(form)
+
+    def read(body: bytes, at: int) -> tuple[Any, int]:
+        if at + packed.size > len(body):
+            raise ProtocolError("a message that ends inside a field")
+        return packed.unpack_from(body, at)[0], at + packed.size
+
+    return Field(read, packed.pack)
+
+
+def _counted(length: Field, of: Callable[[bytes], Any], to: Callable[[Any], bytes]) -> Field:
+    def read(body: bytes, at: int) -> tuple[Any, int]:
+        size, at = length.read(body, at)
+        if size < 0 or at + size > len(body):
+            raise ProtocolError("a field that is longer than its message")
+        return of(body[at : at + size]), at + size
+
+    def write(value: Any) -> bytes:
+        data = to(value)
+        return length.write(len(data)) + data
+
+    return Field(read, write)
+
+
+def _boolean() -> Field:
+    byte = _fixed(">B")
+
+    def read(body: bytes, at: int) -> tuple[Any, int]:
+        value, at = byte.read(body, at)
+        return value != 0, at
+
+    return Field(read, lambda value: byte.write(int(value)))
+
+
+I32: Final = _fixed(">i")
+I64: Final = _fixed(">q")
+BYTE: Final = _fixed(">B")
+BOOLEAN: Final = _boolean()
+UUID: Final = _fixed(">16s")
+"""Its 16 bytes in the order of its text."""
+
+TEXT: Final = _counted(_fixed(">H"), read_text, write_text)
+DATA: Final = _counted(I32, bytes, bytes)
+REST: Final = Field(lambda body, at: (body[at:], len(body)), bytes)
+"""All that follows."""
+
+
+class Layout:
+    """One message: its kind, its class, and its fields in the order of the class's own.
+
+    `grows`: fields with a default may be missing at the end, and unknown ones may follow, as today's dialect grows.
+    """
+
+    def __init__(self, kind: Kind, message_type: type[Any], read: Sequence[Field], *, grows: bool) -> None:
+        self.kind = kind
+        self.message_type = message_type
+        self._fields = tuple(read)
+        self._names = tuple(each.name for each in fields(message_type))
+        self._defaults = [each.default for each in fields(message_type)]
+        self._grows = grows
+        assert len(self._fields) == len(self._names), message_type
+
+    def decode(self, body: bytes) -> Any:
+        """Raises `ProtocolError`."""
+        values = []
+        at = 0
+        for field, default in zip(self._fields, self._defaults, strict=True):
+            if self._grows and at == len(body) and default is not MISSING:
+                value: Any = default
+            else:
+                value, at = field.read(body, at)
+            values.append(value)
+        if at < len(body) and not self._grows:
+            raise ProtocolError(f"{len(body) - at} bytes too many in {self.message_type.__name__}")
+        return self.message_type(*values)
+
+    def encode(self, value: Any) -> bytes:
+        """The whole message."""
+        written = (field.write(getattr(value, name)) for field, name in zip(self._fields, self._names, strict=True))
+        return message(self.kind, b"".join(written))
+
+
+class Table:
+    """All messages of a dialect that have a layout."""
+
+    def __init__(self, layouts: Mapping[Kind, tuple[type[Any], Sequence[Field]]], *, grows: bool) -> None:
+        self._by_kind: dict[int, Layout] = {}
+        self._by_type: dict[type[Any], Layout] = {}
+        for kind, (message_type, read) in layouts.items():
+            layout = Layout(kind, message_type, read, grows=grows)
+            self._by_kind[kind] = self._by_type[message_type] = layout
+
+    def __contains__(self, kind: int) -> bool:
+        return kind in self._by_kind
+
+    def decode(self, kind: int, body: bytes) -> Any:
+        """A message of either side. Raises `ProtocolError`."""
+        layout = self._by_kind.get(kind)
+        if layout is None:
+            raise ProtocolError(f"a message of type {kind}")
+        return layout.decode(body)
+
+    def encode(self, value: Any) -> bytes:
+        """The whole message."""
+        return self._by_type[type(value)].encode(value)

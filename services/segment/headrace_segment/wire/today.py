@@ -1,0 +1,203 @@
+"""Today's dialect, as Pravega's clients speak it in the wire versions 5 to 17: its messages, and a client's bytes to requests.
+
+Messages grow at their end: what is missing there has a default, what is unknown is skipped. Levels are event numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headrace_common.operations.errors import ProtocolError
+from typing_extensions import override
+
+from headrace_segment.wire import messages as said
+from headrace_segment.wire.codes import FRAME_BYTES, HEADER, Kind
+from headrace_segment.wire.decoder import Decoder
+from headrace_segment.wire.messages import MESSAGES
+
+OLDEST: Final = 5
+NEWEST: Final = 17
+NO_LEVEL: Final = -(1 << 63)
+"""The level of a writer that has stored nothing."""
+
+_REQUEST: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Whole events of a writer, which end at event number `level`. `expected`: the segment's length before them, if it
+    depends on that.
+    """
+
+    writer: bytes
+    data: bytes
+    events: int
+    level: int
+    request: int
+    expected: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """A request that is not served. Answered by OperationUnsupported."""
+
+    request: int
+    kind: int
+
+
+Request = (
+    said.Hello
+    | said.KeepAlive
+    | said.SetupAppend
+    | Append
+    | said.ReadSegment
+    | said.GetSegmentInfo
+    | said.CreateSegment
+    | said.SealSegment
+    | said.TruncateSegment
+    | said.DeleteSegment
+    | Unsupported
+)
+
+_SERVED: Final = {
+    Kind.HELLO,
+    Kind.KEEP_ALIVE,
+    Kind.SETUP_APPEND,
+    Kind.READ_SEGMENT,
+    Kind.GET_SEGMENT_INFO,
+    Kind.CREATE_SEGMENT,
+    Kind.SEAL_SEGMENT,
+    Kind.TRUNCATE_SEGMENT,
+    Kind.DELETE_SEGMENT,
+}
+_AWAITED: Final = (
+    said.SetupAppend,
+    said.CreateSegment,
+    said.SealSegment,
+    said.TruncateSegment,
+    said.DeleteSegment,
+)
+_REPLIES: Final = (
+    {each for each in Kind if each in MESSAGES}
+    - _SERVED
+    - {
+        Kind.END_APPEND_BLOCK,
+        Kind.CONDITIONAL_APPEND,
+    }
+)
+_NEVER_ALONE: Final = {Kind.EVENT, Kind.PARTIAL_MESSAGE} | _REPLIES
+
+
+class TodayDecoder(Decoder[Request]):
+    """What a client of wire versions 5 to 17 says."""
+
+    awaited = _AWAITED
+
+    def __init__(self, frame_bytes: int) -> None:
+        super().__init__(frame_bytes)
+        self._block: tuple[bytes, bytes] | None = None  # its writer, and what came between its begin and its end
+
+    @override
+    def partial_bytes(self) -> int:
+        return self._stream.partial_bytes() + (0 if self._block is None else 1 + len(self._block[1]))
+
+    @override
+    def cut_off(self) -> ProtocolError:
+        return self._fault("the stream ends inside a message or a block")
+
+    @override
+    def _forget(self) -> None:
+        self._block = None
+
+    @override
+    def _accept(self, kind: int, length: int) -> int:
+        if self._block is not None and kind != Kind.END_APPEND_BLOCK:
+            raise ProtocolError(f"a message of type {kind} in a block")
+        if kind in _NEVER_ALONE:
+            raise ProtocolError(f"a message of type {kind} from a client")
+        return length
+
+    @override
+    def _take(self, kind: int, body: bytes) -> Request | None:
+        if kind == Kind.BEGIN_APPEND_BLOCK:
+            if len(body) < said.WRITER_BYTES:
+                raise ProtocolError("an AppendBlock without a writer")
+            self._block = body[: said.WRITER_BYTES], body[said.WRITER_BYTES :]
+            return None
+        if kind == Kind.PADDING:
+            return None
+        if kind == Kind.END_APPEND_BLOCK:
+            return self._end(MESSAGES.decode(kind, body))
+        if kind == Kind.CONDITIONAL_APPEND:
+            return self._conditional(MESSAGES.decode(kind, body))
+        if kind in _SERVED:
+            request: Any = MESSAGES.decode(kind, body)
+            if kind in (Kind.READ_SEGMENT, Kind.TRUNCATE_SEGMENT) and request.offset < 0:
+                raise ProtocolError("a negative offset")
+            return request  # type: ignore[no-any-return]
+        return Unsupported(int.from_bytes(body[:_REQUEST], "big", signed=True) if len(body) >= _REQUEST else 0, kind)
+
+    def _end(self, end: said.AppendBlockEnd) -> Append:
+        writer, content = self._block or (end.writer, b"")
+        self._block = None
+        if writer != end.writer:
+            raise ProtocolError("an AppendBlockEnd of another writer")
+        if not 0 <= end.whole_bytes <= len(content):
+            raise ProtocolError(f"an AppendBlockEnd with {end.whole_bytes} of {len(content)} bytes")
+        if end.events < 0:
+            raise ProtocolError("an AppendBlockEnd with a negative number of events")
+        data = content[: end.whole_bytes] + _partial(content[end.whole_bytes :]) + end.data
+        if len(data) > self._frame_bytes:
+            raise ProtocolError("a block that is too large", limit=FRAME_BYTES)
+        return Append(writer, data, end.events, end.level, end.request)
+
+    @staticmethod
+    def _conditional(asked: said.ConditionalAppend) -> Append:
+        return Append(
+            asked.writer,
+            HEADER.pack(Kind.EVENT, len(asked.event)) + asked.event,
+            1,
+            asked.level,
+            asked.request,
+            expected=asked.expected,
+        )
+
+
+_OPERATIONS: Final = {
+    32: "updateSegmentPolicy",
+    34: "getSegmentAttribute",
+    36: "updateSegmentAttribute",
+    40: "createTransientSegment",
+    41: "locateOffset",
+    58: "mergeSegments",
+    68: "getTableSegmentInfo",
+    70: "createTableSegment",
+    71: "deleteTableSegment",
+    74: "updateTableEntries",
+    76: "removeTableKeys",
+    78: "readTable",
+    83: "readTableKeys",
+    85: "readTableEntries",
+    88: "readTableEntriesDelta",
+    89: "conditionalBlockEnd",
+    90: "mergeSegmentsBatch",
+}
+"""What Pravega calls the requests that are not served here."""
+
+
+def operation(kind: int) -> str:
+    """The name of a request."""
+    return _OPERATIONS.get(kind, f"type {kind}")
+
+
+def _partial(rest: bytes) -> bytes:
+    """What stands behind a block's whole events: nothing, padding, or the beginning of an event that the end completes."""
+    if not rest:
+        return b""
+    if len(rest) < HEADER.size:
+        raise ProtocolError("a block that ends inside a header")
+    kind, length = HEADER.unpack_from(rest)
+    if kind not in (Kind.PADDING, Kind.PARTIAL_MESSAGE) or length != len(rest) - HEADER.size:
+        raise ProtocolError(f"a message of type {kind} and {length} bytes at the end of a block")
+    return rest[HEADER.size :] if kind == Kind.PARTIAL_MESSAGE else b""

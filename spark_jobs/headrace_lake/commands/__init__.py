@@ -1,0 +1,1 @@
+"""Commands that an operator runs while no job runs: replay and migrate."""

@@ -1,0 +1,97 @@
+"""``python -m headrace_lake migrate``: adds the columns that the settings ask for to existing tables. Keeps all rows."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from typing import Any, Final
+
+from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.log import Log
+from pyspark.sql import SparkSession
+
+from headrace_lake.configuration.promotion import Promotion, merged, split
+from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettings, location
+from headrace_lake.spark.engine import running
+from headrace_lake.spark.halt import HaltError
+from headrace_lake.spark.storage import Storage
+from headrace_lake.tables import layout
+from headrace_lake.tables.layout import EVENTS, SCHEMAS
+from headrace_lake.tables.shape import Shape, of_table, parse_all, settled
+
+_VARIANT_FEATURE: Final = "delta.feature.variantType"
+
+
+def add(commands: Any) -> None:
+    """Adds the command to what `add_subparsers` returned."""
+    parser = commands.add_parser(
+        "migrate",
+        help="add columns to existing tables",
+        description="Adds to the events table the columns that LAKE__PROMOTE and LAKE__BODY ask for, and those named here. "
+        "They are null in existing rows. Stop the job first.",
+    )
+    parser.add_argument("--config", default=argparse.SUPPRESS, help="YAML file with settings; the environment wins")
+    parser.add_argument(
+        "--promote", action="append", default=[], metavar="PART",
+        help='a part of the body as a column, such as "body.status as status int"; repeatable',
+    )  # fmt: skip
+    parser.add_argument("--variant", action="store_true", help="keep the body as VARIANT, in the column body_variant")
+    parser.set_defaults(act=_act)
+
+
+def _act(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log) -> None:
+    promotions = parse_all(arguments.promote, SCHEMAS[EVENTS].names)
+    with running(settings.lake, settings.log) as spark:
+        shape = migrate(spark, settings.lake, promotions, variant=arguments.variant)
+    log.info("migrated", promoted=[str(promotion) for promotion in shape.promoted], variant=shape.variant)
+
+
+def prepare(storage: Storage, settings: LakeSettings) -> Shape:
+    """Creates missing tables; returns the shape to land with. Raises `ConfigError` if the settings contradict the tables."""
+    lake = location(settings.path)
+    there = _shape(storage, lake)
+    shape = settled(settings, there, SCHEMAS[EVENTS].names)
+    layout.create(storage, lake, shape)
+    return shape
+
+
+def migrate(spark: SparkSession, settings: LakeSettings, promotions: Iterable[Promotion], *, variant: bool) -> Shape:
+    """Adds the columns that the settings and the arguments ask for to the events table; returns its new shape.
+
+    Settings that are not given keep what the table has. Raises `HaltError` if there is no table, or if it has a column of
+    the same name with another type.
+    """
+    lake = location(settings.path)
+    now = _shape(Storage(spark), lake)
+    if now is None:
+        raise HaltError(f"there are no tables in {lake}: the first start of the job creates them as the settings say")
+    asked = parse_all(split(settings.promote), SCHEMAS[EVENTS].names)
+    try:
+        promoted = merged((*(asked or now.promoted), *promotions))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    wanted = Shape(promoted, variant or (now.variant if settings.body is None else settings.body == "variant"))
+    path = f"{lake}/{EVENTS}"
+    have = {field.name: field.dataType.simpleString() for field in _frame(spark, path).schema.fields}
+    for name, kind in wanted.columns.items():
+        if have.get(name, kind) != kind:
+            raise HaltError(f"the events table has a column {name} of the type {have[name]}: choose another name")
+    if wanted.variant and not now.variant:
+        layout.set_properties(spark, path, {_VARIANT_FEATURE: "supported"})
+    missing = ", ".join(f"`{name}` {kind}" for name, kind in wanted.columns.items() if name not in have)
+    if missing:
+        spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({missing})")
+    layout.set_properties(spark, path, wanted.properties | layout.statistics(EVENTS, wanted))
+    return wanted
+
+
+def _shape(storage: Storage, lake: str) -> Shape | None:
+    path = f"{lake}/{EVENTS}"
+    if not storage.exists(f"{path}/_delta_log"):
+        return None
+    detail = storage.spark.sql(f"DESCRIBE DETAIL delta.`{path}`").first()
+    return of_table(dict(detail["properties"]) if detail is not None else {})
+
+
+def _frame(spark: SparkSession, path: str) -> Any:
+    return spark.read.format("delta").load(path)

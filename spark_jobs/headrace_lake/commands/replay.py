@@ -1,0 +1,398 @@
+"""Replay: lands again the records that the tables lack within ranges that were landed before.
+
+Not a stream: each step reads the ranges of a few rows of `batches`. A record whose (topic_id, partition, offset) is in a table
+is never touched. A missing record lands as a batch would land it today: a deleted row comes back, and a record that a policy
+left out lands if the policy has changed. A resend stays left out while a copy of it is in the table. Then the step corrects
+the counts in its rows of `batches`, in one commit.
+
+A replay claims an epoch, so a running job stops. Each finished step is exact; if a replay was killed, run it again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from headrace_common.operations.log import Log
+from headrace_common.record.contract import DETERMINISTIC, Attribute
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as sf
+
+from headrace_lake.commands import replay_plan
+from headrace_lake.commands.migrate import prepare
+from headrace_lake.commands.replay_plan import BatchRange, ReplayRequest, Unreplayable, condition, merged, steps
+from headrace_lake.configuration.policy import Policies
+from headrace_lake.configuration.settings import LakeProcessSettings, location
+from headrace_lake.kafka.checkpoint import Checkpoint, Range
+from headrace_lake.kafka.source import Brokers, TopicInfo, TopicPartition, range_options
+from headrace_lake.kafka.start import note_strays, rows_in
+from headrace_lake.landing.quarantine import Quarantine
+from headrace_lake.rows import decode
+from headrace_lake.rows.decode import FAULT, Topics, quoted
+from headrace_lake.spark.causes import root_cause
+from headrace_lake.spark.halt import HaltError, KafkaAwayError
+from headrace_lake.spark.storage import Storage
+from headrace_lake.tables import layout
+from headrace_lake.tables.fence import REPLAYED, Fence, transaction
+from headrace_lake.tables.layout import BATCHES, EVENTS, QUARANTINE, SCHEMAS
+from headrace_lake.tables.properties import RETAINED_FROM
+from headrace_lake.tables.shape import Shape
+
+_KEY: Final = ("topic_id", "partition", "offset")
+_PAGE: Final = 5_000  # rows of `batches` that the driver reads at once
+_ATTEMPTS: Final = 5  # at a step of which Kafka deletes records meanwhile
+_GONE: Final = "Kafka no longer holds it"
+_PARTLY: Final = "Kafka holds only a part, so records left out on purpose look like missing ones"
+_DROPPED: Final = "the tables no longer keep that day: LAKE__RETENTION_DAYS"
+_RECREATED: Final = "the topic was recreated"
+
+
+@dataclass(frozen=True)
+class ReplayResult:
+    """The result of a replay, or of a step."""
+
+    offsets: int = 0
+    events: int = 0
+    quarantined: int = 0
+    corrected: int = 0  # rows of `batches` with new counts
+
+    def __add__(self, other: ReplayResult) -> ReplayResult:
+        return ReplayResult(
+            self.offsets + other.offsets,
+            self.events + other.events,
+            self.quarantined + other.quarantined,
+            self.corrected + other.corrected,
+        )
+
+
+class Replay:
+    """One replay. Calls `stopping` before each step."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: LakeProcessSettings,
+        request: ReplayRequest,
+        *,
+        dry_run: bool,
+        log: Log,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._request = request
+        self._dry_run = dry_run
+        self._log = log
+        self._stopping = stopping
+        self._lake = location(settings.lake.path)
+        self._storage = Storage(spark)
+        self._brokers = Brokers(spark, settings.kafka)
+        self._fence = Fence(spark, self._lake)
+        self._unreplayable = Unreplayable()
+        self._epoch = 0
+        self._shape = Shape()
+
+    def run(self) -> ReplayResult:
+        """Replays, logs one line per step and one at the end, and returns the sum.
+
+        Raises `HaltError` without tables or topics, if Kafka is away, or if another job takes over. Finished steps stay.
+        """
+        kafka = self._settings.kafka
+        try:
+            if not self._storage.exists(f"{self._lake}/{BATCHES}/_delta_log"):
+                raise HaltError(f"there are no tables in {self._lake}: nothing was landed that a replay could restore")
+            names = (kafka.events_topic, kafka.quarantine_topic)
+            topics = self._brokers.topics(names)
+            if missing := [name for name in names if name not in topics]:
+                raise HaltError(f"there is no topic {' and no topic '.join(missing)}")
+            self._check_places(topics)
+            if not self._dry_run:
+                self._claim(topics)
+            return self._replay(topics)
+        except KafkaAwayError as error:
+            raise HaltError(str(error)) from error
+        finally:
+            self._brokers.close()
+
+    def _check_places(self, topics: Mapping[str, TopicInfo]) -> None:
+        for topic, number in {**(self._request.starts or {}), **(self._request.ends or {})}:
+            if topic not in topics:
+                raise HaltError(f"there is no topic {topic} to replay; there is: {', '.join(topics)}")
+            if not 0 <= number < topics[topic].partitions:
+                raise HaltError(f"{topic} has no partition {number}: it has {topics[topic].partitions}")
+
+    def _claim(self, topics: Mapping[str, TopicInfo]) -> None:
+        """Shuts out every job. Voids the checkpoint first: after a kill in between, the next job claims an epoch itself."""
+        self._shape = prepare(self._storage, self._settings.lake)
+        checkpoint = Checkpoint(self._storage, location(self._settings.lake.checkpoint))
+        try:
+            marker = checkpoint.marker()
+        except HaltError:
+            marker = None  # not the job's checkpoint: leave it alone
+        if marker is not None and marker.lake == self._fence.lake_id():
+            checkpoint.void()
+
+        def note(_: int) -> None:
+            note_strays(self._spark, self._fence, self._lake, topics)
+
+        self._epoch = self._fence.claim(note)
+        self._log.info("claimed the tables", epoch=self._epoch)
+
+    def _replay(self, topics: Mapping[str, TopicInfo]) -> ReplayResult:
+        kafka = self._settings.kafka
+        ids = {name: topic.id for name, topic in topics.items()}
+        self._topics = Topics(kafka.events_topic, kafka.quarantine_topic, ids)
+        self._quarantine = Quarantine(
+            self._spark, self._lake, topics=self._topics, policies=Policies.of(self._settings.lake.quarantine)
+        )
+        total = ReplayResult()
+        for number, step in enumerate(steps(self._batch_ranges(topics), self._settings.lake.batch_records)):
+            if self._stopping():
+                self._log.warning("stops before the end: run it again to replay the rest")
+                break
+            total += self._step_with_retries(step, number)
+        for ranges in self._unreplayable:
+            self._log.warning("cannot replay", offsets=ranges)
+        self._log.info(
+            "would replay" if self._dry_run else "replayed all",
+            offsets=total.offsets, events=total.events, quarantined=total.quarantined, corrected=total.corrected,
+        )  # fmt: skip
+        return total
+
+    def _batch_ranges(self, topics: Mapping[str, TopicInfo]) -> Iterator[BatchRange]:
+        """The requested rows of `batches` that can be replayed; the others go to `_unreplayable`."""
+        every = [(name, number) for name, topic in topics.items() for number in range(topic.partitions)]
+        request = self._request
+        since = {} if request.since is None else self._brokers.offsets_since(every, request.since)
+        until = {} if request.until is None else self._brokers.offsets_since(every, request.until)
+        starts: dict[TopicPartition, int | None] = {**since, **(request.starts or {})}
+        ends: dict[TopicPartition, int | None] = {**until, **(request.ends or {})}
+        earliest = self._brokers.offsets(every, earliest=True)
+        ids = {topic.id for topic in topics.values()}
+        where = condition(request, topics, earliest, starts, ends)
+        kept = self._kept_from()
+        rows = self._spark.read.format("delta").load(f"{self._lake}/{BATCHES}").where(where)
+        after = "true"
+        while True:
+            page = rows.where(after).orderBy("epoch", "batch", "topic_id", "partition", "from").limit(_PAGE).collect()
+            for row in page:
+                at = earliest.get((row["topic"], row["partition"]), 0) if row["topic_id"] in ids else None
+                batch_range = BatchRange(
+                    row["topic"], row["topic_id"], row["partition"], row["from"], row["to"],
+                    row["to"] if at is None else min(max(row["from"], at), row["to"]),
+                    row["records"], row["events"], row["duplicates"], row["quarantined"], row["skipped"],
+                    row["epoch"], row["batch"], row["landed_at"], row["number"],
+                )  # fmt: skip
+                if kept is not None and batch_range.landed_at.astimezone(UTC) < kept:
+                    self._unreplayable.add(batch_range, batch_range.start, batch_range.end, _DROPPED)
+                elif self._can(batch_range, known=at is not None):
+                    yield batch_range
+            if len(page) < _PAGE:
+                return
+            last = page[-1]
+            after = (
+                f"(epoch, batch, topic_id, partition, `from`) > ({last['epoch']}L, {last['batch']}L,"
+                f" {quoted(last['topic_id'])}, {last['partition']}, {last['from']}L)"
+            )
+
+    def _kept_from(self) -> datetime | None:
+        """Batches landed before this time may lack rows that the tables' retention dropped on purpose."""
+        days = []
+        for table in (EVENTS, QUARANTINE):
+            detail = self._spark.sql(f"describe detail delta.`{self._lake}/{table}`").select("properties").first()
+            days += [] if detail is None else [detail[0].get(RETAINED_FROM)]
+        latest = max((day for day in days if day), default=None)
+        return None if latest is None else datetime.fromisoformat(latest).replace(tzinfo=UTC)
+
+    def _can(self, batch_range: BatchRange, *, known: bool) -> bool:
+        if not known:
+            self._unreplayable.add(batch_range, batch_range.start, batch_range.end, _RECREATED)
+        elif not batch_range.whole:
+            self._unreplayable.add(batch_range, batch_range.start, batch_range.first_held, _GONE)
+            if batch_range.first_held < batch_range.end and not batch_range.replayable:
+                self._unreplayable.add(batch_range, batch_range.first_held, batch_range.end, _PARTLY)
+        return batch_range.replayable
+
+    def _step_with_retries(self, step: list[BatchRange], number: int) -> ReplayResult:
+        """Does a step. If Kafka deletes some of its records meanwhile, does the rest of it again."""
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._step(step, number)
+            except (PySparkException, Py4JJavaError) as error:
+                left = self._still_there(step)
+                if left == step:
+                    raise HaltError(root_cause(error)) from error
+                self._log.debug("a step is cut shorter", exc_info=error)
+                step = left
+                if not step:
+                    return ReplayResult()
+        raise HaltError("Kafka deletes records faster than the replay reads them: replay from later ones on")
+
+    def _still_there(self, step: list[BatchRange]) -> list[BatchRange]:
+        earliest = self._brokers.offsets({batch_range.place for batch_range in step}, earliest=True)
+        cut = [replace(p, first_held=min(max(p.first_held, earliest[p.place]), p.end)) for p in step]
+        return [now for was, now in zip(step, cut, strict=True) if now == was or self._can(now, known=True)]
+
+    def _step(self, step: list[BatchRange], number: int) -> ReplayResult:
+        began = time.monotonic()
+        version = transaction(self._epoch, REPLAYED + number)
+        if not self._dry_run:
+            self._fence.check(version)
+        ranges = merged(step)
+        spans = [Range(topic, partition, *pair) for (topic, partition), pair in sorted(ranges.items())]
+        landed_at = datetime.now(UTC)
+        there = [
+            rows_in(self._spark, self._lake, table, spans, self._topics.ids).withColumn(
+                "sound", sf.lit(table == EVENTS)
+            )
+            for table in (EVENTS, QUARANTINE)
+        ]
+        records = self._spark.read.format("kafka").options(**range_options(self._settings.kafka, ranges)).load()
+        keyed = records.withColumn("topic_id", sf.expr(self._topic_id()))
+        missing = keyed.join(there[0].unionAll(there[1]).select(*_KEY), list(_KEY), "left_anti").persist()
+        try:
+            done = self._land(step, spans, missing, there, version, landed_at)
+        finally:
+            missing.unpersist()
+        done = replace(done, offsets=sum(end - start for start, end in ranges.values()))
+        self._log.info(
+            "would replay" if self._dry_run else "replayed",
+            step=number, offsets=done.offsets, events=done.events, quarantined=done.quarantined,
+            corrected=done.corrected, seconds=round(time.monotonic() - began, 2),
+        )  # fmt: skip
+        return done
+
+    def _land(
+        self,
+        step: list[BatchRange],
+        spans: list[Range],
+        missing: DataFrame,
+        there: list[DataFrame],
+        version: int,
+        landed_at: datetime,
+    ) -> ReplayResult:
+        range_frame = self._frame(step)
+        events, rejects = self._rows(step, spans, missing, landed_at, range_frame)
+        lacking = events.select("range_index", sf.lit(True).alias("sound"), "wanted").unionAll(
+            rejects.select("range_index", sf.lit(False).alias("sound"), "wanted")
+        )
+        found = {(row["range_index"], row["sound"]): (row["n"], row["wanted"]) for row in _counted(lacking)}
+        has = there[0].unionAll(there[1]).join(sf.broadcast(range_frame), _inside(), "inner")
+        present = {
+            (row["range_index"], row["sound"]): row["n"] for row in _counted(has.withColumn("wanted", sf.lit(True)))
+        }
+        corrected = []
+        for index, batch_range in enumerate(step):
+            (sound, landed), (faulty, kept) = (found.get((index, kind), (0, 0)) for kind in (True, False))
+            new = replace(
+                batch_range,
+                events=present.get((index, True), 0) + landed,
+                quarantined=present.get((index, False), 0) + kept,
+                duplicates=sound - landed,
+                skipped=faulty - kept,
+            )
+            new = replace(new, records=new.events + new.quarantined + new.duplicates + new.skipped)
+            if batch_range.whole and new.counts != batch_range.counts:
+                corrected.append(new)
+        adds = [sum(wanted for (_, kind), (_, wanted) in found.items() if kind is sound) for sound in (True, False)]
+        if not self._dry_run:
+            for table, frame, count in ((EVENTS, events, adds[0]), (QUARANTINE, rejects, adds[1])):
+                if count:
+                    self._fence.write(table, frame.where("wanted").select(*layout.columns(table, self._shape)), version)
+                    self._log.debug("restored", table=table)
+            if corrected:
+                self._fence.replace(BATCHES, self._summary(corrected), replay_plan.rows_of(corrected), version)
+        return ReplayResult(events=adds[0], quarantined=adds[1], corrected=len(corrected))
+
+    def _rows(
+        self,
+        step: list[BatchRange],
+        spans: list[Range],
+        missing: DataFrame,
+        landed_at: datetime,
+        range_frame: DataFrame,
+    ) -> tuple[DataFrame, DataFrame]:
+        """The missing records as rows of the two tables, with `range_index`; `wanted`: the row lands."""
+        events = decode.events(missing, self._topics, landed_at, self._shape).where(f"{FAULT} is null")
+        events = events.join(sf.broadcast(range_frame), _inside(), "inner")
+        horizon = self._settings.lake.horizon
+        if horizon and any(batch_range.duplicates for batch_range in step):
+            events = self._without_resends(events, horizon)
+        else:
+            events = events.withColumn("wanted", sf.lit(True))
+        rows = self._quarantine.rows(missing, spans, landed_at, faults=True)
+        assert rows is not None
+        self._quarantine.check(missing, spans, landed_at)
+        rejects = rows.join(sf.broadcast(range_frame), _inside(), "inner").withColumn("wanted", self._quarantine.wanted)
+        return events, rejects
+
+    def _without_resends(self, events: DataFrame, horizon: float) -> DataFrame:
+        """`wanted` is false for a resend, in a range that had resends, if a copy is in the table or earlier in the step."""
+        micros = sf.unix_micros("received_time")
+        bounds = events.agg(sf.min(micros).alias("low"), sf.max(micros).alias("high")).first()
+        if bounds is None or bounds["low"] is None:
+            return events.withColumn("wanted", sf.lit(True))
+        low, high = (sf.timestamp_micros(sf.lit(bounds[side])) for side in ("low", "high"))
+        reach = sf.expr(f"make_dt_interval(0, 0, 0, {horizon:.6f})")
+        time_ = sf.col("received_time")
+        recognisable = sf.col("event_id").startswith(DETERMINISTIC.decode()) | (
+            sf.get_json_object("attributes", f"$.{Attribute.REPUBLISHED}") == "true"
+        )
+        resends = events.where(recognisable & sf.col("had_duplicates"))
+        landed = (
+            self._spark.read.format("delta").load(f"{self._lake}/{EVENTS}")
+            .where((time_ >= low - reach) & (time_ <= high + reach))
+            .select(sf.col("event_id").alias("copy_id"), time_.alias("copy_time"))
+        )  # fmt: skip
+        earlier = events.select(
+            sf.col("event_id").alias("copy_id"),
+            time_.alias("copy_time"),
+            sf.struct("received_time", *_KEY).alias("copy_place"),
+        )
+        same = (sf.col("event_id") == sf.col("copy_id")) & (time_ <= sf.col("copy_time") + reach)
+        same &= time_ >= sf.col("copy_time") - reach
+        before = sf.struct("received_time", *_KEY) > sf.col("copy_place")
+        found = (
+            resends.join(landed, same, "left_semi").select(*_KEY)
+            .unionAll(resends.join(earlier, same & before, "left_semi").select(*_KEY))
+            .distinct().withColumn("resend", sf.lit(True))
+        )  # fmt: skip
+        return events.join(found, list(_KEY), "left").withColumn("wanted", sf.col("resend").isNull())
+
+    def _topic_id(self) -> str:
+        cases = " ".join(f"when {quoted(name)} then {quoted(own)}" for name, own in self._topics.ids.items())
+        return f"case topic {cases} end"
+
+    def _frame(self, step: list[BatchRange]) -> DataFrame:
+        values = ", ".join(
+            f"({index}, {quoted(each.topic_id)}, {each.partition}, {each.first_held}L, {each.end}L, {each.duplicates > 0})"
+            for index, each in enumerate(step)
+        )
+        names = "range_index, of_topic_id, of_partition, first, beyond, had_duplicates"
+        return self._spark.sql(f"select * from values {values} as ranges({names})")  # noqa: S608
+
+    def _summary(self, batch_ranges: list[BatchRange]) -> DataFrame:
+        rows = ", ".join(
+            f"({p.epoch}L, {p.batch}L, {quoted(p.topic)}, {quoted(p.topic_id)}, {p.partition}, {p.start}L, {p.end}L, "
+            f"{p.records}L, {p.events}L, {p.duplicates}L, {p.quarantined}L, {p.skipped}L, "
+            f"timestamp'{p.landed_at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z', "
+            f"{'null' if p.number is None else f'{p.number}L'})"
+            for p in batch_ranges
+        )
+        names = ", ".join(f"`{name}`" for name in SCHEMAS[BATCHES].names)
+        return self._spark.sql(f"select * from values {rows} as batch({names})").coalesce(1)  # noqa: S608
+
+
+def _counted(rows: DataFrame) -> list[Row]:
+    """(range_index, sound, number of rows, number of wanted rows)."""
+    counts = (sf.count(sf.lit(1)).alias("n"), sf.count_if("wanted").alias("wanted"))
+    return rows.groupBy("range_index", "sound").agg(*counts).collect()
+
+
+def _inside() -> Column:
+    return sf.expr("topic_id = of_topic_id and partition = of_partition and offset >= first and offset < beyond")

@@ -1,0 +1,146 @@
+"""The plan of a replay: rows of `batches`, in the order of landing, cut into steps. No Spark, no Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from headrace_lake.kafka.source import TopicInfo, TopicPartition
+from headrace_lake.rows.decode import quoted
+
+EVER: Final = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class ReplayRequest:
+    """The operator's request: from a time or offsets, up to a time, to offsets, or to the end of what was landed."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+    starts: Mapping[TopicPartition, int] | None = None
+    ends: Mapping[TopicPartition, int] | None = None
+
+
+@dataclass(frozen=True)
+class BatchRange:
+    """One row of `batches`: a range of one partition, its counts, and the first offset of it that Kafka still holds."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+    first_held: int
+    records: int
+    events: int
+    duplicates: int
+    quarantined: int
+    skipped: int
+    epoch: int
+    batch: int
+    landed_at: datetime
+    number: int | None = None  # of the row in the table
+
+    @property
+    def whole(self) -> bool:
+        """Whether Kafka holds the whole range."""
+        return self.first_held == self.start
+
+    @property
+    def replayable(self) -> bool:
+        """Whether Kafka holds the whole range; or a part of one whose records all landed, so that a missing one was lost."""
+        return self.whole or (self.first_held < self.end and not self.duplicates and not self.skipped)
+
+    @property
+    def counts(self) -> tuple[int, int, int, int, int]:
+        """Records, events, duplicates, quarantined, skipped."""
+        return self.records, self.events, self.duplicates, self.quarantined, self.skipped
+
+    @property
+    def place(self) -> TopicPartition:
+        """Topic and partition."""
+        return self.topic, self.partition
+
+
+def condition(
+    request: ReplayRequest,
+    topics: Mapping[str, TopicInfo],
+    earliest: Mapping[TopicPartition, int],
+    starts: Mapping[TopicPartition, int | None],
+    ends: Mapping[TopicPartition, int | None],
+) -> str:
+    """SQL: the rows of `batches` that `request` names, also those whose records Kafka no longer holds.
+
+    `starts`, `ends`: by requested partition; None: beyond Kafka's last offset. A record lands after its receipt, so a
+    batch that landed before the requested time holds none of the records.
+    """
+    since = "false" if request.since is None else f"landed_at >= timestamp'{request.since.isoformat(sep=' ')}'"
+    conditions = []
+    for (topic, number), start in starts.items():
+        low = EVER if start is None else start
+        here = f"topic_id = {quoted(topics[topic].id)} and partition = {number}"
+        gone = f"(`to` <= {earliest[topic, number]} and {since})"
+        end = ends.get((topic, number))
+        conditions.append(f"({here} and `from` < {EVER if end is None else end} and (`to` > {low} or {gone}))")
+    names = ", ".join(quoted(name) for name in topics)
+    ids = ", ".join(quoted(topic.id) for topic in topics.values())
+    conditions.append(f"(topic in ({names}) and topic_id not in ({ids}) and {since})")
+    return " or ".join(conditions)
+
+
+def steps(batch_ranges: Iterable[BatchRange], most: int) -> Iterator[list[BatchRange]]:
+    """Groups of ranges, in order; each has at most `most` offsets, or one range, and no hole in any partition."""
+    step: list[BatchRange] = []
+    ends: dict[TopicPartition, int] = {}
+    size = 0
+    for batch_range in batch_ranges:
+        length = batch_range.end - batch_range.first_held
+        if step and (
+            size + length > most or ends.get(batch_range.place, batch_range.first_held) != batch_range.first_held
+        ):
+            yield step
+            step, ends, size = [], {}, 0
+        step.append(batch_range)
+        ends[batch_range.place] = batch_range.end
+        size += length
+    if step:
+        yield step
+
+
+def merged(batch_ranges: Iterable[BatchRange]) -> dict[TopicPartition, tuple[int, int]]:
+    """Partition -> first offset, and one past the last, of a step."""
+    ranges: dict[TopicPartition, tuple[int, int]] = {}
+    for batch_range in batch_ranges:
+        start, end = ranges.get(batch_range.place, (batch_range.first_held, batch_range.end))
+        ranges[batch_range.place] = (min(start, batch_range.first_held), max(end, batch_range.end))
+    return ranges
+
+
+class Unreplayable:
+    """Ranges that cannot be replayed; adjacent ranges are joined."""
+
+    def __init__(self) -> None:
+        self._ranges: dict[tuple[str, int, str], list[list[int]]] = {}
+
+    def add(self, batch_range: BatchRange, start: int, end: int, why: str) -> None:
+        """Adds offsets of `batch_range`, and the reason."""
+        ranges = self._ranges.setdefault((batch_range.topic, batch_range.partition, why), [])
+        touching = next((pair for pair in ranges if pair[0] <= end and start <= pair[1]), None)
+        if touching is None:
+            ranges.append([start, end])
+        else:
+            touching[:] = [min(touching[0], start), max(touching[1], end)]
+
+    def __iter__(self) -> Iterator[str]:
+        for (topic, partition, why), ranges in sorted(self._ranges.items()):
+            for start, end in ranges:
+                yield f"{topic}/{partition}: {start} to {end - 1} ({why})"
+
+
+def rows_of(batch_ranges: Iterable[BatchRange]) -> str:
+    """SQL: the rows of `batches` for `batch_ranges`."""
+    return " or ".join(
+        f"(topic_id = {quoted(p.topic_id)} and partition = {p.partition} and `from` = {p.start}L)" for p in batch_ranges
+    )

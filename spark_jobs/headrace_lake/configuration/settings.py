@@ -1,0 +1,218 @@
+"""Settings of the landing job."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+from urllib.parse import urlsplit
+
+from headrace_common.operations.settings import MIB, KafkaSettings, OpsSettings, Section, Settings
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from headrace_lake.configuration import promotion
+from headrace_lake.configuration.policy import DEFAULT, REASONS, Policy, unknown
+
+# the names of AWS's, Azure's and Google's secrets among Hadoop's options
+_SECRET: Final = re.compile(
+    r"secret|password|session\.token|access\.key|account\.key|private\.key|sas\.(fixed\.)?token", re.IGNORECASE
+)
+
+MIN_LOG_AGE: Final = 600
+"""Seconds; well above the pause after which `fence` reads a log again from its checkpoint."""
+
+
+def location(path: str) -> str:
+    """`path` in the form that Spark gets: a URL unchanged, a local folder absolute; no slash at the end."""
+    if len(urlsplit(path).scheme) > 1:  # one letter: a drive
+        return path.rstrip("/")
+    return str(Path(path).absolute())
+
+
+class LakeSettings(Section):
+    """Where the tables are, and how the job fills them."""
+
+    path: str = Field(".headrace/lake", description="Folder or URL that holds the tables.")
+    checkpoint: str = Field(
+        ".headrace/checkpoint", description="Folder or URL of the job's own progress; never inside PATH."
+    )
+    trigger: float = Field(
+        5, ge=0, description="Seconds between the starts of two batches; 0: the next batch starts at once."
+    )
+    batch_records: int = Field(500_000, ge=1, description="Maximum records in a batch, over all partitions.")
+    jars: Path | None = Field(
+        None,
+        description="Folder of the jars for Spark's class path; default: the class path has them already (spark-submit).",
+    )
+    master: str = Field(
+        "", description="Spark master; default: the one of spark-submit, or `local[*]` without spark-submit."
+    )
+    driver_memory: str = Field(
+        "1g",
+        pattern=r"^[1-9]\d*[kmg]$",
+        description="Heap of the JVM that the job starts; under spark-submit its own option counts.",
+    )
+    group: str = Field(
+        "headrace-lake",
+        description="Consumer group to which the job commits the landed offsets, for ordinary lag tools; empty: none. The"
+        " job itself never reads them.",
+    )
+    body: Literal["string", "variant"] | None = Field(
+        None,
+        description="`variant`: the body goes to the column `body_variant`, and its text to `body` only if VARIANT cannot"
+        " hold it; default: what the table has, `string` for a new one.",
+    )
+    promote: str = Field(
+        "",
+        description="Parts of the body that become columns: a list of `body.path as name type`, separated by commas;"
+        " default: what the table has, none for a new one.",
+    )
+    horizon: float = Field(
+        3600,
+        ge=0,
+        allow_inf_nan=False,
+        description="Seconds. Of events with the same id whose Kafka timestamps are at most this far apart, one lands;"
+        " 0: all land.",
+    )
+    dedup: Literal["auto", "map", "arrays", "off"] = Field(
+        "auto",
+        description="Where ids are remembered: `map` in the JVM (only with a `local` master), `arrays` in the driver's Python;"
+        " `auto` takes the one that fits the master; `off`: nowhere, resends land.",
+    )
+    dedup_memory: int | None = Field(
+        None, ge=1 << 20, description="Maximum bytes of remembered ids; default: a quarter of the driver's heap."
+    )
+    maintenance_share: float = Field(
+        0.2,
+        ge=0,
+        le=0.9,
+        description="Share of the time that compaction, retention and vacuum may take; no batch begins while they run;"
+        " 0: they never run.",
+    )
+    maintenance_piece: float = Field(
+        3,
+        gt=0,
+        description="Seconds that one piece of compaction should take; the job adapts how much it merges at a time.",
+    )
+    compact_files: int = Field(
+        100,
+        ge=2,
+        description="Number of small files (below half of FILE_BYTES) in a day, or a table, that starts compaction.",
+    )
+    file_bytes: int = Field(128 * MIB, ge=MIB, description="Maximum size of the files that compaction writes.")
+    retention_days: int = Field(
+        0,
+        ge=0,
+        description="How many days of `events` and `quarantine` to keep before today, by the day of landing; 0: all.",
+    )
+    vacuum_age: int = Field(
+        7 * 86_400,
+        ge=3600,
+        le=30 * 86_400,
+        description="Seconds that files stay after compaction or retention removed them from the table: the longest time that"
+        " a query may take.",
+    )
+    vacuum_every: int = Field(86_400, ge=60, description="Seconds between two vacuums of a table.")
+    gaps_every: float = Field(
+        600,
+        ge=0,
+        description="Seconds between two searches for what covers open Logjam gaps. Each reads the attributes of all that has"
+        " landed since the oldest of them.",
+    )
+    log_age: int = Field(
+        86_400,
+        ge=MIN_LOG_AGE,
+        description="Seconds that a table's commits stay in its log after the next checkpoint: how far a reader that follows"
+        " the table commit by commit may lag.",
+    )
+
+    quarantine: dict[str, Policy] = Field(
+        {},
+        description="Policy for records that could not be understood, by reason; a mapping (JSON in the environment): `log` lands"
+        " the record in the quarantine table, `skip` leaves it out and counts it, `suspend` stops the job before its batch"
+        " lands. `default` is the policy of all other reasons; without it, `log`.",
+    )
+
+    @field_validator("quarantine")
+    @classmethod
+    def _reasons(cls, policies: dict[str, Policy]) -> dict[str, Policy]:
+        if wrong := unknown(policies):
+            raise ValueError(f"there is no reason {', '.join(wrong)}; there is: {', '.join((*REASONS, DEFAULT))}")
+        return policies
+
+    spark: dict[str, str] = Field(
+        {},
+        description="More options for Spark: a JSON object (a mapping in YAML) with the names of Spark's documentation. No"
+        " secrets: the process list would show them.",
+    )
+    spark_secrets: dict[str, SecretStr] = Field(
+        {},
+        description="Secret options `spark.hadoop.…`: a JSON object, better given by `…_FILE`. For S3, AWS's own variables"
+        " suffice.",
+    )
+
+    @field_validator("spark", mode="before")
+    @classmethod
+    def _texts(cls, options: Any) -> Any:
+        """Turns numbers and booleans of YAML and JSON into texts, as Spark wants them."""
+        if not isinstance(options, dict):
+            return options
+        plain = {name: json.dumps(value) for name, value in options.items() if isinstance(value, bool | int | float)}
+        return {**options, **plain}
+
+    @model_validator(mode="after")
+    def _spark_options(self) -> Self:
+        strange = [name for name in self.spark if not name.startswith("spark.")]
+        strange += [name for name in self.spark_secrets if not name.startswith("spark.hadoop.")]
+        if strange:
+            raise ValueError(
+                f"Spark has no option {strange[0]}: all names begin with spark., in SPARK_SECRETS spark.hadoop."
+            )
+        secret = [name for name in self.spark if _SECRET.search(name)]
+        if secret:
+            raise ValueError(f"{secret[0]} is a secret: give it in SPARK_SECRETS, or in AWS's own variables")
+        return self
+
+    @field_validator("promote")
+    @classmethod
+    def _promotions(cls, text: str) -> str:
+        promotion.parse(promotion.split(text))
+        return text
+
+    @model_validator(mode="after")
+    def _maintained(self) -> Self:
+        if self.retention_days and not self.maintenance_share:
+            raise ValueError(
+                "LAKE__RETENTION_DAYS needs a LAKE__MAINTENANCE_SHARE above 0: otherwise nothing is ever dropped"
+            )
+        if self.retention_days and self.retention_days * 86_400 < self.horizon:
+            raise ValueError(
+                "LAKE__HORIZON is longer than LAKE__RETENTION_DAYS: the job reads the ids from the table when it starts"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        if not self.path or not self.checkpoint:
+            raise ValueError("LAKE__PATH and LAKE__CHECKPOINT must not be empty")
+        lake, checkpoint = location(self.path), location(self.checkpoint)
+        if checkpoint == lake or checkpoint.startswith(f"{lake}/") or lake.startswith(f"{checkpoint}/"):
+            raise ValueError(f"LAKE__CHECKPOINT ({checkpoint}) and LAKE__PATH ({lake}) must not contain each other")
+        if self.jars is not None and not list(self.jars.glob("*.jar")):
+            raise ValueError(f"LAKE__JARS ({self.jars}) has no jars in it")
+        return self
+
+
+class LakeProcessSettings(Settings):
+    """Settings of ``python -m headrace_lake``."""
+
+    kafka: KafkaSettings = KafkaSettings()
+    lake: LakeSettings = LakeSettings()
+    ops: OpsSettings = OpsSettings()
+
+    @model_validator(mode="after")
+    def _two_topics(self) -> Self:
+        if self.kafka.events_topic == self.kafka.quarantine_topic:
+            raise ValueError("KAFKA__EVENTS_TOPIC and KAFKA__QUARANTINE_TOPIC are the same")
+        return self

@@ -1,0 +1,324 @@
+package headrace.lake;
+
+import java.util.Arrays;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.spark.sql.api.java.UDF4;
+
+/**
+ * An index of the ids that landed lately, with the time and place of each, in primitive arrays. It is a Spark function that
+ * says whether an event is a duplicate. All tasks of a batch share it, so it works in one JVM only.
+ *
+ * Janino, which Spark ships, compiles it when the job starts: so it has no generics, no lambdas, and no private members that
+ * a nested class uses. `id_arrays.py` does the same with NumPy; the tests compare both with the same model.
+ *
+ * An entry has four longs: the id's 32 hex digits as two longs, its Kafka timestamp in milliseconds, and its place (partition
+ * and offset, see `index.py`); the sign bit of the place is set for `u.` ids. An id has several entries if its events are
+ * farther apart than the horizon. Open addressing with linear probing, in stripes with a lock each.
+ */
+public final class RecentIds implements UDF4 {
+    private static final long serialVersionUID = 1L;
+
+    /** How to treat an event: the fourth argument of `call`; the same numbers as `IdKind` in `index.py`. */
+    public static final int ORDINARY = 0;
+    public static final int REPUBLISHED = 1;
+    public static final int UNIQUE = 2; // a `u.` id, not republished: a duplicate if a republished copy came first; never added
+    public static final int LANDED = 3; // it is in the table: only add it
+
+    /** In the message of the exception that fails a batch with a republished `u.` id: the index lacks the original. */
+    public static final String UNRESOLVED = "HEADRACE_UNRESOLVED_REPUBLISHED";
+
+    private static final int STRIPES = 32;
+    static final int FIELDS = 4;
+    static final int SMALLEST = 64; // slots of a stripe
+    static final long BYTES = 8L * FIELDS; // of a slot
+    static final long EMPTY = Long.MIN_VALUE; // as the time of a slot
+    static final double FULLEST = 0.8;
+    static final double ROOMY = 0.6; // a stripe that is fuller without its expired entries grows, or forgets
+    private static final int ID_LENGTH = 34;
+    private static final byte[] DIGITS = new byte[128];
+
+    private static final AtomicLong HANDLES = new AtomicLong();
+    private static final ConcurrentHashMap LIVING = new ConcurrentHashMap();
+
+    static {
+        Arrays.fill(DIGITS, (byte) -1);
+        for (int digit = 0; digit < 16; digit++) {
+            DIGITS["0123456789abcdef".charAt(digit)] = (byte) digit;
+        }
+    }
+
+    private final long handle;
+    transient long horizon;
+    transient long most;
+    private transient Stripe[] stripes;
+    transient AtomicLong held;
+    transient AtomicLong uniques;
+    transient volatile long keepFrom;
+    private transient volatile boolean resolved;
+
+    /** Finds duplicates within `horizon` ms of each other, in at most `most` bytes. */
+    public RecentIds(long horizon, long most) {
+        this.handle = HANDLES.incrementAndGet();
+        this.horizon = horizon;
+        this.most = most;
+        this.held = new AtomicLong();
+        this.uniques = new AtomicLong();
+        this.keepFrom = Long.MIN_VALUE;
+        this.stripes = new Stripe[STRIPES];
+        for (int index = 0; index < STRIPES; index++) {
+            this.stripes[index] = new Stripe(this);
+        }
+        LIVING.put(Long.valueOf(handle), this);
+    }
+
+    /** Frees the index. */
+    public void close() {
+        LIVING.remove(Long.valueOf(handle));
+    }
+
+    /** Replaces a task's copy of the function by the one shared object. Not private, because Janino renames private methods. */
+    Object readResolve() throws java.io.ObjectStreamException {
+        Object living = LIVING.get(Long.valueOf(handle));
+        if (living == null) {
+            throw new java.io.InvalidObjectException("the index of ids is not in this JVM");
+        }
+        return living;
+    }
+
+    /** (id as bytes, time in ms, place, kind) -> whether the event is a duplicate; false for LANDED. */
+    public Object call(Object id, Object time, Object place, Object kind) throws Exception {
+        boolean duplicate = checkAndAdd(
+            (byte[]) id, ((Long) time).longValue(), ((Long) place).longValue(), ((Integer) kind).intValue());
+        return Boolean.valueOf(duplicate);
+    }
+
+    public boolean checkAndAdd(byte[] id, long time, long place, int kind) {
+        if (id.length != ID_LENGTH) {
+            return false;
+        }
+        long high = 0;
+        long low = 0;
+        int wrong = 0;
+        for (int index = 2; index < 18; index++) {
+            int digit = DIGITS[id[index] & 127] | id[index] >> 31;
+            wrong |= digit;
+            high = high << 4 | digit;
+        }
+        for (int index = 18; index < ID_LENGTH; index++) {
+            int digit = DIGITS[id[index] & 127] | id[index] >> 31;
+            wrong |= digit;
+            low = low << 4 | digit;
+        }
+        if (wrong < 0) {
+            return false; // not a valid id: never a duplicate
+        }
+        boolean unique = id[0] == 'u';
+        if (unique) {
+            place |= Long.MIN_VALUE;
+            if (kind == REPUBLISHED && !resolved) {
+                throw new IllegalStateException(UNRESOLVED);
+            }
+        }
+        long hash = mixed(high, low);
+        return stripes[(int) hash & STRIPES - 1].checkAndAdd(high, low, time, place, kind, hash >>> 33);
+    }
+
+    static long mixed(long high, long low) {
+        long hash = high * 0x9E3779B97F4A7C15L + low;
+        hash = (hash ^ hash >>> 32) * 0xD6E8FEB86659FD93L;
+        hash = (hash ^ hash >>> 32) * 0xD6E8FEB86659FD93L;
+        return hash ^ hash >>> 32;
+    }
+
+    /** Ids of events before this time, in ms, may be removed when room is needed. */
+    public void keepFrom(long time) {
+        keepFrom = time;
+    }
+
+    /** Whether the index holds the originals of all republished `u.` ids of the next batch. */
+    public void resolved(boolean yes) {
+        resolved = yes;
+    }
+
+    /** The number of entries. */
+    public long ids() {
+        long sum = 0;
+        for (int index = 0; index < STRIPES; index++) {
+            sum += stripes[index].entries();
+        }
+        return sum;
+    }
+
+    /** The bytes of the arrays. */
+    public long bytes() {
+        return held.get();
+    }
+
+    /** The number of entries forgotten early. */
+    public long forgotten() {
+        long sum = 0;
+        for (int index = 0; index < STRIPES; index++) {
+            sum += stripes[index].forgotten();
+        }
+        return sum;
+    }
+
+    /** The latest time of an entry forgotten early; Long.MIN_VALUE: none was. */
+    public long forgottenTo() {
+        long latest = Long.MIN_VALUE;
+        for (int index = 0; index < STRIPES; index++) {
+            latest = Math.max(latest, stripes[index].forgottenTo());
+        }
+        return latest;
+    }
+
+    /** How many entries have `u.` ids. While there are none, unrepublished `u.` ids need no check. */
+    public long uniques() {
+        return uniques.get();
+    }
+
+    static final class Stripe {
+        private final RecentIds all;
+        private long[] slots;
+        private int capacity;
+        private int entries;
+        private long forgotten;
+        private long forgottenTo = Long.MIN_VALUE;
+
+        Stripe(RecentIds all) {
+            this.all = all;
+            this.capacity = SMALLEST;
+            this.slots = empty(SMALLEST);
+            all.held.addAndGet(SMALLEST * BYTES);
+        }
+
+        synchronized int entries() {
+            return entries;
+        }
+
+        synchronized long forgotten() {
+            return forgotten;
+        }
+
+        synchronized long forgottenTo() {
+            return forgottenTo;
+        }
+
+        /** `hash`: 31 bits. */
+        synchronized boolean checkAndAdd(long high, long low, long time, long place, int kind, long hash) {
+            boolean near = false;
+            int at = first(hash);
+            while (slots[at + 2] != EMPTY) {
+                if (slots[at] == high && slots[at + 1] == low && (slots[at + 3] ^ place) >= 0) {
+                    long apart = slots[at + 2] - time;
+                    if (slots[at + 3] == place && apart == 0) {
+                        return false; // this very record: the same answer as before
+                    }
+                    near |= apart <= all.horizon && -apart <= all.horizon;
+                }
+                at = next(at);
+            }
+            if (near && kind != LANDED) {
+                return true;
+            }
+            if (kind != UNIQUE) {
+                if (entries + 1 > capacity * FULLEST) {
+                    makeRoom();
+                    at = first(hash);
+                    while (slots[at + 2] != EMPTY) {
+                        at = next(at);
+                    }
+                }
+                put(slots, at, high, low, time, place);
+                entries++;
+                if (place < 0) {
+                    all.uniques.incrementAndGet();
+                }
+            }
+            return false;
+        }
+
+        private int first(long hash) {
+            return (int) (hash * capacity >>> 31) * FIELDS;
+        }
+
+        private int next(int at) {
+            int following = at + FIELDS;
+            return following == slots.length ? 0 : following;
+        }
+
+        private static void put(long[] slots, int at, long high, long low, long time, long place) {
+            slots[at] = high;
+            slots[at + 1] = low;
+            slots[at + 2] = time;
+            slots[at + 3] = place;
+        }
+
+        private static long[] empty(int capacity) {
+            long[] slots = new long[capacity * FIELDS];
+            for (int at = 2; at < slots.length; at += FIELDS) {
+                slots[at] = EMPTY;
+            }
+            return slots;
+        }
+
+        /** Removes expired entries. If many are left, the stripe grows; if it must not, it forgets the oldest entries. */
+        private void makeRoom() {
+            long from = all.keepFrom;
+            int left = 0;
+            for (int at = 2; at < slots.length; at += FIELDS) {
+                if (slots[at] != EMPTY && slots[at] >= from) {
+                    left++;
+                }
+            }
+            int wanted = capacity;
+            int ties = 0; // how many entries of the oldest time that stays are forgotten nevertheless
+            if (left > capacity * ROOMY) {
+                wanted = capacity + capacity / 4;
+                long more = (wanted - capacity) * BYTES;
+                if (all.held.addAndGet(more) > all.most) {
+                    all.held.addAndGet(-more);
+                    wanted = capacity;
+                    int drop = left - (int) (capacity * ROOMY);
+                    long[] times = new long[left];
+                    int count = 0;
+                    for (int at = 2; at < slots.length; at += FIELDS) {
+                        if (slots[at] != EMPTY && slots[at] >= from) {
+                            times[count++] = slots[at];
+                        }
+                    }
+                    Arrays.sort(times);
+                    from = times[drop];
+                    for (int index = drop - 1; index >= 0 && times[index] == from; index--) {
+                        ties++;
+                    }
+                    forgotten += drop;
+                    forgottenTo = Math.max(forgottenTo, times[drop - 1]);
+                }
+            }
+            long[] old = slots;
+            slots = empty(wanted);
+            capacity = wanted;
+            entries = 0;
+            for (int was = 0; was < old.length; was += FIELDS) {
+                long time = old[was + 2];
+                if (time == EMPTY) {
+                    continue;
+                }
+                if (time < from || time == from && ties-- > 0) {
+                    if (old[was + 3] < 0) {
+                        all.uniques.decrementAndGet();
+                    }
+                    continue;
+                }
+                int at = first(mixed(old[was], old[was + 1]) >>> 33);
+                while (slots[at + 2] != EMPTY) {
+                    at = next(at);
+                }
+                put(slots, at, old[was], old[was + 1], time, old[was + 3]);
+                entries++;
+            }
+        }
+    }
+}

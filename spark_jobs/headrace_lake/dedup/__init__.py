@@ -1,0 +1,1 @@
+"""Deduplication: an index of the ids that landed lately, and how a batch is checked against it."""

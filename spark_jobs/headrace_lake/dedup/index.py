@@ -1,0 +1,101 @@
+"""The index of the ids that landed lately, and the rule for duplicates.
+
+An event is a duplicate if the index holds an event with the same id whose Kafka timestamp is at most the horizon away, before
+or after. It is not a duplicate if the index holds this very record (by its place): so a batch that lands again gets the same
+answers. The index adds every event that is not a duplicate. When it needs room, it removes the ids that have expired
+(`DedupIndex.expire`); if that is not enough, it forgets the oldest ids early, and counts them.
+
+There are two indexes, with the same answers and different costs. `map_index` lives in the JVM that runs the tasks, and the
+writing query asks it row by row; it needs a single JVM. `arrays_index` lives in the driver's Python: a first query brings it
+the batch's ids, and the writing query leaves out the duplicates; it works with any number of executors and compiles nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, Final, NamedTuple, Protocol
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+from typing_extensions import override
+
+DUPLICATE: Final = "duplicate"
+"""Column of checked rows: the event is a duplicate. False for a row with a fault: that is not an event."""
+
+OFFSET_BITS: Final = 44
+"""Bits of a place that hold the offset. The partition is above them; the sign bit is set for `u.` ids."""
+
+ELSEWHERE: Final = (1 << 63) - 1
+"""The place of an event from a deleted topic, whose offsets a recreated topic uses again. No record has this place."""
+
+
+class IdKind(IntEnum):
+    """How the index treats an event. RecentIds.java has the same numbers."""
+
+    ORDINARY = 0  # a `d.` id
+    REPUBLISHED = 1
+    UNIQUE = 2  # a `u.` id, not republished: a duplicate if a republished copy came first; never added
+    LANDED = 3  # it is in the table: only add it
+
+
+class IndexState(NamedTuple):
+    """The size of an index."""
+
+    ids: int  # entries
+    bytes: int
+    forgotten: int  # entries forgotten early since the start
+    forgotten_to: int | None  # the latest time, in ms, among them
+
+
+WriteRows = Callable[[DataFrame], dict[str, Any]]
+"""Writes checked rows and returns what it measured meanwhile. Called again if the batch has to be checked again."""
+
+IdProjection = Callable[[], DataFrame]
+"""Makes the frame of `decode.id_projection`, for an index that needs it."""
+
+
+class DedupIndex(Protocol):
+    """An index of the ids that landed lately; finds duplicates."""
+
+    def rebuild(self, since: int) -> None:
+        """Fills the empty index with the events table's ids since `since` (ms). Blocks until done."""
+
+    def expire(self, keep_from: int) -> None:
+        """Ids from before this time, in ms, may be removed when room is needed."""
+
+    def deduplicate(self, decoded: DataFrame, id_projection: IdProjection | None, write: WriteRows) -> dict[str, Any]:
+        """Adds the column `DUPLICATE` to `decoded` (see `decode.events`), passes it to `write`, and returns its result.
+
+        `id_projection` is of the same records; None if faults are likely. Blocks.
+        """
+
+    def state(self) -> IndexState:
+        """The size of the index."""
+
+    def close(self) -> None:
+        """Frees the index."""
+
+
+class NoIndex(DedupIndex):
+    """Finds no duplicates."""
+
+    @override
+    def rebuild(self, since: int) -> None:
+        pass
+
+    @override
+    def expire(self, keep_from: int) -> None:
+        pass
+
+    @override
+    def deduplicate(self, decoded: DataFrame, id_projection: IdProjection | None, write: WriteRows) -> dict[str, Any]:
+        return write(decoded.withColumn(DUPLICATE, sf.lit(False)))
+
+    @override
+    def state(self) -> IndexState:
+        return IndexState(0, 0, 0, None)
+
+    @override
+    def close(self) -> None:
+        pass

@@ -1,0 +1,1 @@
+"""Kafka as the job sees it: offsets, the start position, the checkpoint, watermarks and gaps."""

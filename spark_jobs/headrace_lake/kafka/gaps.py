@@ -1,0 +1,143 @@
+"""Offsets that Kafka deleted before they were landed: finds them, names them, and records them once the operator accepts.
+
+A gap lies before the first offset that Kafka still holds, or belongs to a topic that no longer exists. Offsets that no reader
+sees, because a transaction was aborted or a topic compacted, come after that first offset: they are not gaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from headrace_common.record.contract import GapReason
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from headrace_lake.kafka.source import Brokers, TopicInfo
+from headrace_lake.kafka.start import Coverage, EndOffsets, first_few
+from headrace_lake.rows.decode import quoted
+from headrace_lake.spark.halt import GapError, HaltError
+from headrace_lake.tables.layout import EVENTS, GAPS, QUARANTINE, SCHEMAS
+
+ACCEPT: Final = "--accept-loss"
+_COMMAND: Final = f"python -m headrace_lake {ACCEPT}"
+
+
+@dataclass(frozen=True, order=True)
+class Loss:
+    """Offsets of one partition that never landed and that Kafka no longer holds: from `start` up to but not including `end`."""
+
+    topic: str
+    topic_id: str
+    partition: int | None  # None: unknown, like the number of offsets
+    start: int
+    end: int | None  # None: unknown, the topic no longer exists
+    reason: GapReason
+
+    def __str__(self) -> str:
+        if self.partition is None:
+            return f"{self.topic} (id {self.topic_id}, recreated): of all partitions"
+        where = f"{self.topic}/{self.partition}"
+        if self.end is None:
+            return f"{where} (id {self.topic_id}, recreated): from {self.start} on"
+        return f"{where}: {self.start} to {self.end - 1}"
+
+
+def find(coverage: Coverage, brokers: Brokers, topics: Mapping[str, TopicInfo], known: Mapping[str, str]) -> list[Loss]:
+    """The losses between the tables (`coverage`) and the `topics` that exist now, sorted; without those accepted before.
+
+    `known`: the ids that the topics had when the checkpoint was made. Blocks on Kafka. Raises `HaltError` if Kafka holds
+    less than what was landed.
+    """
+    ends = coverage.ends
+    gone = _recreated(coverage, topics, known)
+    landed_before = {loss.topic for loss in gone} | {topic for topic, _ in ends}
+    # A partition that was added to a topic after its first landing counts from offset 0.
+    expected: EndOffsets = {
+        (name, number): ends.get((name, number), 0)
+        for name, topic in topics.items()
+        if name in landed_before
+        for number in range(topic.partitions)
+    }
+    first = brokers.offsets(expected, earliest=True)
+    last = brokers.offsets(expected, earliest=False)
+    short = [
+        f"{t}/{p}: landed to {end}, ends at {last[t, p]}"
+        for (t, p), end in sorted(expected.items())
+        if last[t, p] < end
+    ]
+    if short:
+        raise HaltError(f"the topic is shorter than what was landed of it: {first_few(short)}")
+    overtaken = [
+        Loss(name, topics[name].id, number, end, first[name, number], GapReason.RETENTION)
+        for (name, number), end in expected.items()
+        if first[name, number] > end
+    ]
+    return sorted(gone, key=str) + sorted(overtaken, key=str)
+
+
+def refuse(losses: Iterable[Loss]) -> GapError:
+    """The error that tells the operator about `losses`."""
+    listed = list(losses)
+    total = sum(loss.end - loss.start for loss in listed if loss.end is not None)
+    named = first_few([str(loss) for loss in listed], 20)
+    return GapError(
+        f"Kafka no longer holds what was not landed yet, {total} offsets or more: {named}. Nothing after it lands until you"
+        f" accept the loss: {_COMMAND} (with the same settings) records it in the table {GAPS} and continues after it"
+    )
+
+
+def rows(spark: SparkSession, lake: str, losses: Iterable[Loss], epoch: int) -> DataFrame:
+    """`losses` as rows of the table of gaps, accepted now by the job that claims `epoch`. Blocks: it counts rows in them."""
+    moment = f"timestamp'{datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f}Z'"
+    values = []
+    for loss in losses:
+        own = {
+            "reason": quoted(loss.reason),
+            "topic": quoted(loss.topic),
+            "topic_id": quoted(loss.topic_id),
+            "partition": _literal(loss.partition),
+            "from": _literal(loss.start),
+            "to": _literal(loss.end),
+            "rows": _literal(0 if loss.partition is None else _left_in(spark, lake, loss)),
+            "covered": "false",
+            "epoch": _literal(epoch),
+            "landed_at": moment,
+        }
+        columns = ((field.name, field.dataType.simpleString()) for field in SCHEMAS[GAPS].fields)
+        values.append("(" + ", ".join(f"cast({own.get(name, 'null')} as {kind})" for name, kind in columns) + ")")
+    names = ", ".join(f"`{name}`" for name in SCHEMAS[GAPS].names)
+    return spark.sql(f"select * from values {', '.join(values)} as gap({names})").coalesce(1)  # noqa: S608
+
+
+def _left_in(spark: SparkSession, lake: str, loss: Loss) -> int:
+    """How many rows within a loss an interrupted job had landed before Kafka deleted the records."""
+    offset = sf.col("offset")
+    here = (sf.col("topic_id") == loss.topic_id) & (sf.col("partition") == loss.partition) & (offset >= loss.start)
+    if loss.end is not None:
+        here &= offset < loss.end
+    return sum(spark.read.format("delta").load(f"{lake}/{table}").where(here).count() for table in (EVENTS, QUARANTINE))
+
+
+def _recreated(coverage: Coverage, topics: Mapping[str, TopicInfo], known: Mapping[str, str]) -> list[Loss]:
+    """What was not landed of topics that were deleted and recreated, unless already accepted."""
+    found = [
+        Loss(topic, topic_id, number, end, None, GapReason.RECREATED)
+        for (topic, topic_id, number), end in coverage.former.items()
+        if (topic_id, number) not in coverage.given_up
+    ]
+    never = [
+        Loss(name, topic_id, None, 0, None, GapReason.RECREATED)
+        for name, topic_id in known.items()
+        if name in topics
+        and topic_id != topics[name].id
+        and (topic_id, None) not in coverage.given_up
+        and not any(former == topic_id for _, former, _ in coverage.former)
+    ]
+    return found + never
+
+
+def _literal(number: int | None) -> str:
+    return "null" if number is None else f"{number}L"

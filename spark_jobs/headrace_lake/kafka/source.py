@@ -1,0 +1,217 @@
+"""Kafka as the landing job sees it: options for Spark's source, topic ids, offsets. Uses Kafka's Java client in the JVM."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.settings import KafkaSettings
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from headrace_lake.spark.causes import chain, kafka_is_away, root_cause
+from headrace_lake.spark.halt import HaltError, KafkaAwayError
+from headrace_lake.spark.jvm import java_class
+
+_CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+_OFFSET: Final = re.compile(r"([\w.-]+)-(\d+)=ListOffsetsResultInfo\(offset=(-?\d+),")
+"""An entry of Kafka's answer as text, ``topic-partition=…``."""
+_ANSWER_TIME: Final = 30  # seconds to wait for one answer of the brokers
+_OFFSET_SPEC: Final = "org.apache.kafka.clients.admin.OffsetSpec"
+
+
+@dataclass(frozen=True)
+class TopicInfo:
+    """A topic: its id in Kafka, which is never reused, and its number of partitions."""
+
+    id: str
+    partitions: int
+
+
+TopicPartition = tuple[str, int]
+
+_NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
+"""What Kafka's client says for a UUID of zeros: the brokers have no ids of topics."""
+
+
+def client_options(settings: KafkaSettings) -> dict[str, str]:
+    """The options of Kafka's Java client for `settings`. Raises `ConfigError` if the CA's file has no certificate."""
+    options = {
+        "bootstrap.servers": settings.bootstrap_servers,
+        "security.protocol": settings.security_protocol,
+    }
+    if settings.security_protocol.startswith("SASL"):
+        module = "plain.Plain" if settings.sasl_mechanism == "PLAIN" else "scram.Scram"
+        user, password = _quoted(settings.sasl_username), _quoted(settings.sasl_password.get_secret_value())
+        options["sasl.mechanism"] = settings.sasl_mechanism
+        options["sasl.jaas.config"] = (
+            f"org.apache.kafka.common.security.{module}LoginModule required username={user} password={password};"
+        )
+    if settings.ca is not None and settings.security_protocol.endswith("SSL"):
+        options["ssl.truststore.type"] = "PEM"
+        options["ssl.truststore.certificates"] = _certificates(settings.ca)
+    return options
+
+
+def _certificates(path: Path) -> str:
+    """The certificates in the file, for executors that do not have it: other text between them is left out."""
+    try:
+        found = _CERTIFICATE.findall(path.read_text(errors="replace"))
+    except OSError as error:
+        raise ConfigError(f"KAFKA__CA {path}: {error.strerror}") from error
+    if not found:
+        raise ConfigError(f"KAFKA__CA {path} has no certificate in PEM in it")
+    return "\n".join(found)
+
+
+_FETCH_WAIT: Final = "10"
+"""Milliseconds that a broker waits for new records. Spark reads only existing records, but its consumer also asks for more after
+them. The second read of a partition (for a batch's quarantine) then waits for that answer: by default, half a second each."""
+
+
+_FETCHED: Final = 64 << 20
+"""Bytes that Spark's consumers, one for each partition, may hold unread, about; Kafka's usual limit for one is 1 MiB."""
+
+
+def _fetch_bytes(partitions: int) -> int:
+    """The most that one answer of a broker holds of a partition; a larger record comes nevertheless, alone."""
+    return max(128 << 10, min(1 << 20, _FETCHED // max(1, partitions)))
+
+
+def source_options(settings: KafkaSettings, starting: Mapping[str, Mapping[str, int]], most: int) -> dict[str, str]:
+    """Options for Spark's Kafka source: both topics from `starting`, at most `most` records in a batch."""
+    return {
+        **{f"kafka.{name}": value for name, value in client_options(settings).items()},
+        "kafka.isolation.level": "read_committed",  # records of aborted transactions do not count
+        "kafka.fetch.max.wait.ms": _FETCH_WAIT,
+        "kafka.max.partition.fetch.bytes": str(_fetch_bytes(sum(map(len, starting.values())))),
+        "subscribe": f"{settings.events_topic},{settings.quarantine_topic}",
+        "includeHeaders": "true",
+        "startingOffsets": json.dumps(starting),
+        "maxOffsetsPerTrigger": str(most),
+        "failOnDataLoss": "true",
+    }
+
+
+def range_options(settings: KafkaSettings, ranges: Mapping[TopicPartition, tuple[int, int]]) -> dict[str, str]:
+    """Options for one bounded read of `ranges`: partition -> first offset, and one past the last."""
+    assigned: dict[str, list[int]] = {}
+    ends: tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]] = ({}, {})
+    for (topic, partition), pair in ranges.items():
+        assigned.setdefault(topic, []).append(partition)
+        for side, offset in zip(ends, pair, strict=True):
+            side.setdefault(topic, {})[str(partition)] = offset
+    options = source_options(settings, {}, 1)
+    for name in ("subscribe", "maxOffsetsPerTrigger"):
+        del options[name]
+    return {
+        **options,
+        "assign": json.dumps(assigned),
+        "startingOffsets": json.dumps(ends[0]),
+        "endingOffsets": json.dumps(ends[1]),
+    }
+
+
+class Brokers:
+    """Asks the brokers. Every call blocks for up to `_ANSWER_TIME` seconds; raises `KafkaAwayError` if none answers."""
+
+    def __init__(self, spark: SparkSession, settings: KafkaSettings) -> None:
+        self._class = partial(java_class, spark)
+        self._settings = settings
+        self._admin: Any = None
+
+    def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """The topics among `names` that exist.
+
+        Raises `HaltError` if Kafka refuses to describe them, `ConfigError` if its brokers give topics no ids.
+        """
+        found = {}
+        answers = self._client().describeTopics(self._list(names)).topicNameValues()
+        for name in names:
+            try:
+                description = self._wait(answers.get(name))
+            except _UnknownTopicError:
+                continue
+            topic_id = description.topicId().toString()
+            if topic_id == _NO_ID:
+                raise ConfigError(
+                    f"the brokers at {self._settings.bootstrap_servers} give the topic {name} no id: they are older than Kafka"
+                    " 2.8, or only claim to be Kafka. Without ids a topic that is made anew cannot be told from the old one,"
+                    " so records would be lost or doubled: this job needs brokers with topic ids"
+                )
+            found[name] = TopicInfo(topic_id, description.partitions().size())
+        return found
+
+    def offsets(self, partitions: Iterable[TopicPartition], *, earliest: bool) -> dict[TopicPartition, int]:
+        """The first offset that Kafka holds (`earliest`), or one past the last that a reader of committed records sees."""
+        spec = self._class(_OFFSET_SPEC)
+        return self._offsets(partitions, spec.earliest() if earliest else spec.latest())
+
+    def _offsets(self, partitions: Iterable[TopicPartition], spec: Any) -> dict[TopicPartition, int]:
+        pairs = list(partitions)
+        wanted = self._class("java.util.HashMap")()
+        for pair in pairs:
+            wanted.put(self._class("org.apache.kafka.common.TopicPartition")(*pair), spec)
+        committed = self._class("org.apache.kafka.common.IsolationLevel").READ_COMMITTED
+        options = self._class("org.apache.kafka.clients.admin.ListOffsetsOptions")(committed)
+        answers = self._wait(self._client().listOffsets(wanted, options).all())
+        # as text: a call to the JVM for each partition would take longer than the question
+        found = {(name, int(number)): int(offset) for name, number, offset in _OFFSET.findall(str(answers.toString()))}
+        return {pair: found[pair] for pair in pairs}
+
+    def offsets_since(self, partitions: Iterable[TopicPartition], time: datetime) -> dict[TopicPartition, int | None]:
+        """The first offset whose record has the timestamp `time` or a later one; None if there is none."""
+        milliseconds = int(time.timestamp() * 1000)
+        found = self._offsets(partitions, self._class(_OFFSET_SPEC).forTimestamp(milliseconds))
+        return {pair: None if offset < 0 else offset for pair, offset in found.items()}
+
+    def close(self) -> None:
+        """Closes the connections."""
+        if self._admin is not None:
+            self._admin.close(self._class("java.time.Duration").ofSeconds(1))
+            self._admin = None
+
+    def _client(self) -> Any:
+        if self._admin is None:
+            options = self._class("java.util.HashMap")()
+            for name, value in client_options(self._settings).items():
+                options.put(name, value)
+            try:
+                self._admin = self._class("org.apache.kafka.clients.admin.AdminClient").create(options)
+            except Py4JJavaError as error:
+                raise HaltError(f"Kafka's client does not start: {root_cause(error)}") from error
+        return self._admin
+
+    def _list(self, names: Iterable[str]) -> Any:
+        array = self._class("java.util.ArrayList")()
+        for name in names:
+            array.add(name)
+        return array
+
+    def _wait(self, future: Any) -> Any:
+        try:
+            return future.get(_ANSWER_TIME, self._class("java.util.concurrent.TimeUnit").SECONDS)
+        except Py4JJavaError as error:
+            cause = root_cause(error)
+            if "UnknownTopicOrPartitionException" in cause or "UnknownTopicIdException" in cause:
+                raise _UnknownTopicError(cause) from error
+            if kafka_is_away(" | ".join(chain(error))) or "TimeoutException" in cause:
+                raise KafkaAwayError(
+                    f"Kafka at {self._settings.bootstrap_servers} does not answer ({cause})"
+                ) from error
+            raise HaltError(f"Kafka at {self._settings.bootstrap_servers} refuses: {cause}") from error
+
+
+class _UnknownTopicError(Exception):
+    pass
+
+
+def _quoted(value: str) -> str:
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

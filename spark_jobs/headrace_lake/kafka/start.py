@@ -1,0 +1,204 @@
+"""Where a job begins: at its checkpoint, or, with a new checkpoint, where the last job ended by the table `batches`.
+
+Never at "earliest" or "latest" for a partition that was landed before: the first would duplicate, the second would lose.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from headrace_common.record.contract import GapReason
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as sf
+
+from headrace_lake.kafka.checkpoint import Range
+from headrace_lake.kafka.source import TopicInfo, TopicPartition
+from headrace_lake.spark.halt import HaltError
+from headrace_lake.tables.fence import Fence
+from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE, set_properties
+from headrace_lake.tables.properties import STRAYS
+
+_EARLIEST = -2  # Spark's number for the first offset that Kafka holds
+_SHOWN = 5
+
+EndOffsets = dict[TopicPartition, int]
+
+
+@dataclass
+class Position:
+    """How far the tables are, by partition of the topics that exist now."""
+
+    landed: EndOffsets
+    """One past the last offset that `batches` covers; without partitions that were never landed."""
+    strays: EndOffsets
+    """One past the last offset of rows beyond `landed`, which a job left when it was shut out; only where there are any."""
+    rows: int = 0
+    """How many rows `batches` has."""
+
+    def starting(self, topics: Mapping[str, TopicInfo]) -> dict[str, dict[str, int]]:
+        """Spark's `startingOffsets` for all partitions of `topics`."""
+        return {
+            name: {str(number): self.landed.get((name, number), _EARLIEST) for number in range(topic.partitions)}
+            for name, topic in topics.items()
+        }
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What the tables cover of the topics, by `batches` and by the accepted gaps."""
+
+    ends: EndOffsets
+    """One past the last covered offset, by partition of the topics that exist now."""
+    former: Mapping[tuple[str, str, int], int]
+    """The same for deleted topics with these names; by (name, Kafka's id, partition)."""
+    given_up: frozenset[tuple[str, int | None]]
+    """(Kafka's id, partition) of deleted topics whose remaining offsets were accepted as lost."""
+    rows: int = 0
+    """How many rows `batches` has."""
+    written: Mapping[str, int] = field(default_factory=dict)
+    """Table -> how many rows it ever got, by `batches`."""
+    faults: tuple[str, ...] = ()
+    """Where `batches` contradicts itself."""
+
+    def check(self) -> None:
+        """Raises `HaltError` if rows of `batches` are missing or doubled."""
+        if self.faults:
+            raise HaltError(
+                f"rows of the table {BATCHES} were deleted or doubled: {first_few(list(self.faults))}. Where the tables end"
+                f" cannot be told from it. {RESTORE}"
+            )
+
+
+RESTORE: Final = "Restore it (DESCRIBE HISTORY shows its versions, RESTORE TABLE … brings one back), and start again"
+
+
+def coverage(spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo]) -> Coverage:
+    """What the tables cover of `topics`. Blocks: one query."""
+    names = {topic.id: name for name, topic in topics.items()}
+    place = ("topic", "topic_id", "partition")
+    nothing = sf.lit(None).cast("bigint")
+    batches = _read(spark, lake, BATCHES).select(
+        *place, "from", "to", "number", "events", "quarantined", sf.lit("").alias("reason")
+    )
+    accepted = _read(spark, lake, GAPS).select(
+        *place, "from", "to", *(nothing.alias(name) for name in ("number", "events", "quarantined")), "reason"
+    )
+    counts = sf.col("to").isNotNull() | (sf.col("reason") == str(GapReason.RECREATED))
+    rows = (
+        batches.unionAll(accepted).where(counts).groupBy(*place, "reason")
+        .agg(
+            sf.min("from").alias("start"), sf.max("to").alias("end"), sf.sum(sf.col("to") - sf.col("from")).alias("length"),
+            sf.count(sf.lit(1)).alias("rows"), sf.max("number").alias("number"), sf.sum("events").alias("events"),
+            sf.sum("quarantined").alias("quarantined"),
+        )
+        .collect()
+    )  # fmt: skip
+    ends: EndOffsets = {}
+    former = {}
+    for row in rows:
+        topic, topic_id, number, end = row["topic"], row["topic_id"], row["partition"], row["end"]
+        if topic_id in names:
+            if end is not None:
+                pair = (names[topic_id], number)
+                ends[pair] = max(ends.get(pair, 0), end)
+        elif topic in topics and not row["reason"]:
+            former[topic, topic_id, number] = end
+    landed = [row for row in rows if not row["reason"]]
+    return Coverage(
+        ends,
+        former,
+        frozenset((row["topic_id"], row["partition"]) for row in rows if row["reason"] == GapReason.RECREATED),
+        sum(row["rows"] for row in landed),
+        {
+            EVENTS: sum(row["events"] or 0 for row in landed),
+            QUARANTINE: sum(row["quarantined"] or 0 for row in landed),
+        },
+        tuple(_faults(rows)),
+    )
+
+
+def _faults(rows: Iterable[Row]) -> Iterator[str]:
+    """What is wrong with `batches`; `rows`: by partition and reason, as `coverage` sums them up."""
+    by_place: dict[tuple[str, str, int], list[Row]] = {}
+    count = last = 0
+    for row in rows:
+        if row["end"] is not None:
+            by_place.setdefault((row["topic"], row["topic_id"], row["partition"]), []).append(row)
+        if not row["reason"]:
+            count += row["rows"]
+            last = max(last, row["number"] or 0)
+    for (topic, _, number), parts in sorted(by_place.items()):
+        start, end = min(row["start"] for row in parts), max(row["end"] for row in parts)
+        length = sum(row["length"] for row in parts)
+        if length != end - start:
+            what = f"{end - start - length} offsets are missing" if length < end - start else "ranges overlap"
+            yield f"{topic}/{number}: {what} between {start} and {end}"
+    if last and last != count:
+        yield f"it has {count} rows, and the last one has the number {last}"
+
+
+def strays(spark: SparkSession, lake: str, landed: EndOffsets, topics: Mapping[str, TopicInfo]) -> EndOffsets:
+    """One past the last offset of rows beyond `landed`, where there are any. Blocks; reads only the newest files."""
+    names = {topic.id: name for name, topic in topics.items()}
+    ids = {name: topic.id for name, topic in topics.items()}
+    starts = {(name, n): landed.get((name, n), 0) for name, topic in topics.items() for n in range(topic.partitions)}
+    beyond = landed_already(spark, lake, EVENTS, starts, ids).unionAll(
+        landed_already(spark, lake, QUARANTINE, starts, ids)
+    )
+    lasts = beyond.groupBy("topic_id", "partition").agg(sf.max("offset")).collect()
+    return {(names[topic_id], number): last + 1 for topic_id, number, last in lasts}
+
+
+def note_strays(
+    spark: SparkSession, fence: Fence, lake: str, topics: Mapping[str, TopicInfo], landed: EndOffsets | None = None
+) -> EndOffsets:
+    """Records the `strays` beyond `landed` beside the rows of `batches`, so that the proof knows them, and returns them.
+
+    Call it when no other job can land any more. Writes only what has changed. Blocks.
+    """
+    found = strays(spark, lake, coverage(spark, lake, topics).ends if landed is None else landed, topics)
+    by_topic: dict[str, dict[str, int]] = {}
+    for (name, number), end in sorted(found.items()):
+        by_topic.setdefault(topics[name].id, {})[str(number)] = end
+    if by_topic != json.loads(fence.properties(BATCHES).get(STRAYS, "{}")):
+        set_properties(spark, f"{lake}/{BATCHES}", {STRAYS: json.dumps(by_topic)})
+    return found
+
+
+def landed_already(spark: SparkSession, lake: str, table: str, starts: EndOffsets, ids: Mapping[str, str]) -> DataFrame:
+    """(topic_id, partition, offset) of the rows of `table` from `starts` on, which an interrupted job left.
+
+    `ids`: topic -> Kafka's id of it.
+    """
+    return _read(spark, lake, table).where(_from(starts, ids)).select("topic_id", "partition", "offset")
+
+
+def rows_in(spark: SparkSession, lake: str, table: str, ranges: Iterable[Range], ids: Mapping[str, str]) -> DataFrame:
+    """(topic_id, partition, offset, landed_at) of the rows of `table` in `ranges`; `ids` as in `landed_already`."""
+    conditions = [
+        f"(topic_id = '{ids[topic]}' and partition = {number} and offset >= {start} and offset < {end})"
+        for topic, number, start, end in ranges
+    ]
+    rows = _read(spark, lake, table).where(" or ".join(conditions) or "false")
+    return rows.select("topic_id", "partition", "offset", "landed_at")
+
+
+def _from(starts: EndOffsets, ids: Mapping[str, str]) -> str:
+    """A condition of plain comparisons, so that Delta can skip files by their statistics."""
+    return " or ".join(
+        f"(topic_id = '{ids[name]}' and partition = {number} and offset >= {start})"
+        for (name, number), start in starts.items()
+    )
+
+
+def _read(spark: SparkSession, lake: str, table: str) -> DataFrame:
+    return spark.read.format("delta").load(f"{lake}/{table}")
+
+
+def first_few(items: list[str], shown: int = _SHOWN) -> str:
+    """The first few of `items` in one line, and how many more there are."""
+    more = f" and {len(items) - shown} more" if len(items) > shown else ""
+    return "; ".join(items[:shown]) + more

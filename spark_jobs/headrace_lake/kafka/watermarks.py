@@ -1,0 +1,103 @@
+"""The watermark of the events topic, in Kafka's timestamps. Ids expire by it, not by wall-clock time.
+
+A partition's watermark is the latest timestamp among the last records that have landed from it: seldom earlier than the latest
+of all, and never later. If the partition was read to its end, it is the time at which the job asked for that end. The topic's
+watermark is the lowest of these: no record is expected to land with an earlier timestamp, except one that a receiver could not
+store at once (at most `KAFKA__ACK_DEADLINE` late: callers add that).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from headrace_common.operations.settings import KafkaSettings
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+from headrace_lake.kafka.source import Brokers, range_options
+
+_SPAN: Final = 1000
+"""How many offsets are searched for a partition's first record; without success, the next search covers this many times more."""
+
+
+class Watermarks:
+    """The watermarks of one topic's partitions. Times are Unix times in milliseconds."""
+
+    def __init__(self, brokers: Brokers, topic: str, next_offsets: Mapping[int, int]) -> None:
+        """`next_offsets`: partition -> the offset that lands next."""
+        self._brokers = brokers
+        self._topic = topic
+        self._next_offsets = dict(next_offsets)
+        self._watermarks: dict[int, int] = {}
+        self._asked = 0
+        self._ends: dict[int, int] = {}
+
+    def ask(self) -> None:
+        """Asks Kafka for the ends of the partitions. Blocks; raises `KafkaAwayError`."""
+        now = _now()
+        ends = self._brokers.offsets([(self._topic, number) for number in self._next_offsets], earliest=False)
+        self._asked, self._ends = now, {number: end for (_, number), end in ends.items()}
+        self._read_to_the_end()
+
+    def landed(self, next_offsets: Mapping[int, int], latest: Mapping[int, int]) -> None:
+        """A batch is in the tables; by partition: the offset after it, and its latest timestamp."""
+        self._next_offsets |= next_offsets
+        for number, stamp in latest.items():
+            # a timestamp may be in the future: then our own clock counts
+            self._advance(number, min(stamp, self._asked))
+        self._read_to_the_end()
+
+    def unknown(self) -> dict[int, int]:
+        """Partition -> next offset, of partitions without a watermark: this job has landed nothing from them."""
+        return {number: offset for number, offset in self._next_offsets.items() if number not in self._watermarks}
+
+    def start_at(self, first: Mapping[int, int]) -> None:
+        """Sets the watermarks of `unknown` partitions: the timestamps of their first records."""
+        for number, stamp in first.items():
+            self._advance(number, stamp)
+
+    def end(self, number: int) -> int:
+        """The end of the partition in Kafka's last answer."""
+        return self._ends[number]
+
+    def watermark(self) -> int | None:
+        """The lowest watermark; None while a partition has none."""
+        return None if self.unknown() else min(self._watermarks.values(), default=None)
+
+    def _read_to_the_end(self) -> None:
+        for number, end in self._ends.items():
+            if self._next_offsets[number] >= end:
+                self._advance(number, self._asked)
+
+    def _advance(self, number: int, stamp: int) -> None:
+        self._watermarks[number] = max(self._watermarks.get(number, stamp), stamp)
+
+
+def at_start(
+    spark: SparkSession, brokers: Brokers, kafka: KafkaSettings, next_offsets: Mapping[int, int]
+) -> Watermarks:
+    """Watermarks at the first record of each partition that has not landed. Blocks."""
+    watermarks = Watermarks(brokers, kafka.events_topic, next_offsets)
+    watermarks.ask()
+    span = _SPAN
+    while unknown := watermarks.unknown():
+        ranges = {number: (start, min(start + span, watermarks.end(number))) for number, start in unknown.items()}
+        watermarks.start_at(_first_times(spark, kafka, ranges))
+        empty = {number: end for number, (_, end) in ranges.items() if number in watermarks.unknown()}
+        watermarks.landed(empty, {})
+        span *= _SPAN
+    return watermarks
+
+
+def _first_times(spark: SparkSession, kafka: KafkaSettings, ranges: Mapping[int, tuple[int, int]]) -> dict[int, int]:
+    """The timestamp of the first record in each range; a range may have none."""
+    options = range_options(kafka, {(kafka.events_topic, number): limits for number, limits in ranges.items()})
+    records = spark.read.format("kafka").options(**options).load()
+    first = sf.min_by(sf.unix_millis("timestamp"), sf.col("offset"))
+    return {row[0]: row[1] for row in records.groupBy("partition").agg(first).collect()}
+
+
+def _now() -> int:
+    return int(time.time() * 1000)

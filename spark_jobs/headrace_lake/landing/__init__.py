@@ -1,0 +1,1 @@
+"""Lands one batch: from Kafka's records to committed rows."""

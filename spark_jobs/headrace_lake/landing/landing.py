@@ -1,0 +1,301 @@
+"""Lands one batch, from Kafka's records to committed rows. `Landing._land` is where exactly once is decided."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from headrace_common.operations.log import Log
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as sf
+
+from headrace_lake.configuration.policy import Policies, Policy
+from headrace_lake.kafka.checkpoint import Checkpoint, Range
+from headrace_lake.kafka.source import Brokers, TopicPartition
+from headrace_lake.kafka.start import Position, landed_already
+from headrace_lake.landing import freshness
+from headrace_lake.landing.freshness import Ages
+from headrace_lake.landing.gathered import gathered
+from headrace_lake.landing.landing_events import DedupStatus, EventsLanding, PartitionCounts
+from headrace_lake.landing.markers import GapMarkers
+from headrace_lake.landing.quarantine import Quarantine
+from headrace_lake.landing.recovered import check_rows
+from headrace_lake.rows import decode
+from headrace_lake.rows.decode import Topics
+from headrace_lake.spark.halt import HaltError, StoppingError
+from headrace_lake.tables.fence import Fence, transaction
+from headrace_lake.tables.layout import BATCHES, QUARANTINE, SCHEMAS
+
+_KEY: Final = ("topic_id", "partition", "offset")
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """The result of one batch."""
+
+    batch: int
+    records: int
+    events: int
+    quarantined: int
+    looked_up: int
+    seconds: float
+    ends: Mapping[TopicPartition, int]
+    """One past the last landed offset, by partition of the batch."""
+    ages: Ages
+    """Ages of the landed events at the commit."""
+    duplicates: Mapping[str, int] = field(default_factory=dict)
+    """Resends left out, by protocol."""
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    """Quarantined rows, by reason, as far as they were counted."""
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    """Records left out by a policy, by reason."""
+    dedup_status: DedupStatus | None = None
+    """How well duplicates are recognised now."""
+
+
+class Landing:
+    """Lands batches under one epoch. Spark calls it with one batch at a time.
+
+    It calls `stopping` before each batch and `on_landed` with the batch's result. It lands the batch in the context of
+    `exclusively`, and calls `after_batch` after that context.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: str,
+        *,
+        epoch: int,
+        fence: Fence,
+        checkpoint: Checkpoint,
+        brokers: Brokers,
+        topics: Topics,
+        position: Position,
+        policies: Policies,
+        events: EventsLanding,
+        markers: GapMarkers,
+        log: Log,
+        stopping: Callable[[], bool],
+        on_landed: Callable[[BatchResult], None],
+        exclusively: Callable[[], AbstractContextManager[None]] = nullcontext,
+        after_batch: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._epoch: Final = epoch
+        self._fence = fence
+        self._checkpoint = checkpoint
+        self._brokers = brokers
+        self._topics = topics
+        self._position = position
+        self._markers = markers
+        self._quarantine = Quarantine(spark, lake, topics=topics, policies=policies)
+        self._events = events
+        self._log = log
+        self._stopping = stopping
+        self._on_landed = on_landed
+        self._exclusively = exclusively
+        self._after_batch = after_batch
+        self.failure: BaseException | None = None
+        """The error of the last call that failed; Spark passes on only its text."""
+
+    def __call__(self, records: DataFrame, batch: int) -> None:
+        """Lands `records` as the batch number `batch`. If this raises, the batch lands again later."""
+        try:
+            with self._exclusively():
+                self._land(records, batch)
+            self._after_batch()
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def _land(self, records: DataFrame, batch: int) -> None:
+        if self._stopping():
+            raise StoppingError("the job is stopping")
+        began = time.monotonic()
+        version = transaction(self._epoch, batch)
+        self._fence.check(version)
+        ranges = self._checkpoint.ranges(batch)
+        self._log.debug("batch begins", batch=batch, ranges=len(ranges))
+        if not ranges or self._landed_before(batch, version, ranges):
+            return
+        self._check_contiguous(ranges)
+        self._check_topics()
+        self._events.begin_batch()
+        records = gathered(records, ranges)
+        landed_at = datetime.now(UTC)
+        if not self._fence.written(QUARANTINE, version):
+            self._quarantine.check(records, ranges, landed_at)
+
+        found = self._events.land(records, ranges, version, landed_at)
+        self._log.debug("events written", batch=batch)
+        counts = {(self._topics.events, number): count for number, count in found.partitions.items()}
+        self._markers.land(records, ranges, found.markers, version, landed_at)
+        reasons, skipped, quarantined_since = self._land_quarantine(records, ranges, counts, version, landed_at)
+        self._log.debug("quarantine written", batch=batch)
+        earliest = min(since for since in (landed_at, found.since, quarantined_since) if since is not None)
+        self._fence.write(BATCHES, self._summary(batch, ranges, counts, earliest), version)
+        self._log.debug("batch written", batch=batch)
+        self._fence.check(version)
+
+        for topic, partition, _, end in ranges:
+            self._position.landed[topic, partition] = end
+        self._position.rows += len(ranges)
+        self._events.landed(ranges, found)
+        duplicates = sum(count.duplicates for count in counts.values())
+        sound = sum(count.sound for count in counts.values())
+        total = sum(count.records for count in counts.values())
+        quarantined = total - sound - sum(count.skipped for count in counts.values())
+        took = time.monotonic() - began
+        self._on_landed(
+            BatchResult(
+                batch, total, sound - duplicates, quarantined, found.looked_up, took,
+                ends={(topic, partition): end for topic, partition, _, end in ranges},
+                ages=freshness.ages(found.ages, took) if found.ages else Ages([]),
+                duplicates=found.duplicates,
+                reasons=reasons,
+                skipped=skipped,
+                dedup_status=self._events.dedup_status(),
+            )
+        )  # fmt: skip
+
+    def _land_quarantine(
+        self,
+        records: DataFrame,
+        ranges: list[Range],
+        counts: dict[TopicPartition, PartitionCounts],
+        version: int,
+        landed_at: datetime,
+    ) -> tuple[Mapping[str, int], Mapping[str, int], datetime | None]:
+        """Lands the quarantine topic's records, and the faulty ones that `counts` found among the events.
+
+        Completes `counts`. Returns how many rows were landed, and how many skipped, by reason; and the earliest `landed_at`
+        of the rows, if an earlier run wrote some of them. Raises `HaltError` if some of those were deleted since.
+        """
+        faulty = {place for place, count in counts.items() if count.sound < count.records}
+        decoded = self._quarantine.rows(records, ranges, landed_at, faults=bool(faulty))
+        if decoded is None:
+            return {}, {}, None
+        places = [item[:2] for item in ranges if item.topic == self._topics.quarantine or item[:2] in faulty]
+        measures = self._quarantine.measures()
+        seen, whole = self._write(decoded, measures, ranges, version)
+        there, since = ({}, None) if whole else self._quarantine.there(ranges)
+        if not whole:
+            check_rows(
+                self._fence, QUARANTINE, version, sum(there.values()), self._log, strays=self._among_strays(ranges)
+            )
+        for place, (records_there, skipped) in self._quarantine.measured(places, seen).items():
+            count = counts.get(place, PartitionCounts(records_there))
+            if not whole:  # an earlier run may have had another policy: count what it landed
+                skipped = count.records - count.sound - there.get(place, 0)
+            counts[place] = count._replace(skipped=skipped)
+        return (
+            self._quarantine.by_reason(places, seen, Policy.LOG),
+            self._quarantine.by_reason(places, seen, Policy.SKIP),
+            since,
+        )
+
+    def _write(
+        self, decoded: DataFrame, measures: list[Column], ranges: list[Range], version: int
+    ) -> tuple[dict[str, Any], bool]:
+        """Appends the wanted rows of `decoded` to the quarantine table, once.
+
+        Returns the `measures` over all of `decoded`, and whether this write, not an earlier one, was committed.
+        """
+        columns = SCHEMAS[QUARANTINE].names
+        if self._fence.written(QUARANTINE, version):  # an earlier run wrote this batch and did not finish it
+            return self._measured(decoded, measures), False
+        wanted = decoded.where(self._quarantine.wanted).select(*columns)
+        if self._among_strays(ranges):
+            starts = {(topic, number): start for topic, number, start, _ in ranges}
+            there = landed_already(self._spark, self._lake, QUARANTINE, starts, self._topics.ids)
+            self._log.info("leaves out what an interrupted job has landed already", table=QUARANTINE)
+            self._fence.write(QUARANTINE, wanted.join(there, list(_KEY), "left_anti").select(*columns), version)
+            return self._measured(decoded, measures), False
+        observation = Observation()
+        observed = decoded.observe(observation, *measures).where(self._quarantine.wanted).select(*columns)
+        if self._fence.write(QUARANTINE, observed, version):
+            return dict(observation.get), True
+        return self._measured(decoded, measures), False  # nothing was observed: `observation.get` would wait for ever
+
+    def _among_strays(self, ranges: list[Range]) -> bool:
+        """Whether a job that was shut out may have left rows in `ranges`."""
+        return any(start < self._position.strays.get((topic, number), 0) for topic, number, start, _ in ranges)
+
+    @staticmethod
+    def _measured(decoded: DataFrame, measures: list[Column]) -> dict[str, Any]:
+        """The measures, by reading the batch once more. Only needed after a crash."""
+        row = decoded.agg(*measures).first()
+        return row.asDict() if row is not None else {}
+
+    def _summary(
+        self, batch: int, ranges: list[Range], counts: dict[TopicPartition, PartitionCounts], landed_at: datetime
+    ) -> DataFrame:
+        rows = []
+        for number, (topic, partition, start, end) in enumerate(ranges, self._position.rows + 1):
+            records, sound, duplicates, skipped = counts[topic, partition]
+            rows.append(
+                {
+                    "epoch": self._epoch, "batch": batch, "topic": topic, "topic_id": self._topics.ids[topic],
+                    "partition": partition, "from": start, "to": end, "records": records, "events": sound - duplicates,
+                    "duplicates": duplicates, "quarantined": records - sound - skipped, "skipped": skipped,
+                    "landed_at": f"{landed_at:%Y-%m-%d %H:%M:%S.%f}Z", "number": number,
+                }
+            )  # fmt: skip
+        # as one constant: a frame of Python rows would start Python workers in every batch, and Spark's parser is slow
+        kinds = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in SCHEMAS[BATCHES].fields)
+        names = ", ".join(f"`{name}`" for name in SCHEMAS[BATCHES].names)
+        text = decode.quoted(json.dumps(rows))
+        return self._spark.sql(
+            f"select {names} from (select inline(from_json({text}, 'array<struct<{kinds}>>',"  # noqa: S608
+            " map('timestampFormat', \"yyyy-MM-dd HH:mm:ss.SSSSSSX\")))"
+            ")"
+        ).coalesce(1)
+
+    def _landed_before(self, batch: int, version: int, ranges: list[Range]) -> bool:
+        """Whether `batches` holds this batch: the job died before Spark recorded it.
+
+        Raises `HaltError` if `batches` holds another batch under this number.
+        """
+        if not self._fence.written(BATCHES, version):
+            return False
+        rows = (
+            self._spark.read.format("delta").load(f"{self._lake}/{BATCHES}")
+            .where((sf.col("epoch") == self._epoch) & (sf.col("batch") == batch))
+            .select("topic", "partition", "from", "to").collect()
+        )  # fmt: skip
+        if sorted(Range(*row) for row in rows) != ranges:
+            raise HaltError(
+                f"batch {batch} of the checkpoint {self._checkpoint.path} is not the one that was landed: the checkpoint is an"
+                " old copy; delete it to take over from where the tables end"
+            )
+        self._log.info("batch was landed before the last stop", batch=batch)
+        return True
+
+    def _check_contiguous(self, ranges: Iterable[Range]) -> None:
+        """Raises `HaltError` if the batch does not begin where the tables end."""
+        landed = self._position.landed
+        wrong = [
+            f"{topic}/{partition}: landed to {landed[topic, partition]}, the batch begins at {start}"
+            for topic, partition, start, _ in ranges
+            if landed.get((topic, partition), start) != start
+        ]
+        if wrong:
+            raise HaltError(f"the checkpoint and the tables disagree: {'; '.join(wrong)}")
+
+    def _check_topics(self) -> None:
+        """Raises `HaltError` if a topic was deleted, or recreated, since the job began."""
+        now = self._brokers.topics(self._topics.ids)
+        for name, topic_id in self._topics.ids.items():
+            if name not in now:
+                raise HaltError(f"the topic {name} (id {topic_id}) was deleted")
+            if now[name].id != topic_id:
+                raise HaltError(
+                    f"the topic {name} was deleted and recreated (id {topic_id}, now {now[name].id}): the job does"
+                    " not land it under the old one's offsets; start again to see what is lost"
+                )

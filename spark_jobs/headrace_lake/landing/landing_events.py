@@ -1,0 +1,290 @@
+"""Deduplicates, writes and counts a batch's events, so that `records = events + duplicates + quarantined + skipped`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from headrace_common.operations.log import Log
+from headrace_common.record.contract import WireProtocol
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as sf
+
+from headrace_lake.dedup import lookup
+from headrace_lake.dedup.index import DUPLICATE, DedupIndex, IndexState
+from headrace_lake.kafka.checkpoint import Range
+from headrace_lake.kafka.start import Position, landed_already
+from headrace_lake.kafka.watermarks import Watermarks
+from headrace_lake.landing import freshness
+from headrace_lake.landing.recovered import EARLIEST, check_rows, moment
+from headrace_lake.rows import decode
+from headrace_lake.rows.decode import FAULT, GAP, LOOKED_UP, Topics
+from headrace_lake.rows.keyed_counts import counts, keyed_counts
+from headrace_lake.tables import layout
+from headrace_lake.tables.fence import Fence
+from headrace_lake.tables.layout import EVENTS
+from headrace_lake.tables.shape import Shape
+
+_KEY: Final = ("topic_id", "partition", "offset")
+_OTHER: Final = "other"
+_SOUND: Final = f"{FAULT} is null"
+_MARKER: Final = f"{_SOUND} and {GAP}"
+_WANTED: Final = f"{_SOUND} and not {DUPLICATE}"
+_PROTOCOLS: Final = ", ".join(f"'{name}'" for name in WireProtocol)
+_LABELS: Final = (*map(str, WireProtocol), _OTHER)
+"""The labels of protocols in metrics."""
+_PROTOCOL_NUMBER: Final = (
+    "case protocol "
+    + " ".join(f"when '{name}' then {number}" for number, name in enumerate(WireProtocol))
+    + f" else {len(WireProtocol)} end"
+)
+_LAST: Final = 16
+"""How many of a partition's last records are asked for their times."""
+
+
+class PartitionCounts(NamedTuple):
+    """Counts of a batch's records in one partition."""
+
+    records: int = 0
+    sound: int = 0
+    duplicates: int = 0
+    skipped: int = 0
+
+
+@dataclass(frozen=True)
+class DedupStatus:
+    """How well duplicates are recognised now."""
+
+    state: IndexState
+    span: float
+    """Duplicates are recognised if their Kafka timestamps are within so many seconds: the horizon, or less if memory ran out."""
+    short: bool
+    """Whether the span is less than the horizon."""
+
+
+@dataclass(frozen=True)
+class EventCounts:
+    """Counts of a batch's records of the events topic."""
+
+    partitions: Mapping[int, PartitionCounts]
+    looked_up: int = 0
+    duplicates: Mapping[str, int] = field(default_factory=dict)
+    """By protocol; ``other``: unknown protocols."""
+    latest: Mapping[int, int] = field(default_factory=dict)
+    """Partition -> its latest Kafka timestamp, in ms, or one of its last."""
+    markers: int = 0
+    """How many of the events mark a Logjam gap."""
+    ages: Mapping[int, int] = field(default_factory=dict)
+    """How many of the rows are in each `freshness.span`; empty if the batch was counted afterwards."""
+    since: datetime | None = None
+    """The earliest `landed_at` of the rows, if an earlier run wrote some of them."""
+
+
+class EventsLanding:
+    """Lands the events of one batch after the other. `watermarks` is None if `index` never finds duplicates."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: str,
+        *,
+        topics: Topics,
+        fence: Fence,
+        position: Position,
+        index: DedupIndex,
+        shape: Shape,
+        watermarks: Watermarks | None,
+        horizon: float,
+        slack: float,
+        log: Log,
+    ) -> None:
+        """`horizon` and `slack` in seconds: ids are kept for their sum behind the watermark."""
+        self._spark = spark
+        self._lake = lake
+        self._topics = topics
+        self._fence = fence
+        self._position = position
+        self._index = index
+        self._shape: Final = shape
+        self._watermarks = watermarks
+        self._horizon = horizon
+        self._id_retention: Final = round((horizon + slack) * 1000)
+        self._log = log
+        self._faults = False  # whether the last batch had any: then the next is likely to have some too
+
+    def rebuild_index(self) -> None:
+        """Fills the index from the events table. Blocks until all ids within the horizon are read."""
+        watermark = self._watermarks.watermark() if self._watermarks else None
+        if watermark is None:
+            return
+        began = time.monotonic()
+        self._index.expire(watermark - self._id_retention)
+        self._index.rebuild(watermark - self._id_retention)
+        seconds = round(time.monotonic() - began, 2)
+        self._log.info("remembers what landed", ids=self._index.state().ids, seconds=seconds)
+
+    def begin_batch(self) -> None:
+        """Updates the watermarks before a batch. Raises `KafkaAwayError`."""
+        if self._watermarks is None:
+            return
+        self._watermarks.ask()
+        watermark = self._watermarks.watermark()
+        if watermark is not None:
+            self._index.expire(watermark - self._id_retention)
+
+    def land(self, records: DataFrame, ranges: list[Range], version: int, landed_at: datetime) -> EventCounts:
+        """Writes the rows of the events table, once, and counts them. `ranges`: all ranges of the batch, of both topics."""
+        mine = [item for item in ranges if item.topic == self._topics.events]
+        if not mine:
+            return EventCounts({})
+        decoded = decode.events(records, self._topics, landed_at, self._shape)
+        strays = any(start < self._position.strays.get((topic, number), 0) for topic, number, start, _ in mine)
+        counted_again = partial(self._counted_again, decoded, mine, version, strays=strays)
+        if self._fence.written(EVENTS, version):  # an earlier run wrote this batch and did not finish it
+            return counted_again()
+        columns = layout.columns(EVENTS, self._shape)
+        if strays:
+            self._log.info("leaves out what an interrupted job has landed already", table=EVENTS)
+            there = self._there(mine)
+
+            def write_rest(marked: DataFrame) -> dict[str, Any]:
+                rows = marked.where(_WANTED).select(*columns).join(there, list(_KEY), "left_anti").select(*columns)
+                self._fence.write(EVENTS, rows, version)
+                return {}
+
+            self._index.deduplicate(decoded, None, write_rest)
+            return counted_again()
+
+        def write(marked: DataFrame) -> dict[str, Any]:
+            observation = Observation()
+            rows = marked.observe(observation, *_measures(mine))
+            ours = self._fence.write(EVENTS, rows.where(_WANTED).select(*columns), version)
+            return (
+                dict(observation.get) if ours else {}
+            )  # if nothing was observed, `observation.get` would wait for ever
+
+        id_projection = None if self._faults else partial(decode.id_projection, records, self._topics)
+        seen = self._index.deduplicate(decoded, id_projection, write)
+        if not seen:
+            return counted_again()
+        found = _measured(mine, seen)
+        self._faults = any(count.records > count.sound for count in found.partitions.values())
+        return found
+
+    def landed(self, ranges: Iterable[Range], counts: EventCounts) -> None:
+        """The batch is in all tables: advances the watermarks."""
+        if self._watermarks is not None:
+            ends = {item.partition: item.end for item in ranges if item.topic == self._topics.events}
+            self._watermarks.landed(ends, counts.latest)
+
+    def dedup_status(self) -> DedupStatus:
+        """How well duplicates are recognised now."""
+        state = self._index.state()
+        watermark = self._watermarks.watermark() if self._watermarks else None
+        if watermark is None or state.forgotten_to is None:
+            return DedupStatus(state, self._horizon, short=False)
+        span = max(0, watermark - state.forgotten_to) / 1000
+        return DedupStatus(state, min(self._horizon, span), short=span < self._horizon)
+
+    def _there(self, ranges: Iterable[Range]) -> DataFrame:
+        """(topic_id, partition, offset) of the table's rows from the starts of `ranges` on."""
+        starts = {(item.topic, item.partition): item.start for item in ranges}
+        return landed_already(self._spark, self._lake, EVENTS, starts, self._topics.ids)
+
+    def _counted_again(self, decoded: DataFrame, ranges: list[Range], version: int, *, strays: bool) -> EventCounts:
+        """The counts of a batch whose rows are in the table, by reading both once more. Only needed after a crash.
+
+        A sound event that is not in the table was a duplicate, as long as the table has all rows that `version` wrote; else
+        this raises `HaltError`. `strays`: the table may also have rows of a job that was shut out.
+        """
+        protocol = sf.when(sf.expr(_SOUND), _protocol()).otherwise(_OTHER)
+        counted = decoded.groupBy("partition", protocol).agg(
+            sf.count(sf.lit(1)), sf.count_if(sf.expr(_SOUND)), sf.count_if(LOOKED_UP), sf.count_if(sf.expr(_MARKER)),
+            sf.max(sf.expr(lookup.TIME)),
+        )  # fmt: skip
+        partitions = {item.partition: PartitionCounts() for item in ranges}
+        duplicates: Counter[str] = Counter()
+        latest: dict[int, int] = {}
+        looked_up = markers = 0
+        for number, name, records, good, looked, marked, stamp in counted.collect():
+            count = partitions[number]
+            partitions[number] = PartitionCounts(count.records + records, count.sound + good, count.duplicates + good)
+            duplicates[name] += good
+            looked_up += looked
+            markers += marked
+            latest[number] = max(latest.get(number, stamp), stamp)
+        found = self._in_table(ranges)
+        check_rows(self._fence, EVENTS, version, sum(row[2] for row in found), self._log, strays=strays)
+        for number, name, events, _ in found:
+            count = partitions[number]
+            partitions[number] = count._replace(duplicates=count.duplicates - events)
+            duplicates[name] -= events
+        since = min((moment(row[3]) for row in found), default=None)
+        return EventCounts(partitions, looked_up, +duplicates, latest, markers, since=since)
+
+    def _in_table(self, ranges: list[Range]) -> list[tuple[int, str, int, int]]:
+        """(partition, protocol, number of rows, their earliest `landed_at` in µs) of `ranges` in the events table."""
+        inside = " or ".join(
+            f"(topic_id = {decode.quoted(self._topics.ids[topic])} and partition = {number}"
+            f" and offset >= {start} and offset < {end})"
+            for topic, number, start, end in ranges
+        )
+        rows = self._spark.read.format("delta").load(f"{self._lake}/{EVENTS}").where(inside)
+        counted = rows.groupBy("partition", _protocol()).agg(sf.count(sf.lit(1)), sf.expr(EARLIEST))
+        return [tuple(row) for row in counted.collect()]
+
+
+def _protocol() -> Column:
+    """The protocol of a row as a metrics label."""
+    return sf.when(sf.col("protocol").isin(*map(str, WireProtocol)), sf.col("protocol")).otherwise(_OTHER)
+
+
+def _measures(ranges: Iterable[Range]) -> list[Column]:
+    """Aggregates over a batch's rows, however many partitions it has; `_measured` reads their values."""
+    named = {
+        "by_place": keyed_counts(sf.expr(f"partition * 3 + if({_SOUND}, if({DUPLICATE}, 2, 1), 0)")),
+        "by_protocol": keyed_counts(sf.expr(f"if({DUPLICATE}, {_PROTOCOL_NUMBER}, null)")),
+        "by_age": keyed_counts(sf.expr(freshness.span(_WANTED))),
+        "looked_up": sf.count_if(sf.expr(LOOKED_UP)),
+        "markers": sf.count_if(sf.expr(_MARKER)),
+        "lately": sf.to_json(sf.collect_list(sf.expr(_lately(ranges)))),
+    }
+    return [measure.alias(name) for name, measure in named.items()]
+
+
+def _measured(ranges: Iterable[Range], seen: Mapping[str, Any]) -> EventCounts:
+    """The counts in the values of `_measures`."""
+    by_place, by_protocol = counts(seen["by_place"]), counts(seen["by_protocol"])
+    partitions = {}
+    for _, number, _, _ in ranges:
+        faulty, wanted, duplicates = (by_place[number * 3 + kind] for kind in range(3))
+        partitions[number] = PartitionCounts(faulty + wanted + duplicates, wanted + duplicates, duplicates)
+    latest: dict[int, int] = {}
+    for entry in json.loads(seen["lately"]):
+        latest[entry["n"]] = max(latest.get(entry["n"], entry["t"]), entry["t"])
+    return EventCounts(
+        partitions,
+        seen["looked_up"],
+        {name: by_protocol[number] for number, name in enumerate(_LABELS) if by_protocol[number]},
+        latest,
+        seen["markers"],
+        counts(seen["by_age"]),
+    )
+
+
+def _lately(ranges: Iterable[Range]) -> str:
+    """SQL: the partition and the Kafka timestamp of a row that is among the last ones of its partition; null for others.
+
+    The latest of these times lies seldom before the partition's latest, and then ids are kept a little longer.
+    """
+    ends = {item.partition: item.end for item in ranges}
+    after = [max(0, ends[number] - _LAST) if number in ends else 0 for number in range(max(ends) + 1)]
+    # one constant, not one for each partition: Spark passes it to the generated code, which stays the same
+    first = f"get(from_json('{json.dumps(after)}', 'array<bigint>'), partition)"
+    return f"if(offset >= {first}, named_struct('n', partition, 't', {lookup.TIME}), null)"

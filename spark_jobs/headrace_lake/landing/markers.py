@@ -1,0 +1,153 @@
+"""Lands the markers of Logjam gaps: sequence numbers that a Logjam consumer never received.
+
+A marker is an event like any other (`headrace_common.record.contract.GAP_TYPE`) and lands as one; here it also becomes a row of
+`gaps`. From time to time this looks for the missing numbers among what another consumer may have received of the same source
+and device: events, heartbeats and what went to quarantine. When all are there, the row becomes covered.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Final
+
+from headrace_common.record.contract import Attribute, GapField, GapReason, WireProtocol
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from headrace_lake.kafka.checkpoint import Range
+from headrace_lake.rows import decode
+from headrace_lake.rows.decode import FAULT, GAP, Topics
+from headrace_lake.tables.fence import Fence
+from headrace_lake.tables.layout import EVENTS, GAPS, QUARANTINE, SCHEMAS
+
+_OPEN_FOR: Final = "interval 1 day"  # after that, no consumer will deliver the numbers
+_AHEAD: Final = 3_600_000  # ms: how long before the gap began another consumer may have received its events
+_FURTHEST: Final = 86_400_000  # ms: how long before the marker they are looked for at most
+_SLACK: Final = 1000  # ms: devices give the time of a message in whole seconds
+_KEY: Final = ("topic_id", "partition", "offset")
+
+
+class GapMarkers:
+    """Lands the markers of one batch after the other, and finds the gaps that other events cover."""
+
+    def __init__(
+        self, spark: SparkSession, lake: str, *, epoch: int, topics: Topics, fence: Fence, every: float
+    ) -> None:
+        """`every`: seconds between two searches."""
+        self._spark = spark
+        self._lake = lake
+        self._epoch = epoch
+        self._topics = topics
+        self._fence = fence
+        self._open: bool | None = None  # whether a gap may be open; None: read the table
+        self._every = every
+        self._looked = -every
+
+    def land(self, records: DataFrame, ranges: list[Range], found: int, version: int, landed_at: datetime) -> None:
+        """Writes the batch's `found` markers, and the rows of gaps that are covered now, in one commit; once per `version`.
+
+        The batch's events must be written before. Blocks: reads the batch once more if it has a marker.
+        """
+        looks = time.monotonic() - self._looked >= self._every and self._may_be_open()
+        if not (found or looks) or self._fence.written(GAPS, version):
+            return
+        rows = self._markers(records, landed_at) if found else None
+        condition = [
+            f"(reason = '{GapReason.LOGJAM}' and topic_id = {decode.quoted(self._topics.ids[topic])}"
+            f" and partition = {partition} and offset >= {start}L and offset < {end}L)"
+            for topic, partition, start, end in ranges
+            if found and topic == self._topics.events
+        ]
+        if looks:
+            self._looked = time.monotonic()
+            covered, places = self._covered(landed_at)
+            if places:
+                rows = covered if rows is None else rows.unionByName(covered)
+                condition += [
+                    f"(reason = '{GapReason.LOGJAM}' and topic_id = {decode.quoted(topic_id)} and partition = {partition}"
+                    f" and offset = {offset}L)"
+                    for topic_id, partition, offset in places
+                ]
+        if rows is not None:
+            # also replaces markers that a job left when it was shut out: this batch has the same rows
+            self._fence.replace(GAPS, rows.coalesce(1), " or ".join(condition), version)
+        self._open = None if rows is not None else self._open
+
+    def _markers(self, records: DataFrame, landed_at: datetime) -> DataFrame:
+        events = decode.events(records, self._topics, landed_at).where(f"{GAP} and {FAULT} is null")
+
+        def number(name: GapField) -> str:
+            return f"try_cast(get_json_object(body, '$.{name}') as bigint)"
+
+        own = {
+            "reason": f"'{GapReason.LOGJAM}'",
+            "topic": "topic",
+            "topic_id": "topic_id",
+            "partition": "partition",
+            "offset": "offset",
+            "source": "source",
+            "consumer": f"get_json_object(body, '$.{GapField.CONSUMER}')",
+            "device": number(GapField.DEVICE),
+            "from_sequence": number(GapField.FROM),
+            "to_sequence": number(GapField.TO),
+            "covered": "false",
+            "detail": "coalesce(body, string(payload))",
+            "received_time": "received_time",
+            "epoch": f"{self._epoch}L",
+            "landed_at": "landed_at",
+        }
+        columns = ((field.name, field.dataType.simpleString()) for field in SCHEMAS[GAPS].fields)
+        return events.selectExpr(*(f"cast({own.get(name, 'null')} as {kind}) as `{name}`" for name, kind in columns))
+
+    def _may_be_open(self) -> bool:
+        if self._open is None:
+            self._open = not self._rows().isEmpty()
+        return self._open
+
+    def _rows(self) -> DataFrame:
+        """The open gaps that may still become covered."""
+        recent = sf.col("received_time") > sf.expr(f"current_timestamp() - {_OPEN_FOR}")
+        logjam = (sf.col("reason") == str(GapReason.LOGJAM)) & ~sf.col("covered")
+        sound = sf.col("to_sequence") > sf.col("from_sequence")
+        return self._spark.read.format("delta").load(f"{self._lake}/{GAPS}").where(logjam & recent & sound)
+
+    def _covered(self, now: datetime) -> tuple[DataFrame, list[tuple[str, int, int]]]:
+        """Open gaps of which all numbers have landed, as covered rows; and the places of their markers."""
+
+        def attribute(name: Attribute) -> str:
+            return f"try_cast(get_json_object(attributes, '$.{name}') as bigint)"
+
+        gaps = self._rows().localCheckpoint()
+        marked = "unix_millis(received_time)"
+        began = f"try_cast(get_json_object(detail, '$.{GapField.AFTER}') as bigint)"  # null is ignored below
+        oldest = gaps.agg(
+            sf.expr(f"min(least({marked}, greatest({began}, {marked} - {_FURTHEST})) - {_AHEAD})")
+        ).first()
+        if oldest is None or oldest[0] is None:
+            self._open = False
+            return gaps, []
+        events, quarantine = (
+            self._spark.read.format("delta").load(f"{self._lake}/{table}")
+            .where(f"received_time >= timestamp_millis({oldest[0]}) and protocol = '{WireProtocol.LOGJAM}'")
+            .selectExpr("source as from_source", f"{attribute(Attribute.DEVICE)} as from_device",
+                        f"{attribute(Attribute.SEQUENCE)} as number", f"{attribute(Attribute.CREATED)} as created")
+            for table in (EVENTS, QUARANTINE)
+        )  # fmt: skip
+        after, before = (
+            f"coalesce(try_cast(get_json_object(detail, '$.{name}') as bigint), created)"
+            for name in (GapField.AFTER, GapField.BEFORE)
+        )
+        fills = (
+            "source = from_source and device = from_device and number >= from_sequence and number < to_sequence"
+            f" and coalesce(created between {after} - {_SLACK} and {before} + {_SLACK}, true)"
+        )
+        full = (
+            events.unionByName(quarantine).join(sf.broadcast(gaps), sf.expr(fills), "inner")
+            .groupBy(*_KEY, "from_sequence", "to_sequence").agg(sf.count_distinct("number").alias("numbers"))
+            .where("numbers = to_sequence - from_sequence").select(*_KEY).localCheckpoint()
+        )  # fmt: skip
+        places = [(topic_id, partition, offset) for topic_id, partition, offset in full.collect()]
+        moment = f"timestamp'{now:%Y-%m-%d %H:%M:%S.%f}Z'"
+        rows = gaps.join(sf.broadcast(full), list(_KEY), "left_semi").select(*SCHEMAS[GAPS].names)
+        return rows.withColumn("covered", sf.lit(True)).withColumn("covered_at", sf.expr(moment)), places

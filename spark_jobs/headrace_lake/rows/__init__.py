@@ -1,0 +1,1 @@
+"""Turns records into rows, and counts them on the way."""

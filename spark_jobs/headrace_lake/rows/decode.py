@@ -1,0 +1,287 @@
+"""Turns records into rows. Pure: frames in, frames out. Nothing that a producer can send makes these expressions throw.
+
+Headers have a fixed order (`headrace_common.record.contract.HEADERS`). Each is read at its position and its key compared: half
+the cost of a search by name. Only a record with another order, or with foreign headers, is searched by name.
+All expressions here have generated code (higher-order functions do not), so decoding and the scan are one stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from headrace_common.record.contract import (
+    DETERMINISTIC,
+    GAP_TYPE,
+    HEADERS,
+    ID_LENGTH,
+    JSON,
+    QUARANTINE_HEADERS,
+    REQUIRED_HEADERS,
+    SPECVERSION,
+    UNIQUE,
+    Attribute,
+    RecordFault,
+)
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from headrace_lake.spark.literals import quoted as quoted
+from headrace_lake.tables.layout import DAY
+from headrace_lake.tables.shape import Shape
+
+FAULT: Final = "fault"
+"""Column of decoded rows: a `RecordFault`; null if the record is sound."""
+
+LOOKED_UP: Final = "looked_up"
+"""Column of decoded rows: the headers were in another order, or not alone, and were searched by name."""
+
+GAP: Final = "gap"
+"""Column of decoded events: the event marks a Logjam gap (`headrace_common.record.contract.GAP_TYPE`)."""
+
+_RECORD: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+_RFC3339: Final = r"^\\d{4}-\\d\\d-\\d\\d[Tt]\\d\\d:\\d\\d:\\d\\d(\\.\\d+)?([Zz]|[+-]\\d\\d:\\d\\d)$"
+_CALENDAR_BEGINS: Final = "timestamp'0001-01-01 00:00:00Z'"  # Spark has earlier times, other readers do not
+_TYPE_PREFIX: Final = "headrace."
+_TEXT: Final = "if(json, string(value), null)"
+_PARSED: Final = "parsed"
+_PLAIN: Final = Shape()
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The names of the two topics; `ids`: topic -> Kafka's id of it."""
+
+    events: str
+    quarantine: str
+    ids: Mapping[str, str]
+
+
+def events(records: DataFrame, topics: Topics, landed_at: datetime, shape: Shape = _PLAIN) -> DataFrame:
+    """Rows for the events table from `records` (a Kafka source's frame, with headers), plus `FAULT`, `LOOKED_UP` and `GAP`.
+
+    A row with a fault is not an event: `faults` turns its record into a row for the quarantine table.
+    """
+    frame = _event_texts(records, topics)
+    if shape.variant:
+        frame = frame.selectExpr("*", f"try_parse_json({_TEXT}) as {_PARSED}")
+    return frame.selectExpr(
+        f"{_fault(_EVENT_RULES)} as {FAULT}",
+        LOOKED_UP,
+        f"coalesce(ce_type = '{GAP_TYPE}', false) as {GAP}",
+        "ce_id as event_id",
+        f"{_PROTOCOL} as protocol",
+        "ce_source as source",
+        "ce_subject as stream",
+        f"if(time >= {_CALENDAR_BEGINS}, time, null) as event_time",
+        "ce_time as event_time_text",
+        "timestamp as received_time",
+        "`content-type` as content_type",
+        *shape.body(_TEXT, _PARSED),
+        "if(json, null, value) as payload",
+        "ce_attributes as attributes",
+        *_position(topics.events, topics, landed_at),
+    )
+
+
+def id_projection(records: DataFrame, topics: Topics) -> DataFrame:
+    """(partition, offset, received_time, event_id, attributes) of each record of the events topic, without checks for faults.
+
+    For a sound record, `events` gives the same values. Costs little more than reading the records.
+    """
+    found = (
+        f"string(if(get(headers, {HEADERS.index(name)}).key = {quoted(name)}, get(headers, {HEADERS.index(name)}).value,"
+        f" get(headers, int(array_position(headers.key, {quoted(name)})) - 1).value)) as {column}"
+        for name, column in (("ce_id", "event_id"), ("ce_attributes", "attributes"))
+    )
+    here = records.where(f"topic = {quoted(topics.events)}")
+    return here.selectExpr("partition", "offset", "timestamp as received_time", *found)
+
+
+def faults(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame:
+    """Rows for the quarantine table from records in which `events` finds a fault: the whole record, with headers and key."""
+    frame = _event_texts(records, topics).withColumn(FAULT, sf.expr(_fault(_EVENT_RULES))).where(f"{FAULT} is not null")
+    protocol = f"nullif({_PROTOCOL}, '')"
+    rows = _kept(topics.events, topics, landed_at, _EVENT_RULES, protocol=protocol, reject_id="ce_id")
+    return frame.selectExpr(*rows)
+
+
+def rejects(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame:
+    """Rows for the quarantine table from the quarantine topic: every record of it, sound or not."""
+    frame = _headers(records.where(f"topic = {quoted(topics.quarantine)}"), QUARANTINE_HEADERS, QUARANTINE_HEADERS)
+    frame = frame.selectExpr(
+        *_RECORD, LOOKED_UP, "missing", "repeated", *_as_text(QUARANTINE_HEADERS), "false as json",
+        "try_cast(substring_index(string(part), '/', 1) as int) as part_number",
+        "try_cast(substring_index(string(part), '/', -1) as int) as parts",
+    ).withColumn(FAULT, sf.expr(_fault(_REJECT_RULES)))  # fmt: skip
+    own = {
+        "reason": "reason", "detail": "detail", "part": "part_number", "parts": "parts", "sha256": "sha256",
+        "attributes": "attributes",
+    }  # fmt: skip
+    rows = _kept(topics.quarantine, topics, landed_at, _REJECT_RULES, protocol="protocol", reject_id="id", own=own)
+    return frame.selectExpr(*rows)
+
+
+def _event_texts(records: DataFrame, topics: Topics) -> DataFrame:
+    frame = _headers(records.where(f"topic = {quoted(topics.events)}"), HEADERS, REQUIRED_HEADERS)
+    return frame.selectExpr(
+        *_RECORD, LOOKED_UP, "missing", "repeated", *_as_text(HEADERS), "has_ce_attributes",
+        "try_cast(string(ce_time) as timestamp) as time",
+        f"`content-type` = {_bytes(JSON)} as json",
+    )  # fmt: skip
+
+
+def _kept(
+    topic: str,
+    topics: Topics,
+    landed_at: datetime,
+    rules: Mapping[str, str],
+    *,
+    protocol: str,
+    reject_id: str,
+    own: Mapping[str, str] | None = None,
+) -> list[str]:
+    """The columns of the quarantine table for a frame with `FAULT`: the whole record, and what is known about it.
+
+    `own`: column -> its value if the record is sound.
+    """
+    malformed = _listed((name, f"not coalesce({_obeys(name, rule)}, false)") for name, rule in rules.items())
+    columns = {
+        "raw": "value",
+        "reason": FAULT,
+        "detail": f"case {FAULT} when '{RecordFault.MISSING_HEADER}' then missing"
+        f" when '{RecordFault.REPEATED_HEADER}' then repeated when '{RecordFault.MALFORMED_HEADER}' then {malformed}"
+        " else '' end",
+        "protocol": _if_valid(protocol),
+        "source": _if_valid("ce_source"),
+        "stream": _if_valid("ce_subject"),
+        "id": _if_valid(reject_id),
+        "part": "1",
+        "parts": "1",
+        "sha256": "sha2(value, 256)",
+        # binary becomes base64
+        "attributes": f"to_json(named_struct('{Attribute.HEADERS}', headers, '{Attribute.RECORD_KEY}', key))",
+        "received_time": "timestamp",
+    }
+    for name, column in (own or {}).items():
+        columns[name] = f"if({FAULT} is null, {column}, {columns[name]})"
+    return [*(f"{column} as {name}" for name, column in columns.items()), *_position(topic, topics, landed_at)]
+
+
+def _headers(records: DataFrame, names: Sequence[str], required: Sequence[str]) -> DataFrame:
+    """`records` with a binary column per header in `names`; `missing` and `repeated` list names with commas, or are null.
+
+    `has_<name>` distinguishes an optional header that is null from one that is absent.
+    """
+    size = "size(headers)"
+    ordered = [f"{size} between {len(required)} and {len(names)}"] + [
+        f"{'' if name in required else f'{size} <= {index} or '}get(headers, {index}).key = {quoted(name)}"
+        for index, name in enumerate(names)
+    ]
+    frame = records.selectExpr(*_RECORD, f"coalesce({_every(ordered)}, false) as in_order")
+    position = {name: f"int(coalesce(array_position(headers.key, {quoted(name)}), 0)) - 1" for name in names}
+    repeats = {name: f"size(array_remove(headers.key, {quoted(name)})) < {size} - 1" for name in names}
+    frame = frame.selectExpr(
+        *_RECORD,
+        f"not in_order as {LOOKED_UP}",
+        *(f"if(in_order, {index}, {position[name]}) as {_name('at_' + name)}" for index, name in enumerate(names)),
+        f"if(in_order, null, {_listed((name, f'{position[name]} < 0') for name in required)}) as missing",
+        f"if(in_order, null, {_listed(repeats.items())}) as repeated",
+    )
+    optional = [name for name in names if name not in required]
+    return frame.selectExpr(
+        *_RECORD, LOOKED_UP, "missing", "repeated",
+        *(f"get(headers, {_name('at_' + name)}).value as {_name(name)}" for name in names),
+        *(f"{_name('at_' + name)} between 0 and {size} - 1 as {_name('has_' + name)}" for name in optional),
+    )  # fmt: skip
+
+
+_PROTOCOL: Final = f"substring_index(substring(ce_type, {len(_TYPE_PREFIX) + 1}), '.', 1)"
+
+
+def _any_prefix(text: str, *prefixes: bytes) -> str:
+    return " or ".join(f"startswith({text}, '{prefix.decode()}')" for prefix in prefixes)
+
+
+def is_id(text: str) -> str:
+    """SQL: whether `text` has the form of an event's id; null for null."""
+    return f"octet_length({text}) = {ID_LENGTH} and ({_any_prefix(text, DETERMINISTIC, UNIQUE)})"
+
+
+_EVENT_RULES: Final = {
+    "ce_specversion": f"ce_specversion = '{SPECVERSION.decode()}'",
+    "ce_id": is_id("ce_id"),
+    "ce_source": "startswith(ce_source, '/')",
+    "ce_type": f"startswith(ce_type, '{_TYPE_PREFIX}') and octet_length(ce_type) > {len(_TYPE_PREFIX)}",
+    "ce_subject": "octet_length(ce_subject) > 0",
+    # Spark also reads less than a date with a time of day, and it cannot read every valid time.
+    "ce_time": "(time is not null and octet_length(ce_time) >= 20 and substring(ce_time, 11, 1) = 'T')"
+    f" or ce_time rlike '{_RFC3339}'",
+    "content-type": "octet_length(`content-type`) > 0",
+    "ce_attributes": "startswith(ce_attributes, '{') and endswith(ce_attributes, '}')",
+}
+"""The rule of each header. All must be UTF-8 as well."""
+
+_REJECT_RULES: Final = {
+    **dict.fromkeys(QUARANTINE_HEADERS, "true"),
+    "reason": "octet_length(reason) > 0",
+    "part": "part rlike '^[0-9]+/[0-9]+$' and part_number >= 1 and part_number <= parts",
+}
+
+
+def _fault(rules: Mapping[str, str]) -> str:
+    sound = _every(_obeys(name, rule) for name, rule in rules.items())
+    cases = [
+        ("value is null", RecordFault.NULL_VALUE),
+        ("missing is not null", RecordFault.MISSING_HEADER),
+        ("repeated is not null", RecordFault.REPEATED_HEADER),
+        (f"not coalesce({sound}, false)", RecordFault.MALFORMED_HEADER),
+        ("json and not is_valid_utf8(string(value))", RecordFault.INVALID_UTF8),
+    ]
+    return "case " + " ".join(f"when {condition} then '{fault}'" for condition, fault in cases) + " end"
+
+
+def _obeys(name: str, rule: str) -> str:
+    absent = f"not has_{name} or " if name in HEADERS and name not in REQUIRED_HEADERS else ""
+    return f"{absent}(is_valid_utf8({_name(name)}) and ({rule}))"
+
+
+def _if_valid(text: str) -> str:
+    return f"if(is_valid_utf8({text}), {text}, null)"
+
+
+def _as_text(names: Iterable[str]) -> list[str]:
+    return [f"string({_name(name)}) as {_name(name)}" for name in names]
+
+
+def _position(topic: str, topics: Topics, landed_at: datetime) -> list[str]:
+    # A literal would become part of the generated code, and Spark would compile it again for each batch (0.7 CPU-seconds
+    # in a young JVM). An array is passed to the code instead. The index is always 0, but Spark cannot know that.
+    moment = f"get(array(timestamp'{landed_at:%Y-%m-%d %H:%M:%S.%f}Z'), int(offset < 0))"
+    return [
+        "topic",
+        f"{quoted(topics.ids[topic])} as topic_id",
+        "partition",
+        "offset",
+        f"{moment} as landed_at",
+        f"date'{landed_at:%Y-%m-%d}' as {DAY}",
+    ]
+
+
+def _every(conditions: Iterable[str]) -> str:
+    return "(" + " and ".join(f"({condition})" for condition in conditions) + ")"
+
+
+def _listed(conditions: Iterable[tuple[str, str]]) -> str:
+    names = ", ".join(f"if({condition}, {quoted(name)}, null)" for name, condition in conditions)
+    return f"nullif(concat_ws(', ', {names}), '')"
+
+
+def _name(name: str) -> str:
+    return f"`{name}`"
+
+
+def _bytes(value: bytes) -> str:
+    return f"X'{value.hex()}'"

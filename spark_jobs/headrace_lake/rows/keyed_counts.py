@@ -1,0 +1,34 @@
+"""Counts rows by a key while they are written: one aggregate, however many keys there are.
+
+An aggregate for each key would cost every row time for every key, and every task a copy of them all. Spark's own
+`histogram_numeric` keeps a count for each value that it meets. It is exact as long as it has room for all values, and here it
+has. A Kafka partition is read by one task, so no task holds more counts than it has partitions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as sf
+
+_ROOM: Final = 1 << 30
+"""Of a histogram, in values. It takes memory for those that it meets."""
+
+
+def keyed_counts(key: Column) -> Column:
+    """An aggregate that counts rows by `key`, a whole number below 2^53; rows where it is null do not count.
+
+    Pass its value to `counts`.
+    """
+    return sf.to_json(sf.histogram_numeric(key.cast("double"), sf.lit(_ROOM)))
+
+
+def counts(value: str | None) -> Counter[int]:
+    """Key -> number of rows, from the value of `keyed_counts`."""
+    found: Counter[int] = Counter()
+    for entry in json.loads(value or "[]"):
+        found[int(entry["x"])] += int(entry["y"])
+    return found

@@ -1,0 +1,39 @@
+"""What a Java exception means, in one line."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+_AWAY: Final = re.compile(
+    r"org\.apache\.kafka\.\S*(?:Timeout|Disconnect|Network|NotLeaderOrFollower)\w*Exception"
+    r"|TimeoutException: Cannot fetch record"  # Spark's own consumer of Kafka says so
+)
+_NOISE: Final = re.compile(r"\s+(SQLSTATE: \w+|===.*)$", re.DOTALL)
+_LONGEST: Final = 600
+
+
+def chain(error: BaseException) -> list[str]:
+    """The Java exceptions behind `error`, outermost first, as ``class: message``; without any, `error` itself."""
+    java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    if java is None:
+        return [f"{type(error).__name__}: {error}"]
+    found: list[str] = []
+    while java is not None and len(found) < 20:
+        found.append(str(java.toString()))
+        java = java.getCause()
+    return found
+
+
+def root_cause(error: BaseException) -> str:
+    """The first line of the innermost exception, without package names and stacks."""
+    line = _NOISE.sub("", chain(error)[-1].strip().split("\n\n", 1)[0]).replace("\n", " ")
+    return re.sub(r"^(?:[\w$]+\.)+(?=[A-Z])", "", line)[:_LONGEST]
+
+
+def kafka_is_away(causes: str) -> bool:
+    """Whether the text of Java exceptions, with their packages, says that no broker answered (rather than that one refused).
+
+    HDFS and Spark have exceptions of the same names: those are not Kafka's.
+    """
+    return _AWAY.search(causes) is not None

@@ -1,0 +1,181 @@
+"""The Spark session for landing: the options that the rows depend on, and those that make landing fast (measured)."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib.resources import as_file, files
+from pathlib import Path
+from subprocess import Popen, TimeoutExpired
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
+
+from headrace_common.operations.errors import ConfigError, HeadraceError
+from headrace_common.operations.settings import LogSettings
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+from headrace_lake.configuration.settings import LakeSettings, location
+from headrace_lake.spark.storage import Storage
+
+JVM_END_SECONDS: Final = 5.0
+"""How long a JVM that no longer answers may take to end."""
+
+_LOCAL: Final = "local[*]"
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it: the JVM already runs
+
+ZSTD_LEVEL: Final = "parquet.compression.codec.zstd.level"
+"""Hadoop's name for the compression level of Parquet, 1 to 22."""
+
+# The generated method that decodes a record exceeds 8,000 bytes, and by default the JIT does not compile such methods.
+# Interpreted, a record costs twice as much.
+_JIT: Final = "-XX:-DontCompileHugeMethods"
+_EXECUTOR_OPTIONS: Final = "spark.executor.extraJavaOptions"
+
+_NEEDED: Final = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.ansi.enabled": "false",  # no content of a record may throw
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+}
+"""The rows depend on these: other values are refused."""
+
+_UNLIKE: Final = ("event_id", "event_time_text", "body", "payload", "attributes")
+"""Columns whose values hardly repeat: Parquet would discard their dictionary, and their ranges would skip no page."""
+
+_TUNED: Final = {
+    "spark.sql.parquet.compression.codec": "zstd",
+    f"spark.hadoop.{ZSTD_LEVEL}": "1",  # merged files are compressed more
+    "spark.hadoop.parquet.size.statistics.enabled": "false",
+    **{f"spark.hadoop.parquet.enable.dictionary#{column}": "false" for column in (*_UNLIKE, "offset")},
+    **{f"spark.hadoop.parquet.column.statistics.enabled#{column}": "false" for column in _UNLIKE},
+    "spark.sql.adaptive.enabled": "false",  # a batch has no shuffle to adapt, and planning twice costs time
+    "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "1",  # the default is 50 tasks for each commit
+    "spark.databricks.delta.optimizeWrite.enabled": "false",
+    "spark.databricks.delta.autoCompact.enabled": "false",
+    # One for each partition. By default Spark keeps 64, and with more partitions would connect each anew in every batch.
+    "spark.kafka.consumer.cache.capacity": "2048",
+    "spark.sql.streaming.numRecentProgressUpdates": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""Tuning for landing. LAKE__SPARK and spark-submit's ``--conf`` override it."""
+
+
+def session(settings: LakeSettings, log: LogSettings) -> SparkSession:
+    """Starts Spark, or uses the one that spark-submit started. Blocks for seconds; needs JAVA_HOME or java.
+
+    Raises `ConfigError` for settings that cannot take effect.
+    """
+    submitted = _SUBMITTED in os.environ
+    if submitted and settings.jars is not None:
+        raise ConfigError("LAKE__JARS comes too late under spark-submit: name the jars there (--jars)")
+    if not submitted and (settings.master or _LOCAL).startswith("local"):
+        for name, path in (("LAKE__PATH", settings.path), ("LAKE__CHECKPOINT", settings.checkpoint)):
+            check_folder(name, location(path))
+    options = session_options(_given() if submitted else {}, settings.spark)
+    builder = SparkSession.Builder().appName("headrace-lake")
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    if settings.master or not submitted:
+        builder = builder.master(settings.master or _LOCAL)
+    if submitted:
+        spark = builder.getOrCreate()
+    else:
+        with as_file(files(__package__) / "log4j2.properties") as logging:
+            level = "warn" if log.level == "debug" else "off"
+            java = f"{_JIT} -Dlog4j2.configurationFile={logging} -Dheadrace.jvm.level={level}"
+            java = f"{java} {settings.spark.get('spark.driver.extraJavaOptions', '')}".rstrip()
+            builder = builder.config("spark.driver.extraJavaOptions", java)
+            builder = builder.config("spark.driver.memory", settings.driver_memory)
+            spark = _with_jars(builder, settings).getOrCreate()
+    hadoop = cast("Any", spark)._jsc.hadoopConfiguration()
+    # only now: the process list shows the options that Spark starts with
+    for name, secret in settings.spark_secrets.items():
+        hadoop.set(name.removeprefix("spark.hadoop."), secret.get_secret_value())
+    return spark
+
+
+def check_folder(name: str, path: str) -> None:
+    """Raises `ConfigError` if `path` is a local folder that this process can neither write to nor make.
+
+    Delta would only say that the path does not exist. A volume that belongs to another user is the usual cause.
+    """
+    if urlsplit(path).scheme not in {"", "file"}:
+        return
+    folder = Path(urlsplit(path).path)
+    while not os.path.lexists(folder):
+        folder = folder.parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"{name} ({path}): user {os.getuid()} cannot write to {folder}")
+
+
+def remarks(spark: SparkSession, paths: Mapping[str, str]) -> list[str]:
+    """What the operator should know about where this job runs, one sentence each. `paths`: setting -> path."""
+    if str(spark.sparkContext.master).startswith("local"):
+        return []
+    storage = Storage(spark)
+    return [
+        f"{name} ({path}) is a local folder: every host of the cluster must see the same folder there"
+        for name, path in paths.items()
+        if storage.scheme(path) == "file"
+    ]
+
+
+def session_options(given: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+    """The options of the session; `given`: those of spark-submit, `wanted`: those of LAKE__SPARK."""
+    for source, options in (("LAKE__SPARK", wanted), ("spark-submit", given)):
+        wrong = [name for name, value in _NEEDED.items() if options.get(name, value) != value]
+        if wrong:
+            raise ConfigError(f"{source} sets {wrong[0]} to {options[wrong[0]]}: the job needs {_NEEDED[wrong[0]]}")
+    tuned = {name: value for name, value in _TUNED.items() if name not in given}
+    executors = [_JIT, given.get(_EXECUTOR_OPTIONS, ""), wanted.get(_EXECUTOR_OPTIONS, "")]
+    return {**tuned, **wanted, **_NEEDED, _EXECUTOR_OPTIONS: " ".join(filter(None, executors))}
+
+
+def _given() -> dict[str, str]:
+    """The options that spark-submit was given."""
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
+
+
+@contextmanager
+def running(settings: LakeSettings, log: LogSettings) -> Iterator[SparkSession]:
+    """A `session` that ends with the block. Raises `HeadraceError` if the JVM has died meanwhile: nothing else says so."""
+    spark = session(settings, log)
+    process: Popen[bytes] | None = getattr(cast("Any", SparkContext)._gateway, "proc", None)  # None under spark-submit
+    try:
+        yield spark
+    except Exception as error:
+        if process is None or (status := _end_of(process, error)) is None:
+            raise
+        how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        raise HeadraceError(f"Spark's JVM (pid {process.pid}) {how}") from error
+    finally:
+        if process is None or process.poll() is None:
+            spark.stop()
+
+
+def _end_of(process: Popen[bytes], error: Exception) -> int | None:
+    """The exit status; None if it still runs. Connections to a JVM that dies are lost some time before."""
+    lost = isinstance(error, OSError | Py4JError) and not isinstance(error, Py4JJavaError)
+    with suppress(TimeoutExpired):
+        return process.wait(JVM_END_SECONDS) if lost else process.poll()
+    return None
+
+
+def _with_jars(builder: SparkSession.Builder, settings: LakeSettings) -> SparkSession.Builder:
+    """Adds the jars of LAKE__JARS to those that LAKE__SPARK names."""
+    if settings.jars is None:
+        return builder
+    jars = sorted(str(path.absolute()) for path in Path(settings.jars).glob("*.jar"))
+    # with one JVM nothing is sent to executors
+    local = (settings.master or _LOCAL).startswith("local")
+    name, separator = ("spark.driver.extraClassPath", os.pathsep) if local else ("spark.jars", ",")
+    return builder.config(name, separator.join([*jars, *filter(None, [settings.spark.get(name)])]))

@@ -1,0 +1,52 @@
+"""Access to the JVM's classes by their full names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+from py4j.java_gateway import JavaClass
+from pyspark.sql import SparkSession
+
+
+def java_class(spark: SparkSession, name: str) -> Any:
+    """The class `name` of the driver's JVM (a nested one with a ``$``). Call it for an instance; its attributes are static.
+
+    This does not call the JVM yet. ``spark._jvm.org.apache.…`` gives the same class, but asks the JVM for every part of the
+    name, and the JVM then looks for each package as a class in hundreds of jars, every time.
+    """
+    return JavaClass(name, cast("Any", spark)._jvm._gateway_client)
+
+
+def java_array(spark: SparkSession, of: str, values: Sequence[Any]) -> Any:
+    """A Java array of the class `of` with `values`; one call to the JVM for each value."""
+    array = cast("Any", spark.sparkContext)._gateway.new_array(java_class(spark, of), len(values))
+    for index, value in enumerate(values):
+        array[index] = value
+    return array
+
+
+def call_static(spark: SparkSession, owner: str, method: str, kinds: Sequence[str], arguments: Sequence[Any]) -> Any:
+    """Calls a static `method` of the class `owner`: the overload whose parameters have exactly these `kinds`.
+
+    By itself py4j takes the first overload that fits, in the JVM's order, and that order differs between JVMs.
+    """
+    java = java_class(spark, "java.lang.Class")
+    found = java.forName(owner).getMethod(method, java_array(spark, "java.lang.Class", [*map(java.forName, kinds)]))
+    return found.invoke(None, java_array(spark, "java.lang.Object", arguments))
+
+
+@contextmanager
+def active_session(spark: SparkSession, session: Any) -> Iterator[None]:
+    """Makes the Java `session` the active one of this thread of the JVM, as Spark's ``SparkSession.withActive`` does."""
+    sessions = java_class(spark, "org.apache.spark.sql.classic.SparkSession")
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(session)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()

@@ -1,0 +1,85 @@
+"""Small files on any file system that Spark can reach (local, S3A, ABFS, GCS), through Hadoop's API in the JVM."""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+from pyspark.sql import SparkSession
+
+from headrace_lake.spark.halt import HaltError
+from headrace_lake.spark.jvm import java_class
+
+_APPEARS_WHEN_CLOSED: Final = frozenset({"s3a", "gs"})
+"""Object stores: a file appears when it is closed, and a rename is a copy."""
+
+
+class Storage:
+    """Reads and writes whole small text files. Every call blocks on storage and may raise `Py4JJavaError`."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self._gateway: Any = spark.sparkContext._gateway
+        self._configuration = cast("Any", spark)._jsc.hadoopConfiguration()
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or folder at `path`."""
+        there, files = self._at(path)
+        return bool(files.exists(there))
+
+    def names(self, path: str) -> list[str]:
+        """The names in the folder `path`, sorted; empty if the folder does not exist."""
+        there, files = self._at(path)
+        if not files.exists(there):
+            return []
+        statuses = files.listStatus(there)
+        # S3A returns an array of its own class, which py4j does not accept for the parameter
+        plain = self._gateway.new_array(self._class("org.apache.hadoop.fs.FileStatus"), len(statuses))
+        self._class("java.lang.System").arraycopy(statuses, 0, plain, 0, len(statuses))
+        paths = self._class("org.apache.hadoop.fs.FileUtil").stat2Paths(plain)
+        arrays = self._class("org.apache.commons.lang3.ArrayUtils")
+        listed = str(arrays.toString(paths))  # one call to the JVM, not one for each name
+        folder = str(files.makeQualified(there).toString())
+        return sorted(name.rstrip(",") for name in listed[1:-1].split(f"{folder}/") if name)
+
+    def read(self, path: str) -> str | None:
+        """The text of the file `path`; None if it does not exist."""
+        there, files = self._at(path)
+        if not files.exists(there):
+            return None
+        stream = files.open(there)
+        try:
+            return str(self._class("org.apache.commons.io.IOUtils").toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write(self, path: str, text: str) -> None:
+        """Writes a new file `path`, atomically: all of it or nothing. The file must not exist yet."""
+        there, files = self._at(path)
+        if self.scheme(path) in _APPEARS_WHEN_CLOSED:
+            self._create(files, there, text, overwrite=False)
+            return
+        draft, _ = self._at(f"{path}.draft")
+        self._create(files, draft, text, overwrite=True)
+        if not files.rename(draft, there):
+            raise HaltError(f"{path} cannot be written: it exists already, or its folder does not")
+
+    def scheme(self, path: str) -> str:
+        """The scheme of `path`'s file system (``file``, ``hdfs``, ``s3a``); a path without one is on the default file system."""
+        return str(self._at(path)[1].getUri().getScheme())
+
+    def _create(self, files: Any, there: Any, text: str, *, overwrite: bool) -> None:
+        stream = files.create(there, overwrite)
+        stream.write(bytearray(text.encode()))
+        stream.close()
+
+    def delete(self, path: str) -> bool:
+        """Deletes the file `path`, or the folder with all its content; False if there was none."""
+        there, files = self._at(path)
+        return bool(files.delete(there, True))
+
+    def _at(self, path: str) -> tuple[Any, Any]:
+        there = self._class("org.apache.hadoop.fs.Path")(path)
+        return there, there.getFileSystem(self._configuration)
+
+    def _class(self, name: str) -> Any:
+        return java_class(self.spark, name)

@@ -1,0 +1,46 @@
+"""What we write into tables beside rows, and the features of Delta that we read. The command line reads them without PySpark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+RETAINED_FROM: Final = "headrace.retainedFrom"
+"""The first day (UTC, ISO 8601) whose rows are kept. Set before earlier rows are dropped."""
+
+VACUUMED_AT: Final = "headrace.vacuumedAt"
+"""When the table was last vacuumed, or created; Unix seconds."""
+
+STRAYS: Final = "headrace.strays"
+"""Of `batches`: until where rows may lie that no row of it covers, which a job left when it was shut out.
+
+JSON: topic id -> partition -> one past the last such offset. As of the last claim; missing if there were none.
+"""
+
+APP_ID: Final = "headrace"
+"""Our application in Delta's transaction identifiers."""
+
+KNOWN_FEATURES: Final = frozenset(
+    {
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "clustering",
+        "domainMetadata",
+        "generatedColumns",
+        "inCommitTimestamp",
+        "invariants",
+        "timestampNtz",
+        "vacuumProtocolCheck",
+        "variantType",
+        "variantType-preview",
+    }
+)
+"""Delta's table features that change neither the form of the log nor which rows the listed files hold."""
+
+
+def strange_features(protocol: Mapping[str, Any]) -> list[str]:
+    """The features in an action `protocol` that we do not know, sorted."""
+    named = {*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())}
+    old = {"columnMapping"} if protocol.get("minReaderVersion") == 2 else set()
+    return sorted((named | old) - KNOWN_FEATURES)

@@ -1,0 +1,154 @@
+"""Follows a table's log: Delta's own files (``_delta_log/<version>.json``), a few small ones per look, no Spark job.
+
+A log that is read wrongly would let an older job write, or shut out the job for ever. So what this module does not know stops
+it: a commit that is missing, a table feature that may change what the log's files mean.
+Source: Delta's protocol (PROTOCOL.md), for the actions and the names of the files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from headrace_lake.spark.halt import HaltError
+from headrace_lake.spark.storage import Storage
+from headrace_lake.tables.properties import APP_ID, strange_features
+
+_AWAY: Final = 60.0
+"""Seconds; the clean-up of the log (`settings.MIN_LOG_AGE`) never deletes younger commits."""
+_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
+_COMMIT: Final = re.compile(r"(\d{20})\.json")
+
+
+class TransactionLog:
+    """Follows one table's log and finds our transaction versions in it."""
+
+    def __init__(self, storage: Storage, table: str) -> None:
+        self._storage = storage
+        self._table = table
+        self._folder = f"{table}/_delta_log"
+        self._next = -1  # the first log version that is not read yet; -1: none is
+        self._checkpoint: list[str] = []  # the files of the Delta checkpoint where reading began
+        self._listed = -1  # the highest commit that the last listing showed
+        self._looked = 0.0  # Unix time
+        self._latest = -1
+        self.tokens: set[str] = set()
+        """The `userMetadata` of the commits that were read."""
+        self.table_id = ""
+        """Delta's id of the table: it stays the same when the table is moved."""
+        self.properties: dict[str, str] = {}
+
+    def latest(self) -> int:
+        """The highest transaction version that is committed; -1 if there is none. Blocks on storage.
+
+        After a pause longer than `_AWAY`, the commits that come next may have been cleaned up. Then this reads the log
+        again, from a newer checkpoint if there is one: a process that was frozen would otherwise take the missing file
+        for the end of the log. Raises `HaltError` if the log cannot be read as it must be.
+        """
+        if self._next < 0:
+            self._begin()
+            self._looked = time.time()
+        self._read_on()
+        if not 0 <= time.time() - self._looked < _AWAY:
+            self._begin()
+            self._read_on()
+        self._looked = time.time()
+        if self._next <= self._listed:
+            raise HaltError(
+                f"the log of the table {self._table} lacks the commit {self._next}, though it has {self._listed}: somebody"
+                " deleted it. Put the file back from a backup of the table, or copy its rows into a new table (see"
+                " docs/lake.md, When it stops)"
+            )
+        return self._latest
+
+    def _read_on(self) -> None:
+        while (text := self._storage.read(f"{self._folder}/{self._next:020d}.json")) is not None:
+            for line in text.splitlines():
+                self._take(self._next, json.loads(line))
+            self._next += 1
+
+    def _take(self, version: int, action: Mapping[str, Mapping[str, Any]]) -> None:
+        txn = action.get("txn")
+        if txn is not None and txn["appId"] == APP_ID:
+            self._latest = max(self._latest, int(str(txn["version"])))
+        protocol = action.get("protocol")
+        if protocol is not None:
+            self._check(protocol)
+        metadata = action.get("metaData")
+        if metadata is not None:
+            self.table_id = str(metadata["id"])
+            self.properties = dict(metadata["configuration"])
+        token = action.get("commitInfo", {}).get("userMetadata")
+        if token is not None:
+            self.tokens.add(str(token))
+
+    def rows_of(self, version: int) -> int | None:
+        """How many rows the commit of our transaction `version` added; None if the log does not say it. Blocks on storage.
+
+        Looks from the newest commit backwards: for a transaction that is among the last ones.
+        """
+        number = self._next - 1
+        while (text := self._storage.read(f"{self._folder}/{number:020d}.json")) is not None:
+            actions = [json.loads(line) for line in text.splitlines()]
+            if any(
+                action.get("txn", {}).get("appId") == APP_ID and action["txn"]["version"] == version
+                for action in actions
+            ):
+                stats = [json.loads(action["add"].get("stats") or "{}") for action in actions if "add" in action]
+                counts = [int(each["numRecords"]) for each in stats if "numRecords" in each]
+                return sum(counts) if len(counts) == len(stats) else None
+            number -= 1
+        return None
+
+    def _begin(self) -> None:
+        names = self._storage.names(self._folder)
+        commits = [int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))]
+        self._listed = max(commits, default=-1)
+        newest, files = _newest_checkpoint(names)
+        if newest < self._next:  # we have read further than the checkpoint: nothing is missing
+            return
+        if newest < 0 and commits and min(commits) > 0:
+            raise HaltError(
+                f"the log of the table {self._table} begins with the commit {min(commits)} and has no checkpoint of the classic"
+                " form before it: ALTER TABLE … DROP FEATURE v2Checkpoint, or set delta.checkpointPolicy to classic and let"
+                " Spark write a checkpoint (see docs/lake.md, When it stops)"
+            )
+        self._next = newest + 1
+        self._checkpoint = [f"{self._folder}/{name}" for name in files]
+        if not files:
+            return
+        rows = (
+            self._storage.spark.read.parquet(*self._checkpoint)
+            .where(f"txn.appId = '{APP_ID}' or metaData.id is not null or protocol.minReaderVersion is not null")
+            .select("txn.version", "metaData.id", "metaData.configuration", "protocol")
+            .collect()
+        )
+        for version, table_id, properties, protocol in rows:
+            if version is not None:
+                self._latest = max(self._latest, version)
+            if table_id is not None:
+                self.table_id = table_id
+                self.properties = dict(properties)
+            if protocol is not None:
+                self._check(protocol.asDict())
+
+    def _check(self, protocol: Mapping[str, Any]) -> None:
+        """Raises `HaltError` if the table has features that we do not know."""
+        if strange := strange_features(protocol):
+            raise HaltError(
+                f"the table {self._table} has the feature {' and '.join(strange)}, which this version does not know: it might"
+                " misread the table's log. Take it away (ALTER TABLE … DROP FEATURE), or copy the rows into a new table"
+            )
+
+
+def _newest_checkpoint(names: Iterable[str]) -> tuple[int, list[str]]:
+    """The version of the newest complete checkpoint, and its files; -1 and none if there is none."""
+    parts: dict[tuple[int, int], list[str]] = {}  # (version, how many parts) -> files
+    for name in names:
+        if match := _CHECKPOINT.fullmatch(name):
+            parts.setdefault((int(match[1]), int(match[3] or 1)), []).append(name)
+    whole = [(version, files) for (version, count), files in parts.items() if len(files) == count]
+    return max(whole, default=(-1, []))

@@ -1,0 +1,1 @@
+"""What a running job does besides landing: maintenance, lag, metrics, health."""

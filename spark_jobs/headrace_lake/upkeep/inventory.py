@@ -1,0 +1,96 @@
+"""The files, properties and commits of a table, from its log: no Spark job, only a few small files per look."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from headrace_lake.spark.storage import Storage
+from headrace_lake.tables.transaction_log import TransactionLog
+
+_DAY: Final = re.compile(r"day=([^/]+)/")
+_COMMITS: Final = 100_000  # most commits whose times are remembered
+
+
+@dataclass
+class DayFiles:
+    """The files of one day; in a table without days, all files."""
+
+    files: int = 0
+    size: int = 0  # bytes
+    small: dict[str, int] = field(default_factory=dict)
+    """path -> bytes, of the files worth merging."""
+
+
+class Inventory(TransactionLog):
+    """The files, properties and commits of one table, current after `latest`. `small`: a file below this many bytes is small."""
+
+    def __init__(self, storage: Storage, table: str, small: int) -> None:
+        super().__init__(storage, table)
+        self._small: Final = small
+        self.days: dict[str, DayFiles] = {}
+        """Day as text -> its files; the key is empty in a table without days."""
+        self.removed = 0
+        """Files removed since the first look."""
+        self.removed_bytes = 0
+        self.added = 0
+        """Files added since the first look."""
+        self.vacuumed = 0
+        """Files deleted by vacuums since the first look, as their commits say."""
+        self.commits: deque[tuple[int, float]] = deque(maxlen=_COMMITS)
+        """(version, Unix time) of the commits seen, oldest first; time 0 for the checkpoint's."""
+
+    def small_files(self) -> int:
+        """How many files compaction may still merge."""
+        return sum(len(day_files.small) for day_files in self.days.values())
+
+    def _begin(self) -> None:
+        before = self._next
+        super()._begin()
+        if self._next == before:
+            return
+        self.days = {}
+        if self._checkpoint:
+            self.commits.append((self._next - 1, 0.0))
+            rows = self._storage.spark.read.parquet(*self._checkpoint)
+            for path, size in rows.where("add.path is not null").select("add.path", "add.size").collect():
+                self._add(path, size)
+
+    def _take(self, version: int, action: Mapping[str, Mapping[str, Any]]) -> None:
+        super()._take(version, action)
+        match action:
+            case {"add": {"path": str(path), "size": int(size)}}:
+                self.added += 1
+                self._add(path, size)
+            case {"remove": {"path": str(path), **rest}}:
+                size = int(rest.get("size") or 0)
+                self.removed += 1
+                self.removed_bytes += size
+                self._remove(path, size)
+            case {"commitInfo": info}:
+                self.commits.append((version, info.get("timestamp", 0) / 1000))
+                self.vacuumed += int(info.get("operationMetrics", {}).get("numDeletedFiles", 0))
+
+    def _add(self, path: str, size: int) -> None:
+        day_files = self.days.setdefault(_day(path), DayFiles())
+        day_files.files += 1
+        day_files.size += size
+        if size < self._small:
+            day_files.small[path] = size
+
+    def _remove(self, path: str, size: int) -> None:
+        day = _day(path)
+        day_files = self.days.setdefault(day, DayFiles())
+        day_files.files -= 1
+        day_files.size -= size
+        day_files.small.pop(path, None)
+        if day_files.files <= 0:
+            del self.days[day]
+
+
+def _day(path: str) -> str:
+    found = _DAY.match(path)
+    return found[1] if found else ""

@@ -1,0 +1,237 @@
+"""Compaction, retention, vacuum and clean-up of the log: between batches, piece by piece, within a time budget.
+
+No commit of maintenance carries our transaction identifier, and none changes a row: exactly once does not depend on them.
+Before each piece the job reads the tables' logs, and stops if another job has taken over. A superseded job that has not
+noticed yet does no harm: Delta rejects a merge that overlaps another, and days that are due may be dropped by any job.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final
+
+from headrace_common.operations.log import Log as Logger
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from headrace_lake.configuration.settings import LakeSettings
+from headrace_lake.spark.causes import root_cause
+from headrace_lake.spark.halt import HaltError, SupersededError
+from headrace_lake.spark.storage import Storage
+from headrace_lake.tables.fence import epoch_of
+from headrace_lake.tables.layout import EVENTS, QUARANTINE, SCHEMAS
+from headrace_lake.tables.shape import Shape, of_table
+from headrace_lake.upkeep import compaction, retention
+from headrace_lake.upkeep.inventory import Inventory
+from headrace_lake.upkeep.metrics import LakeMetrics
+
+_LOOK: Final = 5.0  # seconds between two looks at the tables' logs
+_SAVED: Final = 10.0  # unused time that is saved for later, in pieces
+_RETRY: Final = 60.0  # seconds until a failed task is tried again; doubles each time
+_RETRY_MOST: Final = 3600.0
+
+_SESSION: Final = {
+    "spark.databricks.delta.vacuum.parallelDelete.enabled": "true",
+    "spark.databricks.delta.vacuum.parallelDelete.parallelism": "4",
+    "spark.databricks.delta.vacuum.logging.enabled": "true",  # for its count of files; safe with one writer
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",  # LAKE__VACUUM_AGE has its own bounds
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",  # tasks that list a table's files
+}
+
+MaintenancePiece = tuple[str, str, Callable[[], None]]  # task, table, act
+
+
+class TimeBudget:
+    """A share of the time that passes; unused time is saved, up to a limit."""
+
+    def __init__(self, share: float, piece: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._share: Final = share
+        self._most: Final = piece * _SAVED
+        self._clock = clock
+        self._then = clock()
+        self._saved = piece if share else 0.0
+
+    def left(self) -> bool:
+        """Whether a piece may begin."""
+        now = self._clock()
+        self._saved = min(self._most, self._saved + (now - self._then) * self._share)
+        self._then = now
+        return self._saved > 0
+
+    def spend(self, seconds: float) -> None:
+        """A piece took `seconds`. If that exceeds what was saved, the next piece waits."""
+        self._saved -= seconds
+
+
+class Maintenance:
+    """Maintains the tables in `lake` for the job that holds `epoch`. Calls `stopping` between pieces.
+
+    `landing` keeps a batch and a piece from running at the same time.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: str,
+        settings: LakeSettings,
+        *,
+        epoch: int,
+        metrics: LakeMetrics,
+        log: Logger,
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._epoch: Final = epoch
+        self._metrics = metrics
+        self._log = log
+        self._stopping = stopping
+        self._lock = threading.Lock()
+        self._budget = TimeBudget(settings.maintenance_share, settings.maintenance_piece)
+        self._size = compaction.PieceSize(settings.maintenance_piece, settings.file_bytes)
+        self._looked = 0.0
+        self._shape: Shape | None = None
+        self._not_before: dict[tuple[str, str], tuple[float, float]] = {}  # (task, table) -> (monotonic time, pause)
+        storage = Storage(spark)
+        self._paths = {name: f"{lake}/{name}" for name in SCHEMAS}
+        self._tables = {name: Inventory(storage, path, settings.file_bytes // 2) for name, path in self._paths.items()}
+        self._cleaners = {
+            name: retention.LogCleaner(storage, self._paths[name], table, settings.log_age)
+            for name, table in self._tables.items()
+        }
+        self._counted = dict.fromkeys(SCHEMAS, 0)  # files of each table that were added so far
+        for name, value in _SESSION.items():
+            spark.conf.set(name, value)
+
+    @contextmanager
+    def landing(self) -> Iterator[None]:
+        """Wraps the landing of a batch: waits for the current piece, and lets no piece begin until the block ends."""
+        with self._lock:
+            yield
+
+    def begin(self) -> None:
+        """Reads the logs for the first time, so that files landed from now on can be told from earlier ones. Blocks."""
+        try:
+            for name, table in self._tables.items():
+                table.latest()
+                self._counted[name] = table.added
+        except (Py4JError, PySparkException) as error:
+            self._log.warning("the tables' logs cannot be read", reason=root_cause(error))
+
+    def run_due(self) -> None:
+        """Does the pieces that are due, as long as the budget lasts; none while a batch is landing. Blocks for some pieces.
+
+        Raises `HaltError` like `_look`. Any other failure is logged, counted, and tried again later.
+        """
+        if time.monotonic() - self._looked < _LOOK:
+            return
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._look()
+            while not self._stopping() and self._budget.left() and (piece := self._next()) is not None:
+                self._do(*piece)
+                self._look()
+        except (Py4JError, PySparkException) as error:
+            self._log.warning("the tables' logs cannot be read", reason=root_cause(error))
+        finally:
+            self._looked = time.monotonic()
+            self._lock.release()
+
+    def _look(self) -> None:
+        """Updates the inventories.
+
+        Raises `SupersededError` if another job has taken over, `HaltError` if the table has other columns now.
+        """
+        for name, table in self._tables.items():
+            latest = epoch_of(table.latest())
+            if latest > self._epoch:
+                raise SupersededError(
+                    f"another job has taken over: it claimed epoch {latest} of the tables, this job holds epoch "
+                    f"{self._epoch} and stops"
+                )
+            self._metrics.files_written.labels(name).inc(table.added - self._counted[name])
+            self._counted[name] = table.added
+            self._metrics.files.labels(name).set(sum(day_files.files for day_files in table.days.values()))
+            self._metrics.small_files.labels(name).set(table.small_files())
+            self._metrics.table_bytes.labels(name).set(sum(day_files.size for day_files in table.days.values()))
+        shape = of_table(self._tables[EVENTS].properties)
+        if self._shape not in (None, shape):
+            raise HaltError("the events table was migrated: start the job again, so that it fills the new columns")
+        self._shape = shape
+
+    def _next(self) -> MaintenancePiece | None:
+        return next((piece for piece in self._pieces() if self._may(*piece[:2])), None)
+
+    def _pieces(self) -> Iterator[MaintenancePiece]:
+        """The pieces that are due, the most urgent first."""
+        settings = self._settings
+        now = time.time()
+        if settings.retention_days:
+            first = retention.first_kept(settings.retention_days, now)
+            for name in (EVENTS, QUARANTINE):
+                table = self._tables[name]
+                if retention.due(table, first):
+                    yield "retain", name, partial(retention.drop, self._spark, self._paths[name], table, first)
+        for name, cleaner in self._cleaners.items():
+            if cleaner.due():
+                yield "clean_log", name, partial(cleaner.clean, self._stopping)
+        today = datetime.fromtimestamp(now, UTC).date().isoformat()
+        free = {name: table for name, table in self._tables.items() if self._may("compact", name)}
+        piece = compaction.choose(free, today=today, least=settings.compact_files, most=self._size.bytes)
+        if piece is not None:
+            yield "compact", piece.table, partial(self._merge, piece)
+        for name, table in self._tables.items():
+            if retention.vacuum_due(table, settings.vacuum_every):
+                yield (
+                    "vacuum",
+                    name,
+                    partial(retention.vacuum, self._spark, self._paths[name], table, settings.vacuum_age),
+                )
+
+    def _merge(self, piece: compaction.CompactionPiece) -> None:
+        began = time.monotonic()
+        compaction.merge(self._spark, self._paths[piece.table], piece)
+        self._size.learn(piece.size, time.monotonic() - began)
+
+    def _may(self, task: str, table: str) -> bool:
+        return time.monotonic() >= self._not_before.get((task, table), (0.0, 0.0))[0]
+
+    def _do(self, task: str, name: str, act: Callable[[], None]) -> None:
+        table = self._tables[name]
+        before = (table.removed, table.added, table.removed_bytes, table.vacuumed)
+        began = time.monotonic()
+        self._log.debug("maintenance begins", task=task, table=name)
+        try:
+            act()
+            table.latest()
+        except (Py4JError, PySparkException) as error:
+            _, pause = self._not_before.get((task, name), (0.0, _RETRY / 2))
+            pause = min(_RETRY_MOST, pause * 2)
+            self._not_before[task, name] = (time.monotonic() + pause, pause)
+            self._metrics.maintenance_failures.labels(task).inc()
+            self._log.warning("maintenance failed", task=task, table=name, retry=round(pause), reason=root_cause(error))
+            return
+        finally:
+            took = time.monotonic() - began
+            self._budget.spend(took)
+            self._metrics.maintenance_seconds.labels(task).inc(took)
+        self._not_before.pop((task, name), None)
+        self._counted[name] = table.added  # landing wrote none of them
+        after = (table.removed, table.added, table.removed_bytes, table.vacuumed)
+        removed, added, size, vacuumed = (b - a for a, b in zip(before, after, strict=True))
+        self._metrics.maintenance_runs.labels(task).inc()
+        self._metrics.maintenance_removed.labels(task).inc(removed + vacuumed)
+        self._metrics.maintenance_added.labels(task).inc(added)
+        self._metrics.maintenance_bytes.labels(task).inc(size)
+        self._metrics.maintenance_last.labels(task).set_to_current_time()
+        self._log.info(
+            "maintained", task=task, table=name, files_removed=removed + vacuumed, files_added=added,
+            seconds=round(took, 2),
+        )  # fmt: skip

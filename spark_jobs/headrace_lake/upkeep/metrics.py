@@ -1,0 +1,118 @@
+"""The landing job's metrics. Each help text says what an operator should conclude; docs/metrics.md is generated from them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace_common.operations.metrics import Catalogue
+
+BATCH_BUCKETS: Final = (0.25, 0.5, 1, 2, 3, 5, 8, 13, 20, 30, 60, 120, 300, 600, 1800)
+FRESHNESS_BUCKETS: Final = (0.5, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 60, 120, 300, 900, 3600, 21_600, 86_400)
+
+
+class LakeMetrics(Catalogue):
+    """The landing job's metrics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches_landed = self.counter("lake_batches", "Batches landed since the start.")
+        self.records_landed = self.counter("lake_records", "Records landed since the start, of both topics.")
+        self.events_landed = self.counter("lake_events", "Rows landed in the events table since the start.")
+        self.duplicates = self.counter(
+            "lake_duplicates",
+            "Resends left out since the start, by protocol: an event with the same id had landed within LAKE__HORIZON.",
+            ("protocol",),
+        )
+        self.remembered_ids = self.gauge("lake_remembered_ids", "Ids remembered now, to recognise duplicates.")
+        self.remembered_bytes = self.gauge(
+            "lake_remembered_bytes", "Bytes that the remembered ids take of LAKE__DEDUP_MEMORY."
+        )
+        self.remembered_seconds = self.gauge(
+            "lake_remembered_seconds",
+            "The job recognises a resend within this time: LAKE__HORIZON, or less while LAKE__DEDUP_MEMORY is full.",
+        )
+        self.forgotten_ids = self.counter(
+            "lake_forgotten_ids",
+            "Ids forgotten early because LAKE__DEDUP_MEMORY was full: resends of these events land again.",
+        )
+        self.records_quarantined = self.counter(
+            "lake_quarantined",
+            "Rows landed in the quarantine table since the start, by reason: what receivers and this job refused.",
+            ("reason",),
+        )
+        self.records_skipped = self.counter(
+            "lake_skipped", "Records left out since the start by the policy of their reason.", ("reason",)
+        )
+        self.records_looked_up = self.counter(
+            "lake_headers_looked_up",
+            "Records whose headers are in another order, or not alone. They cost more: who else writes to the topic?",
+        )
+        self.batch_seconds = self.histogram("lake_batch_seconds", "Time to land a batch.", BATCH_BUCKETS)
+        self.step_seconds = self.gauge(
+            "lake_step_seconds",
+            "Time of each step of the last trigger, by Spark's names: addBatch lands, latestOffset asks Kafka.",
+            ("step",),
+        )
+        self.last_landed = self.gauge("lake_last_landed_timestamp_seconds", "Unix time when the last batch landed.")
+        self.freshness = self.counted_histogram(
+            "lake_freshness_seconds",
+            "Time from the receipt of a record to the landing of its batch.",
+            FRESHNESS_BUCKETS,
+        )
+        self.freshness_quantile = self.gauge(
+            "lake_freshness_last_seconds", "The same for the last batch: p50 and p95 (quantile 0.5 and 0.95).",
+            ("quantile",),
+        )  # fmt: skip
+        self.lag_offsets = self.gauge(
+            "lake_lag_offsets", "Lag: offsets between the job and the end of the partition.", ("topic", "partition")
+        )
+        self.retention_margin = self.gauge(
+            "lake_retention_margin_seconds",
+            "Time until the topic's retention may delete the oldest record that has not landed: its timestamp plus "
+            "retention.ms minus now; retention.ms if everything has landed. At 0, records are being lost.",
+            ("topic", "partition"),
+        )
+        self.retention_margin_offsets = self.gauge(
+            "lake_retention_margin_offsets",
+            "Offsets between the first record in Kafka and the oldest that has not landed: watch it where retention.bytes "
+            "is set.",
+            ("topic", "partition"),
+        )
+        self.group_failures = self.counter(
+            "lake_group_commit_failures", "Failed commits of offsets to the consumer group. Landing continues."
+        )
+        self.files = self.gauge("lake_files", "Data files of the table.", ("table",))
+        self.small_files = self.gauge(
+            "lake_small_files", "Data files of the table that compaction may still merge.", ("table",)
+        )
+        self.table_bytes = self.gauge("lake_table_bytes", "Size of the table's data files.", ("table",))
+        self.files_written = self.counter(
+            "lake_files_written", "Data files that landing has written to the table.", ("table",)
+        )
+        self.maintenance_runs = self.counter(
+            "lake_maintenance_runs",
+            "Pieces of maintenance done, by task: compact, retain, vacuum, clean_log.",
+            ("task",),
+        )
+        self.maintenance_seconds = self.counter(
+            "lake_maintenance_seconds", "Time spent on maintenance, by task; no batch begins meanwhile.", ("task",)
+        )
+        self.maintenance_failures = self.counter(
+            "lake_maintenance_failures",
+            "Pieces of maintenance that failed, by task. The job tries them again later; the log says why.",
+            ("task",),
+        )
+        self.maintenance_removed = self.counter(
+            "lake_maintenance_files_removed",
+            "Data files that maintenance removed from the tables, by task; vacuum: files deleted.",
+            ("task",),
+        )
+        self.maintenance_added = self.counter(
+            "lake_maintenance_files_added", "Data files that maintenance added instead, by task.", ("task",)
+        )
+        self.maintenance_bytes = self.counter(
+            "lake_maintenance_bytes", "Size of the files that maintenance removed from the tables, by task.", ("task",)
+        )
+        self.maintenance_last = self.gauge(
+            "lake_maintenance_last_success_timestamp_seconds", "Unix time of the task's last success.", ("task",)
+        )

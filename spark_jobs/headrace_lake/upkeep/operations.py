@@ -1,0 +1,149 @@
+"""Health and metrics of the landing job, served by their own thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.http import Health, OpsServer
+from headrace_common.operations.settings import OpsSettings
+from typing_extensions import override
+
+from headrace_lake.landing.landing import BatchResult
+from headrace_lake.landing.landing_events import DedupStatus
+from headrace_lake.upkeep.metrics import LakeMetrics
+
+STALLED: Final = 120.0
+"""Seconds without a heartbeat of the main loop after which a ready job should be restarted."""
+
+STARTING: Final = 1800.0
+"""The same before the job is ready: it starts a JVM and reads ids from the table. Restarted earlier, it might never start."""
+
+_SHARES: Final = (0.5, 0.95)
+_OTHER: Final = "other"  # rows whose reason was not counted
+
+
+class LakeHealth(Health):
+    """The job's health. The main thread and Spark's threads write it, the server's thread reads it."""
+
+    def __init__(self, metrics: LakeMetrics) -> None:
+        self.metrics = metrics
+        """The metrics that it updates."""
+        self._last_heartbeat = time.monotonic()
+        self._waiting_for = "Spark is starting"
+        self._rows: dict[str, str] = {}
+        self._forgotten = 0
+        self._notes: list[str] = []
+
+    def heartbeat(self) -> None:
+        """The main loop still runs."""
+        self._last_heartbeat = time.monotonic()
+
+    def set_waiting(self, reason: str) -> None:
+        """The job is not ready, because of `reason`; empty: it is ready."""
+        self._waiting_for = reason
+
+    def show(self, **rows: object) -> None:
+        """Sets rows of the status page."""
+        self._rows |= {name: str(value) for name, value in rows.items()}
+
+    def landed(self, result: BatchResult) -> None:
+        """Adds a batch to the metrics."""
+        metrics = self.metrics
+        metrics.batches_landed.inc()
+        metrics.records_landed.inc(result.records)
+        metrics.events_landed.inc(result.events)
+        for counter, counts in (
+            (metrics.duplicates, result.duplicates),
+            (metrics.records_skipped, result.skipped),
+            (
+                metrics.records_quarantined,
+                {_OTHER: result.quarantined - sum(result.reasons.values()), **result.reasons},
+            ),
+        ):
+            for label, count in counts.items():
+                if count:
+                    counter.labels(label).inc(count)
+        for start, end, count in result.ages.spans:
+            if count:
+                metrics.freshness.observe((start + end) / 2, count)
+        for share in _SHARES:
+            metrics.freshness_quantile.labels(str(share)).set(result.ages.quantile(share))
+        metrics.records_looked_up.inc(result.looked_up)
+        metrics.batch_seconds.observe(result.seconds)
+        metrics.last_landed.set_to_current_time()
+        if result.dedup_status is not None:
+            self._count_dedup(result.dedup_status)
+        self.show(batch=result.batch, records=result.records, seconds=f"{result.seconds:.1f}")
+
+    def _count_dedup(self, dedup_status: DedupStatus) -> None:
+        metrics, state = self.metrics, dedup_status.state
+        metrics.remembered_ids.set(state.ids)
+        metrics.remembered_bytes.set(state.bytes)
+        metrics.remembered_seconds.set(dedup_status.span)
+        metrics.forgotten_ids.inc(max(0, state.forgotten - self._forgotten))
+        self._forgotten = state.forgotten
+        self._notes = (
+            [f"resends are recognised within {dedup_status.span:.0f} s only: LAKE__DEDUP_MEMORY is full"]
+            if dedup_status.short
+            else []
+        )
+
+    def lag(self, by_partition: Mapping[tuple[str, int], int]) -> None:
+        """Sets the lag of each partition, in offsets."""
+        for (topic, partition), offsets in by_partition.items():
+            self.metrics.lag_offsets.labels(topic, str(partition)).set(offsets)
+
+    @override
+    def live_problems(self) -> list[str]:
+        silent = time.monotonic() - self._last_heartbeat
+        allowed = STARTING if self._waiting_for else STALLED
+        return [f"the main loop gave no heartbeat for {silent:.0f} s"] if silent > allowed else []
+
+    @override
+    def ready_problems(self) -> list[str]:
+        return [self._waiting_for] if self._waiting_for else []
+
+    @override
+    def notes(self) -> list[str]:
+        return self._notes
+
+    @override
+    def status(self) -> dict[str, str]:
+        return dict(self._rows)
+
+    @override
+    def collect(self) -> None:
+        """Does nothing: every gauge is always current."""
+
+
+class OpsThread:
+    """Runs the `OpsServer` in a thread, because the main thread blocks."""
+
+    def __init__(self, settings: OpsSettings, health: LakeHealth, metrics: LakeMetrics) -> None:
+        self._server = OpsServer(settings, "lake", health, metrics)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="ops", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return self._server.port
+
+    def start(self) -> None:
+        """Listens. Raises `ConfigError` if the address is taken."""
+        self._thread.start()
+        try:
+            asyncio.run_coroutine_threadsafe(self._server.start(), self._loop).result(10)
+        except TimeoutError as error:
+            raise ConfigError("the server for health and metrics does not start") from error
+
+    def stop(self) -> None:
+        """Stops listening."""
+        asyncio.run_coroutine_threadsafe(self._server.stop(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)

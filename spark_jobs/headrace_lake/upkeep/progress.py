@@ -1,0 +1,127 @@
+"""The job's progress: lag from Spark's reports, and a progress line on a terminal."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from typing_extensions import override
+
+from headrace_lake.kafka.source import TopicPartition
+
+Offsets = Mapping[TopicPartition, int]
+
+
+class ProgressListener(StreamingQueryListener):
+    """Calls `on_report` with each progress report of the query, in a thread of Spark's; with an empty one while it idles."""
+
+    def __init__(self, on_report: Callable[[Mapping[str, Any]], None]) -> None:
+        self._on_report = on_report
+
+    @override
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        pass
+
+    @override
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        self._on_report(event.progress)
+
+    @override
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        self._on_report({})
+
+    @override
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        pass
+
+
+def lag_by_partition(source: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """The lag of each partition in offsets, from the source in a progress report; empty if the report has no offsets."""
+    latest, end = (_offsets(source.get(name)) for name in ("latestOffset", "endOffset"))
+    return {
+        (topic, int(number)): max(0, offset - end.get(topic, {}).get(number, offset))
+        for topic, partitions in latest.items()
+        for number, offset in partitions.items()
+    }
+
+
+def _offsets(report: Any) -> dict[str, dict[str, int]]:
+    """A report gives offsets as a mapping or as JSON text. Where there are none it gives a text that is no offsets.
+
+    ``null``; empty for a stopped query; ``None`` for a batch that a new driver lands again, because PySpark makes a text of it.
+    """
+    try:
+        value = json.loads(report) if isinstance(report, str) else report
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+class RunProgress:
+    """The progress of a run with a known end: from `starts` to `ends`. A partition in neither does not count.
+
+    Within its block it shows a progress line on a terminal; log lines appear above it.
+    """
+
+    def __init__(self, starts: Offsets, ends: Offsets) -> None:
+        self._at = dict(starts)
+        self._done = 0
+        self._began = time.monotonic()
+        self.total = sum(max(0, end - starts.get(pair, end)) for pair, end in ends.items())
+        """Offsets to land."""
+        console = Console(stderr=True)
+        self._shown: Progress | None = None
+        if console.is_terminal:
+            self._shown = Progress(
+                SpinnerColumn(), TextColumn("landed"), BarColumn(), TextColumn("{task.fields[figures]}"),
+                TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(elapsed_when_finished=True),
+                console=console,
+            )  # fmt: skip
+            self._task = self._shown.add_task("", total=self.total, figures="")
+
+    @property
+    def left(self) -> int:
+        """Offsets that have not landed yet."""
+        return max(0, self.total - self._done)
+
+    def landed(self, ends: Offsets) -> None:
+        """Everything before `ends` has landed."""
+        for pair, end in ends.items():
+            self._done += max(0, end - self._at.get(pair, end))
+            self._at[pair] = end
+        if self._shown is not None:
+            rate = self._done / max(0.001, time.monotonic() - self._began)
+            figures = f"{self._done:,} / {self.total:,} records, {rate:,.0f}/s"
+            self._shown.update(self._task, completed=min(self._done, self.total), figures=figures)
+
+    def __enter__(self) -> Self:
+        if self._shown is not None:
+            self.landed({})
+            self._shown.start()
+            _log_to_present_stderr()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown is not None:
+            self._shown.stop()
+            _log_to_present_stderr()
+
+
+def _log_to_present_stderr() -> None:
+    """While Rich draws, it replaces stderr with its own stream: lines written there appear above the progress line."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.StreamHandler):
+            handler.setStream(sys.stderr)

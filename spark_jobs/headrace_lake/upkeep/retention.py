@@ -1,0 +1,106 @@
+"""Deletes whole days of rows, files that no version needs, and commits that no reader needs. Never single rows of a day."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from headrace_lake.spark.storage import Storage
+from headrace_lake.tables.layout import CHECKPOINT_EVERY, DAY, set_properties
+from headrace_lake.tables.properties import RETAINED_FROM, VACUUMED_AT
+from headrace_lake.upkeep.inventory import Inventory
+
+_TOMBSTONES: Final = "delta.deletedFileRetentionDuration"
+_COMMIT: Final = re.compile(r"(\d{20})\.(json|crc|checkpoint\..*parquet)")
+_VERSIONS: Final = 500  # versions whose commits one piece deletes
+
+
+def first_kept(days: int, now: float) -> date:
+    """The first day to keep, of `days` days before today (UTC); `now` in Unix seconds."""
+    return datetime.fromtimestamp(now, UTC).date() - timedelta(days=days)
+
+
+def due(inventory: Inventory, first: date) -> bool:
+    """Whether the table holds days before `first`."""
+    return any(day and day < first.isoformat() for day in inventory.days)
+
+
+def drop(spark: SparkSession, path: str, inventory: Inventory, first: date) -> None:
+    """Drops the days before `first` from the table at `path`. The commit reads and writes no data file. Blocks."""
+    if inventory.properties.get(RETAINED_FROM, "") < first.isoformat():
+        set_properties(spark, path, {RETAINED_FROM: first.isoformat()})
+    spark.sql(f"DELETE FROM delta.`{path}` WHERE {DAY} < '{first.isoformat()}'")  # noqa: S608
+
+
+def vacuum_due(inventory: Inventory, every: float) -> bool:
+    """Whether the last vacuum of the table, by any job, is `every` seconds ago."""
+    try:
+        last = float(inventory.properties[VACUUMED_AT])
+    except (KeyError, ValueError):
+        last = 0.0
+    return not 0 <= time.time() - last < every
+
+
+def vacuum(spark: SparkSession, path: str, inventory: Inventory, age: float) -> None:
+    """Deletes the files of the table at `path` that no version of the last `age` seconds needs.
+
+    These are the files that compaction and retention removed, and those that killed jobs left. Blocks: it lists the table.
+    """
+    wanted = f"interval {int(age)} seconds"
+    if inventory.properties.get(_TOMBSTONES) != wanted:
+        set_properties(spark, path, {_TOMBSTONES: wanted})
+    spark.sql(f"VACUUM delta.`{path}`")
+    set_properties(spark, path, {VACUUMED_AT: str(int(time.time()))})
+
+
+class LogCleaner:
+    """Deletes the commits in a table's log before the newest checkpoint that is old enough.
+
+    Delta does this too, but in whole days and after a month: at a trigger of 5 s the log then holds half a million commits,
+    and most file systems list all of them for each commit. Commits younger than `age` seconds stay: a reader that follows
+    the table commit by commit needs them.
+    """
+
+    def __init__(self, storage: Storage, table: str, inventory: Inventory, age: float) -> None:
+        self._storage = storage
+        self._folder = f"{table}/_delta_log"
+        self._inventory = inventory
+        self._age: Final = age
+        self._low = -1  # the log holds nothing before it; -1: unknown
+        self._keep = 0  # commits before it may be deleted
+
+    def due(self) -> bool:
+        """Whether commits may be deleted. May block on storage."""
+        if self._low < 0:
+            self._low = self._lowest()
+        if self._keep <= self._low:
+            self._advance()
+        return self._keep > self._low
+
+    def clean(self, stopping: Callable[[], bool]) -> None:
+        """Deletes one piece of the commits that may go, oldest first, so that the rest has no hole."""
+        until = min(self._keep, self._low + _VERSIONS)
+        while self._low < until and not stopping():
+            name = f"{self._folder}/{self._low:020d}"
+            for kind in ("checkpoint.parquet", "crc", "json"):
+                self._storage.delete(f"{name}.{kind}")
+            self._low += 1
+
+    def _lowest(self) -> int:
+        names = self._storage.names(self._folder)
+        return min((int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))), default=0)
+
+    def _advance(self) -> None:
+        """A reader at a version needs the commits after it: so a checkpoint is old enough once the commit after it is."""
+        horizon = time.time() - self._age
+        commits = self._inventory.commits
+        while len(commits) > 1 and commits[1][1] < horizon:
+            version, _ = commits.popleft()
+            name = f"{self._folder}/{version:020d}.checkpoint.parquet"
+            if version % CHECKPOINT_EVERY == 0 and self._storage.exists(name):
+                self._keep = version

@@ -1,0 +1,123 @@
+"""What a running job does besides landing: it reports its progress, commits offsets to Kafka, and maintains the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, Self
+
+from headrace_common.operations.log import Log
+from pyspark.sql import SparkSession
+
+from headrace_lake.configuration.settings import LakeProcessSettings, location
+from headrace_lake.kafka.source import TopicPartition
+from headrace_lake.landing.landing import BatchResult
+from headrace_lake.upkeep.group_reporter import GroupReporter
+from headrace_lake.upkeep.maintenance import Maintenance
+from headrace_lake.upkeep.operations import LakeHealth
+from headrace_lake.upkeep.progress import Offsets, ProgressListener, RunProgress, lag_by_partition
+
+
+class Upkeep(AbstractContextManager["Upkeep"]):
+    """The upkeep of one run. `landed_before`: how far the tables are; `progress`: set if the run has a known end."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: LakeProcessSettings,
+        *,
+        epoch: int,
+        landed_before: Offsets,
+        progress: RunProgress | None,
+        health: LakeHealth,
+        log: Log,
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._spark = spark
+        self._health = health
+        self._log = log
+        self._progress = progress
+        self._lag: Mapping[TopicPartition, int] = {}
+        self._begun = False
+        self._group_reporter = GroupReporter(
+            spark, settings.kafka, group=settings.lake.group, metrics=health.metrics, log=log
+        )
+        self._group_reporter.landed(landed_before)
+        self._maintenance = Maintenance(
+            spark, location(settings.lake.path), settings.lake, epoch=epoch, metrics=health.metrics, log=log,
+            stopping=stopping,
+        )  # fmt: skip
+        # a vacuum may take longer than the main loop may go without a heartbeat
+        self._idle = ThreadPoolExecutor(1, "maintenance")
+        self._running: Future[None] | None = None
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._maintenance.begin()
+        reports = ProgressListener(self._on_report)
+        self._spark.streams.addListener(reports)
+        self._open.callback(self._group_reporter.finish)
+        self._open.callback(self._idle.shutdown)
+        self._open.callback(self._spark.streams.removeListener, reports)
+        if self._progress is not None:
+            self._open.enter_context(self._progress)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Waits for the current piece of maintenance."""
+        self._open.close()
+
+    def landing(self) -> AbstractContextManager[None]:
+        """Wraps the landing of a batch: no maintenance runs meanwhile."""
+        return self._maintenance.landing()
+
+    def landed(self, result: BatchResult) -> None:
+        """A batch has landed. Called by Spark's thread."""
+        self._health.landed(result)
+        self._group_reporter.landed(result.ends)
+        left = {}
+        if self._progress is not None:
+            self._progress.landed(result.ends)
+            left = {"left": self._progress.left}
+        self._log.info(
+            "landed",
+            batch=result.batch,
+            records=result.records,
+            events=result.events,
+            quarantined=result.quarantined,
+            **_totals(duplicates=result.duplicates, skipped=result.skipped),
+            seconds=round(result.seconds, 2),
+            **left,
+        )
+
+    def after_batch(self) -> None:
+        """A batch has ended and the next has not begun. Called by Spark's thread; blocks as long as the budget allows."""
+        self._maintenance.run_due()
+
+    def run_due(self, *, idle: bool) -> None:
+        """The main loop calls it often; `idle`: no batch is landing. May block for some seconds.
+
+        Raises what `Maintenance.run_due` raises.
+        """
+        self._group_reporter.run_due(self._lag)
+        if self._running is not None and self._running.done():
+            self._running.result()
+            self._running = None
+        if idle and self._begun and self._running is None:  # before the first trigger a batch may be unfinished
+            self._running = self._idle.submit(self._maintenance.run_due)
+
+    def _on_report(self, report: Mapping[str, Any]) -> None:
+        self._begun = True
+        if not report:
+            return
+        for step, milliseconds in report["durationMs"].items():
+            self._health.metrics.step_seconds.labels(step).set(milliseconds / 1000)
+        lag = lag_by_partition(report["sources"][0])
+        if lag:
+            self._lag = lag
+            self._health.lag(lag)
+
+
+def _totals(**counts: Mapping[str, int]) -> dict[str, int]:
+    return {name: sum(by.values()) for name, by in counts.items() if by}

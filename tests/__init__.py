@@ -1,0 +1,1 @@
+"""The tests. What they share is imported from here: ``from tests.contract.waiting import until``."""

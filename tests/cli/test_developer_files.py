@@ -1,0 +1,83 @@
+"""The files for developers say what the code says: hooks, versions, decisions, templates."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from headrace_cli.verbs.check import LINT
+from headrace_common import __version__
+
+ROOT = Path(__file__).resolve().parents[2]
+DECISIONS = ROOT / "docs" / "decisions"
+PAGES = sorted(path for path in DECISIONS.glob("*.md") if path.name != "README.md")
+TEMPLATES = sorted(path for path in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml")
+PARTS = sorted(path for pattern in ("*", "*/*") for path in ROOT.glob(f"{pattern}/pyproject.toml"))
+
+
+def load(path: Path) -> Any:
+    return yaml.safe_load(path.read_text())
+
+
+def test_the_hooks_run_the_commands_of_headrace_test() -> None:
+    (repository,) = load(ROOT / ".pre-commit-config.yaml")["repos"]
+    assert repository["repo"] == "local"
+    hooks = {hook["name"]: hook["entry"] for hook in repository["hooks"]}
+    assert hooks == {name: f".venv/bin/python -m {' '.join(command)}" for name, command in LINT}
+    assert all(hook["pass_filenames"] is False for hook in repository["hooks"])
+
+
+@pytest.mark.parametrize("path", PARTS, ids=lambda path: path.parent.name)
+def test_all_parts_have_one_version(path: Path) -> None:
+    assert tomllib.loads(path.read_text())["project"]["version"] == __version__
+
+
+def test_the_spark_application_names_the_image_of_this_version() -> None:
+    assert re.search(r"image: \S+:(\S+)", (ROOT / "deploy/spark/sparkapplication.yaml").read_text())[1] == __version__
+
+
+def test_the_index_lists_every_decision_once() -> None:
+    listed = re.findall(r"\]\((?!\.\.)([^)]+)\)", (DECISIONS / "README.md").read_text())
+    assert sorted(listed) == [path.name for path in PAGES]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_a_decision_is_short_and_complete(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    assert len(lines) <= 40
+    assert lines[0].startswith("# ")
+    headings = [line for line in lines if line.startswith("## ")]
+    assert headings == ["## Context", "## Decision", "## Consequences", "## Evidence"]
+
+
+@pytest.mark.parametrize("path", sorted(DECISIONS.glob("*.md")), ids=lambda path: path.stem)
+def test_links_of_a_decision_lead_somewhere(path: Path) -> None:
+    targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text())
+    assert [target for target in targets if not (path.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_figures_beside_a_results_file_are_in_it(path: Path) -> None:
+    for item in re.split(r"\n(?=- |\n)", path.read_text()):
+        results = re.findall(r"\]\((\.\./\.\./benchmarks/results/[^)]+)\)", item)
+        if results:
+            told = "".join((path.parent / name).read_text() for name in results)
+            text = re.sub(r"\[[^]]*\]\([^)]*\)", "", item)
+            figures = re.findall(r"\d[\d,]*\.?\d+", text)
+            missing = [figure for figure in figures if figure not in told and figure.replace(",", "") not in told]
+            assert missing == [], f"{results} has not {missing}"
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)
+def test_an_issue_template_is_a_form(path: Path) -> None:
+    form = load(path)
+    assert {"name", "description", "labels", "body"} == form.keys()
+    names = [item["id"] for item in form["body"] if item["type"] != "markdown"]
+    assert len(set(names)) == len(names) >= 4
+    for item in form["body"]:
+        assert item["type"] in {"markdown", "textarea", "input", "dropdown", "checkboxes"}
+        assert item["attributes"]["value" if item["type"] == "markdown" else "label"]

@@ -1,0 +1,93 @@
+"""`headrace smoke`: an event by each protocol, found on the topic; what fails is said."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from headrace_cli.clients.single import SEND_ONE
+from headrace_cli.errors import CommandError
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_cli.verbs.demo import SENDERS
+from headrace_cli.verbs.smoke import parse, smoke
+from headrace_common.operations.settings import KafkaSettings, TopicSettings, environment
+
+from tests.contract.conftest import DIALECTS
+from tests.contract.receiver import HOST, Receiver
+from tests.contract.topic import events, own_topics
+
+REAL = [
+    dialect
+    for dialect in DIALECTS
+    if dialect.name in SEND_ONE and dialect.module == f"headrace_{dialect.name}" and not dialect.variant
+]
+
+
+def test_it_speaks_what_demo_speaks() -> None:
+    assert SEND_ONE.keys() == SENDERS.keys() == {dialect.name for dialect in REAL}
+
+
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [
+        ("carrier=host:1", "does not speak carrier; it speaks courier, forward"),
+        ("forward=host", "expected PROTOCOL=HOST:PORT"),
+        ("forward=:1", "expected PROTOCOL=HOST:PORT"),
+        ("forward=host:http", "expected PROTOCOL=HOST:PORT"),
+    ],
+)
+def test_targets_that_make_no_sense(target: str, problem: str) -> None:
+    with pytest.raises(CommandError, match=problem):
+        parse([target])
+
+
+def test_addresses() -> None:
+    assert parse(["forward=a.b:1", "logjam=[::1]:2"]) == {"forward": ("a.b", 1), "logjam": ("[::1]", 2)}
+
+
+@pytest.fixture
+async def topics(kafka: EmbeddedKafka) -> KafkaSettings:
+    return await asyncio.to_thread(
+        own_topics, kafka.bootstrap, TopicSettings(events_partitions=4, segments_partitions=1)
+    )
+
+
+@pytest.fixture
+async def receivers(
+    topics: KafkaSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[dict[str, Receiver]]:
+    for name in ("bootstrap_servers", "events_topic", "quarantine_topic", "segments_topic", "snapshots_topic"):
+        for variable, value in environment("kafka", **{name: getattr(topics, name)}).items():
+            monkeypatch.setenv(variable, value)
+    started = {dialect.name: Receiver.of(dialect, topics, tmp_path) for dialect in REAL}
+    for receiver in started.values():
+        receiver.spawn()
+    for receiver in started.values():
+        await receiver.listens()
+    yield started
+    for receiver in started.values():
+        receiver.stop()
+
+
+@pytest.mark.kafka
+async def test_each_event_is_acknowledged_and_found(
+    receivers: dict[str, Receiver], topics: KafkaSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    targets = [f"{name}={HOST}:{receiver.port}" for name, receiver in receivers.items()]
+    assert await asyncio.to_thread(smoke, targets, ca=None, seconds=60) == 0
+    said = capsys.readouterr().out
+    assert said.count(f"on {topics.events_topic}, partition") == len(REAL) == len(await events(topics))
+
+
+@pytest.mark.kafka
+async def test_what_nobody_answers_fails_alone(
+    receivers: dict[str, Receiver], topics: KafkaSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    receivers["courier"].kill()
+    targets = [f"{name}={HOST}:{receivers[name].port}" for name in ("courier", "forward")]
+    assert await asyncio.to_thread(smoke, targets, ca=None, seconds=60) == 1
+    said = capsys.readouterr().out
+    assert f"!! courier    {HOST}:{receivers['courier'].port}: " in said
+    assert said.count(f"on {topics.events_topic}, partition") == 1

@@ -1,0 +1,332 @@
+"""A driver with no transport to speak of: questions, unasked words, frames by time, and a session that fails."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import structlog
+from headrace_common.connection.backend import Backend, Caller
+from headrace_common.connection.driver import Driver, Transport
+from headrace_common.connection.receiver_state import ReceiverState
+from headrace_common.fairness.budget import Budget
+from headrace_common.fairness.scheduler import FairScheduler
+from headrace_common.operations.errors import DeliveryError, DeliveryPolicy, ProtocolError
+from headrace_common.operations.log import RateLimited
+from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.operations.settings import LimitSettings
+from headrace_common.session.closed import CLOSED_SESSION
+from headrace_common.session.interface import ByteSession, Frame, Peer, Question, Ticket
+from typing_extensions import override
+
+from tests.common.kafkaless import FakeFrame
+
+PEER = Peer("192.0.2.7", 1, "192.0.2.7")
+
+
+@dataclass(frozen=True)
+class Asked:
+    ticket: Ticket
+    size: int = 300
+
+
+class Scripted(ByteSession):
+    """Hands out what the test puts in; `fails`: the method of that name raises it."""
+
+    def __init__(self) -> None:
+        self.ready: deque[Frame] = deque()
+        self.asks: deque[Question] = deque()
+        self.heard: list[Any] = []
+        self.waiting = 0
+        self.fails: dict[str, Exception] = {}
+
+    def _do(self, name: str, *said: Any) -> None:
+        if name in self.fails:
+            raise self.fails[name]
+        self.heard.append((name, *said))
+
+    @override
+    def receive(self, data: bytes, now_ms: int) -> None:
+        self._do("receive", data)
+
+    @override
+    def frames(self) -> Iterator[Frame]:
+        while self.ready:
+            yield self.ready.popleft()
+
+    @override
+    def questions(self) -> Iterator[Question]:
+        while self.asks:
+            yield self.asks.popleft()
+
+    @override
+    def answered(self, ticket: Ticket, answer: object) -> None:
+        self._do("answered", ticket, answer)
+
+    @override
+    def told(self, word: object) -> None:
+        self._do("told", word)
+
+    @override
+    def tick(self, now: float) -> None:
+        self._do("tick")
+
+    @override
+    def settle(self, ticket: Ticket, stored: int, whole: bool) -> None:
+        self._do("settle", ticket, stored, whole)
+
+    @override
+    def abandon(self, ticket: Ticket) -> None:
+        self._do("abandon", ticket)
+
+    @override
+    def outgoing(self) -> bytes:
+        return b""
+
+    @override
+    def eof(self) -> None:
+        pass
+
+    @override
+    def idle(self) -> bool:
+        return True
+
+    @override
+    def partial_bytes(self) -> int:
+        return 0
+
+    @override
+    def waiting_bytes(self) -> int:
+        return self.waiting
+
+
+class Recorder(Transport):
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+
+    def pace(self) -> None:
+        self.said.append("pace")
+
+    def digest(self) -> None:
+        self.said.append("digest")
+
+    def handed_out(self, progress: bool) -> None:
+        self.said.append(("handed out", progress))
+
+    def flush(self) -> None:
+        self.said.append("flush")
+
+    def speak(self) -> None:
+        self.said.append("speak")
+
+    def fault(self, error: ProtocolError) -> None:
+        self.said.append(("fault", str(error)))
+
+    def settle(self, why: str) -> None:
+        self.said.append(("settle", why))
+
+    def give_up(self, error: DeliveryError) -> None:
+        self.said.append("give up")
+
+    def broken(self) -> None:
+        self.said.append("broken")
+
+
+class Remembers(Backend):
+    def __init__(self) -> None:
+        self.asked: list[tuple[Question, Caller]] = []
+        self.gone: list[Caller] = []
+
+    def ask(self, question: Question, caller: Caller) -> None:
+        self.asked.append((question, caller))
+
+    def ended(self, caller: Caller) -> None:
+        self.gone.append(caller)
+
+
+class FakePublisher:
+    def __init__(self) -> None:
+        self.submitted: list[Frame] = []
+
+    def enter(self) -> int:
+        return 0
+
+    def leave(self, partition: int) -> None:
+        pass
+
+    def submit(self, frame: Frame, listener: object, partition: int) -> None:
+        self.submitted.append(frame)
+
+
+class Bench:
+    def __init__(self) -> None:
+        limits = LimitSettings()
+        log = structlog.get_logger()
+        self.budget = Budget(limits.process_budget, limits.connection_budget)
+        self.publisher = FakePublisher()
+        self.backend = Remembers()
+        self.metrics = ReceiverMetrics()
+        receiver = ReceiverState(
+            self.publisher, self.budget, FairScheduler(), limits, self.metrics, log, RateLimited(log), self.backend  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.session = Scripted()
+        self.transport = Recorder()
+        self.driver: Driver[ByteSession] = Driver(
+            receiver, PEER, self.session, CLOSED_SESSION, self.transport, lambda: 5.0
+        )
+
+
+@pytest.fixture
+async def bench() -> Bench:
+    return Bench()
+
+
+async def test_what_a_question_holds_stays_in_the_budgets_until_it_is_answered(bench: Bench) -> None:
+    bench.session.asks += [Asked(0), Asked(1, 200)]
+    bench.driver.submit(1.0)
+    assert (bench.budget.used, bench.driver.pending, bench.driver.outstanding, bench.driver.frames) == (500, 500, 2, 0)
+    (first, caller), _ = bench.backend.asked
+    caller.answered(first.ticket, "yes")
+    assert bench.session.heard == [("answered", 0, "yes")]
+    assert (bench.budget.used, bench.driver.outstanding) == (200, 1)
+    assert bench.transport.said[-1] == "speak"
+
+
+async def test_questions_are_progress_like_frames(bench: Bench) -> None:
+    """Else a conversation of questions alone is one long frame, which LIMITS__FRAME_TIME ends."""
+    for asks in ([Asked(0)], [Asked(1)], [], []):
+        bench.session.asks += asks
+        bench.driver.submit(1.0)
+    told = [said for said in bench.transport.said if isinstance(said, tuple)]
+    assert told == [("handed out", progress) for progress in (False, True, True, False)]
+
+
+async def test_answers_that_come_at_once_are_not_nested(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many: each may lead to the next question, and all of them may be there before."""
+    asked: list[int] = []
+
+    def answers(question: Any, caller: Caller) -> None:
+        asked.append(question.ticket)
+        if question.ticket < 2000:
+            bench.session.asks.append(Asked(question.ticket + 500))
+        caller.answered(question.ticket, "yes")
+        assert bench.driver.outstanding  # the conversation does not end here, though it may be ending
+
+    monkeypatch.setattr(bench.backend, "ask", answers)
+    bench.session.asks += [Asked(ticket) for ticket in range(500)]
+    bench.driver.submit(1.0)
+    assert asked == list(range(2500))
+    assert (bench.driver.outstanding, bench.budget.used) == (0, 0)
+    assert not bench.driver.is_broken
+
+
+async def test_requests_that_wait_stay_in_the_budgets_until_they_are_done_or_the_conversation_ends(
+    bench: Bench,
+) -> None:
+    bench.session.waiting = 700
+    bench.session.asks.append(Asked(0))
+    bench.driver.submit(1.0)
+    assert bench.budget.used == 1000
+    bench.session.waiting = 400
+    bench.driver.answered(0, "yes")
+    assert bench.budget.used == bench.driver.pending == 400
+    bench.driver.close()
+    assert bench.budget.used == 0
+
+
+async def test_an_answer_may_make_frames_and_an_unasked_word_too(bench: Bench) -> None:
+    bench.session.asks.append(Asked(0))
+    bench.driver.submit(1.0)
+    bench.session.ready.append(FakeFrame([], ticket=0))
+    bench.driver.answered(0, None)
+    bench.session.ready.append(FakeFrame([], ticket=1))
+    bench.driver.tell("news")
+    assert [frame.ticket for frame in bench.publisher.submitted] == [0, 1]
+    assert bench.session.heard == [("answered", 0, None), ("told", "news")]
+
+
+async def test_a_question_may_follow_a_frame_and_nothing_ends_between_them(bench: Bench) -> None:
+    bench.session.ready.append(FakeFrame([], ticket=0))
+    bench.driver.submit(1.0)
+    bench.session.asks.append(Asked(0))
+    bench.driver.settled(0, 1, False)
+    assert not bench.backend.asked
+    outstanding = []
+    bench.backend.ask = lambda question, caller: outstanding.append(bench.driver.outstanding)  # type: ignore[method-assign]
+    bench.driver.settled(0, 2, True)
+    assert outstanding == [2]
+    assert (bench.driver.outstanding, bench.driver.frames) == (1, 0)
+    assert bench.transport.said[-1] == "flush"
+
+
+async def test_a_frame_may_be_made_by_time(bench: Bench) -> None:
+    bench.session.ready.append(FakeFrame([], ticket=0))
+    bench.driver.tick(9.0)
+    assert len(bench.publisher.submitted) == 1
+
+
+async def test_the_service_may_end_a_conversation_and_hears_once_when_it_has_ended(bench: Bench) -> None:
+    bench.driver.end("superseded")
+    assert ("settle", "superseded") in bench.transport.said
+    bench.driver.close()
+    bench.driver.leave()
+    assert bench.backend.gone == [bench.driver]
+    bench.driver.end("again")
+    assert ("settle", "again") not in bench.transport.said
+
+
+async def test_an_answer_to_one_who_has_gone_gives_its_bytes_back_and_says_nothing(bench: Bench) -> None:
+    bench.session.asks.append(Asked(0))
+    bench.driver.submit(1.0)
+    bench.driver.leave()
+    assert bench.budget.used == 300
+    bench.driver.answered(0, "late")
+    bench.driver.tell("late")
+    bench.driver.tick(1.0)
+    assert bench.budget.used == 0
+    assert bench.session.heard == []
+
+
+async def test_an_answer_may_end_the_conversation(bench: Bench) -> None:
+    bench.session.asks.append(Asked(0))
+    bench.driver.submit(1.0)
+    bench.session.fails["answered"] = ProtocolError("no such segment")
+    bench.driver.answered(0, None)
+    assert ("fault", "no such segment") in bench.transport.said
+    assert bench.budget.used == 0
+
+
+@pytest.mark.parametrize("method", ["settle", "abandon", "answered", "told", "tick"])
+async def test_a_bug_in_a_session_ends_its_connection_and_nothing_else(bench: Bench, method: str) -> None:
+    """Raised into a pump it would have ended that, and with it everybody's frames."""
+    bench.session.ready.append(FakeFrame([], ticket=0))
+    bench.session.asks.append(Asked(0))
+    bench.driver.submit(1.0)
+    bench.session.fails[method] = RuntimeError("a bug")
+    {
+        "settle": lambda: bench.driver.settled(0, 1, True),
+        "abandon": lambda: bench.driver.abandoned(0, DeliveryError("late", DeliveryPolicy.RETRY)),
+        "answered": lambda: bench.driver.answered(0, None),
+        "told": lambda: bench.driver.tell("x"),
+        "tick": lambda: bench.driver.tick(1.0),
+    }[method]()
+    assert bench.driver.is_broken
+    for again in (
+        lambda: bench.driver.settled(0, 1, False),
+        lambda: bench.driver.tell("x"),
+        lambda: bench.driver.tick(2.0),
+    ):
+        again()  # nothing of that session is called again
+    assert bench.transport.said.count("broken") == 1
+
+
+async def test_a_bug_gives_the_frame_back_all_the_same(bench: Bench) -> None:
+    bench.session.ready.append(FakeFrame([], ticket=0))
+    bench.driver.submit(1.0)
+    assert bench.budget.used == 100
+    bench.session.fails["settle"] = RuntimeError("a bug")
+    bench.driver.settled(0, 1, True)
+    assert bench.budget.used == 0

@@ -1,0 +1,43 @@
+"""What a stream listener asks of the kernel for its clients."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from headrace_common.listening.listener import KEEP_ALIVE, Listener
+from headrace_common.listening.sockets import TcpListener
+from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.operations.settings import ListenSettings
+from headrace_common.operations.tasks import Tasks
+
+from tests.contract.waiting import PATIENCE
+
+
+async def test_a_client_that_has_gone_is_noticed_within_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    accepted: asyncio.Queue[socket.socket] = asyncio.Queue()
+
+    async def welcome(self: Listener, client: socket.socket, address: Any) -> None:
+        accepted.put_nowait(client)
+
+    monkeypatch.setattr(Listener, "_welcome", welcome)
+    receiver: Any = SimpleNamespace(
+        budget=SimpleNamespace(welcomes=lambda: True),
+        limits=SimpleNamespace(connections=1),
+        admitted=0,
+        metrics=ReceiverMetrics(),
+    )
+    tasks = Tasks()
+    listener = TcpListener(receiver, tasks, lambda peer: None, ListenSettings(host="127.0.0.1"), 0, None)  # type: ignore[arg-type]
+    host, port = (await listener.bind()).split(":")
+    listener.start()
+    with socket.create_connection((host, int(port))):
+        client = await asyncio.wait_for(accepted.get(), PATIENCE)
+        assert {option: client.getsockopt(socket.IPPROTO_TCP, option) for option in KEEP_ALIVE} == KEEP_ALIVE
+        assert sum(KEEP_ALIVE.values()) < 120
+        client.close()
+    await listener.close()
+    await tasks.stop()

@@ -1,0 +1,254 @@
+"""A socket of whole messages with one session for all clients: what is answered, what stops, what is not lost at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+from headrace_common.connection.driver import READ_AHEAD
+from headrace_common.connection.messages import MessageConnection, MessageSocket
+from headrace_common.connection.receiver_state import ReceiverState
+from headrace_common.fairness.budget import Budget
+from headrace_common.fairness.scheduler import FairScheduler
+from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
+from headrace_common.operations.log import RateLimited
+from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.operations.settings import LimitSettings
+from headrace_common.publishing.in_flight_frame import DeliveryListener
+from headrace_common.session.interface import Frame, Message, MessageSession, Peer, Reply, Ticket
+from headrace_common.session.ledger import Ledger
+from typing_extensions import override
+
+from tests.common.kafkaless import FakeFrame, until
+
+
+class Echo(MessageSession):
+    """Acknowledges each message to its route. `slow`: a message is looked at in the next call. `gathers`: frames by time."""
+
+    def __init__(self, *, slow: bool = False, gathers: bool = False) -> None:
+        self._slow, self._gathers = slow, gathers
+        self.seen: list[bytes] = []
+        self._held: list[Message] = []
+        self._ready: deque[Frame] = deque()
+        self._pending: Ledger[bytes] = Ledger()
+        self.fails = False
+
+    @override
+    def receive(self, message: Message, now_ms: int) -> None:
+        if self.fails:
+            raise RuntimeError("a bug")
+        if message.parts:
+            self._held.append(message)
+        if not self._gathers and not (self._slow and message.parts):
+            self._hand_out()
+
+    def _hand_out(self) -> None:
+        for message in self._held:
+            self.seen.append(message.parts[0])
+            self._ready.append(FakeFrame([], ticket=self._pending.add(message.route), size=message.size))
+        self._held.clear()
+
+    @override
+    def busy(self) -> bool:
+        return self._slow and bool(self._held)
+
+    @override
+    def tick(self, now: float) -> None:
+        self._hand_out()
+
+    @override
+    def deadline(self) -> float | None:
+        return 0.0 if self._gathers and self._held else None
+
+    @override
+    def frames(self) -> Iterator[Frame]:
+        while self._ready:
+            yield self._ready.popleft()
+
+    @override
+    def settle(self, ticket: Ticket, stored: int, whole: bool) -> None:
+        self._pending.settle(ticket, stored, whole)
+
+    @override
+    def abandon(self, ticket: Ticket) -> None:
+        self._pending.settle(ticket, 0, True).note = b""
+
+    @override
+    def outgoing(self) -> Reply | None:
+        while (stored := self._pending.pop_whole()) is not None:
+            if stored.note:
+                return Reply(stored.note, [b"202"])
+        return None
+
+    @override
+    def idle(self) -> bool:
+        return not len(self._pending) and not self._held
+
+    @override
+    def partial_bytes(self) -> int:
+        return sum(message.size for message in self._held)
+
+
+class Socket(MessageSocket):
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.reading = True
+
+    @override
+    def send(self, reply: Reply) -> None:
+        self.sent.append(reply.route)
+
+    @override
+    def read(self, allowed: bool) -> None:
+        self.reading = allowed
+
+
+class FakePublisher:
+    def __init__(self) -> None:
+        self.submitted: deque[tuple[Frame, DeliveryListener]] = deque()
+        self.inside = 0
+
+    def enter(self) -> int:
+        self.inside += 1
+        return 0
+
+    def leave(self, partition: int) -> None:
+        self.inside -= 1
+
+    def submit(self, frame: Frame, listener: DeliveryListener, partition: int) -> None:
+        self.submitted.append((frame, listener))
+
+
+class Bench:
+    def __init__(self, session: Echo) -> None:
+        limits = LimitSettings()
+        log = structlog.get_logger()
+        self.publisher, self.socket, self.session = FakePublisher(), Socket(), session
+        self.budget = Budget(limits.process_budget, limits.connection_budget)
+        self.receiver = ReceiverState(
+            self.publisher, self.budget, FairScheduler(), limits, ReceiverMetrics(), log, RateLimited(log)  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.connection = MessageConnection(self.receiver, Peer("socket", 0, "socket"), session, self.socket)
+
+    def say(self, text: bytes, route: bytes = b"r") -> None:
+        self.connection.received([Message((text,), route)])
+
+    def store(self) -> None:
+        frame, listener = self.publisher.submitted.popleft()
+        listener.settled(frame.ticket, 1, True)
+
+    def given_back(self) -> bool:
+        return (self.budget.used, self.publisher.inside, self.receiver.admitted, self.receiver.connections) == (
+            0, 0, 0, set(),
+        )  # fmt: skip
+
+
+def bench(**session: Any) -> Bench:
+    return Bench(Echo(**session))
+
+
+async def test_a_message_is_answered_when_it_is_stored_and_not_before() -> None:
+    made = bench()
+    made.say(b"one", b"a")
+    made.say(b"two", b"b")
+    assert made.socket.sent == []
+    made.store()
+    assert made.socket.sent == [b"a"]
+    made.store()
+    assert made.socket.sent == [b"a", b"b"]
+    assert made.budget.used == 0
+
+
+async def test_an_abandoned_frame_is_not_answered_and_the_others_go_on() -> None:
+    made = bench()
+    made.say(b"one", b"a")
+    made.say(b"two", b"b")
+    frame, listener = made.publisher.submitted.popleft()
+    listener.abandoned(frame.ticket, DeliveryError("late", DeliveryPolicy.RETRY))
+    made.store()
+    assert made.socket.sent == [b"b"]
+    assert not made.connection.closed.is_set()
+
+
+async def test_told_to_stop_it_answers_what_is_pending_and_takes_no_more() -> None:
+    made = bench()
+    made.say(b"one")
+    made.connection.stop()
+    assert not made.socket.reading
+    made.say(b"too late")
+    assert not made.connection.closed.is_set()
+    made.store()
+    assert made.socket.sent == [b"r"]
+    assert made.connection.closed.is_set()
+    assert made.given_back()
+
+
+@pytest.mark.parametrize("together", [1, 7, 20])
+async def test_what_was_read_is_not_lost_when_it_is_told_to_stop(together: int) -> None:
+    """Who pushes messages does not send them again."""
+    made = bench(slow=True)
+    messages = [Message((b"%d" % number,), b"r") for number in range(20)]
+    for start in range(0, 20, together):
+        made.connection.received(messages[start : start + together])
+    assert made.budget.used == sum(message.size for message in messages)
+    assert len(made.session.seen) < 20
+    made.connection.stop()
+    await until(lambda: len(made.session.seen) == 20)
+    while made.publisher.submitted:
+        made.store()
+    await until(made.connection.closed.is_set)
+    assert made.session.seen == [b"%d" % number for number in range(20)]
+    assert made.given_back()
+
+
+async def test_what_a_session_has_gathered_is_handed_out_at_the_end() -> None:
+    made = bench(gathers=True)
+    made.say(b"one")
+    made.connection.stop()
+    made.store()
+    assert made.connection.closed.is_set()
+    assert made.given_back()
+
+
+async def test_a_session_that_is_due_at_once_hands_out_in_the_next_turn() -> None:
+    made = bench(gathers=True)
+    for number in range(5):
+        made.say(b"%d" % number)
+    assert not made.publisher.submitted
+    await until(lambda: len(made.publisher.submitted) == 5)
+
+
+@pytest.mark.parametrize("size", [READ_AHEAD, READ_AHEAD // 2])
+async def test_while_it_looks_at_messages_only_so_many_are_read(size: int) -> None:
+    made = bench(slow=True)
+    made.say(b"first")
+    made.say(b"x" * size)
+    assert made.socket.reading is (size < READ_AHEAD)
+    await until(lambda: len(made.session.seen) == 2)
+    assert made.socket.reading
+
+
+async def test_a_bug_in_its_session_closes_it() -> None:
+    made = bench()
+    made.say(b"one")
+    made.session.fails = True
+    made.say(b"two")
+    await asyncio.wait_for(made.connection.closed.wait(), 5)
+    assert not made.socket.reading
+    made.store()
+    assert made.given_back()
+
+
+async def test_cut_it_says_how_much_was_never_answered() -> None:
+    made = bench()
+    made.say(b"one")
+    made.say(b"two")
+    assert made.connection.cut() == 2
+    while made.publisher.submitted:
+        made.store()
+    assert made.socket.sent == []
+    assert made.given_back()

@@ -1,0 +1,174 @@
+"""Where frames go, how long they wait, and what becomes of them when their pump ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import structlog
+from headrace_common.fairness.budget import Growth
+from headrace_common.fairness.scheduler import FairScheduler
+from headrace_common.kafka.client import Topic
+from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.operations.settings import KafkaSettings
+from headrace_common.operations.tasks import Tasks
+from headrace_common.publishing import publisher as module
+from headrace_common.publishing.in_flight_frame import NO_DEADLINE, InFlightFrame
+from headrace_common.publishing.partitions import partition_of
+from headrace_common.publishing.publisher import Publisher
+from structlog.testing import CapturingLogger
+
+from tests.common.kafkaless import MIB, FakeBroker, FakeFrame, FakeListener, FakeSource, event, until
+
+
+class Keyed(FakeFrame):
+    ordering_key = b"checkout-production"
+
+
+class Patient(FakeFrame):
+    expires = False
+
+
+class Bench:
+    def __init__(self, **settings: Any) -> None:
+        self.broker = FakeBroker()
+        self.ends: list[str] = []
+        self.tasks = Tasks(lambda: self.ends.append("ended"))
+        self.publisher = Publisher(
+            KafkaSettings(**settings), FairScheduler(), Growth(MIB, MIB), ReceiverMetrics(), structlog.get_logger(), self.tasks
+        )  # fmt: skip
+        self.source = FakeSource(self.broker)
+        self.publisher._source = self.publisher._delivery._source = self.source  # type: ignore[assignment]
+        self.listener = FakeListener()
+        self.taken: list[tuple[int, InFlightFrame]] = []
+
+    def spy(self) -> None:
+        """Frames are written down instead of published."""
+        for pump in self.publisher._pumps:
+            pump.submit = lambda frame, number=pump.partition: self.taken.append((number, frame))  # type: ignore[method-assign]
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    made = Bench(ack_deadline=7)
+    await made.publisher.start()
+    yield made
+    await made.tasks.stop()
+
+
+async def test_a_frame_without_a_key_goes_to_its_connections_partition(bench: Bench) -> None:
+    bench.spy()
+    for partition in range(4):
+        bench.publisher.submit(FakeFrame([]), bench.listener, partition)
+    assert [number for number, _ in bench.taken] == [0, 1, 2, 3]
+
+
+async def test_a_key_names_the_partition_whoever_brings_it(bench: Bench) -> None:
+    bench.spy()
+    for partition in range(4):
+        bench.publisher.submit(Keyed([]), bench.listener, partition)
+    assert {number for number, _ in bench.taken} == {partition_of(Keyed.ordering_key, 4)}
+
+
+async def test_frames_may_have_no_deadline(bench: Bench) -> None:
+    bench.spy()
+    now = asyncio.get_running_loop().time()
+    bench.publisher.submit(FakeFrame([]), bench.listener, 0)
+    bench.publisher.submit(Patient([]), bench.listener, 0)
+    (_, hasty), (_, patient) = bench.taken
+    assert now + 7 <= hasty.deadline < NO_DEADLINE
+    assert patient.deadline == NO_DEADLINE
+
+
+async def test_a_frame_without_a_deadline_is_stored_like_any_other(bench: Bench) -> None:
+    bench.publisher.submit(Patient([event(1)]), bench.listener, 0)
+    await until(lambda: bench.listener.heard)
+    assert bench.listener.heard == [("settled", 0, 1, True)]
+
+
+async def test_a_pump_that_ends_abandons_its_frames_and_ends_the_service(bench: Bench) -> None:
+    """Half a process would keep these clients waiting for ever."""
+    pump = bench.publisher._pumps[2]
+
+    async def bug(*_: object) -> None:
+        raise KeyError("a bug")
+
+    pump._deliver = bug  # type: ignore[method-assign]
+    bench.publisher.submit(FakeFrame([event(1)]), bench.listener, 2)
+    await until(lambda: bench.ends)
+    assert bench.tasks.problem == "pump 2 has ended: KeyError('a bug')"
+    assert bench.listener.heard == [("abandoned", 0)]
+    bench.publisher.submit(FakeFrame([event(2)], ticket=1), bench.listener, 2)
+    assert bench.listener.heard == [("abandoned", 0)], "never from within this call"
+    await until(lambda: len(bench.listener.heard) == 2)
+    assert bench.listener.heard[1] == ("abandoned", 1)
+    bench.publisher.submit(FakeFrame([event(3)], ticket=2), bench.listener, 1)
+    await until(lambda: len(bench.listener.heard) == 3)
+    assert bench.listener.heard[2] == ("settled", 2, 1, True), "the others go on"
+    await asyncio.wait_for(bench.publisher.flush(), 5)
+
+
+async def test_the_first_partition_is_not_the_same_in_every_replica() -> None:
+    """A hundred replicas with one connection each use all partitions."""
+    first = set()
+    for _ in range(100):
+        made = Bench()
+        await made.publisher.start()
+        first.add(made.publisher.enter())
+        await made.tasks.stop()
+    assert first == {0, 1, 2, 3}
+
+
+async def test_new_partitions_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace_common.publishing.publisher.PARTITIONS_TIME", 0.001)
+    made = Bench()
+    await made.publisher.start()
+    old = [made.publisher.enter() for _ in range(4)]
+    answers: list[object] = [OSError("Kafka is away")]
+
+    def refreshed() -> None:
+        if answers:
+            raise answers.pop()  # type: ignore[misc]
+        made.source.events = Topic("events", 6, 4 * MIB)
+
+    made.source.refreshed = refreshed
+    await until(lambda: len(made.publisher._pumps) == 6)
+    assert sorted(made.publisher.enter() for _ in range(2)) == [4, 5]
+    assert sorted(old) == [0, 1, 2, 3]
+    made.publisher.submit(FakeFrame([event(1)]), made.listener, 5)
+    await until(lambda: made.listener.heard)
+    assert made.broker.sent[0][2] == 5
+    await made.tasks.stop()
+
+
+async def test_silence_of_kafka_is_said_once_and_so_is_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUIET_TIME", 0.05)
+    monkeypatch.setattr(module, "QUIET_LOOK", 0.001)
+    bench, log = Bench(), CapturingLogger()
+    publisher, up = bench.publisher, bench.publisher._metrics.kafka_up
+    publisher._log = log  # type: ignore[assignment]
+    await publisher.start()
+    publisher.collect()
+    assert (up._value.get(), publisher.last_stored()) == (1, None)
+    bench.source.available.clear()
+    bench.source.problem = "nobody answers"
+    publisher.collect()
+    assert up._value.get() == 0, "it cannot be used, though nothing waits"
+    bench.source.problem = None
+    bench.publisher.submit(FakeFrame([event(1)]), bench.listener, 0)
+    await until(lambda: log.calls)
+    publisher.collect()
+    assert up._value.get() == 0, "it could be used, and nothing is stored"
+    bench.source.available.set()
+    await until(lambda: len(log.calls) > 1)
+    publisher.collect()
+    assert up._value.get() == 1
+    assert publisher.last_stored() is not None
+    first, second = log.calls
+    assert (first.args, first.kwargs["frames_that_wait"], first.kwargs["problem"]) == (
+        ("kafka stores nothing",), 1, "no answer"
+    )  # fmt: skip
+    assert second.args == ("kafka stores again",)
+    await bench.tasks.stop()

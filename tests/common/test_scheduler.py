@@ -1,0 +1,581 @@
+"""Turns: how long anybody waits, in slices; in a time that passes only where work takes some."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import structlog
+from headrace_common.fairness.budget import Growth
+from headrace_common.fairness.scheduler import (
+    DEBT,
+    MOST_REST,
+    QUANTUM,
+    REST,
+    SMALL_COST,
+    TIME_SLICE,
+    Account,
+    FairScheduler,
+)
+from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.publishing.batch import Batch
+from headrace_common.publishing.delivery import DeliveryOutcome
+from headrace_common.publishing.in_flight_frame import InFlightFrame
+from headrace_common.publishing.pump import Pump
+from headrace_common.record.event import Part, Reject
+from headrace_common.session.inflate import SLICE
+from headrace_common.session.interface import Frame, Pause, Ticket
+
+from tests.common.kafkaless import MIB, NOW_MS, FakeBroker, FakeSource, event, reject
+from tests.common.slowly import SlowLoop, passes, slowly
+
+KAFKA = 0.002
+"""Seconds that Kafka takes to answer."""
+
+HOPS = 3
+"""Turns of the loop that a request takes to leave, and an answer to arrive."""
+
+PART = 0.0005
+"""Seconds that making one part of a costly frame takes."""
+
+
+@dataclass(eq=False)
+class Client:
+    """A connection; `waits` says how long each of its frames waited."""
+
+    loop: SlowLoop
+    account: Account
+    waits: list[float] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)
+    sent: dict[Ticket, float] = field(default_factory=dict)
+    whole: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def served(self) -> None:
+        """Waits for the next frame that is stored, without a turn of the loop."""
+        self.whole.clear()
+        await self.whole.wait()
+
+    def settled(self, ticket: Ticket, stored: int, whole: bool) -> None:
+        if whole:
+            self.whole.set()
+            self.waits.append(self.loop.now - self.sent.pop(ticket))
+            self.ends.append(self.loop.now)
+
+    def abandoned(self, ticket: Ticket, error: object) -> None:
+        raise AssertionError(error)
+
+
+@dataclass
+class Work(Frame):
+    """A frame that takes time: each part so many seconds."""
+
+    loop: SlowLoop
+    made: list[tuple[float, Part | int]]
+    ticket: Ticket = 0
+    size: int = 100
+    acknowledged: bool = True
+    received_ms: int = NOW_MS
+    begun: int = 0
+    small: bool = False
+
+    def at_once(self) -> list[Part] | None:
+        return [part for part in self.parts() if not isinstance(part, Pause)]
+
+    def parts(self) -> Iterator[Part | Pause]:
+        self.begun += 1
+        for seconds, part in self.made:
+            self.loop.work(seconds)
+            yield Pause(part) if isinstance(part, int) else part
+
+    def spoiled(self, detail: str) -> Reject:
+        raise AssertionError(detail)
+
+
+class Service:
+    """Pumps that share their turns, in front of a Kafka that answers after `KAFKA` seconds."""
+
+    def __init__(
+        self, loop: SlowLoop, pumps: int, growth: int = 256 * MIB, cpu: Callable[[SlowLoop], float] = SlowLoop.time
+    ) -> None:
+        self.loop = loop
+        self.scheduler = FairScheduler(loop, lambda: cpu(loop))
+        self.growth = Growth(growth, 64 * MIB)
+        source = FakeSource(FakeBroker(), batch_bytes=3 * MIB)
+        self.pumps = [
+            Pump(
+                number, ("events", "quarantine"), source, self, self.scheduler, self.growth,  # type: ignore[arg-type]
+                ReceiverMetrics(), structlog.get_logger(),
+            )
+            for number in range(pumps)
+        ]  # fmt: skip
+        self.tasks = [asyncio.create_task(pump.run()) for pump in self.pumps]
+        self.ticket = 0
+
+    async def store(self, batch: Batch, deadline: float, max_message_bytes: Callable[[], int]) -> DeliveryOutcome:
+        for _ in range(HOPS):
+            await asyncio.sleep(0)
+        await passes(self.loop, KAFKA)
+        for _ in range(HOPS):
+            await asyncio.sleep(0)
+        return DeliveryOutcome()
+
+    def client(self) -> Client:
+        return Client(self.loop, self.scheduler.account())
+
+    def submit(self, client: Client, pump: int, *made: tuple[float, Part | int], small: bool = False) -> Work:
+        self.ticket += 1
+        frame = Work(self.loop, list(made), self.ticket, small=small)
+        client.sent[self.ticket] = self.loop.now
+        self.pumps[pump].submit(InFlightFrame(frame, client, self.loop.now, 1e9))  # type: ignore[arg-type]
+        return frame
+
+    async def idle(self) -> None:
+        for pump in self.pumps:
+            await pump.idle.wait()
+
+    async def end(self) -> None:
+        for task in self.tasks:
+            assert not task.done(), task
+            task.cancel()
+        await asyncio.wait(self.tasks)
+
+
+async def served_all(client: Client) -> None:
+    while client.sent:  # noqa: ASYNC110  (nothing but turns of the loop passes)
+        await asyncio.sleep(0)
+
+
+def served(main: Callable[[Service], Coroutine[Any, Any, None]], pumps: int, **more: Any) -> None:
+    async def run(loop: SlowLoop) -> None:
+        service = Service(loop, pumps, **more)
+        await main(service)
+        await service.end()
+
+    slowly(run)
+
+
+EVENTS = [(PART, event(number)) for number in range(400)]
+"""200 ms of tiny entries."""
+
+INFLATING = [*((0.001, SLICE) for _ in range(60)), (PART, reject(1))]
+"""60 ms of zeros, and all for a reject."""
+
+REJECTS = [(PART, reject(number)) for number in range(400)]
+
+BOUND = QUANTUM + 6 * (TIME_SLICE + 2 * PART) + KAFKA
+"""What a neighbour may wait: the rest of a quantum that has begun, its own slice, and one for each way in, to Kafka and
+back. Without turns it is 12 pumps by 200 ms."""
+
+
+async def beside_bombs(service: Service, bombs: list[tuple[float, Part | int]]) -> None:
+    """Two dozen bombers, one bomb after the other each, and a neighbour in a partition that it shares with two of them."""
+    stop = False
+
+    async def bomber(number: int) -> None:
+        client = service.client()
+        while not stop:
+            service.submit(client, number % len(service.pumps), *bombs)
+            await served_all(client)
+
+    bombers = [asyncio.create_task(bomber(number)) for number in range(2 * len(service.pumps))]
+    good = service.client()
+    for number in range(50):
+        await passes(service.loop, 0.010)
+        service.submit(good, 0, (0.0001, event(number)))
+        await served_all(good)
+    stop = True
+    await asyncio.gather(*bombers)
+    assert max(good.waits[2:]) <= BOUND, max(good.waits)  # the first comes with all the others' first
+
+
+def test_a_neighbour_waits_a_few_slices_beside_tiny_entries() -> None:
+    served(lambda service: beside_bombs(service, EVENTS), 12)
+
+
+def test_a_neighbour_waits_a_few_slices_beside_frames_that_inflate() -> None:
+    served(lambda service: beside_bombs(service, INFLATING), 12)
+
+
+def test_a_neighbour_waits_a_few_slices_beside_rejects() -> None:
+    served(lambda service: beside_bombs(service, REJECTS), 12)
+
+
+@dataclass
+class NoisyClock:
+    """Charges now and then much more than was used: a cold path, a collector's pause."""
+
+    noise: float
+    random: random.Random = field(default_factory=lambda: random.Random(1))
+    charged: float = 0.0
+
+    def __call__(self, loop: SlowLoop) -> float:
+        if self.random.random() < 0.01:
+            self.charged += self.noise
+        return loop.now + self.charged
+
+
+async def in_step(service: Service, clients: int, seconds: float, frames: int, *, small: bool) -> float:
+    """Clients that each send frame after frame, as soon as the one before is acknowledged. How long one waits at most."""
+
+    async def client(number: int) -> Client:
+        made = service.client()
+        for _ in range(frames):
+            service.submit(made, number % len(service.pumps), (seconds, event(number)), small=small)
+            await made.served()
+        return made
+
+    done = await asyncio.gather(*(client(number) for number in range(clients)))
+    return max(wait for each in done for wait in each.waits)
+
+
+def test_no_small_frame_waits_while_another_connection_is_served_twice() -> None:
+    """Whatever clocks say: what is small is charged by its size."""
+
+    async def main(service: Service) -> None:
+        waited = await in_step(service, 256, 0.0001, 30, small=True)
+        assert waited <= 2 * 256 * 0.0001 + KAFKA + QUANTUM
+
+    served(main, 12, cpu=NoisyClock(0.050))
+
+
+def test_no_frame_waits_long_because_its_connection_was_once_charged_too_much() -> None:
+    async def main(service: Service) -> None:
+        waited = await in_step(service, 64, 0.001, 30, small=False)
+        assert waited <= (2 + DEBT / 0.001) * 64 * 0.001 + KAFKA + QUANTUM
+
+    served(main, 12, cpu=NoisyClock(0.050))
+
+
+def test_small_and_large_frames_share_by_connections() -> None:
+    """Neither waits until all of the others are done."""
+
+    async def main(service: Service) -> None:
+        stop = False
+        short = (SMALL_COST, event(1))
+
+        async def chatty(number: int) -> None:
+            client = service.client()
+            while not stop:
+                service.submit(client, number % 4, short, small=True)
+                await client.served()
+
+        others = [asyncio.create_task(chatty(number)) for number in range(16)]
+        long, small = service.client(), service.client()
+        service.submit(long, 1, *EVENTS)
+        while long.sent:
+            service.submit(small, 1, short, small=True)
+            await small.served()
+        stop = True
+        await asyncio.gather(*others)
+        assert long.waits[0] <= 0.2 * (len(others) + 2) * 1.5
+        assert max(small.waits) <= BOUND
+        assert len(small.waits) > 10
+
+    served(main, 4)
+
+
+def test_a_small_frame_with_too_much_in_it_goes_the_long_way() -> None:
+    async def main(service: Service) -> None:
+        client = service.client()
+        frame = service.submit(client, 0, *EVENTS, small=True)
+        frame.at_once = lambda: None  # type: ignore[method-assign]
+        service.submit(client, 0, (PART, event(1)), small=True)
+        other = service.client()
+        service.submit(other, 0, (PART, event(2)), small=True)
+        await service.idle()
+        assert other.waits[0] <= BOUND
+        assert [round(wait, 1) for wait in client.waits] == [0.2, 0.2]
+        assert service.scheduler.sharing == 0
+
+    served(main, 1)
+
+
+def test_frames_of_one_age_are_finished_one_after_the_other() -> None:
+    """Each is six milliseconds of work; in turns all would be done when the last is."""
+
+    async def main(service: Service) -> None:
+        clients = [service.client() for _ in range(4)]
+        for number, client in enumerate(clients):
+            service.submit(client, number, *((0.0001, event(n)) for n in range(60)))
+        await service.idle()
+        ends = sorted(client.ends[0] for client in clients)
+        for number, end in enumerate(ends, 1):
+            assert end <= number * 0.006 + KAFKA + 3 * (TIME_SLICE + 0.001), ends
+
+    served(main, 4)
+
+
+def test_a_short_frame_passes_by_a_long_one_of_its_partition() -> None:
+    async def main(service: Service) -> None:
+        long, short = service.client(), service.client()
+        service.submit(long, 0, *EVENTS)
+        await passes(service.loop, 0.020)
+        service.submit(short, 0, (0.0001, event(9)))
+        await service.idle()
+        assert short.waits[0] <= BOUND
+        assert long.waits[0] > 0.2
+
+    served(main, 1)
+
+
+def test_who_has_used_little_goes_before_who_has_used_much() -> None:
+    """One sends frame after frame, each short by itself; the other sends now and then."""
+
+    async def main(service: Service) -> None:
+        busy, rare = service.client(), service.client()
+        for number in range(100):
+            service.submit(busy, 0, *((PART, event(number)) for _ in range(8)))
+        for _ in range(10):
+            await passes(service.loop, 0.030)
+            service.submit(rare, 0, (PART, event(1)))
+            await served_all(rare)
+        assert max(rare.waits) <= BOUND
+        await service.idle()
+        assert len(busy.waits) == 100
+
+    served(main, 1)
+
+
+def test_long_work_gets_its_share_beside_much_short_work() -> None:
+    """Short frames that never end must not starve a long one: its connection has used no more than theirs."""
+
+    async def main(service: Service) -> None:
+        stop = False
+
+        async def chatty(number: int) -> None:
+            client = service.client()
+            while not stop:
+                service.submit(client, number % 4, *((PART, event(n)) for n in range(8)))
+                await served_all(client)
+
+        others = [asyncio.create_task(chatty(number)) for number in range(8)]
+        long = service.client()
+        service.submit(long, 1, *EVENTS)
+        await served_all(long)
+        stop = True
+        await asyncio.gather(*others)
+        assert long.waits[0] <= 0.2 * (len(others) + 1) * 1.5
+
+    served(main, 4)
+
+
+def test_a_frame_all_of_which_is_stored_is_said_to_be_whole_at_once() -> None:
+    """Not first that all its parts are stored, and later that there are no more: Courier would acknowledge it twice."""
+
+    async def main(service: Service) -> None:
+        client = service.client()
+        heard: list[tuple[Ticket, int, bool]] = []
+        client.settled = lambda *said: heard.append(said)  # type: ignore[method-assign]
+        for length in range(1, 12):  # among them some that end with their slice
+            service.submit(client, 0, *EVENTS[:length])
+        await service.idle()
+        whole = {ticket: stored for ticket, stored, end in heard if end}
+        assert len(whole) == 11
+        assert [said for said in heard if not said[2] and said[1] == whole[said[0]]] == []
+
+    served(main, 1)
+
+
+def test_order_within_a_connection_is_kept() -> None:
+    async def main(service: Service) -> None:
+        client = service.client()
+        tickets = []
+        heard: list[Ticket] = []
+        settled = client.settled
+
+        def listen(ticket: Ticket, stored: int, whole: bool) -> None:
+            if whole:
+                heard.append(ticket)
+            settled(ticket, stored, whole)
+
+        client.settled = listen  # type: ignore[method-assign]
+        for length in (400, 1, 30, 1, 1):
+            service.submit(client, 0, *EVENTS[:length])
+            tickets.append(service.ticket)
+        await service.idle()
+        assert heard == tickets
+
+    served(main, 1)
+
+
+def test_frames_that_wait_for_memory_hold_nothing_and_stop_nobody() -> None:
+    """Room for one that grows beyond a slice: the others begin again when it is theirs; what grows little goes on."""
+
+    async def main(service: Service) -> None:
+        large = [service.client() for _ in range(3)]
+        frames = [service.submit(client, 0, *INFLATING) for client in large]
+        await passes(service.loop, 0.010)
+        small = service.client()
+        service.submit(small, 0, (PART, SLICE // 2), (PART, event(1)))
+        await served_all(small)
+        assert small.waits[0] <= BOUND
+        assert sum(len(client.waits) for client in large) < 3
+        await service.idle()
+        assert [len(client.waits) for client in large] == [1, 1, 1]
+        assert max(frame.begun for frame in frames) == 2
+        assert service.growth.used == 0
+
+    served(main, 1, growth=80 * MIB)
+
+
+def test_between_two_slices_the_loop_turns() -> None:
+    """An answer that takes some turns of the loop to become an acknowledgement does not wait a slice for each."""
+
+    async def main(loop: SlowLoop) -> None:
+        scheduler = FairScheduler(loop, loop.time)
+        slices: list[int] = []
+        count = 0
+
+        class Greedy:
+            account = scheduler.account()
+
+            def virtual_time(self) -> float:
+                return self.account.used
+
+            def granted(self) -> None:
+                slices.append(count)
+                scheduler.begin(self.account)
+                loop.work(TIME_SLICE)
+                scheduler.end(self.account)
+                scheduler.ask(self)
+
+        for _ in range(3):
+            scheduler.ask(Greedy())
+        for _ in range(100):
+            count += 1
+            await asyncio.sleep(0)
+        assert len(slices) > 10
+        assert {later - earlier for earlier, later in itertools.pairwise(slices)} == {REST + 1}
+
+    slowly(main)
+
+
+def test_short_work_of_several_shares_a_slice() -> None:
+    """A rest after each of many short frames would cost more than they do."""
+
+    async def main(loop: SlowLoop) -> None:
+        scheduler = FairScheduler(loop, loop.time)
+        done: list[int] = []
+        count = 0
+
+        class Short:
+            account = scheduler.account()
+
+            def virtual_time(self) -> float:
+                return self.account.used
+
+            def granted(self) -> None:
+                done.append(count)
+                scheduler.begin(self.account)
+                loop.work(TIME_SLICE / 20)
+                scheduler.end(self.account)
+
+        for _ in range(10):
+            scheduler.ask(Short())
+        for _ in range(30):
+            count += 1
+            await asyncio.sleep(0)
+        assert len(done) == 10
+        assert done[-1] <= 11
+
+    slowly(main)
+
+
+def test_who_withdraws_gets_no_turn() -> None:
+    async def main(loop: SlowLoop) -> None:
+        scheduler = FairScheduler(loop, loop.time)
+
+        class Gone:
+            def virtual_time(self) -> float:
+                return 0.0
+
+            def granted(self) -> None:
+                raise AssertionError
+
+        gone = Gone()
+        scheduler.ask(gone)
+        scheduler.withdraw(gone)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert scheduler.take(gone)  # nobody is in line, the loop has turned
+
+    slowly(main)
+
+
+def test_who_fails_in_its_turn_takes_no_turn_from_others() -> None:
+    async def main(loop: SlowLoop) -> None:
+        scheduler = FairScheduler(loop, loop.time)
+        worked: list[str] = []
+
+        class One:
+            def __init__(self, name: str) -> None:
+                self.name = name
+
+            def virtual_time(self) -> float:
+                return 0.0
+
+            def granted(self) -> None:
+                worked.append(self.name)
+                if self.name == "bad":
+                    raise RuntimeError
+
+        told: list[object] = []
+        loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
+        scheduler.ask(One("bad"))
+        scheduler.ask(One("good"))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert worked == ["bad", "good"]
+        assert len(told) == 1
+
+    slowly(main)
+
+
+def test_nobody_saves_up_turns() -> None:
+    async def main(loop: SlowLoop) -> None:
+        scheduler = FairScheduler(loop, loop.time)
+        rested, busy = scheduler.account(), scheduler.account()
+        scheduler.enter(busy)
+        for _ in range(100):
+            scheduler.begin(busy)
+            loop.work(TIME_SLICE)
+            assert scheduler.end(busy) == pytest.approx(TIME_SLICE)
+        scheduler.enter(rested)
+        assert busy.used - rested.used <= QUANTUM + 2 * TIME_SLICE
+        assert scheduler.account().used >= busy.used - 2 * TIME_SLICE  # a new one begins where the others stand
+
+    slowly(main)
+
+
+def test_behind_a_slice_that_was_too_long_others_get_time() -> None:
+    """Kafka's answers take milliseconds, not turns of the loop: others must not wait for one such slice after another."""
+
+    async def main(loop: SlowLoop) -> None:
+        scheduler = FairScheduler(loop, loop.time)
+        account = scheduler.account()
+        worked: list[float] = []
+
+        class Huge:
+            def virtual_time(self) -> float:
+                return account.used
+
+            def granted(self) -> None:
+                worked.append(loop.now)
+                scheduler.begin(account)
+                loop.work(0.1)
+                scheduler.end(account)
+                scheduler.ask(self)
+
+        scheduler.ask(Huge())
+        while len(worked) < 5:
+            await asyncio.sleep(0)
+            loop.work(0.0005)  # others'
+        pauses = [later - earlier - 0.1 for earlier, later in itertools.pairwise(worked)]
+        assert all(pause >= MOST_REST for pause in pauses), pauses
+
+    slowly(main)

@@ -1,0 +1,191 @@
+"""Drives a session of any protocol as a connection and a publisher would, with no event loop.
+
+`tests/<protocol>/driving.py` adds what is the protocol's own: its session, its replies.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import orjson
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.record.contract import HEADERS
+from headrace_common.record.encoding import decode
+from headrace_common.record.event import Reject
+from headrace_common.session.interface import ByteSession, Frame, Pause, Peer
+
+NOW_MS = 1_700_000_123_456
+"""When everything is received: 2023-11-14T22:15:23.456Z."""
+
+PEER = Peer("192.0.2.7", 54321, "192.0.2.7")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An event, decoded from its record."""
+
+    headers: dict[str, bytes]
+    value: bytes
+
+    @property
+    def id(self) -> str:
+        return self.headers["ce_id"].decode()
+
+    @property
+    def time(self) -> str:
+        return self.headers["ce_time"].decode()
+
+    @property
+    def source(self) -> str:
+        return self.headers["ce_source"].decode()
+
+    @property
+    def subject(self) -> str:
+        return self.headers["ce_subject"].decode()
+
+    @property
+    def json(self) -> Any:
+        return orjson.loads(self.value)
+
+    tag = subject
+    record = json
+    """What Forward calls them."""
+
+    @property
+    def content(self) -> Any:
+        """The JSON, or the bytes of what is none."""
+        return self.json if self.headers["content-type"] == b"application/json" else self.value
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        return orjson.loads(self.headers.get("ce_attributes", b"{}"))
+
+
+def seen(event: bytes) -> Seen:
+    value, pairs = decode(event)
+    names = [name for name, _ in pairs]
+    assert names == list(HEADERS[: len(names)])
+    assert len(names) >= 7
+    return Seen(dict(pairs), value)
+
+
+def parts_of(frame: Frame, *, grows: bool = False, pauses: bool = True) -> list[Seen | Reject]:
+    """A frame's parts. All growth comes before the first of them; there is none unless it `grows`. Built at once, they are the
+    same.
+    """
+    at_once = copy(frame).at_once() if frame.small else None
+    parts: list[Seen | Reject] = []
+    for part in frame.parts():
+        if isinstance(part, Pause):
+            assert pauses
+            assert part.grown == 0 or (grows and not parts)
+        else:
+            parts.append(part if isinstance(part, Reject) else seen(part))
+    if at_once is not None:
+        built = [part if isinstance(part, Reject) else seen(part) for part in at_once]
+        assert [*map(without_chance, built)] == [*map(without_chance, parts)]
+    return parts
+
+
+def without_chance(part: Seen | Reject) -> Any:
+    """All of a part but the random half of a unique id."""
+
+    def kind(name: bytes) -> bytes:
+        return name if name.startswith(b"d.") else name[:2]
+
+    if isinstance(part, Seen):
+        return {**part.headers, "ce_id": kind(part.headers["ce_id"])}, part.value
+    return part.reason, part.detail, part.raw, part.source, part.subject, kind(part.id), part.attributes
+
+
+@dataclass
+class Outcome:
+    """All that came of some bytes."""
+
+    parts: list[list[Seen | Reject]] = field(default_factory=list)
+    """By frame."""
+    error: ProtocolError | None = None
+    idle: bool = True
+
+    @property
+    def flat(self) -> list[Seen | Reject]:
+        return [part for frame in self.parts for part in frame]
+
+    @property
+    def events(self) -> list[Seen]:
+        return [part for part in self.flat if isinstance(part, Seen)]
+
+    @property
+    def rejects(self) -> list[Reject]:
+        return [part for part in self.flat if isinstance(part, Reject)]
+
+    def comparable(self) -> Any:
+        """What must not depend on how the bytes were split. A protocol adds its replies."""
+        parts = [[without_chance(part) for part in frame] for frame in self.parts]
+        error = None if self.error is None else (str(self.error), self.error.limit, self.error.offset)
+        return parts, error, self.idle
+
+
+class Drive(Protocol):
+    """What each protocol's `drive` can be called with."""
+
+    def __call__(self, pieces: Iterable[bytes], **limits: Any) -> Outcome: ...
+
+
+def feed(driven: ByteSession, data: bytes, now_ms: int = NOW_MS, serve: Callable[[], None] = lambda: None) -> None:
+    """`data`, and then nothing until the session is done with it, as a connection does. `serve` takes what comes out."""
+    while True:
+        try:
+            driven.receive(data, now_ms)
+        finally:
+            serve()
+        if not driven.busy():
+            return
+        data = b""
+
+
+def feed_all(
+    driven: ByteSession,
+    pieces: Iterable[bytes],
+    outcome: Outcome,
+    serve: Callable[[], None],
+    *,
+    end: bool,
+    now_ms: int = NOW_MS,
+) -> None:
+    """Feeds all pieces, until one is wrong. `end`: then the peer ends, if none was."""
+    try:
+        for piece in pieces:
+            feed(driven, piece, now_ms, serve)
+        if end:
+            driven.eof()
+    except ProtocolError as error:
+        outcome.error = error
+    outcome.idle = driven.idle()
+
+
+def one_by_one(data: bytes) -> Iterator[bytes]:
+    return (data[at : at + 1] for at in range(len(data)))
+
+
+def at_random(data: bytes, chance: random.Random) -> Iterator[bytes]:
+    """Pieces of 1 to 60 bytes."""
+    at = 0
+    while at < len(data):
+        size = chance.randint(1, 60)
+        yield data[at : at + size]
+        at += size
+
+
+def the_same_every_way(drive: Drive, data: bytes, **limits: Any) -> Any:
+    """The outcome of `data`, which is the same whole, byte by byte and at random splits."""
+    whole = drive([data], **limits)
+    expected = whole.comparable()
+    assert drive(one_by_one(data), **limits).comparable() == expected
+    for seed in range(3):
+        assert drive(at_random(data, random.Random(seed)), **limits).comparable() == expected
+    return whole

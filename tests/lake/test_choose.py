@@ -1,0 +1,123 @@
+"""Which index a job chooses, what it refuses, and what it says when memory runs out."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from headrace_common.operations.errors import ConfigError
+from headrace_lake.configuration.settings import LakeSettings
+from headrace_lake.dedup import choose
+from headrace_lake.dedup.arrays_index import ArraysIndex
+from headrace_lake.dedup.choose import open_index
+from headrace_lake.dedup.index import DedupIndex, IndexState, NoIndex
+from headrace_lake.landing.freshness import Ages
+from headrace_lake.landing.landing import BatchResult
+from headrace_lake.landing.landing_events import DedupStatus
+from headrace_lake.spark.janino import CompilerError
+from headrace_lake.upkeep.metrics import LakeMetrics
+from headrace_lake.upkeep.operations import LakeHealth
+from structlog.testing import CapturingLogger
+
+HEAP = 1 << 30
+
+
+def spark(master: str) -> Any:
+    return SimpleNamespace(sparkContext=SimpleNamespace(master=master))
+
+
+def java_class(_: object, name: str) -> Any:
+    assert name == "java.lang.Runtime"
+    return SimpleNamespace(getRuntime=lambda: SimpleNamespace(maxMemory=lambda: HEAP))
+
+
+class Map:
+    def __init__(self, *where: object) -> None:
+        self.most = where[-1]
+
+
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(choose, "MapIndex", Map)
+    monkeypatch.setattr(choose, "java_class", java_class)
+
+    def open_with(master: str, **settings: Any) -> DedupIndex:
+        return open_index(spark(master), LakeSettings(**settings), "id", CapturingLogger())  # type: ignore[arg-type]
+
+    return open_with
+
+
+@pytest.mark.parametrize(
+    ("master", "dedup", "kind"),
+    [
+        ("local", "auto", Map),
+        ("local[*]", "auto", Map),
+        ("local[2]", "map", Map),
+        ("local[*]", "arrays", ArraysIndex),
+        ("local[*]", "off", NoIndex),
+        ("local-cluster[2,1,1024]", "auto", ArraysIndex),
+        ("spark://host:7077", "auto", ArraysIndex),
+        ("yarn", "arrays", ArraysIndex),
+        ("k8s://https://host", "off", NoIndex),
+    ],
+)
+def test_the_way_fits_the_master(chosen: Any, master: str, dedup: str, kind: type) -> None:
+    assert isinstance(chosen(master, dedup=dedup), kind)
+
+
+def test_a_horizon_of_0_remembers_nothing(chosen: Any) -> None:
+    assert isinstance(chosen("local[*]", horizon=0, dedup="map"), NoIndex)
+
+
+@pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "local-cluster[2,1,1024]"])
+def test_a_map_in_each_executor_is_refused(chosen: Any, master: str) -> None:
+    with pytest.raises(ConfigError, match=r"LAKE__DEDUP is map, and the master is .* set auto or arrays"):
+        chosen(master, dedup="map")
+
+
+def test_more_memory_than_half_of_the_heap_is_refused(chosen: Any) -> None:
+    assert chosen("local[*]", dedup_memory=HEAP // 2).most == HEAP // 2
+    assert chosen("local[*]").most == HEAP // 4
+    with pytest.raises(ConfigError, match=r"LAKE__DEDUP_MEMORY \(\d+\) is more than half .* raise LAKE__DRIVER_MEMORY"):
+        chosen("local[*]", dedup_memory=HEAP // 2 + 1)
+    assert isinstance(chosen("yarn", dedup_memory=HEAP), ArraysIndex), "it is not in the heap"
+
+
+def test_where_the_jvm_does_not_allow_the_map_auto_takes_arrays(chosen: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: object) -> None:
+        raise CompilerError("InaccessibleObjectException: no")
+
+    monkeypatch.setattr(choose, "MapIndex", refuses)
+    assert isinstance(chosen("local[*]"), ArraysIndex)
+    with pytest.raises(ConfigError, match="which this JVM does not allow: InaccessibleObjectException: no"):
+        chosen("local[*]", dedup="map")
+
+
+def test_memory_that_ran_out_is_said_and_counted_while_it_is_ready() -> None:
+    metrics = LakeMetrics()
+    health = LakeHealth(metrics)
+    health.set_waiting("")
+
+    def landed(state: IndexState, span: float, *, short: bool) -> None:
+        batch = BatchResult(
+            1, 10, 7, 0, 0, 1.0, ends={}, ages=Ages([]), duplicates={"forward": 3},
+            dedup_status=DedupStatus(state, span, short),
+        )  # fmt: skip
+        health.landed(batch)
+
+    landed(IndexState(100, 6400, 0, None), 3600, short=False)
+    assert health.notes() == []
+    landed(IndexState(80, 6400, 20, 1), 120, short=True)
+    landed(IndexState(80, 6400, 50, 1), 100, short=True)
+    assert health.notes() == ["resends are recognised within 100 s only: LAKE__DEDUP_MEMORY is full"]
+    assert health.ready_problems() == []
+    found = {name: metrics.registry.get_sample_value(f"headrace_lake_{name}") for name in (
+        "remembered_ids", "remembered_bytes", "remembered_seconds", "forgotten_ids_total"
+    )}  # fmt: skip
+    assert found == {
+        "remembered_ids": 80, "remembered_bytes": 6400, "remembered_seconds": 100, "forgotten_ids_total": 50
+    }  # fmt: skip
+    assert metrics.registry.get_sample_value("headrace_lake_duplicates_total", {"protocol": "forward"}) == 9
+    landed(IndexState(80, 6400, 0, None), 3600, short=False)  # a new index, after Kafka was away
+    assert health.notes() == []

@@ -1,0 +1,360 @@
+"""Ways to damage a lake: each is healed by the job, stops it with a sentence that helps, or is named by the proof. None passes.
+
+One lake is landed; each test damages a copy of it. The copies have the same topics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headrace_cli.errors import CommandError
+from headrace_cli.lake.proof import exactly_once
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_cli.verbs import query
+from headrace_common.operations.settings import KafkaSettings, TopicSettings
+from headrace_common.topics import ensure
+from headrace_lake.commands.replay import Replay
+from headrace_lake.commands.replay_plan import ReplayRequest
+from headrace_lake.landing.landing import Landing
+from headrace_lake.spark.halt import HaltError
+from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+from tests.lake.runs import Runs
+from tests.tiers import sized
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+ALL = (BATCHES, EVENTS, QUARANTINE, GAPS)
+
+
+@pytest.fixture(scope="module")
+def whole(spark: SparkSession, kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """A lake of five batches, landed by one job."""
+    names = KafkaSettings(
+        bootstrap_servers=kafka.bootstrap, events_topic="events.damage", quarantine_topic="quarantine.damage"
+    )
+    asyncio.run(ensure(names, TopicSettings(events_partitions=4)))
+    runs = Runs(spark, names, tmp_path_factory.mktemp("whole"))
+    runs.send(1_200)
+    runs.run(batch_records=300)
+    runs.check()
+    return runs
+
+
+@pytest.fixture
+def copy(whole: Runs, tmp_path: Path) -> Runs:
+    """A copy of the lake and its checkpoint, to be damaged."""
+    made = Runs(whole.spark, whole.kafka, tmp_path)
+    shutil.copytree(whole.lake, made.lake)
+    shutil.copytree(whole.checkpoint, made.checkpoint)
+    made.sent = whole.sent
+    return made
+
+
+def wrong(runs: Runs) -> str:
+    """What the proof says against the lake; empty if it holds."""
+    try:
+        return "; ".join(f"{row['check']} ({row['detail']})" for row in exactly_once(runs.lake)[:-1] if not row["ok"])
+    except CommandError as error:
+        return str(error)
+
+
+def named_table(runs: Runs, table: str) -> str:
+    return f"delta.`{runs.lake / table}`"
+
+
+def data_files(runs: Runs) -> list[Path]:
+    return sorted((runs.lake / EVENTS).glob("day=*/*.parquet"))
+
+
+def delete(runs: Runs, tables: tuple[str, ...], where: str) -> None:
+    for table in tables:
+        runs.sql(table, f"delete from TABLE where {where}")
+
+
+def again(runs: Runs, table: str, where: str = "true") -> None:
+    """Doubles rows of a table."""
+    path = runs.lake / table
+    runs.spark.read.format("delta").load(str(path)).where(where).write.format("delta").mode("append").save(str(path))
+
+
+def copied(runs: Runs, statement: str) -> None:
+    """Makes each table anew from its own rows, as a copy is made: nothing but rows comes along."""
+    for table in ALL:
+        old = runs.lake / f"{table}.old"
+        (runs.lake / table).rename(old)
+        made = statement.replace("NEW", f"delta.`{runs.lake / table}`").replace("OLD", f"delta.`{old}`")
+        runs.spark.sql(made)
+
+
+def log_of(runs: Runs, table: str) -> Path:
+    return runs.lake / table / "_delta_log"
+
+
+def last_commit(runs: Runs, table: str) -> int:
+    return max(int(path.stem) for path in log_of(runs, table).glob("*.json"))
+
+
+def drop_commit(runs: Runs, table: str, number: int) -> None:
+    for path in log_of(runs, table).glob(f"*{number:020d}.*"):
+        path.unlink()
+
+
+def swap_files(runs: Runs) -> None:
+    """Two data files change places."""
+    first, second = data_files(runs)[:2]
+    kept = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(kept)
+
+
+def alter(runs: Runs, table: str, change: str) -> None:
+    runs.sql(table, f"alter table TABLE {change}")
+
+
+def restored(runs: Runs, table: str, to: int) -> None:
+    runs.sql(table, f"restore table TABLE to version as of {to}")
+
+
+@dataclass(frozen=True)
+class Damage:
+    """What is done to a lake, and what must come of it."""
+
+    does: Callable[[Runs], Any]
+    proof: str = ""
+    """What the proof says; empty: nothing is wrong with the rows."""
+    stops: str = ""
+    """What the job says when it stops; empty: it does not."""
+    checkpoint: bool = True
+    """Whether the checkpoint is still there."""
+    unreadable: bool = False
+    """Whether the proof cannot read the tables, before nor after the job has landed on them."""
+
+
+DAMAGES: dict[str, Damage] = {
+    "rows of one partition deleted everywhere": Damage(
+        lambda runs: delete(runs, (EVENTS, QUARANTINE, BATCHES), "topic like 'events%' and partition = 1"),
+        proof="no row of batches is missing", stops="rows of the table batches were deleted or doubled",
+    ),
+    "made anew by CREATE TABLE AS SELECT, without a checkpoint": Damage(
+        lambda runs: copied(runs, "create table NEW using delta as select * from OLD"), checkpoint=False
+    ),
+    "a commit of the log lost": Damage(
+        lambda runs: drop_commit(runs, EVENTS, 2), proof="cannot be read", stops="events lacks the commit 2, though it has"
+    ),
+    "batches restored": Damage(
+        lambda runs: restored(runs, BATCHES, 3), proof="the last batch that was committed",
+        stops="the table batches does not end where the checkpoint does",
+    ),
+    "batches restored, without a checkpoint": Damage(
+        lambda runs: restored(runs, BATCHES, 3), proof="the last batch that was committed", checkpoint=False,
+    ),
+    "events dropped": Damage(
+        lambda runs: shutil.rmtree(runs.lake / EVENTS), proof="no table events",
+        stops="the table events is empty, and .* rows of it were landed",
+    ),
+}  # fmt: skip
+"""What each does to the lake, and what comes of it. Without `stops` the job runs, and heals it: then the proof holds again."""
+
+MORE_DAMAGES: dict[str, Damage] = {
+    "copied by INSERT, without a checkpoint": Damage(
+        lambda runs: copied(runs, "create table NEW using delta as select * from OLD"), checkpoint=False
+    ),
+    "cloned, without a checkpoint": Damage(
+        lambda runs: copied(runs, "create table NEW shallow clone OLD"), checkpoint=False, proof="it is a clone",
+        unreadable=True,
+    ),
+    "made anew, with the old checkpoint": Damage(
+        lambda runs: copied(runs, "create table NEW using delta as select * from OLD"),
+        stops="the checkpoint belongs to other tables",
+    ),
+    "half of the events deleted": Damage(lambda runs: delete(runs, (EVENTS,), "`offset` % 2 = 1"), proof="the events table"),
+    "half of quarantine deleted": Damage(
+        lambda runs: delete(runs, (QUARANTINE,), "`offset` % 2 = 1"), proof="the quarantine table"
+    ),
+    "events doubled": Damage(lambda runs: again(runs, EVENTS), proof="the events table"),
+    "some events doubled": Damage(lambda runs: again(runs, EVENTS, "partition = 2"), proof="the events table"),
+    "quarantine doubled": Damage(lambda runs: again(runs, QUARANTINE), proof="the quarantine table"),
+    "batches doubled": Damage(
+        lambda runs: again(runs, BATCHES), proof="the ranges of each partition", stops="deleted or doubled"
+    ),
+    "the last rows of batches deleted": Damage(
+        lambda runs: delete(runs, (BATCHES,), "batch = 4"), proof="the last batch", stops="does not end where the checkpoint"
+    ),
+    "the last rows of batches deleted, without a checkpoint": Damage(
+        lambda runs: delete(runs, (BATCHES,), "batch = 4"), proof="the last batch", checkpoint=False
+    ),
+    "rows in the middle of batches deleted": Damage(
+        lambda runs: delete(runs, (BATCHES,), "batch = 1"), proof="no hole", stops="deleted or doubled"
+    ),
+    "all rows of batches deleted": Damage(
+        lambda runs: delete(runs, (BATCHES,), "true"), proof="the last batch", stops="does not end where the checkpoint"
+    ),
+    "all rows of batches deleted, without a checkpoint": Damage(
+        lambda runs: delete(runs, (BATCHES,), "true"), proof="the last batch", checkpoint=False
+    ),
+    "everything of the first batch deleted": Damage(
+        lambda runs: (
+            delete(runs, (EVENTS, QUARANTINE), f"landed_at <= (select min(landed_at) from {named_table(runs, BATCHES)})"),
+            delete(runs, (BATCHES,), "batch = 0"),
+        ), proof="no row of batches is missing", stops="deleted or doubled",
+    ),
+    "events restored": Damage(lambda runs: restored(runs, EVENTS, 3), proof="the events table"),
+    "all tables restored": Damage(
+        lambda runs: [restored(runs, table, 3) for table in (EVENTS, QUARANTINE, BATCHES)], proof="the last batch",
+        stops="does not end where the checkpoint",
+    ),
+    "all tables restored, without a checkpoint": Damage(
+        lambda runs: [restored(runs, table, 3) for table in (EVENTS, QUARANTINE, BATCHES)], proof="the last batch",
+        checkpoint=False,
+    ),
+    "events emptied": Damage(lambda runs: delete(runs, (EVENTS,), "true"), proof="the events table"),
+    "quarantine dropped": Damage(
+        lambda runs: shutil.rmtree(runs.lake / QUARANTINE), proof="no table quarantine",
+        stops="the table quarantine is empty, and .* rows of it were landed",
+    ),
+    "batches dropped": Damage(
+        lambda runs: shutil.rmtree(runs.lake / BATCHES), proof="no table batches", stops="the checkpoint belongs to other tables"
+    ),
+    "batches dropped, without a checkpoint": Damage(
+        lambda runs: shutil.rmtree(runs.lake / BATCHES), proof="no table batches", checkpoint=False
+    ),
+    "gaps dropped": Damage(lambda runs: shutil.rmtree(runs.lake / GAPS)),
+    "the first commit of the log lost": Damage(
+        lambda runs: drop_commit(runs, BATCHES, 0), proof="cannot be read", stops="begins with the commit 1"
+    ),
+    "the last commit of the log lost": Damage(
+        lambda runs: drop_commit(runs, BATCHES, last_commit(runs, BATCHES)), proof="no row of batches is missing|beyond",
+        stops="does not end where the checkpoint",
+    ),
+    "a data file lost": Damage(
+        lambda runs: data_files(runs)[0].unlink(), proof="cannot be read|No files found|does not exist|not open"
+    ),
+    "two data files swapped": Damage(swap_files, proof=""),
+    "a column dropped": Damage(
+        lambda runs: (
+            alter(runs, EVENTS, "set tblproperties ('delta.columnMapping.mode' = 'name')"),
+            alter(runs, EVENTS, "drop column attributes"),
+        ), proof="has the feature columnMapping", stops="has the feature columnMapping",
+    ),
+    "deletion vectors": Damage(
+        lambda runs: (
+            alter(runs, EVENTS, "set tblproperties ('delta.enableDeletionVectors' = true)"),
+            delete(runs, (EVENTS,), "`offset` = 5"),
+        ), proof="has the feature deletionVectors", stops="has the feature deletionVectors",
+    ),
+    "another form of checkpoints": Damage(
+        lambda runs: alter(runs, BATCHES, "set tblproperties ('delta.checkpointPolicy' = 'v2')"),
+        proof="has the feature v2Checkpoint", stops="has the feature v2Checkpoint",
+    ),
+    "rows of another topic": Damage(
+        lambda runs: (
+            runs.spark.read.format("delta").load(str(runs.lake / EVENTS)).where("partition = 3")
+            .withColumn("topic_id", sf.lit("x")).write.format("delta").mode("append").save(str(runs.lake / EVENTS))
+        ), proof="rows beyond all ranges",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DAMAGES | (MORE_DAMAGES if sized(False, False, True) else {}))
+def test_damage_is_healed_or_said(copy: Runs, name: str) -> None:
+    damage = (DAMAGES | MORE_DAMAGES)[name]
+    damage.does(copy)
+    if not damage.checkpoint:
+        copy.lose_checkpoint()
+    found = wrong(copy)
+    assert re.search(damage.proof, found) if damage.proof else not found, found
+    if damage.stops:
+        with pytest.raises(HaltError, match=damage.stops):
+            copy.run()
+        return
+    copy.run()
+    heals = not damage.unreadable and (not damage.proof or not damage.checkpoint)
+    assert bool(wrong(copy)) is not heals, "what the proof says stays said, and what was healed is exact"
+    if heals:
+        copy.check()
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A damage, and what the job or docs/lake.md advise against it."""
+
+    does: Callable[[Runs], Any]
+    helps: Callable[[Runs], Any]
+    stops: str = ""
+    """What the job says when it stops; empty: only the proof sees it."""
+
+
+def replayed(runs: Runs) -> None:
+    request = ReplayRequest(datetime(2020, 1, 1, tzinfo=UTC), None, None, None)
+    Replay(runs.spark, runs.settings(), request, dry_run=False, log=runs.log()).run()
+
+
+REMEDIES: dict[str, Remedy] = {
+    "a hole in batches, and the version before it restored": Remedy(
+        lambda runs: delete(runs, (BATCHES,), "batch = 1"),
+        lambda runs: restored(runs, BATCHES, last_commit(runs, BATCHES) - 1), stops="deleted or doubled",
+    ),
+    "batches restored, and its newest version restored": Remedy(
+        lambda runs: restored(runs, BATCHES, 3), lambda runs: restored(runs, BATCHES, last_commit(runs, BATCHES) - 1),
+        stops="does not end where the checkpoint does",
+    ),
+    "events dropped, and replayed": Remedy(
+        lambda runs: shutil.rmtree(runs.lake / EVENTS), replayed, stops="the table events is empty"
+    ),
+    "events restored, and replayed": Remedy(lambda runs: restored(runs, EVENTS, 3), replayed),
+    "quarantine restored, and replayed": Remedy(lambda runs: restored(runs, QUARANTINE, 3), replayed),
+    "events doubled, and the version before restored": Remedy(
+        lambda runs: again(runs, EVENTS), lambda runs: restored(runs, EVENTS, last_commit(runs, EVENTS) - 1)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", REMEDIES)
+def test_what_is_advised_helps(copy: Runs, name: str) -> None:
+    remedy = REMEDIES[name]
+    remedy.does(copy)
+    if remedy.stops:
+        with pytest.raises(HaltError, match=remedy.stops):
+            copy.run()
+    remedy.helps(copy)
+    copy.run()
+    copy.check()
+
+
+def test_the_proof_asks_kafka(whole: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    kafka = whole.kafka.bootstrap_servers
+    assert query.query(None, whole.lake, named="exactly-once", kafka=kafka) == 0
+    assert "no partition was landed beyond its end in Kafka\ttrue" in capsys.readouterr().out
+
+
+def test_rows_deleted_from_a_batch_half_done_are_not_taken_for_duplicates(
+    copy: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed after its events were written; then somebody deletes half of them."""
+    copy.sent = replace(copy.sent, events=dict(copy.sent.events), quarantined=dict(copy.sent.quarantined))
+    copy.send(400, mark="half")
+    with monkeypatch.context() as patched:
+        patched.setattr(Landing, "_land_quarantine", _dies)
+        with pytest.raises(HaltError, match="killed here"):
+            copy.run()
+    copy.sql(EVENTS, "delete from TABLE where `offset` >= 300 and `offset` % 2 = 0")
+    with pytest.raises(HaltError, match=r"the table events holds \d+ of the \d+ rows that this batch wrote"):
+        copy.run()
+    copy.lose_checkpoint()  # as it says
+    copy.run()
+    copy.check()
+
+
+def _dies(*_: Any) -> None:
+    raise RuntimeError("killed here")

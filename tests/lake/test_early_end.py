@@ -1,0 +1,36 @@
+"""The landing job is told to stop before Spark runs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from headrace_common.operations.settings import KafkaSettings, environment
+
+from tests.contract.receiver import variables
+from tests.contract.waiting import wait_for
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_it_ends_with_0_while_spark_starts(tmp_path: Path, number: signal.Signals) -> None:
+    java = tmp_path / "bin" / "java"  # a JVM that never comes up, and ends as one does: with its input
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\nexec cat\n")
+    java.chmod(0o755)
+    log = tmp_path / "log"
+    places = environment("lake", path=tmp_path / "lake", checkpoint=tmp_path / "checkpoint")
+    given = {**variables(KafkaSettings(bootstrap_servers="127.0.0.1:1")), **places, "JAVA_HOME": str(tmp_path)}
+    with log.open("wb") as output:
+        job = subprocess.Popen([sys.executable, "-m", "headrace_lake"], env=given, stdout=output, stderr=output)
+    try:
+        wait_for(lambda: any('"starting"' in line for line in log.read_text().splitlines()), "it starts")
+        job.send_signal(number)
+        assert job.wait(60) == 0, log.read_text()
+    finally:
+        job.kill()
+    said = [json.loads(line)["event"] for line in log.read_text().splitlines() if line.startswith("{")]
+    assert said == ["starting"], log.read_text()

@@ -1,0 +1,89 @@
+"""The end of Spark's JVM, as a process that merely sleeps."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from headrace_common.operations.errors import ConfigError, HeadraceError
+from headrace_common.operations.settings import LogSettings
+from headrace_lake.configuration.settings import LakeSettings
+from headrace_lake.spark import engine
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from pyspark import SparkContext
+
+
+class Session:
+    stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as sleeper:
+        monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=sleeper))
+        yield sleeper
+        sleeper.kill()
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Session:
+    made = Session()
+    monkeypatch.setattr(engine, "session", lambda settings, log: made)
+    return made
+
+
+SETTINGS = LakeSettings(path="/lake", checkpoint="/checkpoint")
+
+
+@pytest.mark.parametrize(
+    "lost", [ConnectionRefusedError(111, "Connection refused"), Py4JNetworkError("gone")], ids=repr
+)
+def test_a_jvm_that_was_killed_is_named_with_its_signal(
+    process: subprocess.Popen[bytes], session: Session, lost: Exception
+) -> None:
+    said = rf"^Spark's JVM \(pid {process.pid}\) was ended by SIGKILL$"
+    process.send_signal(signal.SIGKILL)
+    with pytest.raises(HeadraceError, match=said), engine.running(SETTINGS, LogSettings()):
+        raise lost
+    assert not session.stopped, "there is nobody to stop"
+
+
+def test_any_other_error_stays_what_it_is(
+    process: subprocess.Popen[bytes], session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "JVM_END_SECONDS", 0.01)
+    for error in (KeyError("a bug"), Py4JNetworkError("lost")):
+        with pytest.raises(type(error)), engine.running(SETTINGS, LogSettings()):
+            raise error
+        assert session.stopped
+
+
+def test_java_exceptions_come_from_a_jvm_that_lives(
+    process: subprocess.Popen[bytes], session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "JVM_END_SECONDS", 1e9)
+    error = Py4JJavaError.__new__(Py4JJavaError)
+    with pytest.raises(Py4JJavaError), engine.running(SETTINGS, LogSettings()):
+        raise error
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_spark_starts(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "new" / "lake", tmp_path):
+        engine.check_folder("LAKE__PATH", str(path))
+        engine.check_folder("LAKE__PATH", path.as_uri())
+    engine.check_folder("LAKE__PATH", "s3a://bucket/lake")
+    for text in (str(tmp_path / "file" / "lake"), (tmp_path / "file").as_uri()):
+        with pytest.raises(ConfigError, match=f"LAKE__PATH .*cannot write to {tmp_path}/file"):
+            engine.check_folder("LAKE__PATH", text)
+    settings = LakeSettings(path=str(tmp_path / "lake"), checkpoint=str(tmp_path / "file" / "checkpoint"))
+    with pytest.raises(ConfigError, match="LAKE__CHECKPOINT"):
+        engine.session(settings, LogSettings())

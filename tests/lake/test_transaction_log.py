@@ -1,0 +1,116 @@
+"""A table's log is read as it must be, or not at all. Without Spark: the log is a few texts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headrace_lake.spark.halt import HaltError
+from headrace_lake.tables.properties import KNOWN_FEATURES
+from headrace_lake.tables.transaction_log import TransactionLog, _newest_checkpoint
+
+
+class Files:
+    """The folder of a log."""
+
+    def __init__(self, *commits: int) -> None:
+        self.texts = {f"{number:020d}.json": "" for number in commits}
+
+    def put(self, number: int, *actions: dict[str, Any]) -> None:
+        self.texts[f"{number:020d}.json"] = "\n".join(map(json.dumps, actions))
+
+    def names(self, _: str) -> list[str]:
+        return sorted(self.texts)
+
+    def read(self, path: str) -> str | None:
+        return self.texts.get(Path(path).name)
+
+
+def log_of(files: Files) -> TransactionLog:
+    return TransactionLog(files, "/lake/events")  # type: ignore[arg-type]
+
+
+def transaction(version: int, rows: tuple[int, ...] = (), app: str = "headrace") -> list[dict[str, Any]]:
+    adds = [{"add": {"path": "x", "stats": json.dumps({"numRecords": count})}} for count in rows]
+    return [{"txn": {"appId": app, "version": version}}, *adds]
+
+
+def protocol(*features: str) -> dict[str, Any]:
+    return {
+        "protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": [*features]}
+    }
+
+
+def test_the_highest_of_our_transactions_counts() -> None:
+    files = Files(0, 1, 2, 3)
+    files.put(1, *transaction(7))
+    files.put(2, *transaction(9, app="another"))
+    assert log_of(files).latest() == 7
+    assert log_of(Files()).latest() == -1
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_a_hole_stops_the_job(lost: int) -> None:
+    """Read on to the hole, the log would end there: an older job would not be shut out, and a claim would come too low."""
+    files = Files(*({0, 1, 2, 3} - {lost}))
+    with pytest.raises(HaltError, match=f"lacks the commit {lost}" if lost else "begins with the commit 1"):
+        log_of(files).latest()
+
+
+def test_a_hole_that_comes_later_is_noticed_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = Files(0, 1)
+    log = log_of(files)
+    log.latest()
+    files.texts |= Files(3).texts
+    monkeypatch.setattr("headrace_lake.tables.transaction_log._AWAY", 0.0)
+    with pytest.raises(HaltError, match="lacks the commit 2, though it has 3"):
+        log.latest()
+
+
+def test_checkpoints_of_another_form_do_not_make_the_log_begin_anew() -> None:
+    files = Files(10, 11)
+    files.texts["00000000000000000010.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.parquet"] = ""
+    with pytest.raises(HaltError, match=r"begins with the commit 10 .* DROP FEATURE v2Checkpoint"):
+        log_of(files).latest()
+
+
+@pytest.mark.parametrize(
+    "feature", ["v2Checkpoint", "deletionVectors", "columnMapping", "catalogManaged", "of tomorrow"]
+)
+def test_a_feature_that_is_not_known_stops_the_job(feature: str) -> None:
+    files = Files(0)
+    files.put(1, protocol("appendOnly", feature))
+    with pytest.raises(HaltError, match=f"/lake/events has the feature {feature}, which this version does not know"):
+        log_of(files).latest()
+
+
+def test_known_features_and_old_protocols_are_read_on() -> None:
+    files = Files(0, 1, 2)
+    files.put(0, {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}})
+    files.put(1, protocol(*KNOWN_FEATURES), *transaction(3))
+    assert log_of(files).latest() == 3
+    files.put(2, {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}})
+    with pytest.raises(HaltError, match="columnMapping"):
+        log_of(files).latest()
+
+
+def test_the_rows_of_a_write_are_those_of_its_commit() -> None:
+    files = Files(0, 1, 2, 3)
+    files.put(1, *transaction(7, (5, 6)))
+    files.put(2, *transaction(8, (1,)))
+    log = log_of(files)
+    log.latest()
+    assert (log.rows_of(7), log.rows_of(8)) == (11, 1)
+    assert log.rows_of(6) is None
+    files.put(2, *transaction(8), {"add": {"path": "x"}})  # written without statistics
+    assert log.rows_of(8) is None
+
+
+def test_half_a_checkpoint_is_none() -> None:
+    first, second = (f"{5:020d}.checkpoint.{part:010d}.{2:010d}.parquet" for part in (1, 2))
+    whole = f"{3:020d}.checkpoint.parquet"
+    assert _newest_checkpoint([whole, first]) == (3, [whole])
+    assert _newest_checkpoint([whole, first, second]) == (5, [first, second])
+    assert _newest_checkpoint([first]) == (-1, [])

@@ -1,0 +1,102 @@
+"""The watermark by which ids expire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from headrace_common.operations.settings import KafkaSettings
+from headrace_lake.kafka import watermarks
+from headrace_lake.kafka.watermarks import Watermarks
+
+NOW = 1_770_000_000_000
+
+
+class Brokers:
+    def __init__(self, ends: dict[int, int]) -> None:
+        self.ends = ends
+
+    def offsets(self, pairs: Iterable[tuple[str, int]], *, earliest: bool) -> dict[tuple[str, int], int]:
+        assert not earliest
+        return {pair: self.ends[pair[1]] for pair in pairs}
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    times = [NOW]
+    monkeypatch.setattr(watermarks, "_now", lambda: times[-1])
+    return times
+
+
+def made(brokers: Brokers, next_offsets: dict[int, int]) -> Watermarks:
+    return Watermarks(brokers, "e", next_offsets)  # type: ignore[arg-type]
+
+
+def test_the_slowest_partition_is_the_watermark(now: list[int]) -> None:
+    brokers = Brokers({0: 100, 1: 100})
+    found = made(brokers, {0: 0, 1: 0})
+    found.ask()
+    assert found.unknown() == {0: 0, 1: 0}
+    assert found.watermark() is None
+    found.start_at({0: NOW - 9000, 1: NOW - 8000})
+    assert found.watermark() == NOW - 9000
+    found.landed({0: 50, 1: 50}, {0: NOW - 5000, 1: NOW - 7000})
+    assert found.watermark() == NOW - 7000
+    found.landed({1: 60}, {1: NOW - 7500})  # out of order: a watermark never goes back
+    assert found.watermark() == NOW - 7000
+
+
+def test_a_partition_read_to_its_end_is_as_late_as_when_its_end_was_asked_for(now: list[int]) -> None:
+    brokers = Brokers({0: 100, 1: 0})
+    found = made(brokers, {0: 100, 1: 0})
+    found.ask()
+    assert found.watermark() == NOW, "an empty partition, too"
+    brokers.ends[0] = 200
+    now.append(NOW + 60_000)
+    found.ask()
+    assert found.watermark() == NOW, "there is more, and it may be as old"
+    found.landed({0: 199}, {0: NOW + 10_000})
+    assert found.watermark() == NOW + 10_000
+    found.landed({0: 200}, {0: NOW + 11_000})
+    assert found.watermark() == NOW + 60_000
+
+
+def test_a_clock_that_is_ahead_does_not_make_ids_expire(now: list[int]) -> None:
+    found = made(Brokers({0: 100}), {0: 0})
+    found.ask()
+    found.landed({0: 50}, {0: NOW + 3_600_000})
+    assert found.watermark() == NOW
+
+
+def test_a_batch_without_records_leaves_the_watermark(now: list[int]) -> None:
+    found = made(Brokers({0: 100}), {0: 10})
+    found.ask()
+    found.start_at({0: NOW - 100})
+    found.landed({0: 20}, {})
+    assert found.watermark() == NOW - 100
+
+
+def test_a_new_partition_joins_with_its_first_batch(now: list[int]) -> None:
+    brokers = Brokers({0: 100, 1: 40})
+    found = made(brokers, {0: 100})
+    found.ask()
+    found.landed({1: 20}, {1: NOW - 50})
+    assert found.watermark() == NOW - 50
+
+
+def test_at_start_the_first_record_is_looked_for_until_it_is_found(
+    now: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an aborted transaction, or compaction, offsets have no record."""
+    first = {0: (5, NOW - 70), 1: (400_000, NOW - 50)}  # partition -> offset and time; 2 has none at all
+    asked = []
+
+    def first_times(_: object, __: object, ranges: dict[int, tuple[int, int]]) -> dict[int, int]:
+        asked.append(ranges)
+        return {n: first[n][1] for n, (start, end) in ranges.items() if n in first and start <= first[n][0] < end}
+
+    monkeypatch.setattr(watermarks, "_first_times", first_times)
+    brokers = Brokers({0: 10, 1: 2_000_000, 2: 1_500, 3: 7})
+    found = watermarks.at_start(None, brokers, KafkaSettings(), {0: 0, 1: 10, 2: 0, 3: 7})  # type: ignore[arg-type]
+    assert asked == [{0: (0, 10), 1: (10, 1_010), 2: (0, 1_000)}, {1: (1_010, 1_001_010), 2: (1_000, 1_500)}]
+    assert found.watermark() == NOW - 70

@@ -1,0 +1,217 @@
+"""Who may connect: by address, by key, and how many at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+import zmq.asyncio
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.networks import networks
+from headrace_common.operations.settings import KafkaSettings, environment, load
+from headrace_logjam.access import Admission, Refusal, Verdict, names_of
+from headrace_logjam.settings import LogjamSettings
+
+from tests.contract.receiver import HOST
+from tests.contract.topic import events, own_topics
+from tests.contract.waiting import PATIENCE, until
+from tests.logjam.driving import asking, event
+from tests.logjam.test_service import ACCEPTED, Logjam, connected, heard, marked, silent
+
+PUBLIC = "D73jWM3prZk5Zw7X)q:)g3^^6hu(]}mr0WbR]UC!"
+SECRET = "Z!TitXa0O4Hrbfdy=UCwh<<jj>!<T8Va?d3a1/P4"
+
+
+def test_anybody_may_come_and_is_called_by_its_address() -> None:
+    assert Admission((), {}, 9).judge("::ffff:192.0.2.7", b"NULL", []) == Verdict("192.0.2.7")
+
+
+@pytest.mark.parametrize(
+    ("address", "admitted"), [("192.0.2.7", True), ("192.0.3.7", False), ("2001:db8::9", True), ("nonsense", False)]
+)
+def test_only_who_is_in_an_allowed_network_may_come(address: str, admitted: bool) -> None:
+    verdict = Admission(networks("192.0.2.0/24, 2001:db8::/32"), {}, 9).judge(address, b"NULL", [])
+    assert verdict.refusal is (None if admitted else Refusal.ADDRESS)
+
+
+def test_with_keys_only_those_may_come_and_are_called_by_their_names() -> None:
+    names = names_of({"shop-1": PUBLIC})
+    (key,) = names
+    admission = Admission((), names, 9)
+    assert admission.judge(HOST, b"CURVE", [key]) == Verdict("shop-1")
+    assert admission.judge(HOST, b"CURVE", [bytes(32)]).refusal is Refusal.KEY
+    assert admission.judge(HOST, b"CURVE", []).refusal is Refusal.KEY
+    assert admission.judge(HOST, b"NULL", []).refusal is Refusal.MECHANISM
+    assert admission.judge(HOST, b"PLAIN", [b"user", b"word"]).refusal is Refusal.MECHANISM
+    assert Admission((), {}, 9).judge(HOST, b"PLAIN", [b"user", b"word"]).refusal is Refusal.MECHANISM
+
+
+def test_as_many_as_the_limit_and_no_more() -> None:
+    admission = Admission((), {}, 2)
+
+    def comes() -> bool:
+        admission.accepted()
+        return admission.judge(HOST, b"NULL", []).refusal is None
+
+    assert [comes() for _ in range(4)] == [True, True, False, False]
+    admission.ended()
+    admission.ended()
+    assert admission.clients == 2  # those that were refused have gone
+    admission.ended()
+    assert admission.clients == 1
+    assert [comes(), comes()] == [True, False]
+
+
+def test_who_never_says_anything_makes_no_room() -> None:
+    admission = Admission((), {}, 1)
+    admission.accepted()
+    assert admission.judge(HOST, b"NULL", []).refusal is None
+    for _ in range(3):
+        admission.accepted()
+        admission.ended()
+    admission.accepted()
+    assert admission.judge(HOST, b"NULL", []).refusal is Refusal.CONNECTIONS
+
+
+@pytest.fixture(scope="module")
+def topics(kafka: EmbeddedKafka) -> KafkaSettings:
+    return own_topics(kafka.bootstrap)
+
+
+@pytest.fixture
+async def context() -> AsyncIterator[zmq.asyncio.Context]:
+    made = zmq.asyncio.Context()
+    yield made
+    made.destroy(linger=0)
+
+
+@contextlib.asynccontextmanager
+async def running(topics: KafkaSettings, folder: Path, **sections: Any) -> AsyncIterator[Logjam]:
+    receiver = Logjam(topics, folder, **sections)
+    await receiver.start()
+    try:
+        yield receiver
+    finally:
+        receiver.stop()
+
+
+def curve(server: bytes, public: bytes, secret: bytes) -> dict[str, bytes]:
+    return {"CURVE_SERVERKEY": server, "CURVE_PUBLICKEY": public, "CURVE_SECRETKEY": secret}
+
+
+@pytest.mark.kafka
+async def test_with_curve_the_name_of_the_key_is_the_source(
+    topics: KafkaSettings, tmp_path: Path, context: zmq.asyncio.Context
+) -> None:
+    server, secret = zmq.curve_keypair()
+    known, stranger = zmq.curve_keypair(), zmq.curve_keypair()
+    section = {"curve_secret_key": secret.decode(), "curve_clients": json.dumps({"shop-1": known[0].decode()})}
+    async with running(topics, tmp_path, logjam=section) as receiver:
+        body, other = marked(), marked()
+        client = connected(context, zmq.DEALER, receiver.port, **curve(server, *known))
+        await client.send_multipart(asking(event(body)))
+        assert await heard(client) == ACCEPTED
+        push = connected(context, zmq.PUSH, receiver.pull_port, **curve(server, *known))
+        await push.send_multipart(event(other))
+        for each in (body, other):
+            (stored,) = await until(lambda each=each: events(topics, each["mark"]), "it is stored")
+            assert stored["ce_source"] == "/logjam/shop-1"
+        wrong = (curve(server, *stranger), curve(stranger[0], *known), {})
+        strangers = [connected(context, zmq.DEALER, receiver.port, **options) for options in wrong]
+        for each in strangers:
+            await each.send_multipart(asking(event(marked())))
+        await until(lambda: receiver.metric("logjam_refused_total", why="key"), "the stranger is refused")
+        for each in strangers:
+            await silent(each, 0.2)
+        assert receiver.lines("whoever reaches the ports may connect") == []
+
+
+@pytest.mark.kafka
+async def test_only_allowed_addresses_may_connect(
+    topics: KafkaSettings, tmp_path: Path, context: zmq.asyncio.Context
+) -> None:
+    async with running(topics, tmp_path, logjam={"allow": "127.0.0.2, 10.0.0.0/8"}) as receiver:
+        inside, outside = context.socket(zmq.DEALER), context.socket(zmq.DEALER)
+        inside.connect(f"tcp://127.0.0.2:0;{HOST}:{receiver.port}")
+        outside.connect(f"tcp://127.0.0.3:0;{HOST}:{receiver.port}")
+        body = marked()
+        await outside.send_multipart(asking(event(marked())))
+        await inside.send_multipart(asking(event(body)))
+        assert await heard(inside) == ACCEPTED
+        (stored,) = await events(topics, body["mark"])
+        assert stored["ce_source"] == "/logjam/127.0.0.2"
+        await until(lambda: receiver.metric("logjam_refused_total", why="address"), "the other is refused")
+        await silent(outside, 0.2)
+        assert receiver.lines("client refused")[0]["peer"] == "127.0.0.3"
+
+
+@pytest.mark.kafka
+async def test_a_client_too_many_comes_in_when_another_leaves(
+    topics: KafkaSettings, tmp_path: Path, context: zmq.asyncio.Context
+) -> None:
+    async with running(topics, tmp_path, limits={"connections": 2}) as receiver:
+        assert receiver.lines("whoever reaches the ports may connect")
+        first = [
+            connected(context, zmq.DEALER, receiver.port),
+            connected(context, zmq.PUSH, receiver.pull_port),
+        ]
+        await first[0].send_multipart(asking(event(marked())))
+        assert await heard(first[0]) == ACCEPTED
+        await until(lambda: _clients(receiver, 2), "both are there")
+        for _ in range(5):  # who says nothing that is ZeroMQ's makes no room
+            with socket.create_connection(receiver.address) as junk:
+                junk.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                assert await asyncio.to_thread(_ended, junk)
+        late = connected(context, zmq.DEALER, receiver.port)
+        await late.send_multipart(asking(event(marked())))
+        await until(lambda: receiver.metric("limit_hits_total", limit="LIMITS__CONNECTIONS"), "it is refused")
+        await silent(late, 0.2)
+        assert receiver.lines("too many connections")
+        await first[0].send_multipart(asking(event(marked())))
+        assert await heard(first[0]) == ACCEPTED
+        first[1].close()
+        assert await heard(late) == ACCEPTED
+
+
+async def _clients(receiver: Logjam, count: int) -> bool:
+    return await receiver.metric("logjam_clients") == count
+
+
+def _ended(junk: socket.socket) -> bool:
+    junk.settimeout(PATIENCE)
+    with contextlib.suppress(ConnectionError):
+        while junk.recv(4096):
+            pass
+    return True
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        ({"allow": "nowhere"}, "'nowhere' is neither an address nor a network"),
+        ({"curve_secret_key": "x"}, "HEADRACE_LOGJAM__CURVE_SECRET_KEY: not a CURVE key"),
+        ({"curve_secret_key": "#" * 40}, "HEADRACE_LOGJAM__CURVE_SECRET_KEY: not a CURVE key"),
+        ({"curve_secret_key": SECRET}, "CURVE_SECRET_KEY needs LOGJAM__CURVE_CLIENTS or LOGJAM__CURVE_DEVICES"),
+        ({"curve_clients": json.dumps({"a": PUBLIC})}, "CURVE_CLIENTS needs LOGJAM__CURVE_SECRET_KEY"),
+        ({"curve_clients": json.dumps({"a": "b"})}, "a: not a CURVE key"),
+        ({"curve_clients": json.dumps({"a": PUBLIC, "b": PUBLIC})}, "two names have one key"),
+        ({"curve_devices": json.dumps({"a": PUBLIC})}, "CURVE_DEVICES: a: no endpoint is called so"),
+        ({"pub_port": 9606}, "PUB_PORT needs LOGJAM__DEVICE"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_what_contradicts_is_refused(monkeypatch: pytest.MonkeyPatch, section: dict[str, object], says: str) -> None:
+    for name, value in environment("logjam", **section).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError) as refused:
+        load(LogjamSettings)
+    assert says in str(refused.value)
+    assert SECRET not in str(refused.value)

@@ -1,0 +1,260 @@
+"""What a consumer makes of a device's messages, and of those that it did not get."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headrace_common.record.contract import GAP_TYPE, Reason
+from headrace_common.record.event import Reject
+from headrace_common.session.interface import Message
+from headrace_logjam.devices.consumer import AGAIN, ALL, Chosen, ConsumerSession
+from headrace_logjam.devices.gaps import Notice
+from headrace_logjam.devices.positions import Position, decode, encode
+from headrace_logjam.events import Limits
+from headrace_logjam.wire import BodyLimits, Meta, encode_meta, split
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.driving import NOW_MS, Seen, parts_of
+from tests.logjam.driving import event
+from tests.logjam.test_ids import by_the_rule
+from tests.logjam.test_property import MESSAGES
+from tests.tiers import examples
+
+LIMITS = Limits(BodyLimits(1500, 3000, 1000), 5)
+CREATED = 1_700_000_000_123
+
+
+class Consumer:
+    """A session, and all that came of it."""
+
+    def __init__(self, chosen: Chosen = ALL) -> None:
+        self.notices: list[tuple[Notice, int]] = []
+        self.lost = 0
+        self.now = 1000.0
+        self.session = ConsumerSession(
+            "device-1",
+            "us",
+            LIMITS,
+            lambda notice, device: self.notices.append((notice, device)),
+            self._lost,
+            chosen=chosen,
+        )
+
+    def _lost(self, numbers: int) -> None:
+        self.lost += numbers
+
+    def send(self, *messages: list[bytes]) -> list[Any]:
+        """Messages of one turn: the frames that they make."""
+        for parts in messages:
+            self.session.receive(Message(parts), NOW_MS)
+            assert list(self.session.frames()) == []
+        return self.tick()
+
+    def tick(self, seconds: float = 0) -> list[Any]:
+        self.now += seconds
+        due = self.session.deadline()
+        if due is not None and due <= self.now:
+            self.session.tick(self.now)
+        assert self.session.outgoing() is None
+        return list(self.session.frames())
+
+    def parts(self, *messages: list[bytes]) -> list[Seen | Reject]:
+        found: list[Seen | Reject] = []
+        for frame in self.send(*messages):
+            made = parts_of(frame, pauses=False)
+            self.session.settle(frame.ticket, len(made), True)
+            found += made
+        assert self.session.idle()
+        return found
+
+
+def published(sequence: int, body: Any = b'{"started_ms":1}', method: int = 0, **more: Any) -> list[bytes]:
+    return event(body, method, **{"device": 7, "created_ms": CREATED, "sequence": sequence, **more})
+
+
+def heartbeat(sequence: int) -> list[bytes]:
+    meta = encode_meta(Meta(0, 7, CREATED, sequence))
+    return [b"heartbeat", b"tcp://device.example:9606", b"{}", meta]
+
+
+def marks(parts: list[Seen | Reject]) -> list[dict[str, Any]]:
+    return [part.json for part in parts if isinstance(part, Seen) and part.headers["ce_type"].decode() == GAP_TYPE]
+
+
+@pytest.mark.parametrize("method", range(4))
+def test_an_event_is_the_same_at_every_consumer(method: int) -> None:
+    frames = published(1, b'{"started_ms":1700000000000}', method)
+    (part,) = Consumer().parts(frames)
+    assert isinstance(part, Seen)
+    assert part.id == by_the_rule(*frames)
+    assert part.source == "/logjam/device-1"
+    assert part.subject == "shop-production/logs.shop.production"
+    assert part.time == "2023-11-14T22:13:20.000Z"
+    assert part.attributes == {"device": 7, "sequence": 1, "created": CREATED}
+    assert part.value == b'{"started_ms":1700000000000}'
+
+
+def test_nothing_expires_and_nobody_is_answered() -> None:
+    (frame,) = Consumer().send(published(1), published(2))
+    assert not frame.expires
+    assert not frame.acknowledged
+    assert frame.ordering_key == b"device-1/shop-production"
+
+
+def test_a_heartbeat_is_an_event_and_takes_a_number() -> None:
+    consumer = Consumer()
+    part = consumer.parts(published(1), heartbeat(2), published(3))[-1]
+    assert isinstance(part, Seen)
+    assert part.headers["ce_type"] == b"headrace.logjam.heartbeat"
+    assert part.attributes == {"device": 7, "sequence": 2, "created": CREATED}
+    assert part.time == "2023-11-14T22:13:20.123Z"
+    assert consumer.lost == 0
+
+
+def test_a_gap_is_an_event_in_front_of_what_shows_it() -> None:
+    consumer = Consumer()
+    consumer.parts(published(1))
+    marker, after = consumer.parts(published(5, created_ms=CREATED + 9))
+    assert isinstance(marker, Seen)
+    assert marker.headers["ce_type"].decode() == GAP_TYPE
+    assert marker.source == "/logjam/device-1"
+    assert marker.json == {
+        "consumer": "us", "device": 7, "from": 2, "to": 5, "after": CREATED, "before": CREATED + 9,
+    }  # fmt: skip
+    assert isinstance(after, Seen)
+    assert after.attributes["sequence"] == 5
+    assert consumer.lost == 3
+
+
+def test_joining_late_is_a_gap_with_nothing_before_it() -> None:
+    consumer = Consumer()
+    (mark,) = marks(consumer.parts(published(4)))
+    assert mark == {"consumer": "us", "device": 7, "from": 1, "to": 4, "before": CREATED}
+    assert consumer.notices == [(Notice.JOINED, 7)]
+
+
+def test_a_message_that_cannot_be_understood_keeps_its_number() -> None:
+    consumer = Consumer()
+    frames = published(2, b"no JSON")
+    _, part, _ = consumer.parts(published(1), frames, published(3))
+    assert isinstance(part, Reject)
+    assert part.reason is Reason.BAD_JSON
+    assert split(part.raw) == frames
+    assert json.loads(part.attributes) == {"device": 7, "sequence": 2, "created": CREATED}
+    assert consumer.lost == 0
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [[b"x"], published(1)[:3], [*published(1)[:3], b"short"], [*published(1), b""], published(1, app_env=b"shop"),
+     published(1, topic=b"x" * 2000)],
+)  # fmt: skip
+def test_what_is_no_message_is_kept(frames: list[bytes]) -> None:
+    (part,) = Consumer().parts(frames)
+    assert isinstance(part, Reject)
+    assert part.reason is Reason.BAD_MESSAGE
+    assert split(part.raw) == frames
+
+
+def test_any_topic_will_do() -> None:
+    (part,) = Consumer().parts(published(1, topic=b"frontend.webvitals.shop"))
+    assert isinstance(part, Seen)
+
+
+def test_what_kafka_refuses_for_good_is_marked() -> None:
+    consumer = Consumer()
+    (frame,) = consumer.send(published(1), published(2), published(5), published(6))
+    consumer.session.abandon(frame.ticket)
+    assert consumer.tick(AGAIN - 1) == [] or consumer.now
+    (again,) = consumer.tick(AGAIN)
+    found = marks(parts_of(again, pauses=False))
+    assert [(mark["from"], mark["to"]) for mark in found] == [(1, 3), (3, 5), (5, 7)]
+    assert consumer.lost == 6
+    consumer.session.abandon(again.ticket)
+    assert consumer.lost == 6
+    (again,) = consumer.tick(2 * AGAIN)
+    assert marks(parts_of(again, pauses=False)) == found
+    consumer.session.settle(again.ticket, 3, True)
+    assert consumer.session.idle()
+    assert consumer.session.deadline() is None
+
+
+def test_what_a_real_device_sent_is_without_a_hole() -> None:
+    for path in sorted((Path(__file__).parent / "vectors").glob("*.json")):
+        consumer = Consumer()
+        sent = [[bytes.fromhex(frame) for frame in message["frames_hex"]] for message in json.loads(path.read_text())]
+        sent.sort(key=lambda frames: int.from_bytes(frames[3][16:], "big"))
+        numbers = [int.from_bytes(frames[3][16:], "big") for frames in sent]
+        consumer.parts(*sent)
+        assert consumer.lost == max(numbers) - len(set(numbers))
+
+
+def test_a_position_is_behind_all_that_was_read_before_it() -> None:
+    consumer = Consumer()
+    one, two = consumer.send(published(1), published(2, app_env=b"cafe-preview"), published(3))
+    assert consumer.session.positions() == {}
+    consumer.session.settle(two.ticket, 1, True)
+    assert consumer.session.positions() == {}
+    consumer.session.settle(one.ticket, 1, False)
+    assert consumer.session.positions() == {}
+    consumer.session.settle(one.ticket, 2, True)
+    assert consumer.session.positions() == {7: (3, CREATED)}
+
+
+def test_a_position_waits_for_the_marker_of_what_was_refused() -> None:
+    consumer = Consumer()
+    (one,) = consumer.send(published(1))
+    (two,) = consumer.send(published(2))
+    consumer.session.abandon(one.ticket)
+    consumer.session.settle(two.ticket, 1, True)
+    assert consumer.session.positions() == {}
+    (again,) = consumer.tick(AGAIN)
+    consumer.session.settle(again.ticket, 1, True)
+    assert consumer.session.positions() == {7: (2, CREATED)}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no JSON", "[]", '{"a":1}', '{"a":{"b":[1,2]}}', '{"a":{"1":[]}}', '{"a":{"1":null}}']
+)
+def test_a_commit_of_somebody_else_is_no_position(text: str) -> None:
+    assert decode(text) == {}
+
+
+def test_positions_are_read_as_they_were_written() -> None:
+    places = {"one": {7: Position(2**64 - 1, CREATED), 8: Position(1, 0)}, "two": {}}
+    assert decode(encode(places)) == places
+
+
+@settings(max_examples=examples(2000))
+@given(st.lists(MESSAGES, min_size=1, max_size=10))
+def test_any_frames_are_events_rejects_or_markers(messages: list[list[bytes]]) -> None:
+    consumer = Consumer()
+    parts = consumer.parts(*messages)
+    found = [part for part in parts if not (isinstance(part, Seen) and part.headers["ce_type"].decode() == GAP_TYPE)]
+    assert len(found) == len(messages)
+    assert all(not isinstance(part, Reject) or part.reason is not Reason.INTERNAL for part in parts)
+
+
+def test_only_chosen_topics_are_taken_and_nothing_is_counted() -> None:
+    consumer = Consumer(Chosen((b"logs", b"events.shop"), whole=False))
+    topics = (b"logs.shop", b"events.shop.production", b"events.cart", b"mobile")
+    broken = [b"shop-production", b"mobile", b"{}", b"no meta"]
+    sent = [published(10 * n, topic=topic) for n, topic in enumerate(topics, 1)]
+    parts = consumer.parts(*sent, heartbeat(90), broken)
+    assert [part.headers["ce_subject"] for part in parts if isinstance(part, Seen)] == [
+        b"shop-production/logs.shop",
+        b"shop-production/events.shop.production",
+        b"heartbeat",
+    ]
+    assert sum(isinstance(part, Reject) for part in parts) == 1
+    assert (consumer.notices, consumer.lost, dict(consumer.session.positions())) == ([], 0, {})
+
+
+def test_with_chosen_app_envs_alone_every_topic_is_taken() -> None:
+    consumer = Consumer(Chosen(whole=False))
+    assert len(consumer.parts(published(5), published(9, topic=b"mobile"))) == 2
+    assert consumer.lost == 0

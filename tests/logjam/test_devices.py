@@ -1,0 +1,532 @@
+"""The process as the consumer of devices, which are PUB sockets here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import signal
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+import zmq.asyncio
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.settings import KafkaSettings, load
+from headrace_logjam.settings import LogjamSettings
+from headrace_logjam.wire import LAST_NUMBER, Meta, encode_meta
+
+from tests.contract.receiver import HOST, Receiver
+from tests.contract.stopping import stopped
+from tests.contract.topic import Stored, events, own_topics
+from tests.contract.waiting import until, wait_for
+from tests.logjam.driving import event
+from tests.tiers import sized
+
+pytestmark = pytest.mark.kafka
+
+GAP = "headrace.logjam.gap"
+
+
+class Device:
+    """A PUB socket that numbers what it sends, and says it to nobody if nobody is there."""
+
+    def __init__(
+        self, context: zmq.asyncio.Context, number: int = 7, hwm: int = 100_000, curve: bytes | None = None
+    ) -> None:
+        """`curve`: the secret key with which it speaks CURVE."""
+        self._curve = curve
+        self._context = context
+        self._number = number
+        self._hwm = hwm
+        self.mark = uuid.uuid4().hex
+        self.sequence = 0
+        self.clock = 1_700_000_000_000
+        self.address = ""
+        self.start()
+
+    def start(self) -> None:
+        self._socket = self._context.socket(zmq.XPUB)
+        self._socket.setsockopt(zmq.XPUB_VERBOSE, 1)  # it hears of every consumer
+        self._socket.setsockopt(zmq.SNDHWM, self._hwm)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        if self._curve is not None:
+            self._socket.setsockopt(zmq.CURVE_SERVER, 1)
+            self._socket.setsockopt(zmq.CURVE_SECRETKEY, self._curve)
+        if self.address:
+            wait_for(self._bound, "the address is free again")
+        else:
+            self.address = f"tcp://{HOST}:{self._socket.bind_to_random_port(f'tcp://{HOST}')}"
+        self.sequence = 0
+        self.began = self.clock
+
+    def _bound(self) -> bool:
+        """A socket that was closed gives its address back a little later."""
+        with contextlib.suppress(zmq.ZMQError):
+            self._socket.bind(self.address)
+            return True
+        return False
+
+    def stop(self) -> None:
+        self._socket.close()
+
+    async def joined(self, consumers: int = 1) -> None:
+        for _ in range(consumers):
+            assert await self.comes()
+
+    async def comes(self) -> bool:
+        """Whether the next that is heard of a consumer is that it comes, not that it goes."""
+        return (await asyncio.wait_for(self._socket.recv(), 60))[:1] == b"\1"
+
+    async def left(self) -> None:
+        assert await self._socket.recv() == b"\0"
+
+    def skip(self, count: int = 1) -> None:
+        self.sequence += count
+
+    async def send(self, count: int = 1, size: int = 0, **more: Any) -> None:
+        for _ in range(count):
+            self.sequence += 1
+            self.clock += 1
+            body = {"mark": self.mark, "n": self.sequence, "text": "x" * size, **more}
+            meta = {"device": self._number, "sequence": self.sequence, "created_ms": self.clock}
+            await self._socket.send_multipart(event(body, **meta))
+
+    async def say(self, frames: list[bytes]) -> None:
+        """What it likes."""
+        await self._socket.send_multipart(frames)
+
+    async def beat(self) -> None:
+        self.sequence += 1
+        meta = encode_meta(Meta(0, self._number, self.clock, self.sequence))
+        await self._socket.send_multipart([b"heartbeat", self.address.encode(), b"{}", meta])
+
+
+@pytest.fixture
+async def context() -> AsyncIterator[zmq.asyncio.Context]:
+    made = zmq.asyncio.Context()
+    yield made
+    made.destroy(linger=0)
+
+
+@pytest.fixture
+def topics(kafka: EmbeddedKafka) -> KafkaSettings:
+    return own_topics(kafka.bootstrap)
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Iterator[Path]:
+    return (tmp_path / str(number) for number in range(9))
+
+
+def consumer(topics: KafkaSettings, folder: Path, devices: dict[str, Device], **more: Any) -> Receiver:
+    folder.mkdir()
+    addresses = json.dumps({name: device.address for name, device in devices.items()})
+    section = {"pull_port": 0, "endpoints": addresses, "consumer": "us", **more.pop("logjam", {})}
+    return Receiver("logjam", topics, folder, {"logjam": section, **more})
+
+
+def numbers(records: list[Stored]) -> list[int]:
+    """Of events and heartbeats, and of the ranges in markers."""
+    found = []
+    for record in records:
+        if record["ce_type"] == GAP:
+            found += range(record.json["from"], record.json["to"])
+        else:
+            found.append(record.attributes["sequence"])
+    return sorted(found)
+
+
+async def complete(topics: KafkaSettings, last: int) -> list[Stored]:
+    """When all of them are there: heartbeats go to another partition than events."""
+
+    async def there() -> list[Stored] | None:
+        records = await events(topics)
+        return records if len(numbers(records)) >= last else None
+
+    return await until(there, f"{last} numbers are there")
+
+
+async def test_what_comes_and_what_is_missing_are_all_numbers(
+    topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context
+) -> None:
+    device = Device(context)
+    receiver = consumer(topics, next(folders), {"one": device})
+    await receiver.start()
+    try:
+        await device.joined()
+        await device.send(3)
+        await device.beat()
+        device.skip(5)
+        await device.send(2000)
+        device.skip(7)
+        await device.beat()
+        records = await complete(topics, device.sequence)
+        assert numbers(records) == list(range(1, device.sequence + 1))
+        assert {record["ce_source"] for record in records} == {"/logjam/one"}
+        assert await receiver.metric("logjam_lost_messages_total", endpoint="one") == 12
+        own = [record.json["n"] for record in records if record["ce_type"] == "headrace.logjam.event"]
+        assert own == sorted(own)  # one application, one partition
+    finally:
+        receiver.stop()
+
+
+async def test_two_consumers_agree_on_every_id(
+    topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context
+) -> None:
+    device = Device(context)
+    receivers = [consumer(topics, next(folders), {"one": device}) for _ in range(2)]
+    for receiver in receivers:
+        await receiver.start()
+    try:
+        await device.joined(2)
+        await device.send(200)
+
+        async def there() -> list[Stored] | None:
+            records = await events(topics, device.mark)
+            return records if len(records) == 400 else None
+
+        records = await until(there, "both have stored all")
+        assert len({record.id for record in records}) == 200
+    finally:
+        for receiver in receivers:
+            receiver.stop()
+
+
+async def test_a_device_that_restarts_is_joined_again(
+    topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context
+) -> None:
+    device = Device(context)
+    receiver = consumer(topics, next(folders), {"one": device})
+    await receiver.start()
+    try:
+        await device.joined()
+        await device.send(50)
+        await until(lambda: receiver.metric("events_stored_total"), "they come")
+        device.stop()
+        await asyncio.sleep(0.2)
+        device.start()
+        await device.send(3)  # nobody has joined again
+        await device.joined()
+        await device.send(20)
+        records = await until(lambda: _fresh(topics, 23), "it comes again")
+        assert numbers(records) == sorted([*range(1, 51), *range(1, 24)])
+        assert await receiver.metric("logjam_notices_total", notice="restarted") == 1
+    finally:
+        receiver.stop()
+
+
+async def _fresh(topics: KafkaSettings, last: int) -> list[Stored] | None:
+    records = await events(topics)
+    return records if numbers(records).count(last) == 2 else None
+
+
+async def test_a_consumer_that_restarts_reports_what_it_missed(
+    topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context
+) -> None:
+    device = Device(context)
+    device.skip(1000)
+    for _ in range(2):
+        receiver = consumer(topics, next(folders), {"one": device})
+        await receiver.start()
+        try:
+            await device.joined()
+            await device.send(50)
+            await complete(topics, device.sequence)
+        finally:
+            receiver.signal(signal.SIGTERM)
+            assert await receiver.ended() == 0
+        await asyncio.wait_for(device.left(), 60)
+        await device.send(30)  # to nobody
+    records = await events(topics)
+    assert numbers(records) == list(range(1, 1131))
+    ranges = [(record.json["from"], record.json["to"]) for record in records if record["ce_type"] == GAP]
+    assert sorted(ranges) == [(1, 1001), (1051, 1081)]
+
+
+async def test_a_consumer_that_is_killed_loses_no_number(
+    topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context
+) -> None:
+    """What it had stored and not written down is in a marker too: its own events cover that."""
+    device = Device(context)
+    for _ in range(2):
+        receiver = consumer(topics, next(folders), {"one": device})
+        await receiver.start()
+        await device.joined()
+        await device.send(500)
+        await device.beat()
+        await until(lambda receiver=receiver: receiver.metric("events_stored_total"), "they come")
+        receiver.kill()
+        await asyncio.wait_for(device.left(), 60)
+    receiver = consumer(topics, next(folders), {"one": device})
+    await receiver.start()
+    try:
+        await device.joined()
+        await device.beat()
+        last = device.sequence
+
+        async def there() -> bool:
+            return set(numbers(await events(topics))) == set(range(1, last + 1))
+
+        await until(there, "every number is there, or marked")
+    finally:
+        receiver.stop()
+
+
+def ranges(records: list[Stored], device: int) -> list[tuple[int, int, int]]:
+    """Numbers of a device, each event once and each marker: when it was made (before which message), first, one past the last."""
+    found: set[tuple[int, int, int]] = set()
+    for record in records:
+        about = record.json if record["ce_type"] == GAP else record.attributes
+        if about["device"] != device:
+            continue
+        if record["ce_type"] == GAP:
+            found.add((about["before"], about["from"], about["to"]))
+        else:
+            found.add((about["created"], about["sequence"], about["sequence"] + 1))
+    return sorted(found)
+
+
+def whole(found: list[tuple[int, int, int]], first: int, last: int) -> bool:
+    """They are all numbers from `first` to `last`, each once."""
+    at = first
+    for _, start, end in sorted(found, key=lambda each: each[1:]):
+        if start != at:
+            return False
+        at = end
+    return at == last + 1
+
+
+OUTAGE = sized(2, 6, 20)
+"""Seconds that Kafka stands still; its deadline is a quarter of that."""
+
+FLOOD = sized(6_000, 30_000, 30_000)
+
+
+async def test_while_kafka_stands_still_the_device_drops_and_the_numbers_say_how_much(
+    topics: KafkaSettings, folders: Iterator[Path], kafka: EmbeddedKafka, context: zmq.asyncio.Context
+) -> None:
+    """Events and markers are all numbers, each once: with a restart of the device, a restart of the consumer, numbers that come
+    twice, and a numbering that ends. Neither the budget nor KAFKA__ACK_DEADLINE loses anything without a marker.
+    """
+    device, other = Device(context, hwm=500), Device(context, number=8)
+    other.skip(LAST_NUMBER - 60)
+    mib = 1 << 20
+
+    def started() -> Receiver:
+        return consumer(
+            topics,
+            next(folders),
+            {"one": device, "two": other},
+            logjam={"endpoint_messages": 500},
+            kafka={"ack_deadline": OUTAGE / 4},
+            limits={
+                "event_bytes": 65_536,
+                "frame_bytes": 65_536,
+                "inflated_bytes": mib,
+                "connection_budget": 2 * mib,
+                "process_budget": 8 * mib,
+            },
+        )
+
+    async def complete(number: int, first: int, last: int, began: int = 0) -> None:
+        async def there() -> bool:
+            found = [each for each in ranges(await events(topics), number) if each[0] > began]
+            return whole(found, first, last)
+
+        await until(there, f"device {number}: {first} to {last}")
+
+    receiver = started()
+    await receiver.start()
+    try:
+        await device.joined()
+        await other.joined()
+        await device.send(10, 2000)
+        await other.send(50)
+        await until(lambda: receiver.metric("events_stored_total"), "they come")
+        with stopped(kafka.pid):
+            until_then = asyncio.get_running_loop().time() + OUTAGE
+            for _ in range(10):
+                await device.send(FLOOD // 10, 2000)
+                await asyncio.sleep(OUTAGE / 20)
+            await asyncio.sleep(until_then - asyncio.get_running_loop().time())
+        seen = -1
+        while seen < FLOOD:  # until it hears the device again
+            await device.beat()
+            await asyncio.sleep(0.2)
+            seen = max((end for _, _, end in ranges(await events(topics), 7)), default=0)
+        last = device.sequence
+        await complete(7, 1, last)
+        assert await receiver.metric("frames_abandoned_total") == 0
+        assert await receiver.metric("logjam_lost_messages_total", endpoint="one") > 500
+
+        again = event({"mark": device.mark}, device=7, sequence=last + 1, created_ms=device.clock + 1)
+        device.sequence, device.clock = last + 1, device.clock + 1
+        for _ in range(3):
+            await device.say(again)
+        device.skip(7)
+        await device.send(5)
+        await complete(7, 1, device.sequence)
+        assert await receiver.metric("logjam_notices_total", notice="duplicate") == 2
+        receiver.signal(signal.SIGTERM)
+        assert await receiver.ended() == 0
+        await asyncio.wait_for(device.left(), 60)
+        await other.left()
+        await device.send(30)  # to nobody
+        await other.send(5)
+
+        receiver = started()
+        await receiver.start()
+        await device.joined()
+        await other.joined()
+        await device.send(20)
+        await complete(7, 1, device.sequence)
+        await other.send(5)
+        other.sequence = 0  # behind its end
+        wrapped = other.clock
+        await other.send(10)
+        await complete(8, 1, 10, wrapped)
+        before = [each for each in ranges(await events(topics), 8) if each[0] <= wrapped]
+        assert whole(before, 1, LAST_NUMBER)
+
+        device.stop()
+        device.start()
+        await device.send(3)  # nobody has joined again
+        await device.joined()
+        await device.send(20)
+        await complete(7, 1, device.sequence, device.began)
+        assert await receiver.metric("logjam_notices_total", notice="restarted") == 1
+        assert await receiver.metric("logjam_notices_total", notice="wrapped") == 1
+    finally:
+        receiver.stop()
+
+
+async def test_what_is_chosen_comes_and_nothing_is_counted(
+    topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context
+) -> None:
+    device = Device(context)
+    choice = {"app_envs": "shop-production, cart", "topics": "logs"}
+    receiver = consumer(topics, next(folders), {"one": device}, logjam=choice)
+    await receiver.start()
+    try:
+        await device.joined(3)  # with `heartbeat`
+        device.skip(100)
+        meta = {"device": 7, "created_ms": device.clock}
+        for name, topic in (
+            (b"blog-production", b"logs.blog"),
+            (b"shop-production", b"mobile"),
+            (b"cart-test", b"logs.cart"),
+        ):
+            device.skip()
+            body = {"mark": device.mark}
+            await device.say(event(body, app_env=name, topic=topic, sequence=device.sequence, **meta))
+        device.skip(10)
+        await device.beat()
+        await device.send(2)
+
+        async def there() -> list[Stored] | None:
+            records = await events(topics)
+            return records if len(records) >= 4 else None
+
+        records = await until(there, "four come")
+        assert sorted(record["ce_subject"] for record in records) == [
+            "cart-test/logs.cart",
+            "heartbeat",
+            "shop-production/logs.shop.production",
+            "shop-production/logs.shop.production",
+        ]
+        assert await receiver.metric("logjam_lost_messages_total") == 0
+        assert receiver.lines("gaps are not counted")
+    finally:
+        receiver.stop()
+
+
+async def test_a_device_that_speaks_curve(
+    topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context
+) -> None:
+    public, secret = zmq.curve_keypair()
+    device = Device(context, curve=secret)
+    keys = {"curve_devices": json.dumps({"one": public.decode()})}
+    receiver = consumer(topics, next(folders), {"one": device}, logjam=keys)
+    await receiver.start()
+    try:
+        await device.joined()
+        await device.send(20)
+        await complete(topics, 20)
+    finally:
+        receiver.stop()
+
+
+ENDPOINTS = sized(16, 64, 64)
+
+
+async def test_many_endpoints(topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context) -> None:
+    """All with the same device number: an endpoint tells them apart."""
+    devices = {f"device-{number}": Device(context) for number in range(ENDPOINTS)}
+    receiver = consumer(topics, next(folders), devices)
+    await receiver.start()
+    try:
+        for device in devices.values():
+            await device.joined()
+        for device in devices.values():
+            device.skip(3)
+            await device.send(20)
+        records = await complete(topics, 23 * ENDPOINTS)
+        for name in devices:
+            own = [record for record in records if record["ce_source"] == f"/logjam/{name}"]
+            assert numbers(own) == list(range(1, 24))
+        receiver.signal(signal.SIGTERM)
+        assert await receiver.ended() == 0
+    finally:
+        receiver.stop()
+
+
+async def _heard(topics: KafkaSettings, device: Device) -> bool:
+    return len(await events(topics, device.mark)) == 3
+
+
+async def _beating(device: Device) -> None:
+    while True:
+        await device.beat()
+        await asyncio.sleep(0.1)
+
+
+async def test_a_silent_endpoint_is_connected_anew(
+    topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context
+) -> None:
+    """After one second here instead of 30."""
+    device, quiet = Device(context), Device(context)
+    receiver = consumer(topics, next(folders), {"one": device, "two": quiet})
+    receiver.module = "tests.logjam.impatient"
+    await receiver.start()
+    try:
+        await device.joined()
+        await quiet.joined()
+        beating = asyncio.create_task(_beating(device))
+        while not await quiet.comes():
+            pass
+        beating.cancel()
+        assert "two" in {line["endpoint"] for line in receiver.lines("endpoint is silent")}
+        await quiet.send(3)
+        await until(lambda: _heard(topics, quiet), "it is heard")
+    finally:
+        receiver.stop()
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "says"),
+    [
+        ('{"a b": "tcp://x:1"}', "is no name"),
+        ('{"a": "http://x"}', "is neither tcp://HOST:PORT nor ipc://PATH"),
+        ("tcp://x:1", "HEADRACE_LOGJAM__ENDPOINTS: not JSON"),
+    ],
+)
+def test_an_endpoint_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, endpoints: str, says: str) -> None:
+    monkeypatch.setenv("HEADRACE_LOGJAM__ENDPOINTS", endpoints)
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        load(LogjamSettings)

@@ -1,0 +1,141 @@
+"""What is stored is published again, as a device does it."""
+
+from __future__ import annotations
+
+import signal
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import zmq
+import zmq.asyncio
+from headrace_cli.processes.ports import free_port
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_common.operations.settings import KafkaSettings
+from headrace_logjam.publication import Publication
+from headrace_logjam.wire import LAST_NUMBER, Meta, decode_meta
+
+from tests.contract.stopping import stopped
+from tests.contract.topic import own_topics
+from tests.contract.waiting import until
+from tests.driving import NOW_MS
+from tests.logjam.driving import ROUTE, asking, driven, event
+from tests.logjam.test_service import ACCEPTED, REFUSED, Logjam, connected, heard
+
+DEVICE = 77
+
+
+def test_all_but_meta_is_untouched_and_numbered() -> None:
+    publication = Publication(DEVICE, b"tcp://here:9606")
+    frames = event({"n": 1}, 3, device=5, sequence=99, created_ms=1234)
+    made = publication.message(frames, NOW_MS)
+    assert made[:3] == frames[:3]
+    assert decode_meta(made[3]) == Meta(3, DEVICE, 1234, 1)
+    assert decode_meta(publication.message(event({}), NOW_MS)[3]) == Meta(0, DEVICE, NOW_MS, 2)
+    beat = publication.heartbeat(NOW_MS)
+    assert beat[:3] == [b"heartbeat", b"tcp://here:9606", b"{}"]
+    assert decode_meta(beat[3]) == Meta(0, DEVICE, NOW_MS, 3)
+
+
+def test_the_numbering_begins_again_behind_its_end() -> None:
+    publication = Publication(DEVICE, b"", LAST_NUMBER - 1)
+    found = [decode_meta(publication.message(event({}), NOW_MS)[3]).sequence for _ in range(3)]
+    assert found == [LAST_NUMBER, 1, 2]
+
+
+def test_what_is_stored_is_published_once_and_what_is_refused_is_not() -> None:
+    said: list[tuple[list[bytes], int]] = []
+    found = driven(publish=lambda frames, now_ms: said.append((list(frames), now_ms)))
+    good = [event({"n": n}) for n in range(3)]
+    found.send(*map(asking, good[:2]), asking(event(b"no JSON")), asking(good[2]))
+    (frame,) = found.turn()
+    assert said == []
+    found.store(frame, 1)
+    assert said == [(good[0], NOW_MS)]
+    found.store(frame, 3)
+    assert said == [(each, NOW_MS) for each in good[:2]]
+    found.store(frame)
+    assert said == [(each, NOW_MS) for each in good]
+    assert [answer[2] for answer in found.hear()] == [b"202 Accepted"] * 2 + [b"400 Bad Request", b"202 Accepted"]
+
+
+def test_who_is_not_answered_is_published_too() -> None:
+    said: list[list[bytes]] = []
+    found = driven(answers=False, publish=lambda frames, now_ms: said.append(list(frames)))
+    found.send(event({"n": 1}), event({"n": 2})[:3])
+    for frame in found.turn():
+        found.store(frame)
+    assert [each[2] for each in said] == [b'{"n":1}', b'{"n":2}']
+    assert all(len(each) == 4 for each in said)
+    assert ROUTE not in said[0]
+
+
+@pytest.fixture(scope="module")
+def topics(kafka: EmbeddedKafka) -> KafkaSettings:
+    return own_topics(kafka.bootstrap)
+
+
+@pytest.fixture
+async def context() -> AsyncIterator[zmq.asyncio.Context]:
+    made = zmq.asyncio.Context()
+    yield made
+    made.destroy(linger=0)
+
+
+@pytest.mark.kafka
+@pytest.mark.long
+async def test_a_subscriber_sees_numbers_without_a_hole_and_the_restart_after_a_kill(
+    topics: KafkaSettings, kafka: EmbeddedKafka, tmp_path: Path, context: zmq.asyncio.Context
+) -> None:
+    port = free_port()
+    receiver = Logjam(topics, tmp_path, logjam={"pub_port": port, "device": DEVICE})
+    await receiver.start()
+    try:
+        subscriber = connected(context, zmq.SUB, port, RCVHWM=0, SUBSCRIBE=b"")
+        producer = connected(context, zmq.DEALER, receiver.port)
+        push = connected(context, zmq.PUSH, receiver.pull_port)
+        beat = await heard(subscriber)  # it hears us from now on
+        assert beat[0] == b"heartbeat"
+        assert beat[1].endswith(f":{port}".encode())
+        first = decode_meta(beat[3]).sequence
+        mark = uuid.uuid4().hex
+        for n in range(200):
+            await producer.send_multipart(asking(event({"mark": mark, "n": n}, n % 4, created_ms=n)))
+            await push.send_multipart(event({"mark": mark, "n": n}))
+        for _ in range(200):
+            assert await heard(producer) == ACCEPTED
+        found = [await heard(subscriber) for _ in range(400)]
+        while found[-1][0] != b"heartbeat":
+            found.append(await heard(subscriber))
+        metas = [decode_meta(each[3]) for each in found]
+        assert [meta.sequence for meta in metas] == list(range(first + 1, first + 1 + len(found)))
+        assert {meta.device for meta in metas} == {DEVICE}
+        published = [each for each in found if each[0] != b"heartbeat"]
+        assert len(published) == 400
+        asked = [meta for meta, each in zip(metas, found, strict=True) if meta.compression or each[2].endswith(b"}")]
+        assert {meta.created_ms for meta in asked} >= set(range(1, 200))  # kept; 0 became the time of receipt
+        assert min(meta.created_ms for meta in metas) == 1
+        with stopped(kafka.pid):
+            await producer.send_multipart(asking(event({"mark": mark})))
+            while await subscriber.poll(500):
+                assert (await heard(subscriber))[0] == b"heartbeat"
+        assert await heard(producer) == ACCEPTED
+        await until(lambda: _published(subscriber), "it is published when it is stored")
+        await producer.send_multipart(asking(event(b"no JSON")))
+        assert (await heard(producer))[1:] == REFUSED[1:]
+
+        receiver.kill()
+        while await subscriber.poll(0):
+            await heard(subscriber)
+        await receiver.start()
+        restarted = await heard(subscriber)
+        assert decode_meta(restarted[3]).sequence <= 2
+        receiver.signal(signal.SIGTERM)
+        assert await receiver.ended() == 0
+    finally:
+        receiver.stop()
+
+
+async def _published(subscriber: zmq.asyncio.Socket) -> bool:
+    return (await heard(subscriber))[0] != b"heartbeat"

@@ -1,0 +1,311 @@
+"""The process, as real clients of ZeroMQ see it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+import zmq.asyncio
+from headrace_cli.processes.ports import free_port
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
+from headrace_common.operations.settings import KafkaSettings, environment, load
+from headrace_logjam.settings import LogjamSettings
+from headrace_logjam.wire import split
+
+from tests.contract.receiver import HOST, Receiver
+from tests.contract.stopping import stopped
+from tests.contract.topic import Stored, events, now, own_topics, quarantined
+from tests.contract.waiting import PATIENCE, until
+from tests.logjam.driving import APP_ENV, META, asking, event
+
+pytestmark = pytest.mark.kafka
+
+ACCEPTED = [APP_ENV, b"202 Accepted"]
+REFUSED = [APP_ENV, b"400 Bad Request"]
+
+
+class Logjam(Receiver):
+    """With its second port."""
+
+    def __init__(self, topics: KafkaSettings, folder: Path, /, **sections: dict[str, object]) -> None:
+        self.pull_port = free_port()
+        sections["logjam"] = {"pull_port": self.pull_port, "answer_time": 60, **sections.get("logjam", {})}
+        super().__init__("logjam", topics, folder, sections)
+
+
+@pytest.fixture(scope="module")
+def topics(kafka: EmbeddedKafka) -> KafkaSettings:
+    return own_topics(kafka.bootstrap)
+
+
+@pytest.fixture(scope="module")
+def receiver(topics: KafkaSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Logjam]:
+    running = Logjam(topics, tmp_path_factory.mktemp("logjam"), limits={"frame_bytes": 2 << 20})
+    running.spawn()
+    now(running.listens())
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+async def context() -> AsyncIterator[zmq.asyncio.Context]:
+    made = zmq.asyncio.Context()
+    yield made
+    made.destroy(linger=0)
+
+
+def connected(context: zmq.asyncio.Context, kind: int, port: int, **options: Any) -> zmq.asyncio.Socket:
+    made = context.socket(kind)
+    made.setsockopt(zmq.LINGER, 0)
+    for name, value in options.items():
+        made.setsockopt(getattr(zmq, name), value)
+    made.connect(f"tcp://{HOST}:{port}")
+    return made
+
+
+async def heard(client: zmq.asyncio.Socket, seconds: float = PATIENCE) -> list[bytes]:
+    return await asyncio.wait_for(client.recv_multipart(), seconds)
+
+
+async def silent(client: zmq.asyncio.Socket, seconds: float = 0.5) -> None:
+    assert not await client.poll(int(seconds * 1000))
+
+
+def marked(**more: Any) -> dict[str, Any]:
+    return {"mark": uuid.uuid4().hex, "n": 0, **more}
+
+
+async def kept(topics: KafkaSettings, frames: list[bytes]) -> Stored:
+    """The one quarantine record that holds these frames."""
+    (found,) = [record for record in await quarantined(topics) if split(record.value) == frames]
+    return found
+
+
+async def test_a_dealer_is_answered(receiver: Logjam, context: zmq.asyncio.Context) -> None:
+    body = marked(request_id="1")
+    client = connected(context, zmq.DEALER, receiver.port)
+    for method in range(4):
+        await client.send_multipart(asking(event(body, method)))
+        assert await heard(client) == ACCEPTED
+    records = await events(receiver.kafka, body["mark"])
+    assert [record.json for record in records] == [body] * 4
+    assert len({record.id for record in records}) == 1
+    assert {record["ce_source"] for record in records} == {"/logjam/127.0.0.1"}
+
+
+async def test_a_dealer_is_refused_when_quarantine_has_it(receiver: Logjam, context: zmq.asyncio.Context) -> None:
+    client = connected(context, zmq.DEALER, receiver.port)
+    for frames in (event(b"no JSON " + uuid.uuid4().bytes), [APP_ENV, b"logs", uuid.uuid4().bytes]):
+        await client.send_multipart(asking(frames))
+        assert await heard(client) == REFUSED
+        assert (await kept(receiver.kafka, frames))["protocol"] == "logjam"
+
+
+async def test_a_ping_is_told_our_name(receiver: Logjam, context: zmq.asyncio.Context) -> None:
+    client = connected(context, zmq.DEALER, receiver.port)
+    await client.send_multipart([b"", b"ping", b"", b"{}", META])
+    assert await heard(client) == [b"ping", b"200 OK", socket.gethostname().encode()]
+
+
+async def test_a_req_socket_never_hears_its_answer_and_is_stored(
+    receiver: Logjam, context: zmq.asyncio.Context
+) -> None:
+    """Answers carry no empty frame, because agents expect none: as with Logjam's own device."""
+    body = marked()
+    client = connected(context, zmq.REQ, receiver.port)
+    await client.send_multipart(event(body))
+    await until(lambda: events(receiver.kafka, body["mark"]), "it is stored")
+    await silent(client)
+
+
+async def test_without_the_empty_frame_a_dealer_hears_nothing(receiver: Logjam, context: zmq.asyncio.Context) -> None:
+    body = marked()
+    before = await receiver.metric("events_unacknowledgeable_total")
+    client = connected(context, zmq.DEALER, receiver.port)
+    await client.send_multipart(event(body))
+    await until(lambda: events(receiver.kafka, body["mark"]), "it is stored")
+    await client.send_multipart(asking(event(marked())))
+    assert await heard(client) == ACCEPTED
+    await silent(client, 0.1)
+    assert await receiver.metric("events_unacknowledgeable_total") == before + 1
+
+
+async def test_push_and_pull(receiver: Logjam, context: zmq.asyncio.Context) -> None:
+    mark = uuid.uuid4().hex
+    client = connected(context, zmq.PUSH, receiver.pull_port)
+    for n in range(2000):
+        await client.send_multipart(event({"mark": mark, "n": n})[: 3 + n % 2])
+    await until(lambda: _count(receiver.kafka, mark, 2000), "all are stored")
+    assert [record.json["n"] for record in await events(receiver.kafka, mark)] == list(range(2000))
+
+
+async def _count(topics: KafkaSettings, mark: str, count: int) -> bool:
+    return len(await events(topics, mark)) >= count
+
+
+async def test_many_dealers_at_once(receiver: Logjam, context: zmq.asyncio.Context) -> None:
+    mark = uuid.uuid4().hex
+
+    async def produce(number: int) -> None:
+        client = connected(context, zmq.DEALER, receiver.port)
+        for n in range(100):
+            await client.send_multipart(asking(event({"mark": mark, "n": n, "client": number}, n % 4)))
+        for _ in range(100):
+            assert await heard(client) == ACCEPTED
+
+    await asyncio.gather(*map(produce, range(20)))
+    records = await events(receiver.kafka, mark)
+    assert len(records) == 2000
+    assert len({record.partition for record in records}) == 1  # one application
+    for number in range(20):
+        assert [record.json["n"] for record in records if record.json["client"] == number] == list(range(100))
+
+
+async def test_too_large_a_frame_ends_its_own_client_alone(receiver: Logjam, context: zmq.asyncio.Context) -> None:
+    other = connected(context, zmq.DEALER, receiver.port)
+    await other.send_multipart(asking(event(marked())))
+    assert await heard(other) == ACCEPTED
+    client = connected(context, zmq.DEALER, receiver.port)
+    largest, larger = b"x" * (2 << 20), b"x" * ((2 << 20) + 1)
+    await client.send_multipart(asking(event(largest)))
+    assert await heard(client) == ACCEPTED  # above LIMITS__EVENT_BYTES: kept, and never sent again
+    watch = client.get_monitor_socket()
+    await client.send_multipart(asking(event(larger)))
+    assert await asyncio.wait_for(watch.recv_multipart(), PATIENCE)
+    await silent(client, 0.2)
+    await other.send_multipart(asking(event(marked())))
+    assert await heard(other) == ACCEPTED
+
+
+async def test_a_message_of_very_many_frames_is_passed_over(receiver: Logjam, context: zmq.asyncio.Context) -> None:
+    before = await receiver.metric("messages_ignored_total", kind="frames")
+    client = connected(context, zmq.DEALER, receiver.port)
+    await client.send_multipart([b"", *[b"x"] * 100_000])
+    await client.send_multipart([b"", *[b"x"] * 63])
+    assert await heard(client) == [b"x", b"400 Bad Request"]
+    assert await receiver.metric("messages_ignored_total", kind="frames") == before + 1
+
+
+async def test_who_does_not_read_answers_stops_nobody(receiver: Logjam, context: zmq.asyncio.Context) -> None:
+    rude = connected(context, zmq.DEALER, receiver.port, RCVHWM=1, RCVBUF=4096)
+    for n in range(5000):
+        await rude.send_multipart(asking(event({"n": n})))
+    client = connected(context, zmq.DEALER, receiver.port)
+    await client.send_multipart(asking(event(marked())))
+    assert await heard(client) == ACCEPTED
+
+
+async def test_late_is_unanswered_and_stored_under_the_id_of_what_is_sent_again(
+    topics: KafkaSettings, kafka: EmbeddedKafka, tmp_path: Path, context: zmq.asyncio.Context
+) -> None:
+    receiver = Logjam(topics, tmp_path, logjam={"answer_time": 1})
+    await receiver.start()
+    try:
+        body = marked(request_id="1")
+        client = connected(context, zmq.DEALER, receiver.port)
+        await client.send_multipart(asking(event(marked())))
+        assert await heard(client) == ACCEPTED
+        with stopped(kafka.pid):
+            await client.send_multipart(asking(event(body)))
+            await silent(client, 1.5)
+            assert await receiver.metric("logjam_answers_total", answer="late") == 1
+        await until(lambda: events(topics, body["mark"]), "it is stored")
+        await silent(client, 0.2)
+        await client.send_multipart(asking(event(body, 3)))
+        assert await heard(client) == ACCEPTED
+        records = await events(topics, body["mark"])
+        assert len(records) == 2
+        assert len({record.id for record in records}) == 1
+    finally:
+        receiver.stop()
+
+
+async def test_what_pull_has_read_outlives_the_deadline(
+    topics: KafkaSettings, kafka: EmbeddedKafka, tmp_path: Path, context: zmq.asyncio.Context
+) -> None:
+    receiver = Logjam(topics, tmp_path, kafka={"ack_deadline": 1})
+    await receiver.start()
+    try:
+        body = marked()
+        asker = connected(context, zmq.DEALER, receiver.port)
+        client = connected(context, zmq.PUSH, receiver.pull_port)
+        with stopped(kafka.pid):
+            await asker.send_multipart(asking(event(marked())))
+            await client.send_multipart(event(body))
+            await until(lambda: receiver.metric("frames_abandoned_total"), "who asks is given up")
+            await asyncio.sleep(1)
+        await until(lambda: events(topics, body["mark"]), "it is stored")
+        assert await receiver.metric("frames_abandoned_total") == 1
+        await silent(asker, 0.1)
+    finally:
+        receiver.stop()
+
+
+async def test_a_service_that_stops_stores_what_pull_was_sent(
+    topics: KafkaSettings, tmp_path: Path, context: zmq.asyncio.Context
+) -> None:
+    receiver = Logjam(topics, tmp_path)
+    await receiver.start()
+    try:
+        mark = uuid.uuid4().hex
+        client = connected(context, zmq.PUSH, receiver.pull_port)
+        for n in range(3000):
+            await client.send_multipart(event({"mark": mark, "n": n, "text": "x" * 1000}))
+        receiver.signal(signal.SIGTERM)
+        assert await receiver.ended() == 0
+        assert await _count(topics, mark, 3000)
+    finally:
+        receiver.stop()
+
+
+async def test_its_addresses_are_told(receiver: Logjam) -> None:
+    (line,) = receiver.lines("ready")
+    assert line["listen"] == f"{HOST}:{receiver.port}"
+    assert line["pull"] == f"{HOST}:{receiver.pull_port}"
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "says"),
+    [
+        ("tls", {"cert": "/a.pem", "key": "/b.pem"}, "TLS__CERT means nothing to ZeroMQ"),
+        ("tls", {"minimum": "1.3"}, "TLS__MINIMUM means nothing to ZeroMQ"),
+        ("listen", {"socket": "/run/x.sock"}, "LISTEN__SOCKET means nothing to ZeroMQ"),
+        ("listen", {"trusted_proxies": "10.0.0.1"}, "LISTEN__TRUSTED_PROXIES means nothing to ZeroMQ"),
+        ("logjam", {"pull_port": 65_536}, "HEADRACE_LOGJAM__PULL_PORT"),
+        ("logjam", {"answer_time": 0}, "HEADRACE_LOGJAM__ANSWER_TIME"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(
+    monkeypatch: pytest.MonkeyPatch, section: str, values: dict[str, object], says: str
+) -> None:
+    for name, value in environment(section, **values).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError) as refused:
+        load(LogjamSettings)
+    assert says in str(refused.value)
+
+
+async def test_it_refuses_to_start_with_what_it_cannot_do(topics: KafkaSettings, tmp_path: Path) -> None:
+    receiver = Logjam(topics, tmp_path, tls={"cert": "/a.pem", "key": "/b.pem"})
+    receiver.spawn()
+    assert await receiver.ended() == EXIT_CONFIG
+    (line,) = receiver.log.read_text().splitlines()
+    assert "TLS__CERT means nothing to ZeroMQ" in line
+
+
+async def test_a_taken_pull_port_is_named(topics: KafkaSettings, tmp_path: Path) -> None:
+    with contextlib.closing(socket.create_server((HOST, 0))) as taken:
+        port = taken.getsockname()[1]
+        receiver = Logjam(topics, tmp_path, logjam={"pull_port": port})
+        receiver.spawn()
+        assert await receiver.ended() == EXIT_CONFIG
+        assert f"LOGJAM__PULL_PORT {HOST}:{port}" in receiver.log.read_text().splitlines()[-1]

@@ -1,0 +1,262 @@
+"""Who is answered, what, when, and in which order."""
+
+from __future__ import annotations
+
+import pytest
+from headrace_common.record.event import Reject
+from headrace_common.session.interface import Frame
+from headrace_logjam.wire import PING
+
+from tests.logjam.driving import APP_ENV, HOST, META, ROUTE, asking, drive, driven, event
+
+ACCEPTED = (ROUTE, APP_ENV, b"202 Accepted")
+REFUSED = (ROUTE, APP_ENV, b"400 Bad Request")
+PONG = (ROUTE, b"ping", b"200 OK", HOST)
+PINGED = [b"", PING, b"", b"{}", META]
+OTHER = b"\0\5\5\5\5"
+ELSEWHERE = b"cafe-production"
+
+
+def test_nothing_is_said_before_it_is_stored() -> None:
+    found = driven()
+    found.send(asking(event({})))
+    assert found.hear() == []
+    (frame,) = found.turn()
+    assert found.hear() == []
+    assert not found.session.idle()
+    found.store(frame, stored=0)
+    assert found.hear() == []
+    found.store(frame)
+    assert found.hear() == [ACCEPTED]
+    assert found.session.idle()
+    assert found.said == ["accepted"]
+
+
+def test_nothing_is_refused_before_quarantine_has_it() -> None:
+    found = driven()
+    found.send(asking(event(b"no JSON")))
+    (frame,) = found.turn()
+    assert found.hear() == []
+    found.store(frame)
+    assert found.hear() == [REFUSED]
+    assert found.said == ["refused"]
+
+
+def test_messages_of_one_turn_and_application_are_one_frame_and_are_answered_as_they_are_stored() -> None:
+    found = driven()
+    found.send(*(asking(event(b"no" if n == 1 else {"n": n})) for n in range(5)))
+    (frame,) = found.turn()
+    assert frame.acknowledged
+    found.store(frame, stored=2)
+    assert found.hear() == [ACCEPTED, REFUSED]
+    found.store(frame, stored=2)
+    assert found.hear() == []
+    found.store(frame)
+    assert found.hear() == [ACCEPTED] * 3
+
+
+def test_frames_of_one_turn_are_by_application() -> None:
+    found = driven()
+    found.send(asking(event({})), asking(event({}, app_env=ELSEWHERE)), asking(event({})), asking([b"broken"]))
+    mine, other, broken = found.turn()
+    assert mine.ordering_key == b"producers/shop-production"
+    assert other.ordering_key == b"producers/cafe-production"
+    assert broken.ordering_key == b"producers/"
+    assert [frame.expires for frame in (mine, other, broken)] == [True] * 3
+
+
+def test_who_asks_and_who_does_not_keep_their_order_in_frames_of_their_own() -> None:
+    found = driven()
+    found.send(asking(event({"n": 0})), event({"n": 1}), event({"n": 2}), asking(event({"n": 3})))
+    frames = found.turn()
+    assert [frame.acknowledged for frame in frames] == [True, False, True]
+    assert len({frame.ordering_key for frame in frames}) == 1
+    for frame in frames:
+        found.store(frame)
+    assert [part.json["n"] for part in found.flat] == [0, 1, 2, 3]  # type: ignore[union-attr]
+    assert found.hear() == [ACCEPTED] * 2
+
+
+def test_without_the_empty_frame_nothing_is_said() -> None:
+    found = drive(event({}), event(b"no JSON"), [b"nonsense"])
+    assert found.replies == []
+    assert [isinstance(part, Reject) for part in found.flat] == [False, True, True]
+
+
+def test_answers_to_one_route_keep_its_order_and_routes_do_not_wait_for_each_other() -> None:
+    found = driven()
+    found.send(asking(event({})), asking(event({}, app_env=ELSEWHERE)))
+    found.send(asking(event({}, app_env=ELSEWHERE)), route=OTHER)
+    mine, elsewhere = found.turn()
+    found.store(elsewhere)
+    assert found.hear() == [(OTHER, ELSEWHERE, b"202 Accepted")]
+    found.store(mine)
+    assert found.hear() == [ACCEPTED, (ROUTE, ELSEWHERE, b"202 Accepted")]
+
+
+def test_a_ping_is_answered_at_once_with_our_name() -> None:
+    found = driven()
+    found.send(PINGED)
+    assert found.hear() == [PONG]
+    assert found.turn() == []
+    assert found.session.idle()
+
+
+def test_a_ping_waits_for_what_was_sent_before_it() -> None:
+    found = driven()
+    found.send(asking(event({})), PINGED)
+    (frame,) = found.turn()
+    assert found.hear() == []
+    found.store(frame)
+    assert found.hear() == [ACCEPTED, PONG]
+
+
+def test_a_ping_with_broken_meta_is_refused() -> None:
+    found = drive([*PINGED[:4], b"short"])
+    assert found.replies == [(ROUTE, b"ping", b"400 Bad Request")]
+
+
+def test_a_ping_that_asks_for_nothing_is_passed_over() -> None:
+    found = drive(PINGED[1:])
+    assert (found.replies, found.ignored, found.flat) == ([], ["ping"], [])
+
+
+@pytest.mark.parametrize(
+    ("parts", "name"),
+    [
+        ([b""], b"unknown-unknown"),
+        ([b"", b""], b"unknown-unknown"),
+        ([b"", b"x" * 5000, b""], b"unknown-unknown"),
+        ([b"", b"whatever"], b"whatever"),
+        ([b"", *event({})[:3]], APP_ENV),
+        ([b"", *event({}), b""], APP_ENV),
+    ],
+)
+def test_whom_a_refusal_names(parts: list[bytes], name: bytes) -> None:
+    found = drive(parts)
+    assert found.replies == [(ROUTE, name, b"400 Bad Request")]
+
+
+def stuck(count: int = 1) -> tuple:
+    found = driven()
+    found.send(*(asking(event({"n": n})) for n in range(count)))
+    (frame,) = found.turn()
+    return found, frame
+
+
+def test_just_in_time_is_answered() -> None:
+    found, frame = stuck()
+    found.turn(4.49)
+    found.store(frame)
+    assert found.hear() == [ACCEPTED]
+
+
+def test_too_late_is_not_answered_and_is_stored_all_the_same() -> None:
+    found, frame = stuck(3)
+    found.turn(4.5)
+    found.store(frame)
+    assert found.hear() == []
+    assert len(found.flat) == 3
+    assert found.said == ["late"] * 3
+    assert found.session.idle()
+
+
+def test_what_was_answered_already_is_not_late() -> None:
+    found, frame = stuck(3)
+    found.store(frame, stored=2)
+    assert found.hear() == [ACCEPTED] * 2
+    found.turn(4.5)
+    assert found.said == ["accepted", "accepted", "late"]
+
+
+def test_nothing_behind_a_late_one_takes_its_answer() -> None:
+    """A producer that counts answers would take the second one's for the first's."""
+    found, first = stuck()
+    found.turn(3)
+    found.send(asking(event({}, app_env=ELSEWHERE)))
+    (second,) = found.turn()
+    found.store(second)
+    assert found.hear() == []
+    found.turn(1.5)
+    found.store(first)
+    assert found.hear() == []
+    assert found.said == ["late", "late"]
+
+
+def test_a_route_begins_anew_after_a_late_one() -> None:
+    found, first = stuck()
+    found.turn(4.5)
+    found.send(asking(event({}, app_env=ELSEWHERE)))
+    (second,) = found.turn()
+    found.turn(1)
+    found.store(second)
+    assert found.hear() == [(ROUTE, ELSEWHERE, b"202 Accepted")]
+    found.store(first)
+    assert found.hear() == []
+
+
+def test_what_is_late_twice_does_not_silence_what_came_after() -> None:
+    found = driven()
+    found.send(asking(event({})), asking(event({}, app_env=ELSEWHERE)))
+    one, two = found.turn()
+    found.session.abandon(one.ticket)
+    found.send(asking(event({})))
+    (again,) = found.turn()
+    found.session.abandon(two.ticket)
+    found.store(again)
+    assert found.hear() == [ACCEPTED]
+
+
+def test_an_abandoned_frame_is_answered_to_nobody_of_it() -> None:
+    found = driven()
+    found.send(asking(event({})), asking(event({}, app_env=ELSEWHERE)))
+    found.send(asking(event({}, app_env=ELSEWHERE)), route=OTHER)
+    mine, elsewhere = found.turn()
+    found.session.abandon(mine.ticket)
+    found.store(elsewhere)
+    assert found.hear() == [(OTHER, ELSEWHERE, b"202 Accepted")]
+    assert found.session.idle()
+    assert found.session.deadline() is None
+
+
+def test_nothing_is_kept_of_routes_that_were_answered() -> None:
+    found = driven()
+    for number in range(100):
+        found.send(asking(event({})), PINGED, route=number.to_bytes(5, "big"))
+    (frame,) = found.turn()
+    found.store(frame)
+    assert len(found.hear()) == 200
+    assert found.session.idle()
+    assert found.session._questions == {}
+    assert found.session.deadline() is None
+
+
+def test_bytes_are_counted_until_they_are_handed_out() -> None:
+    found = driven()
+    sent = asking(event({}))
+    found.send(sent, sent)
+    gathered = found.session.partial_bytes()
+    assert gathered >= 2 * sum(map(len, sent))
+    (frame,) = found.turn()
+    assert frame.size == gathered
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_what_cannot_be_answered_is_held_until_it_is_stored(count: int) -> None:
+    found = driven(answers=False)
+    found.send(event({"started_ms": 1})[:count])
+    (frame,) = found.turn()
+    assert isinstance(frame, Frame)
+    assert not frame.expires
+    assert not frame.acknowledged
+    assert found.session.deadline() is None
+    found.store(frame)
+    assert found.hear() == []
+    assert found.flat[0].time == "1970-01-01T00:00:00.001Z"  # type: ignore[union-attr]
+
+
+def test_who_asks_where_nobody_can_answer_is_kept() -> None:
+    found = drive(asking(event({})), PINGED[1:], answers=False)
+    assert isinstance(found.flat[0], Reject)
+    assert found.ignored == ["ping"]
+    assert found.replies == []

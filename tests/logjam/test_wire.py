@@ -1,0 +1,200 @@
+"""Meta, names and bodies, both ways, and on both sides of each limit."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+
+import pytest
+import snappy
+from headrace_common.operations.errors import ProtocolError
+from headrace_logjam.wire import (
+    NAME_BYTES,
+    SWAPPED_TAG,
+    TAG,
+    BodyLimits,
+    Compression,
+    Meta,
+    compress,
+    decode_meta,
+    encode_meta,
+    inflate,
+    is_app_env,
+    is_topic,
+    joined,
+    read_request,
+    read_unanswered,
+    split,
+)
+
+LIMITS = BodyLimits(event=1000, inflated=2000, ratio=1000)
+METHODS = list(Compression)
+FULL = Meta(3, 7, 1_700_000_000_123, 2**64 - 1)
+
+
+def test_meta_is_24_bytes_big_endian() -> None:
+    assert encode_meta(FULL) == bytes.fromhex("cabd 03 01 00000007 0000018bcfe5687b ffffffffffffffff")
+    assert decode_meta(encode_meta(FULL)) == FULL
+
+
+def test_a_swapped_tag_swaps_nothing_else() -> None:
+    assert decode_meta(encode_meta(FULL, tag=SWAPPED_TAG)) == FULL
+    assert struct.unpack("<H", struct.pack(">H", TAG))[0] == SWAPPED_TAG
+
+
+@pytest.mark.parametrize(
+    ("frame", "problem"),
+    [
+        (b"", "meta has 0 bytes, not 24"),
+        (encode_meta(FULL)[:-1], "meta has 23 bytes, not 24"),
+        (encode_meta(FULL) + b"\0", "meta has 25 bytes, not 24"),
+        (encode_meta(FULL, tag=0xCABE), "meta begins with the tag cabe"),
+        (encode_meta(FULL, version=0), "meta has version 0"),
+        (encode_meta(FULL, version=2), "meta has version 2"),
+    ],
+)
+def test_broken_meta(frame: bytes, problem: str) -> None:
+    with pytest.raises(ProtocolError, match=problem):
+        decode_meta(frame)
+
+
+@pytest.mark.parametrize(
+    ("frame", "is_one"),
+    [
+        (b"app-env", True),
+        (b"my-app-2-prod", True),
+        (b"-", True),
+        (b"a b\x7f-", True),
+        (b"", False),
+        (b"appenv", False),
+        (b"app-\x1f", False),
+        (b"app-\x80", False),
+        (b"a" * (NAME_BYTES - 1) + b"-", True),
+        (b"a" * NAME_BYTES + b"-", False),
+    ],
+)
+def test_app_env(frame: bytes, is_one: bool) -> None:
+    assert is_app_env(frame) is is_one
+
+
+@pytest.mark.parametrize(
+    ("frame", "is_one"),
+    [
+        (b"logs", True),
+        (b"logsXYZ", True),
+        (b"logs.shop.production.engine", True),
+        (b"javascript.shop.production", True),
+        (b"events.shop-production", True),
+        (b"frontend.page.shop.production", True),
+        (b"frontend.ajax.shop.production", True),
+        (b"mobile", True),
+        (b"frontend.webvitals.shop.production", False),
+        (b"frontend", False),
+        (b"log", False),
+        (b"", False),
+        (b"logs" + b"x" * (NAME_BYTES - 4), True),
+        (b"logs" + b"x" * (NAME_BYTES - 3), False),
+    ],
+)
+def test_topic(frame: bytes, is_one: bool) -> None:
+    assert is_topic(frame) is is_one
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("size", [0, 1, 999, 1000])
+def test_what_is_compressed_inflates(method: int, size: int) -> None:
+    body = bytes(range(256)) * 4
+    assert inflate(method, compress(method, body[:size]), LIMITS) == body[:size]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_body_above_the_event_limit_says_so(method: int) -> None:
+    with pytest.raises(ProtocolError, match="LIMITS__EVENT_BYTES") as caught:
+        inflate(method, compress(method, b"x" * 1001), LIMITS)
+    assert caught.value.limit == "LIMITS__EVENT_BYTES"
+
+
+@pytest.mark.parametrize("method", [Compression.NONE, Compression.SNAPPY, Compression.LZ4])
+def test_a_body_that_announces_more_than_may_be_inflated_says_so(method: int) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        inflate(method, compress(method, b"x" * 2001), LIMITS)
+    assert caught.value.limit == "LIMITS__INFLATED_BYTES"
+
+
+def test_what_ruby_calls_zlib_is_gzip() -> None:
+    assert inflate(1, gzip.compress(b"{}", mtime=0), LIMITS) == b"{}"
+    assert inflate(1, zlib.compress(b"{}"), LIMITS) == b"{}"
+
+
+def test_snappy_is_a_raw_block() -> None:
+    assert inflate(2, snappy.compress(b"{}"), LIMITS) == b"{}"
+
+
+FRAMED_SNAPPY = snappy.StreamCompressor().compress(b'{"a":1}' * 9)
+BOMB = 1 << 40
+UNREADABLE = [
+    (1, b"", "ends inside"),
+    (1, b"no zlib at all", "does not inflate"),
+    (1, zlib.compress(b"{}")[:-1], "ends inside"),
+    (1, zlib.compress(b"{}") + b"x", "1 bytes follow"),
+    (1, gzip.compress(b"{}", mtime=0) * 2, "follow the gzip"),
+    (2, b"", "snappy"),
+    (2, b"\xff" * 12, "snappy"),
+    (2, FRAMED_SNAPPY, "snappy|cannot hold"),
+    (2, b"\xff\xff\xff\xff\x0f" + b"x" * 9, "cannot hold the 4294967295"),
+    (3, b"", "no room for the length"),
+    (3, b"\0\0\0", "no room for the length"),
+    (3, b"\xff\xff\xff\xff" + b"x" * 9, "cannot hold the 4294967295"),
+    (3, struct.pack(">I", 256) + b"x", "cannot hold the 256"),
+    (3, struct.pack(">I", 255) + b"x", "LZ4"),
+    (3, struct.pack(">I", 9) + compress(3, b"x" * 8)[4:], "LZ4 block of 8 bytes that announces 9"),
+    (3, struct.pack(">I", 7) + compress(3, b"x" * 8)[4:], "LZ4"),
+    (4, b"{}", "compression 4 is unknown"),
+    (255, b"{}", "compression 255 is unknown"),
+]
+
+
+@pytest.mark.parametrize(("method", "body", "problem"), UNREADABLE)
+def test_what_cannot_be_read_is_no_matter_of_limits(method: int, body: bytes, problem: str) -> None:
+    with pytest.raises(ProtocolError, match=problem) as caught:
+        inflate(method, body, LIMITS)
+    assert caught.value.limit is None
+
+
+@pytest.mark.parametrize("frames", [[], [b""], [b"a", b"", b"ccc"], [b"\0" * 300, b"x"]])
+def test_what_is_kept_can_be_taken_apart(frames: list[bytes]) -> None:
+    assert split(joined(frames)) == frames
+
+
+GOOD = [b"a-b", b"logs.a.b", b"{}", encode_meta(Meta())]
+
+
+@pytest.mark.parametrize(
+    ("frames", "problem"),
+    [
+        (GOOD, ""),
+        ([b"ping", b"", b"{}", GOOD[3]], ""),
+        ([b"ping", b"", b"{}", b"short"], "meta has 5 bytes, not 24"),
+        ([], "0 frames, not 4"),
+        (GOOD[:3], "3 frames, not 4"),
+        ([*GOOD, b""], "5 frames, not 4"),
+        ([b"ab", *GOOD[1:]], "no app-env: 'ab'"),
+        ([b"a-b", b"other", *GOOD[2:]], "unknown topic: 'other'"),
+        ([b"heartbeat", b"tcp://here:9606", *GOOD[2:]], "no app-env: 'heartbeat'"),
+    ],
+)
+@pytest.mark.parametrize("asks", [True, False])
+def test_requests(frames: list[bytes], problem: str, asks: bool) -> None:
+    request = read_request([b"", *frames] if asks else frames)
+    if not frames and not asks:
+        return
+    assert (list(request.frames), request.asks, request.problem) == (frames, asks, problem)
+
+
+def test_who_is_not_answered_may_leave_meta_out() -> None:
+    for frames in (GOOD, GOOD[:3]):
+        request = read_unanswered(frames)
+        assert (list(request.frames[:3]), request.asks, request.problem) == (GOOD[:3], False, "")
+    assert read_unanswered(GOOD[:2]).problem == "2 frames, not 4"
+    assert read_unanswered([b"", *GOOD]).problem == "5 frames, not 4"

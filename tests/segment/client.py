@@ -1,0 +1,175 @@
+"""A client of the original dialect over a real socket, and the service as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from aiokafka import AIOKafkaConsumer
+from headrace_common.operations.settings import KafkaSettings, TopicSettings
+from headrace_segment.wire.codes import HEADER
+from headrace_segment.wire.original import MESSAGES, AppendSetup, DataAppended, SegmentRead
+
+from tests.contract.receiver import Receiver, Sections
+from tests.contract.topic import own_topics
+from tests.contract.waiting import PATIENCE, until
+from tests.segment.speaking import block, read, setup
+
+
+class ClosedError(Exception):
+    """The service has closed."""
+
+
+class Client:
+    """One connection. Replies come in the order of the service."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def connect(cls, address: tuple[str, int]) -> Self:
+        return cls(*await asyncio.open_connection(*address))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+
+    def cut(self) -> None:
+        """Gone without a word."""
+        self._writer.transport.abort()
+
+    def say(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    def finish(self) -> None:
+        """Says no more, and listens."""
+        self._writer.write_eof()
+
+    async def drain(self) -> None:
+        try:
+            await self._writer.drain()
+        except OSError as error:
+            raise ClosedError from error
+
+    async def reply(self, seconds: float = PATIENCE) -> Any:
+        """The next message. Raises `ClosedError`."""
+        try:
+            async with asyncio.timeout(seconds):
+                kind, length = HEADER.unpack(await self._reader.readexactly(HEADER.size))
+                return MESSAGES.decode(kind, await self._reader.readexactly(length))
+        except (asyncio.IncompleteReadError, OSError) as error:
+            if isinstance(error, TimeoutError):
+                raise
+            raise ClosedError from error
+
+    async def hears_nothing(self, seconds: float) -> None:
+        try:
+            heard = await self.reply(seconds)
+        except TimeoutError:
+            return
+        raise AssertionError(f"it said {heard}")
+
+    async def sees_end(self) -> None:
+        """Whatever is said before it."""
+        with contextlib.suppress(ClosedError):
+            while True:
+                await self.reply()
+
+    async def setup(self, segment: str, writer: bytes) -> int:
+        """The writer's level."""
+        self.say(setup(segment, writer))
+        answer = await self.reply()
+        assert isinstance(answer, AppendSetup), answer
+        assert (answer.segment, answer.writer) == (segment, writer)
+        return int(answer.level)
+
+    async def append(self, offset: int, content: bytes, writer: bytes) -> int:
+        """A block, and its acknowledgement: the level."""
+        self.say(block(offset, content, writer))
+        answer = await self.reply()
+        assert isinstance(answer, DataAppended), answer
+        assert answer.writer == writer
+        return int(answer.level)
+
+    async def read(self, segment: str, offset: int = 0, length: int = 1 << 20) -> SegmentRead:
+        self.say(read(segment, offset, length))
+        answer = await self.reply()
+        assert isinstance(answer, SegmentRead), answer
+        return answer
+
+    async def content(self, segment: str, offset: int = 0) -> bytes:
+        """All of it, to its end."""
+        pieces = []
+        while True:
+            piece = await self.read(segment, offset)
+            assert piece.offset == offset
+            pieces.append(piece.data)
+            offset += len(piece.data)
+            if piece.flags & 0x80:
+                return b"".join(pieces)
+
+
+def new_writer() -> bytes:
+    return os.urandom(16)
+
+
+def segment_topics(bootstrap: str, partitions: int = 2) -> KafkaSettings:
+    """Topics of a test's own."""
+    return own_topics(bootstrap, TopicSettings(events_partitions=2, segments_partitions=partitions))
+
+
+async def log_start(kafka: KafkaSettings) -> int:
+    """How many records are gone from the log's heads, over all partitions."""
+    consumer = AIOKafkaConsumer(kafka.segments_topic, bootstrap_servers=kafka.bootstrap_servers)
+    await consumer.start()
+    try:
+        return sum((await consumer.beginning_offsets(consumer.assignment())).values())
+    finally:
+        await consumer.stop()
+
+
+async def restart(service: Receiver) -> None:
+    """Starts it again after its end, and waits until it listens."""
+    before = len(service.lines("ready"))
+    service.spawn()
+    await until(lambda: len(service.lines("ready")) > before, "it is ready again")
+    service.ops = service.lines("starting")[-1]["ops"]
+
+
+class Services:
+    """Services that end with the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.started: list[Receiver] = []
+
+    def make(self, kafka: KafkaSettings, /, **sections: Sections) -> Receiver:
+        folder = self._folder / f"service-{len(self.started)}"
+        folder.mkdir()
+        self.started.append(Receiver("segment", kafka, folder, sections))
+        return self.started[-1]
+
+    async def __call__(self, kafka: KafkaSettings, /, **sections: Sections) -> Receiver:
+        made = self.make(kafka, **sections)
+        await made.start()
+        return made
+
+
+def services(folder: Path) -> Iterator[Services]:
+    running = Services(folder)
+    yield running
+    for each in running.started:
+        each.stop()

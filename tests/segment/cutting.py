@@ -1,0 +1,96 @@
+"""A proxy between clients of today's dialect and the service, which cuts a connection after every fifth block."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import random
+from typing import Final, Self
+
+from headrace_segment.wire.codes import HEADER, Kind
+
+HOST: Final = "127.0.0.1"
+
+
+class Cut(enum.Enum):
+    """Where, seen from the block's end."""
+
+    WITHIN = "some of the end's bytes never arrive"
+    AT_ONCE = "the end has been sent, and nothing is heard any more"
+    LATER = "some milliseconds later: the acknowledgement may be on its way, or heard"
+
+
+class CutError(Exception):
+    """This connection is to be cut now."""
+
+
+class CuttingProxy:
+    """Forwards connections to `port`. Counts blocks over all of them: after every `every`-th, its connection is cut somewhere."""
+
+    def __init__(self, port: int, every: int, seed: int) -> None:
+        self._target = port
+        self._every = every
+        self._chance = random.Random(seed)
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.port = 0
+        self.blocks = 0
+        self.cuts = dict.fromkeys(Cut, 0)
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._accept, HOST, 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(HOST, self._target)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._requests(reader, far_writer))
+                group.create_task(self._replies(far_reader, writer))
+        except* (CutError, OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            for each in (writer, far_writer):
+                each.transport.abort()
+                with contextlib.suppress(OSError):
+                    await each.wait_closed()
+
+    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            header = await reader.readexactly(HEADER.size)
+            kind, length = HEADER.unpack(header)
+            message = header + await reader.readexactly(length)
+            self.blocks += kind == Kind.END_APPEND_BLOCK
+            if kind != Kind.END_APPEND_BLOCK or self.blocks % self._every:
+                writer.write(message)
+                await writer.drain()
+                continue
+            where = self._chance.choice(list(Cut))
+            self.cuts[where] += 1
+            if where is Cut.WITHIN:
+                message = message[: self._chance.randrange(len(message))]
+            writer.write(message)
+            await writer.drain()
+            writer.write_eof()  # what was sent arrives
+            await asyncio.sleep(self._chance.random() * 0.03 if where is Cut.LATER else 0)
+            raise CutError
+
+    async def _replies(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+        raise CutError

@@ -1,0 +1,308 @@
+"""A store that answers at once, from the fold of a log of its own; and a session driven against it."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.record.event import Reject
+from headrace_common.session.interface import Peer
+from headrace_segment.events import BlockFrame
+from headrace_segment.questions import (
+    AppendBlock,
+    BlockStored,
+    BytesRead,
+    ChangeQuestion,
+    CreateSegment,
+    DeleteSegment,
+    DescribeSegment,
+    NoSegment,
+    OpenSession,
+    Refused,
+    RepliesLeft,
+    Sealed,
+    SealSegment,
+    SegmentChanged,
+    SegmentDescription,
+    SegmentExists,
+    SessionOpened,
+    StoreQuestion,
+    Truncated,
+    TruncateSegment,
+)
+from headrace_segment.session.dialects import SegmentSession
+from headrace_segment.session.limits import Limits
+from headrace_segment.store import records
+from headrace_segment.store.fold import Fold
+from headrace_segment.store.outcomes import Appended, Changed, NotAppended, Opened, Outcome, Refusal
+from headrace_segment.store.reading import Gathering
+from headrace_segment.store.records import Numbering
+from headrace_segment.wire import messages as today
+from headrace_segment.wire.codes import HEADER, Kind
+from headrace_segment.wire.layout import Table
+from headrace_segment.wire.original import MESSAGES, DataAppended, SegmentRead
+
+from tests import driving
+from tests.driving import NOW_MS, PEER, Seen, feed, parts_of
+
+LIMITS = Limits(frame_bytes=1 << 20, event_bytes=1 << 16, reply_bytes=1 << 20, segment_bytes=1024, writers=100)
+
+
+class InstantStore:
+    """One partition, and nobody else writes to it but who says so."""
+
+    def __init__(self, *, create: bool = True) -> None:
+        self.fold = Fold()
+        self.log: list[tuple[bytes, bytes]] = []
+        self._create = create
+        self._ids = itertools.count(1)
+
+    def append(self, segment: str, record: records.Record) -> Outcome:
+        self.log.append((segment.encode(), record.encode()))
+        return self.fold.apply(len(self.log) - 1, *self.log[-1], NOW_MS)
+
+    def content(self, segment: str, start: int = 0, length: int = 1 << 30) -> bytes:
+        gathering = Gathering.of(segment, self.fold.segments[segment], start, length)
+        while not gathering.done:
+            gathering.take(gathering.next_log_offset, *self.log[gathering.next_log_offset])
+        return gathering.data
+
+    def answer(self, question: StoreQuestion) -> object:
+        if isinstance(question, RepliesLeft):
+            return None
+        if isinstance(question, OpenSession):
+            session = next(self._ids).to_bytes(16, "big")
+            create = self._create and question.numbering is Numbering.BYTES
+            opened = self.append(
+                question.segment, records.Open(question.writer, session, question.numbering, create=create)
+            )
+            if isinstance(opened, Opened):
+                return SessionOpened(session, opened.level)
+            assert not isinstance(opened, Appended)
+            return NoSegment() if opened.why is Refusal.NO_SEGMENT else Refused(opened.why)  # type: ignore[arg-type]
+        if isinstance(question, AppendBlock):
+            return self._append(question)
+        if isinstance(question, ChangeQuestion):
+            return self._change(question)
+        there = self.fold.segments.get(question.segment)
+        if there is None:
+            return NoSegment()
+        if isinstance(question, DescribeSegment):
+            return SegmentDescription(there.start, there.length, there.sealed, there.modified, len(there.writers))
+        if question.offset < there.start:
+            return Truncated(there.start)
+        data = self.content(question.segment, min(question.offset, there.length), question.length)
+        at_tail = question.offset + len(data) >= there.length
+        return BytesRead(data, at_tail, at_tail and there.sealed)
+
+    def _change(self, asked: ChangeQuestion) -> object:
+        request = next(self._ids).to_bytes(16, "big")
+        if isinstance(asked, TruncateSegment):
+            changed = self.append(asked.segment, records.Truncate(request, asked.offset))
+        else:
+            kinds = {CreateSegment: records.Create, SealSegment: records.Seal, DeleteSegment: records.Delete}
+            changed = self.append(asked.segment, kinds[type(asked)](request))
+        assert isinstance(changed, Changed)
+        if changed.why is Refusal.NO_SEGMENT:
+            return NoSegment()
+        if changed.why is Refusal.EXISTS:
+            return SegmentExists()
+        return SegmentChanged() if changed.why is None else Refused(changed.why)
+
+    def _append(self, asked: AppendBlock) -> object:
+        outcome = self.append(
+            asked.segment,
+            records.Block(
+                asked.writer, asked.session, asked.before, asked.after, asked.events, asked.data, asked.expected
+            ),
+        )
+        if isinstance(outcome, Appended):
+            return BlockStored(outcome.level, outcome.length)
+        assert isinstance(outcome, NotAppended)
+        if outcome.why is Refusal.NO_SEGMENT:
+            return NoSegment()
+        return Sealed(outcome.length) if outcome.why is Refusal.SEALED else Refused(outcome.why)
+
+
+@dataclass
+class Conversation(driving.Outcome):
+    """All that came of some bytes."""
+
+    replies: bytes = b""
+    refused: set[int] = field(default_factory=set)
+    """The frames (by their place in `parts`) whose blocks the store has refused."""
+
+    @property
+    def messages(self) -> Table:
+        """Of the dialect that was spoken."""
+        return today.MESSAGES if self.replies.startswith(HELLO) else MESSAGES
+
+    def said(self) -> list[Any]:
+        """The replies, one by one."""
+        return read_replies(self.replies, self.messages)
+
+    def comparable(self) -> Any:
+        """A KeepAlive overtakes what waits, a writer's levels are merged as they come, writers do not wait for each other.
+
+        What a read finds depends on how many of the blocks behind it are stored by then. A refusal does not wait for blocks that
+        are under way, and those that are refused one after the other may hear it together; which of them were published depends
+        on when the first refusal was heard. A fault that shows only when a block has its turn is at no known offset.
+        """
+        own: dict[Any, list[Any]] = {}
+        refusals: set[str] = set()
+        for reply in self.said():
+            if type(reply).__name__ in ("NoSuchSegment", "SegmentIsSealed", "InvalidEventNumber"):
+                refusals.add(repr(reply))
+                continue
+            whose = getattr(reply, "writer", None) or (type(reply), getattr(reply, "segment", None))
+            said = own.setdefault(whose, [])
+            merged = found_later(reply)
+            if said and isinstance(reply, DataAppended) and isinstance(said[-1], DataAppended):
+                said.pop()
+            elif said and isinstance(reply, today.DataAppended) and isinstance(said[-1], today.DataAppended):
+                assert reply.previous == said[-1].level < reply.level
+                merged = replace(reply, previous=said.pop().previous)
+            said.append(merged)
+        parts, _, _ = super().comparable()
+        by_writer: dict[Any, list[Any]] = {}
+        for number, (frame, comparable) in enumerate(zip(self.parts, parts, strict=True)):
+            if number in self.refused:
+                continue
+            first = frame[0] if frame else None
+            by_writer.setdefault(first and of_writer(first), []).append(comparable)
+        error = None if self.error is None else (str(self.error), self.error.limit)
+        return by_writer, error, self.idle, own, refusals
+
+
+def of_writer(part: Seen | Reject) -> Any:
+    """The segment, and the writer in it."""
+    if isinstance(part, Seen):
+        return part.subject, part.attributes["writer"]
+    return part.subject, orjson.loads(part.attributes or b"{}")["writer"]
+
+
+def found_later(reply: Any) -> Any:
+    """A reply without what depends on the time of asking."""
+    if isinstance(reply, SegmentRead):
+        return replace(reply, flags=0, data=b"")
+    if isinstance(reply, today.SegmentRead):
+        return replace(reply, at_tail=False, end_of_segment=False, data=b"")
+    return replace(reply, length=0) if isinstance(reply, today.SegmentInfo) else reply
+
+
+HELLO = Kind.HELLO.to_bytes(4, "big", signed=True)
+
+
+def read_replies(data: bytes, messages: Table) -> list[Any]:
+    found = []
+    while data:
+        kind, length = HEADER.unpack_from(data)
+        assert len(data) >= 8 + length
+        found.append(messages.decode(kind, data[8 : 8 + length]))
+        data = data[8 + length :]
+    return found
+
+
+@dataclass
+class Driven:
+    """A session, and what its driver, its publisher and its store do for it, one thing at a time."""
+
+    store: InstantStore = field(default_factory=InstantStore)
+    limits: Limits = LIMITS
+    peer: Peer = PEER
+    outcome: Conversation = field(default_factory=Conversation)
+    answer: Callable[[StoreQuestion], object] | None = None
+
+    def __post_init__(self) -> None:
+        self.session = SegmentSession(self.peer, self.limits)
+        self._published: dict[Any, int] = {}
+
+    def serve(self) -> None:
+        """Until nothing is left to do."""
+        session, outcome = self.session, self.outcome
+        again = True
+        while again:
+            again = False
+            for frame in session.frames():
+                assert isinstance(frame, BlockFrame)
+                parts = parts_of(frame)
+                self._published[_which(frame.run)] = len(outcome.parts)
+                outcome.parts.append(parts)
+                session.settle(frame.ticket, len(parts), True)
+                again = True
+            for question in list(session.questions()):
+                answer = (self.answer or self.store.answer)(question)  # type: ignore[arg-type]
+                if isinstance(question, AppendBlock) and not isinstance(answer, BlockStored):
+                    outcome.refused.add(self._published[_which(question)])
+                try:
+                    session.answered(question.ticket, answer)
+                except ProtocolError as error:
+                    outcome.error = outcome.error or error
+                again = True
+            outcome.replies += session.outgoing()
+
+    def hear(self, *pieces: bytes) -> bytes:
+        """What it says to these bytes."""
+        before = len(self.outcome.replies)
+        driving.feed_all(self.session, pieces, self.outcome, self.serve, end=False)
+        return self.outcome.replies[before:]
+
+
+def _which(block: Any) -> Any:
+    """Of the blocks on their way, which one; as its writer's run, or as its question."""
+    return block.segment, block.writer, block.before, block.after
+
+
+class Slow:
+    """A store and a publisher that do nothing until they are told to."""
+
+    def __init__(self, store: InstantStore | None = None) -> None:
+        self.driven = Driven(store or InstantStore())
+        self.session = self.driven.session
+        self.frames: deque[Any] = deque()
+        self.questions: deque[Any] = deque()
+
+    def hear(self, *data: bytes) -> bytes:
+        for each in data:
+            self.session.receive(each, NOW_MS)
+            while self.session.busy():
+                self.session.receive(b"", NOW_MS)
+        return self.look()
+
+    def look(self) -> bytes:
+        self.frames += self.session.frames()
+        self.questions += self.session.questions()
+        return self.session.outgoing()
+
+    def settle(self) -> bytes:
+        frame = self.frames.popleft()
+        self.session.settle(frame.ticket, 0, False)
+        self.look()
+        self.session.settle(frame.ticket, 1, True)
+        return self.look()
+
+    def answer(self) -> bytes:
+        question = self.questions.popleft()
+        self.session.answered(question.ticket, self.driven.store.answer(question))
+        return self.look()
+
+
+def drive(
+    pieces: Iterable[bytes], *, end: bool = True, store: InstantStore | None = None, **limits: int
+) -> Conversation:
+    """Feeds `pieces` to a session whose store answers at once."""
+    driven = Driven(store or InstantStore(), Limits(**{**_as_dict(LIMITS), **limits}))
+    driving.feed_all(driven.session, pieces, driven.outcome, driven.serve, end=end)
+    return driven.outcome
+
+
+def _as_dict(limits: Limits) -> dict[str, int]:
+    return {name: getattr(limits, name) for name in Limits.__dataclass_fields__}
+
+
+__all__ = ["feed"]

@@ -1,0 +1,112 @@
+"""The log's producer through what its client may do: whatever goes wrong, a fresh one goes on, and nothing is sent twice."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import pytest
+import structlog
+from headrace_common.kafka import producer as module
+from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.operations.settings import KafkaSettings
+from headrace_segment.replica.producing import LogProducer
+
+PATIENCE = 60.0
+
+
+class Batch:
+    def __init__(self) -> None:
+        self.values: list[bytes] = []
+
+    def append(self, *, timestamp: int | None, key: bytes, value: bytes) -> object:
+        self.values.append(value)
+        return object()
+
+
+class Client:
+    """As much of aiokafka's producer as the log's producer uses."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.client = self.cluster = self
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        return {0}
+
+    def leader_for_partition(self, where: Any) -> int:
+        return 1
+
+    def create_batch(self) -> Batch:
+        return Batch()
+
+    async def send_batch(self, batch: Batch, topic: str, *, partition: int) -> asyncio.Future[object]:
+        self.bench.sent.append(batch.values)
+        if self.bench.troubles:
+            raise self.bench.troubles.pop(0)
+        answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        answer.set_result(object())
+        self.bench.answered.set()
+        return answer
+
+
+class Bench:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.starts: list[Exception] = []
+        self.troubles: list[Exception] = []
+        self.sent: list[list[bytes]] = []
+        self.lost = 0
+        self.answered = asyncio.Event()
+        monkeypatch.setattr(module, "make_producer", self._make)
+        self.producer = LogProducer(KafkaSettings(), 1, ReceiverMetrics(), structlog.get_logger(), self._lost)
+
+    def _make(self, settings: KafkaSettings, batch_bytes: int) -> Client:
+        if self.starts:
+            raise self.starts.pop(0)
+        return Client(self)
+
+    def _lost(self) -> None:
+        self.lost += 1
+        self.producer.put(0, b"s", b"after")
+
+
+async def pumped(bench: Bench) -> None:
+    pump = asyncio.create_task(bench.producer.pump(0))
+    answered = asyncio.create_task(bench.answered.wait())
+    await asyncio.wait({pump, answered}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+    assert not pump.done(), pump
+    assert bench.answered.is_set()
+    pump.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await pump
+    await bench.producer.close()
+
+
+@pytest.mark.parametrize(
+    "trouble", [ConfigError("KAFKA__CA /ca.pem: no such file"), OSError("away"), KeyError("a bug")], ids=repr
+)
+async def test_it_is_made_again_whatever_goes_wrong(monkeypatch: pytest.MonkeyPatch, trouble: Exception) -> None:
+    bench = Bench(monkeypatch)
+    bench.starts.append(trouble)
+    bench.producer.put(0, b"s", b"first")
+    await pumped(bench)
+    assert bench.sent == [[b"first"]]
+    assert bench.lost == 0
+
+
+@pytest.mark.parametrize("trouble", [OSError("cut"), KeyError("a bug")], ids=repr)
+async def test_what_failed_is_not_sent_again_and_its_sessions_hear_it(
+    monkeypatch: pytest.MonkeyPatch, trouble: Exception
+) -> None:
+    bench = Bench(monkeypatch)
+    bench.troubles.append(trouble)
+    bench.producer.put(0, b"s", b"first")
+    await pumped(bench)
+    assert bench.sent == [[b"first"], [b"after"]]
+    assert bench.lost == 1

@@ -1,0 +1,114 @@
+"""The memory of replies: who has room, who waits, and who is passed over."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from headrace_segment.replica.replies import ReplyMemory
+
+from tests.segment.test_serving import Hears
+
+
+class Bench:
+    """A memory of 100 bytes."""
+
+    def __init__(self) -> None:
+        self.crowded = 0
+        self.memory = ReplyMemory(100, self._crowded)
+        self.order: list[str] = []
+
+    def _crowded(self) -> None:
+        self.crowded += 1
+
+    def waits(self, caller: Hears, size: int) -> asyncio.Task[Any]:
+        async def wait() -> None:
+            await self.memory.room(caller, size)
+            self.order.append(caller.peer.address)
+
+        return asyncio.create_task(wait())
+
+
+async def turn() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_up_to_the_limit_nobody_waits() -> None:
+    bench = Bench()
+    assert bench.memory.take(Hears("a"), 60)
+    assert not bench.memory.take(Hears("b"), 41)
+    assert bench.memory.take(Hears("b"), 40)
+    assert (bench.memory.used, bench.crowded) == (100, 0)
+
+
+async def test_beyond_it_they_come_in_order() -> None:
+    bench = Bench()
+    first, *others = (Hears(name) for name in "abcd")
+    await bench.memory.room(first, 100)
+    tasks = [bench.waits(caller, size) for caller, size in zip(others, (60, 50, 10), strict=True)]
+    await turn()
+    assert (bench.memory.waiting, bench.crowded, bench.order) == (3, 3, [])
+    bench.memory.release(first, 50)
+    await turn()
+    assert bench.order == []  # the first of them has no room, and nobody passes it
+    assert not bench.memory.take(Hears("e"), 1)
+    bench.memory.release(first, 10)
+    await turn()
+    assert (bench.order, bench.memory.used) == (["b"], 100)
+    bench.memory.ended(first)
+    await turn()
+    assert bench.order == ["b"]
+    bench.memory.ended(others[0])
+    await asyncio.gather(*tasks)
+    assert bench.order == ["b", "c", "d"]
+    assert bench.memory.used == 60
+
+
+async def test_who_holds_something_gets_nothing_of_the_second_half() -> None:
+    bench = Bench()
+    greedy, modest = Hears("greedy"), Hears("modest")
+    assert bench.memory.take(greedy, 30)
+    assert bench.memory.take(greedy, 20)
+    assert not bench.memory.take(greedy, 1)
+    waiting = bench.waits(greedy, 30)
+    await turn()
+    await bench.memory.room(modest, 50)  # passes it
+    bench.memory.release(modest, 50)
+    bench.memory.release(greedy, 29)
+    await turn()
+    assert not waiting.done()
+    bench.memory.release(greedy, 1)
+    await waiting
+    assert bench.memory.used == 50
+
+
+async def test_one_reply_always_fits() -> None:
+    bench = Bench()
+    assert bench.memory.take(Hears("a"), 1000)
+    assert not bench.memory.take(Hears("b"), 1)
+
+
+async def test_who_gives_up_waiting_holds_nothing() -> None:
+    bench = Bench()
+    one, other, third = Hears("one"), Hears("other"), Hears("third")
+    await bench.memory.room(one, 100)
+    cancelled, late = bench.waits(other, 100), bench.waits(third, 100)
+    await turn()
+    cancelled.cancel()
+    await turn()
+    assert bench.memory.waiting == 1
+    bench.memory.ended(one)
+    late.cancel()  # when it has been granted already
+    await turn()
+    assert (bench.memory.used, bench.memory.waiting, bench.order) == (0, 0, [])
+
+
+async def test_what_ends_is_given_back_once() -> None:
+    bench = Bench()
+    caller, other = Hears("a"), Hears("b")
+    assert bench.memory.take(caller, 40)
+    assert bench.memory.take(other, 40)
+    bench.memory.ended(caller)
+    bench.memory.release(caller, 40)  # its read ends after it
+    assert bench.memory.used == 40

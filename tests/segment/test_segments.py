@@ -1,0 +1,118 @@
+"""The replica's front, while its partition is not live yet."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, cast
+
+import structlog
+from headrace_common.connection.receiver_state import ReceiverState
+from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.operations.tasks import Tasks
+from headrace_common.service.parts import Runtime
+from headrace_segment.questions import CreateSegment, Limited, Lost, OpenSession, SealSegment
+from headrace_segment.replica.log_reader import LogReader
+from headrace_segment.replica.partition import Partition
+from headrace_segment.replica.segments import Segments
+from headrace_segment.serving import ServedSessions
+from headrace_segment.settings import SegmentSettings
+from headrace_segment.store.recent import RecentBlocks
+from headrace_segment.store.records import Create, Numbering, Open, Seal, decode
+from typing_extensions import override
+
+from tests.segment.recorded import W1
+from tests.segment.test_serving import Hears
+
+
+class Produced:
+    """The log's producer, without a log."""
+
+    def __init__(self) -> None:
+        self.records: list[Any] = []
+
+    def put(self, partition: int, key: bytes, value: bytes, session: bytes | None = None) -> None:
+        self.records.append(decode(value))
+
+
+class Bench:
+    """One partition, which is live when the test says so."""
+
+    def __init__(self, **section: object) -> None:
+        settings = SegmentSettings.model_validate({"segment": section})
+        log = structlog.get_logger()
+        runtime = Runtime(settings, cast("ReceiverState", None), ReceiverMetrics(), log, Tasks(lambda: None), list)
+        self.segments = Segments(runtime)
+        ids = itertools.count(1)
+        self.partition = Partition(
+            0,
+            settings.kafka,
+            LogReader(settings.kafka),
+            ServedSessions(lambda: next(ids).to_bytes(16, "big"), create=True),
+            RecentBlocks(0),
+            log,
+            lambda names: None,
+            lambda outcome: None,
+            self.segments._went_live,
+        )
+        self.produced = Produced()
+        self.segments._partitions = [self.partition]
+        self.segments._producer = cast("Any", self.produced)
+
+    def goes_live(self) -> list[Any]:
+        """What is produced then."""
+        self.partition.live.set()
+        self.partition._went_live(0)
+        return self.produced.records
+
+
+async def test_what_is_asked_early_is_appended_in_order_as_soon_as_the_partition_is_live() -> None:
+    bench, caller = Bench(), Hears("a")
+    bench.segments.ask(CreateSegment(1, "s"), caller)
+    bench.segments.ask(SealSegment(2, "s"), caller)
+    bench.segments.ask(OpenSession(3, "s", W1, Numbering.EVENTS), caller)
+    assert bench.produced.records == []
+    assert [type(record) for record in bench.goes_live()] == [Create, Seal, Open]
+    bench.segments.ask(SealSegment(4, "s"), caller)
+    assert len(bench.produced.records) == 4
+    assert caller.heard == []
+
+
+async def test_who_has_gone_meanwhile_is_not_appended() -> None:
+    bench, gone, other = Bench(), Hears("gone"), Hears("other")
+    bench.segments.ask(CreateSegment(1, "s"), gone)
+    bench.segments.ask(SealSegment(1, "s"), other)
+    bench.segments.ended(gone)
+    assert gone.heard == [(1, Lost())]
+    assert [type(record) for record in bench.goes_live()] == [Seal]
+
+
+class Leaves(Hears):
+    """Ends when it hears anything."""
+
+    bench: Bench
+
+    @override
+    def answered(self, ticket: int, answer: object) -> None:
+        super().answered(ticket, answer)
+        self.bench.segments.ended(self)
+
+
+async def test_who_leaves_at_the_first_answer_is_not_appended_any_more() -> None:
+    bench, caller = Bench(segments=1), Leaves("a")
+    caller.bench = bench
+    bench.partition.fold.apply(0, b"there", Create(bytes(16)).encode(), 1)
+    bench.segments.ask(CreateSegment(1, "s"), caller)
+    bench.segments.ask(SealSegment(2, "there"), caller)
+    assert bench.goes_live() == []
+    assert caller.heard == [(1, Limited("SEGMENT__SEGMENTS")), (2, Lost())]
+
+
+async def test_who_has_waited_for_too_long_hears_so() -> None:
+    bench, caller = Bench(), Hears("a")
+    bench.segments.ask(CreateSegment(1, "s"), caller)
+    asked = bench.segments._clock()
+    bench.segments._end_early(asked - 1)
+    assert caller.heard == []
+    bench.segments._end_early(asked + 1)
+    assert caller.heard == ["ack_deadline", (1, Lost())]
+    assert bench.goes_live() == []

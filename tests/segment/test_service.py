@@ -1,0 +1,487 @@
+"""The service on Kafka: what its clients hear, and what it does when something fails."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import uuid
+
+import psutil
+import pytest
+from aiokafka.admin.records_to_delete import RecordsToDelete
+from aiokafka.structs import TopicPartition
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_common.kafka.client import make_producer
+from headrace_common.operations.settings import MIB, KafkaSettings
+from headrace_common.publishing.partitions import partition_of
+from headrace_segment.wire.original import (
+    AT_TAIL,
+    DataAppended,
+    KeepAlive,
+    NoSuchSegment,
+    SegmentIsTruncated,
+    SegmentRead,
+)
+
+from tests.contract.receiver import Receiver
+from tests.contract.stopping import stopped
+from tests.contract.topic import events, quarantined, stored
+from tests.contract.waiting import until
+from tests.segment.client import Client, ClosedError, Services, log_start, new_writer, restart, segment_topics
+from tests.segment.instant import Conversation
+from tests.segment.recorded import CONVERSATIONS
+from tests.segment.speaking import block, keep_alive, read, setup
+from tests.segment.speaking import events as framed
+from tests.system.cluster import admin, altered
+from tests.tiers import sized
+
+pytestmark = pytest.mark.kafka
+
+WRITERS = sized(500, 1000, 10_000)
+HELLO, WORLD = framed(b"hello"), framed(b"world!")
+
+
+@pytest.fixture
+def name() -> str:
+    return uuid.uuid4().hex
+
+
+@pytest.mark.parametrize("conversation", CONVERSATIONS)
+async def test_the_recorded_conversations(conversation: str, kafka: EmbeddedKafka, service: Receiver) -> None:
+    """Their names are used once: each has a segment of its own."""
+    data, replies = CONVERSATIONS[conversation]["data"], CONVERSATIONS[conversation]["replies"]
+    reader, writer = await asyncio.open_connection(*service.address)
+    writer.write(data)
+    heard = b""
+    async with asyncio.timeout(60):
+        while Conversation(replies=heard).comparable() != Conversation(replies=replies).comparable():
+            got = await reader.read(65536)
+            assert got, heard.hex()
+            heard += got
+    writer.close()
+
+
+async def test_what_is_written_is_read(service: Receiver, name: str) -> None:
+    writer = new_writer()
+    async with await Client.connect(service.address) as client:
+        assert await client.setup(name, writer) == 0
+        assert await client.append(0, HELLO, writer) == len(HELLO)
+        assert await client.append(len(HELLO), WORLD, writer) == len(HELLO + WORLD)
+        assert await client.read(name) == SegmentRead(name, 0, AT_TAIL, HELLO + WORLD)
+        assert await client.read(name, 3, 5) == SegmentRead(name, 3, 0, HELLO[3:8])
+    there = {record.value for record in await events(service.kafka)}
+    assert {b"hello", b"world!"} <= there
+
+
+async def test_a_reader_at_the_end_hears_the_next_block(service: Receiver, name: str) -> None:
+    writer = new_writer()
+    async with await Client.connect(service.address) as client, await Client.connect(service.address) as reader:
+        await client.setup(name, writer)
+        reader.say(read(name))
+        await reader.hears_nothing(0.2)
+        await client.append(0, HELLO, writer)
+        answer = await reader.reply()
+        assert (answer.offset, answer.data) == (0, HELLO)
+        assert await reader.read(name, len(HELLO)) == SegmentRead(name, len(HELLO), AT_TAIL, b"")
+        assert await reader.read(name, 1000) == SegmentRead(name, 1000, AT_TAIL, b"")
+
+
+async def test_there_is_no_such_segment(service: Receiver, name: str, start: Services) -> None:
+    async with await Client.connect(service.address) as client:
+        client.say(read(name))
+        assert await client.reply() == NoSuchSegment(name)
+    strict = await start(service.kafka, segment={"auto_create": False})
+    async with await Client.connect(strict.address) as client:
+        client.say(setup(name))
+        assert await client.reply() == NoSuchSegment(name)
+
+
+async def test_old_bytes_are_read_from_the_log(own_segments: KafkaSettings, start: Services) -> None:
+    service = await start(own_segments, segment={"cache_bytes": 0, "tail_wait": 0})
+    writers = [new_writer() for _ in range(3)]
+    content = {"a": b"", "b": b""}
+    async with await Client.connect(service.address) as client:
+        for writer in writers:
+            for segment in content:
+                level = await client.setup(segment, writer)
+                for number in range(20):
+                    data = framed(segment.encode() * (100 + number))
+                    level = await client.append(level, data, writer)
+                    content[segment] += data
+        for segment, data in content.items():
+            assert await client.content(segment) == data
+            assert (await client.read(segment, 777, 1234)).data == data[777 : 777 + 1234]
+
+
+async def test_another_connection_takes_the_writer_over(own_segments: KafkaSettings, start: Services) -> None:
+    """At the same replica, and at another one."""
+    one, two = await start(own_segments), await start(own_segments)
+    writer = new_writer()
+    async with (
+        await Client.connect(one.address) as first,
+        await Client.connect(one.address) as second,
+        await Client.connect(two.address) as third,
+    ):
+        await first.setup("a", writer)
+        await first.append(0, HELLO, writer)
+        assert await second.setup("a", writer) == len(HELLO)
+        await first.sees_end()
+        await second.append(len(HELLO), WORLD, writer)
+        assert await third.setup("a", writer) == len(HELLO + WORLD)
+        await second.sees_end()
+        assert await third.append(len(HELLO + WORLD), HELLO, writer) == len(HELLO + WORLD + HELLO)
+        assert await third.content("a") == HELLO + WORLD + HELLO
+
+
+async def test_a_writer_resumes_after_kill_9(own_segments: KafkaSettings, start: Services) -> None:
+    service = await start(own_segments)
+    writer = new_writer()
+    async with await Client.connect(service.address) as client:
+        await client.setup("a", writer)
+        await client.append(0, HELLO, writer)
+        service.kill()
+        await client.sees_end()
+    await restart(service)
+    async with await Client.connect(service.address) as client:
+        assert await client.setup("a", writer) == len(HELLO)
+        client.say(block(0, HELLO + WORLD, writer))  # again from the beginning: what is stored is cut off
+        assert await client.reply() == DataAppended(writer, len(HELLO + WORLD))
+        assert await client.content("a") == HELLO + WORLD
+    assert [record.value for record in await events(own_segments)] == [b"hello", b"world!"]
+
+
+async def test_while_kafka_stands_still_nothing_is_acknowledged_and_nothing_false_is_said(
+    service: Receiver, kafka: EmbeddedKafka, name: str
+) -> None:
+    writer = new_writer()
+    async with await Client.connect(service.address) as client, await Client.connect(service.address) as reader:
+        await client.setup(name, writer)
+        await client.append(0, HELLO, writer)
+        with stopped(kafka.pid):
+            client.say(keep_alive(b"x") + block(len(HELLO), WORLD, writer))
+            assert await client.reply() == KeepAlive(b"x")
+            reader.say(read(name) + read(name, len(HELLO)) + read("nowhere"))
+            answer = await reader.reply()
+            assert (answer.flags, answer.data) == (0, HELLO)  # what is known is said, and not that it is all
+            await asyncio.gather(client.hears_nothing(3), reader.hears_nothing(3))
+        assert await client.reply() == DataAppended(writer, len(HELLO + WORLD))
+        answers = [await reader.reply(), await reader.reply()]  # of different segments: in any order
+        assert NoSuchSegment("nowhere") in answers
+        assert next(answer.data for answer in answers if not isinstance(answer, NoSuchSegment)) in (b"", WORLD)
+
+
+async def test_a_failure_of_the_producer_ends_every_session_and_stores_nothing_twice(
+    own_segments: KafkaSettings, start: Services
+) -> None:
+    """Kafka refuses a block for good: its writer and all others come back, with what was not acknowledged."""
+    service = await start(own_segments)
+    one, two = new_writer(), new_writer()
+    noise = framed(os.urandom(20_000))
+    async with await Client.connect(service.address) as large, await Client.connect(service.address) as other:
+        await large.setup("a", one)
+        await other.setup("b", two)
+        await other.append(0, HELLO, two)
+        async with altered(own_segments, own_segments.segments_topic, max_message_bytes=1000):
+            large.say(block(0, noise, one))
+            await large.sees_end()
+            await other.sees_end()
+    assert await service.metric("producers_replaced_total") == 1
+    async with await Client.connect(service.address) as client:
+        assert await client.setup("a", one) == 0
+        assert await client.append(0, noise, one) == len(noise)
+        assert await client.content("a") == noise
+        assert await client.setup("b", two) == len(HELLO)
+
+
+@pytest.mark.long
+async def test_who_waits_too_long_is_ended(own_kafka: EmbeddedKafka, start: Services) -> None:
+    kafka = segment_topics(own_kafka.bootstrap)
+    service = await start(kafka, kafka={"ack_deadline": 2})
+    writer = new_writer()
+    async with await Client.connect(service.address) as client:
+        await client.setup("a", writer)
+        with stopped(own_kafka.pid):
+            client.say(block(0, HELLO, writer))
+            await client.sees_end()
+    async with await Client.connect(service.address) as client:
+        level = await client.setup("a", writer)
+        assert level in (0, len(HELLO))
+        assert await client.append(level, WORLD, writer) == level + len(WORLD)
+
+
+async def test_snapshots_are_written_and_read_and_the_log_is_cut(own_segments: KafkaSettings, start: Services) -> None:
+    service = await start(own_segments, segment={"snapshot_records": 10, "retention_bytes": 1 << 20})
+    writer, level = new_writer(), 0
+    data = framed(bytes(200_000))
+    sent = b""
+    async with await Client.connect(service.address) as client:
+        await client.setup("a", writer)
+        for taken in range(1, 4):
+            for _ in range(16):
+                level = await client.append(level, data, writer)
+                sent += data
+            await until(lambda: len(service.lines("snapshot")) >= taken, "a snapshot is written")  # noqa: B023
+
+        await until(lambda: _begins(client, "a"), "the segment's beginning is let go")
+        await until(lambda: log_start(own_segments), "the head of the log is cut")
+    service.kill()
+    await restart(service)
+    async with await Client.connect(service.address) as client:
+        assert await client.setup("a", writer) == len(sent)
+        start_at = await _begins(client, "a")
+        assert await client.content("a", start_at) == sent[start_at:]
+    assert await stored(own_segments, own_segments.snapshots_topic) > 0
+
+
+async def _begins(client: Client, segment: str) -> int:
+    """Where the segment begins now."""
+    client.say(read(segment, 0, 8))
+    answer = await client.reply()
+    return answer.start if isinstance(answer, SegmentIsTruncated) else 0
+
+
+async def test_it_is_not_ready_on_topics_that_would_lose_segments(own_segments: KafkaSettings, start: Services) -> None:
+    service = start.make(own_segments)
+    async with altered(own_segments, own_segments.segments_topic, retention_ms=60_000):
+        service.spawn()
+        await until(lambda: service.lines("topics of segments cannot be used"), "it says what is wrong")
+        service.ops = service.lines("starting")[-1]["ops"]
+        status, text = await service.get("/readyz")
+        assert status == 503
+        assert "retention.ms is 60000 and must be -1" in text
+        assert (await service.get("/livez"))[0] == 200
+    await service.listens()
+    assert await service.ready()
+
+
+async def test_it_is_not_ready_before_it_has_read_the_log(own_kafka: EmbeddedKafka, start: Services) -> None:
+    kafka = segment_topics(own_kafka.bootstrap)
+    service = await start(kafka)
+    async with await Client.connect(service.address) as client:
+        await client.setup("a", new_writer())
+    service.kill()
+    with stopped(own_kafka.pid):
+        service.spawn()
+        await until(lambda: len(service.lines("starting")) > 1, "it starts")
+        service.ops = service.lines("starting")[-1]["ops"]
+        assert (await service.get("/readyz"))[0] == 503
+    seen = []
+
+    async def ready() -> bool:
+        seen.append((await service.ready(), len(service.lines("ready"))))
+        return seen[-1][0]
+
+    await until(ready, "it is ready")
+    assert seen[-1] != (True, 1)  # nobody is told to come before the listener is there
+
+
+async def test_sigterm_answers_what_is_pending(
+    own_segments: KafkaSettings, start: Services, kafka: EmbeddedKafka
+) -> None:
+    service = await start(own_segments, segment={"tail_wait": 1})
+    writer = new_writer()
+    async with await Client.connect(service.address) as client, await Client.connect(service.address) as reader:
+        await client.setup("a", writer)
+        with stopped(kafka.pid):
+            client.say(block(0, HELLO, writer))
+            reader.say(read("a"))
+            await until(lambda: service.metric("frames_pending"), "the block waits for Kafka")
+            service.signal(signal.SIGTERM)
+            await until(lambda: service.lines("stopping"), "it stops")
+            await client.hears_nothing(0.3)
+        assert await client.reply() == DataAppended(writer, len(HELLO))
+        assert isinstance(await reader.reply(), SegmentRead)
+        await client.sees_end()
+    assert await service.ended() == 0
+
+
+async def test_events_that_are_too_large_go_to_quarantine_and_their_block_counts(
+    own_segments: KafkaSettings, start: Services
+) -> None:
+    service = await start(own_segments, limits={"event_bytes": 1024})
+    writer = new_writer()
+    content = framed(b"small", bytes(1025), b"x" * 1024)
+    async with await Client.connect(service.address) as client:
+        await client.setup("a", writer)
+        assert await client.append(0, content, writer) == len(content)
+        assert await client.content("a") == content
+    assert [record.value for record in await events(own_segments)] == [b"small", b"x" * 1024]
+    (reject,) = await quarantined(own_segments)
+    assert (reject["reason"], reject.value) == ("oversized", bytes(1025))
+
+
+async def test_limits_of_the_service(own_segments: KafkaSettings, start: Services) -> None:
+    service = await start(
+        own_segments, segment={"segments": 2, "writers": 2, "tail_readers": 1, "tail_wait": 60, "connection_writers": 3}
+    )
+    one, two, three = new_writer(), new_writer(), new_writer()
+
+    async def refused(segment: str, writer: bytes) -> None:
+        async with await Client.connect(service.address) as other:
+            other.say(setup(segment, writer))
+            with pytest.raises(ClosedError):
+                await other.reply()
+
+    async with await Client.connect(service.address) as client, await Client.connect(service.address) as reader:
+        await client.setup("a", one)
+        await client.setup("a", two)
+        await refused("a", three)
+        await client.setup("b", three)
+        await refused("c", one)
+        assert await service.metric("limit_hits_total", limit="SEGMENT__WRITERS") == 1
+        assert await service.metric("limit_hits_total", limit="SEGMENT__SEGMENTS") == 1
+        client.say(read("a"))
+        await until(lambda: _tail_readers(service, 1), "one waits at the end")
+        reader.say(read("b"))
+        assert await client.reply() == SegmentRead("a", 0, AT_TAIL, b"")
+        assert await service.metric("limit_hits_total", limit="SEGMENT__TAIL_READERS") == 1
+        client.say(setup("a", new_writer()))
+        with pytest.raises(ClosedError):
+            await client.reply()
+
+
+async def test_readers_that_do_not_read_share_a_bounded_memory(own_segments: KafkaSettings, start: Services) -> None:
+    """Each asks for more than the service may hold for all. Writers do not notice them, and other readers wait for them."""
+    limit, piece, slow = 8 * MIB, 1 * MIB, 40
+    service = await start(own_segments, segment={"replies_bytes": limit})
+    writer, content = new_writer(), framed(bytes(piece - 8))
+    async with await Client.connect(service.address) as client, await Client.connect(service.address) as reader:
+        await client.setup("a", writer)
+        for number in range(2):
+            assert await client.append(number * piece, content, writer) == (number + 1) * piece
+        before = psutil.Process(service.pid).memory_info().rss
+        with contextlib.ExitStack() as stack:
+            for _ in range(slow):
+                deaf = stack.enter_context(socket.create_connection(service.address))
+                deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                deaf.sendall(read("a", 0, piece) * 20)
+            await until(lambda: _metric_is(service, "segment_replies_bytes", limit), "they take all that there is")
+            assert await service.metric("limit_hits_total", limit="SEGMENT__REPLIES_BYTES") >= slow // 2
+            assert service.lines("a read waits: others' replies take up the memory")
+            reader.say(read("a", 0, piece))
+            for number in range(2, 5):
+                assert await client.append(number * piece, content, writer) == (number + 1) * piece
+            assert await service.metric("segment_replies_bytes") == limit
+            grown = psutil.Process(service.pid).memory_info().rss - before
+            assert grown < slow * 8 * MIB / 2, (
+                f"{grown / MIB:.0f} MiB"
+            )  # 8 MiB is what each connection asks for at once
+            await reader.hears_nothing(0.3)
+        answer = await reader.reply()
+        assert (answer.offset, answer.data) == (0, content)
+        await until(lambda: _metric_is(service, "segment_replies_bytes", 0), "all is given back")
+        for number in range(300):  # small ones, from memory: they are answered at once, one after the other
+            reader.say(read("a", number, 8))
+        for number in range(300):
+            answer = await reader.reply()
+            assert (answer.offset, answer.data) == (number, content[number : number + 8])
+
+
+async def test_who_has_finished_sending_still_hears_all_that_was_asked_for(service: Receiver, name: str) -> None:
+    """Replies leave one by one: the conversation ends behind the last."""
+    writer, content = new_writer(), framed(bytes(300_000))
+    async with await Client.connect(service.address) as client, await Client.connect(service.address) as reader:
+        await client.setup(name, writer)
+        await client.append(0, content, writer)
+        reader.say(b"".join(read(name, offset, 250_000) for offset in range(20)))
+        reader.finish()
+        heard = [await reader.reply() for _ in range(20)]
+        assert {reply.offset: reply.data for reply in heard} == {at: content[at : at + 250_000] for at in range(20)}
+        await reader.sees_end()
+
+
+async def _tail_readers(service: Receiver, count: int) -> bool:
+    return await service.metric("segment_tail_readers") == count
+
+
+@pytest.mark.long
+async def test_an_idle_writer_is_forgotten_and_a_connected_one_is_not(
+    own_segments: KafkaSettings, start: Services
+) -> None:
+    """By two replicas: the one that forgets does not have the connection."""
+    retention = {"segment": {"writer_retention": 10}}
+    one, two = await start(own_segments, **retention), await start(own_segments, **retention)
+    gone, quiet, busy = new_writer(), new_writer(), new_writer()
+    async with await Client.connect(one.address) as connected, await Client.connect(two.address) as other:
+        async with await Client.connect(two.address) as client:
+            await client.setup("a", gone)
+            await client.append(0, HELLO, gone)
+        await connected.setup("a", quiet)
+        await connected.append(0, HELLO, quiet)
+        await other.setup("a", busy)
+        level = 0
+
+        async def forgotten() -> bool:
+            nonlocal level
+            level = await other.append(level, HELLO, busy)
+            await asyncio.sleep(0.2)
+            return await two.metric("segment_writers") == 2
+
+        await until(forgotten, "the writer that has gone is forgotten")
+        for _ in range(50):  # for longer than the retention
+            await forgotten()
+            await asyncio.sleep(0.2)
+        assert await connected.append(len(HELLO), WORLD, quiet) == len(HELLO + WORLD)
+        assert await other.setup("a", gone) == 0
+
+
+async def test_a_log_without_its_head_or_with_strange_records_is_not_served(
+    own_segments: KafkaSettings, start: Services
+) -> None:
+    """Nothing is guessed: the service says what is wrong, and says nothing else about this partition's segments."""
+    service = await start(own_segments)
+    writer = new_writer()
+    async with await Client.connect(service.address) as client:
+        await client.setup("a", writer)
+        await client.append(0, HELLO, writer)
+    partition = partition_of(b"a", 2)
+    producer = make_producer(own_segments, 1 << 20)
+    await producer.start()
+    await producer.send_and_wait(own_segments.segments_topic, b"\7\7", b"a", partition)
+    await producer.stop()
+    await until(lambda: _unready(service, "a record of version 7"), "it says what it cannot read")
+    service.stop()
+    async with admin(own_segments) as cutting:
+        where = TopicPartition(own_segments.segments_topic, partition)
+        await cutting.delete_records({where: RecordsToDelete(before_offset=1)})
+    service.spawn()
+    await until(lambda: len(service.lines("starting")) > 1, "it starts")
+    service.ops = service.lines("starting")[-1]["ops"]
+    await until(lambda: _unready(service, "the log begins at 1, and there is no complete snapshot"), "it says so")
+
+
+async def _unready(service: Receiver, text: str) -> bool:
+    status, page = await service.get("/readyz")
+    return status == 503 and text in page
+
+
+@pytest.mark.long
+async def test_many_writers_on_100_connections(own_segments: KafkaSettings, start: Services) -> None:
+    each = WRITERS // 100
+    service = await start(own_segments, segment={"connection_writers": each}, limits={"frame_time": 3600})
+    content = framed(b"x" * 20)
+
+    async def one(number: int) -> int:
+        writers = [new_writer() for _ in range(each)]
+        async with await Client.connect(service.address) as client:
+            for writer in writers:
+                client.say(setup(f"s{number % 7}", writer) + block(0, content, writer))
+            levels: dict[bytes, int] = {}
+            while len(levels) < len(writers):
+                answer = await client.reply()
+                if isinstance(answer, DataAppended):
+                    levels[answer.writer] = answer.level
+            return sum(levels.values())
+
+    stored = await asyncio.gather(*(one(number) for number in range(100)))
+    assert sum(stored) == WRITERS * len(content)
+    await until(lambda: _metric_is(service, "segment_writers", WRITERS), "all are known")
+    await until(lambda: _metric_is(service, "segment_sessions", 0), "none is connected")
+    assert await service.metric("segment_stored_bytes") == WRITERS * len(content)
+
+
+async def _metric_is(service: Receiver, name: str, value: float) -> bool:
+    return await service.metric(name) == value

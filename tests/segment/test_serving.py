@@ -1,0 +1,267 @@
+"""The sessions of a replica: which record a question becomes, and who hears what became of it."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from headrace_common.connection.backend import Caller
+from headrace_common.session.interface import Peer, Ticket
+from headrace_segment.questions import (
+    AppendBlock,
+    BlockStored,
+    CreateSegment,
+    DeleteSegment,
+    Lost,
+    NoSegment,
+    OpenSession,
+    Refused,
+    Sealed,
+    SealSegment,
+    SegmentChanged,
+    SegmentExists,
+    SessionLost,
+    SessionOpened,
+    TruncateSegment,
+)
+from headrace_segment.serving import ServedSessions
+from headrace_segment.store.fold import Fold
+from headrace_segment.store.outcomes import Refusal
+from headrace_segment.store.records import Create, Delete, Numbering, Open, Record, Renew, Seal
+from typing_extensions import override
+
+from tests.segment.recorded import W1
+
+
+class Hears(Caller):
+    def __init__(self, name: str) -> None:
+        self.peer = Peer(name, 1, name)
+        self.heard: list[Any] = []
+
+    @override
+    def answered(self, ticket: Ticket, answer: object) -> None:
+        self.heard.append((ticket, answer))
+
+    @override
+    def tell(self, word: object) -> None:
+        self.heard.append(word)
+
+    @override
+    def end(self, why: str) -> None:
+        self.heard.append(why)
+
+    def takes(self) -> list[Any]:
+        heard, self.heard = self.heard, []
+        return heard
+
+
+class Bench:
+    """One replica; `reads` lands records and reads them back."""
+
+    def __init__(self, *, create: bool = True) -> None:
+        ids = itertools.count(1)
+        self.fold = Fold()
+        self.serving = ServedSessions(lambda: next(ids).to_bytes(16, "big"), create=create)
+
+    def reads(self, *landed: Record | None) -> None:
+        for record in landed:
+            assert record is not None
+            self.serving.read_back(self.fold.apply(self.fold.next_offset, b"a", record.encode(), 0))
+
+    def opened(self, caller: Hears) -> bytes:
+        self.reads(self.open(caller))
+        ((_, answer),) = caller.takes()
+        assert isinstance(answer, SessionOpened)
+        return answer.session
+
+    def open(self, caller: Hears, now: float = 0) -> Open:
+        return self.serving.open(OpenSession(0, "a", W1, Numbering.BYTES), caller, now)
+
+    def append(self, caller: Hears, session: bytes, before: int, data: bytes, ticket: int = 1, now: float = 0) -> Any:
+        return self.serving.append(
+            AppendBlock(ticket, "a", W1, session, before, before + len(data), 1, data), caller, now
+        )
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+ME, OTHER = "me", "other"
+
+
+def test_nothing_is_answered_before_it_is_read_back(bench: Bench) -> None:
+    me = Hears(ME)
+    record = bench.open(me)
+    assert me.takes() == []
+    bench.reads(record)
+    ((ticket, answer),) = me.takes()
+    assert (ticket, answer) == (0, SessionOpened(record.session, 0))
+    one, two = bench.append(me, record.session, 0, b"one"), bench.append(me, record.session, 3, b"two", 2)
+    assert me.takes() == []
+    bench.reads(one, two)
+    assert me.takes() == [(1, BlockStored(3, 3)), (2, BlockStored(6, 6))]
+
+
+def test_what_others_produce_answers_nobody_here(bench: Bench) -> None:
+    me = Hears(ME)
+    session = bench.opened(me)
+    late = bench.append(me, session, 0, b"one")
+    bench.reads(Open(b"other writer....", b"s" * 16, Numbering.BYTES), Seal(b"r" * 16))
+    assert me.takes() == []
+    bench.reads(late)
+    assert me.takes() == [(1, Sealed(0))]
+
+
+def test_a_foreign_open_takes_a_session_over(bench: Bench) -> None:
+    me = Hears(ME)
+    session = bench.opened(me)
+    late = bench.append(me, session, 0, b"one")
+    bench.reads(Open(W1, b"foreign.........", Numbering.BYTES))
+    assert me.takes() == [SessionLost(W1, session)]
+    assert bench.append(me, session, 3, b"two", 2) is None
+    assert me.takes() == [(2, Refused(Refusal.SESSION))]
+    bench.reads(late)
+    assert me.takes() == [(1, Refused(Refusal.SESSION))]
+    assert len(bench.serving) == 0
+
+
+def test_so_does_another_connection_here_but_not_the_same_one(bench: Bench) -> None:
+    me, other = Hears(ME), Hears(OTHER)
+    first = bench.opened(me)
+    second = bench.opened(other)
+    assert me.takes() == [SessionLost(W1, first)]
+    third = bench.opened(other)
+    assert other.takes() == []
+    assert len({first, second, third}) == 3
+    assert len(bench.serving) == 1
+
+
+def test_an_open_that_is_under_way_outlives_a_foreign_one_that_lands_before_it(bench: Bench) -> None:
+    me = Hears(ME)
+    mine = bench.open(me)
+    bench.reads(Open(W1, b"foreign.........", Numbering.BYTES, create=True), mine)
+    assert me.takes() == [(0, SessionOpened(mine.session, 0))]
+
+
+def test_refusals_are_told_as_what_they_are() -> None:
+    bench, me = Bench(create=False), Hears(ME)
+    bench.reads(bench.open(me))
+    assert me.takes() == [(0, NoSegment())]
+    assert len(bench.serving) == 0
+    bench = Bench()
+    bench.reads(Open(W1, b"s" * 16, Numbering.EVENTS, create=True), bench.open(me))
+    assert me.takes() == [(0, Refused(Refusal.NUMBERING))]
+
+
+def test_a_deleted_segment(bench: Bench) -> None:
+    me = Hears(ME)
+    session = bench.opened(me)
+    bench.reads(Delete(b"r" * 16), bench.append(me, session, 0, b"one"))
+    assert me.takes() == [(1, NoSegment())]
+
+
+def test_a_repeat_in_its_own_session_is_stored(bench: Bench) -> None:
+    me = Hears(ME)
+    session = bench.opened(me)
+    block = bench.append(me, session, 0, b"one")
+    bench.reads(block)
+    bench.append(me, session, 0, b"one", 2)
+    bench.reads(block)
+    assert me.takes() == [(1, BlockStored(3, 3)), (2, BlockStored(3, 3))]
+
+
+def test_who_has_gone_is_answered_all_the_same(bench: Bench) -> None:
+    me = Hears(ME)
+    session = bench.opened(me)
+    late = bench.append(me, session, 0, b"one")
+    bench.serving.ended(me)
+    assert len(bench.serving) == 1
+    bench.reads(late)
+    assert me.takes() == [(1, BlockStored(3, 3))]
+    assert len(bench.serving) == 0
+    bench.opened(me)
+    bench.serving.ended(me)
+    assert len(bench.serving) == 0
+
+
+def test_a_lost_producer_ends_every_session(bench: Bench) -> None:
+    me, other = Hears(ME), Hears(OTHER)
+    session = bench.opened(me)
+    late = bench.append(me, session, 0, b"one")
+    bench.open(other)
+    bench.serving.producer_lost()
+    assert me.takes() == ["producer", (1, Lost())]
+    assert other.takes() == ["producer", (0, Lost())]
+    assert len(bench.serving) == 0
+    bench.reads(late)
+    assert me.takes() == []
+
+
+def test_who_waits_too_long_is_ended_and_its_record_may_still_land(bench: Bench) -> None:
+    me, other = Hears(ME), Hears(OTHER)
+    session = bench.opened(me)
+    late = bench.append(me, session, 0, b"one", now=5)
+    bench.open(other, now=9)
+    bench.serving.overdue(5)
+    assert me.takes() == []
+    bench.serving.overdue(6)
+    assert me.takes() == ["ack_deadline", (1, Lost())]
+    assert other.takes() == []
+    bench.reads(late)
+    assert me.takes() == []
+    assert bench.fold.segments["a"].length == 3
+
+
+def test_who_changes_a_segment_hears_of_the_own_change(bench: Bench) -> None:
+    me, other = Hears(ME), Hears(OTHER)
+    mine = bench.serving.change(CreateSegment(7, "a"), me, 0)
+    theirs = bench.serving.change(CreateSegment(8, "a"), other, 0)
+    assert me.takes() == []
+    bench.reads(Create(b"elsewhere......."), Delete(b"elsewhere......."), mine, theirs)
+    assert me.takes() == [(7, SegmentChanged(0))]
+    assert other.takes() == [(8, SegmentExists())]
+    session = bench.opened(me)
+    bench.reads(bench.append(me, session, 0, b"one"), bench.serving.change(TruncateSegment(2, "a", 4), other, 0))
+    assert other.takes() == [(2, Refused(Refusal.NONSENSE))]
+    bench.reads(bench.serving.change(TruncateSegment(3, "a", 3), other, 0))
+    bench.reads(bench.serving.change(SealSegment(4, "a"), other, 0))
+    bench.reads(bench.serving.change(DeleteSegment(5, "a"), other, 0))
+    bench.reads(bench.serving.change(DeleteSegment(6, "a"), other, 0))
+    assert other.takes() == [(3, SegmentChanged(3)), (4, SegmentChanged(3)), (5, SegmentChanged(3)), (6, NoSegment())]
+
+
+def test_a_change_is_lost_with_its_producer_and_with_its_time(bench: Bench) -> None:
+    me = Hears(ME)
+    late = bench.serving.change(SealSegment(1, "a"), me, now=5)
+    assert bench.serving.waiting
+    bench.serving.overdue(5)
+    assert me.takes() == []
+    bench.serving.overdue(6)
+    assert me.takes() == ["ack_deadline", (1, Lost())]
+    assert not bench.serving.waiting
+    bench.reads(late)
+    assert me.takes() == []
+    bench.serving.change(SealSegment(1, "a"), me, now=5)
+    bench.serving.producer_lost()
+    assert me.takes() == ["producer", (1, Lost())]
+
+
+def test_only_who_numbers_bytes_creates_a_segment_by_writing(bench: Bench) -> None:
+    me = Hears(ME)
+    asked = bench.serving.open(OpenSession(0, "a", W1, Numbering.EVENTS), me, 0)
+    bench.reads(asked)
+    assert me.takes() == [(0, NoSegment())]
+
+
+def test_a_quiet_writer_is_renewed_while_its_session_is_open(bench: Bench) -> None:
+    me = Hears(ME)
+    session = bench.opened(me)
+    touched = 5
+    assert bench.serving.renewals(lambda segment, writer: touched, 5) == []
+    assert bench.serving.renewals(lambda segment, writer: touched, 6) == [("a", Renew(W1, session))]
+    assert bench.serving.renewals(lambda segment, writer: None, 6) == []
+    bench.serving.ended(me)
+    assert bench.serving.renewals(lambda segment, writer: touched, 6) == []

@@ -1,0 +1,468 @@
+"""The original dialect's session: levels, repeats, gaps, reads, and what ends a conversation."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.record.contract import Reason
+from headrace_common.record.event import Reject
+from headrace_segment.questions import (
+    AppendBlock,
+    Limited,
+    Lost,
+    OpenSession,
+    ReadBytes,
+    RepliesLeft,
+    SessionLost,
+    SessionOpened,
+)
+from headrace_segment.session.limits import READ_BYTES, READ_COST, READS
+from headrace_segment.session.original import OriginalSession
+from headrace_segment.store import records
+from headrace_segment.wire.codes import Kind
+from headrace_segment.wire.original import (
+    AT_TAIL,
+    END_OF_SEGMENT,
+    AppendSetup,
+    DataAppended,
+    NoSuchSegment,
+    SegmentIsSealed,
+    SegmentIsTruncated,
+    SegmentRead,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.driving import PEER, at_random, one_by_one
+from tests.segment.instant import LIMITS, Driven, InstantStore, Slow, drive
+from tests.segment.recorded import W1, W2
+from tests.segment.speaking import begin, block, end, event, events, keep_alive, over_the_end, raw, read, say, setup
+from tests.segment.test_original_wire import messages
+from tests.tiers import examples
+
+HELLO = event(b"hello")
+WORLD = event(b"world!")
+REQUEST = bytes(16)
+
+
+def replies(*said: Any) -> bytes:
+    return b"".join(map(say, said))
+
+
+def level(value: int, writer: bytes = W1) -> bytes:
+    return say(DataAppended(writer, value))
+
+
+# Levels
+
+
+def test_a_client_resumes_from_its_level_on_another_connection() -> None:
+    store = InstantStore()
+    assert Driven(store).hear(setup(), block(0, HELLO)) == replies(AppendSetup("a", W1, 0)) + level(13)
+    again = Driven(store)
+    assert again.hear(setup()) == replies(AppendSetup("a", W1, 13))
+    assert again.hear(block(0, HELLO + WORLD)) == level(27)  # only what lies above the level is stored, and published
+    assert [event.value for event in again.outcome.events] == [b"world!"]
+    assert store.content("a") == HELLO + WORLD
+
+
+def test_a_block_at_or_below_the_level_is_acknowledged_again_and_stored_once() -> None:
+    driven = Driven()
+    driven.hear(setup(), block(0, HELLO + WORLD))
+    for again in (block(0, HELLO + WORLD), block(0, HELLO), block(13, WORLD), block(27, b"")):
+        assert driven.hear(again) == level(27)
+    assert driven.store.content("a") == HELLO + WORLD
+    assert len(driven.outcome.flat) == 2
+
+
+def test_the_same_event_has_the_same_id_whoever_sends_it_and_however() -> None:
+    ways = [block(0, HELLO + WORLD), block(0, HELLO) + block(13, WORLD), over_the_end(0, HELLO, WORLD, 9)]
+    ids = [[event.id for event in drive([setup() + data]).events] for data in ways]
+    assert ids[0] == ids[1] == ids[2]
+    (other,) = drive([setup() + block(0, HELLO), setup("b") + block(0, HELLO)]).events[1:]
+    assert other.id not in ids[0]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (block(1, HELLO), "a block at 1, but its writer is at 0"),
+        (block(0, HELLO) + block(14, WORLD), "a block at 14, but its writer is at 13"),
+        (block(0, HELLO) + block(0, WORLD), "no event's end at its writer's level, 13"),
+        (block(0, HELLO, W2), "not set up"),
+        (begin(0, 50, W2), "not set up"),
+        (setup("") + b"", "a segment's name of 0 bytes"),
+        (setup("é" * 513), "1026 bytes"),
+        (read("x" * 1025), "1025 bytes"),
+    ],
+)
+def test_what_ends_the_conversation(data: bytes, words: str) -> None:
+    whole = drive([setup() + data])
+    assert words in str(whole.error)
+    assert drive(one_by_one(setup() + data)).comparable() == whole.comparable()
+
+
+def test_one_connection_has_so_many_writers() -> None:
+    writers = [bytes([number]) * 16 for number in range(4)]
+    data = b"".join(setup("a", writer) for writer in writers[:3]) + setup("b", writers[0])
+    assert drive([data], writers=3).error is None
+    assert "more than 3 writers" in str(drive([data + setup("a", writers[3])], writers=3).error)
+
+
+def test_a_writer_may_go_over_to_another_segment() -> None:
+    driven = Driven()
+    driven.hear(setup("a"), block(0, HELLO), setup("b"), block(0, WORLD), setup("a"))
+    assert (driven.store.content("a"), driven.store.content("b")) == (HELLO, WORLD)
+    assert driven.outcome.replies == (
+        replies(AppendSetup("a", W1, 0))
+        + level(13)
+        + replies(AppendSetup("b", W1, 0))
+        + level(14)
+        + replies(AppendSetup("a", W1, 13))
+    )
+
+
+# What the store says
+
+
+def test_a_sealed_segment() -> None:
+    driven = Driven()
+    driven.hear(setup(), block(0, HELLO))
+    driven.store.append("a", records.Seal(REQUEST))
+    assert driven.hear(block(13, WORLD)) == replies(SegmentIsSealed("a"))
+    assert driven.hear(setup()) == replies(AppendSetup("a", W1, 13))
+    assert driven.hear(block(0, HELLO)) == level(13)
+    assert driven.outcome.error is None
+    assert driven.hear(read()) == replies(SegmentRead("a", 0, AT_TAIL | END_OF_SEGMENT, HELLO))
+
+
+def test_a_segment_that_is_not_there() -> None:
+    driven = Driven(InstantStore(create=False))
+    assert driven.hear(setup(), read()) == replies(NoSuchSegment("a"), NoSuchSegment("a"))
+    assert driven.outcome.error is None
+    driven.hear(begin(0, 99), HELLO + end(13, 13))
+    assert "not set up" in str(driven.outcome.error)
+
+
+def test_a_segment_that_is_deleted_under_a_writer() -> None:
+    driven = Driven()
+    driven.hear(setup(), block(0, HELLO))
+    driven.store.append("a", records.Delete(REQUEST))
+    assert driven.hear(block(13, WORLD)) == replies(NoSuchSegment("a"))
+    assert driven.hear(setup(), block(0, WORLD)) == replies(AppendSetup("a", W1, 0)) + level(14)
+
+
+def test_a_truncated_segment() -> None:
+    driven = Driven()
+    driven.hear(setup(), block(0, HELLO + WORLD))
+    driven.store.append("a", records.Truncate(REQUEST, 13))
+    assert driven.hear(read(offset=12)) == replies(SegmentIsTruncated("a", 13))
+    assert driven.hear(read(offset=13)) == replies(SegmentRead("a", 13, AT_TAIL, WORLD))
+
+
+def test_a_session_that_was_taken_over() -> None:
+    """By the store's word, and, for who has not heard it yet, by the refusal of its next block."""
+    store = InstantStore()
+    first, second = Driven(store), Driven(store)
+    first.hear(setup())
+    second.hear(setup())
+    first.hear(block(0, HELLO))
+    assert "another session" in str(first.outcome.error)
+    assert second.hear(block(0, WORLD)) == level(14)
+    assert store.content("a") == WORLD
+    second.session.told(SessionLost(W1, b"another's".ljust(16)))
+    with pytest.raises(ProtocolError, match="set up the same"):
+        second.session.told(SessionLost(W1, (2).to_bytes(16, "big")))
+
+
+def test_a_connection_that_loses_many_writers_ends_once() -> None:
+    first = Driven()
+    sessions = {}
+    for number in range(3):
+        writer = bytes([number]) * 16
+        first.hear(setup("a", writer))
+        sessions[writer] = first.store.fold.segments["a"].writers[writer].session
+    with pytest.raises(ProtocolError, match="set up the same"):
+        first.session.told(SessionLost(*next(iter(sessions.items()))))
+    for lost in sessions.items():
+        first.session.told(SessionLost(*lost))
+
+
+def test_a_reply_has_a_limit() -> None:
+    store = InstantStore()
+    Driven(store).hear(setup(), block(0, HELLO + WORLD))
+    driven = Driven(store, limits=LIMITS.__class__(1 << 20, 1 << 16, 20, 99, 9))
+    assert driven.hear(read()) == replies(SegmentRead("a", 0, 0, (HELLO + WORLD)[:20]))
+
+
+def test_an_event_above_the_limit_is_quarantined_and_counts() -> None:
+    outcome = drive([setup() + block(0, events(b"x" * 9, b"small"))], event_bytes=8)
+    reject, kept = outcome.flat
+    assert isinstance(reject, Reject)
+    assert (reject.reason, reject.raw) == (Reason.OVERSIZED, b"x" * 9)
+    assert not isinstance(kept, Reject)
+    assert kept.value == b"small"
+    assert outcome.replies.endswith(level(30))
+
+
+# One thing at a time
+
+
+def test_a_block_is_asked_for_only_when_its_events_are_stored_and_acknowledged_when_it_is() -> None:
+    slow = Slow()
+    assert slow.hear(setup()) == b""
+    assert slow.answer() == replies(AppendSetup("a", W1, 0))
+    assert slow.hear(block(0, HELLO), block(13, WORLD)) == b""
+    assert not slow.questions
+    assert len(slow.frames) == 2
+    assert slow.settle() == b""
+    (question,) = slow.questions
+    assert isinstance(question, AppendBlock)
+    assert (question.before, question.after, question.events, question.data) == (0, 13, 1, HELLO)
+    assert slow.settle() == b""
+    assert slow.answer() == level(13)
+    assert slow.answer() == level(27)
+
+
+def test_blocks_are_asked_for_in_order_whatever_is_stored_first() -> None:
+    slow = Slow()
+    slow.hear(setup())
+    slow.answer()
+    slow.hear(block(0, HELLO), block(13, WORLD))
+    slow.frames.rotate()
+    slow.settle()
+    assert not slow.questions
+    slow.settle()
+    assert [question.before for question in slow.questions] == [0, 13]
+
+
+def test_acknowledgements_of_one_writer_are_merged_as_they_come() -> None:
+    slow = Slow()
+    slow.hear(setup())
+    slow.answer()
+    slow.hear(block(0, HELLO), block(13, WORLD), block(27, HELLO))
+    for _ in range(3):
+        slow.settle()
+    for question in slow.questions:
+        slow.session.answered(question.ticket, slow.driven.store.answer(question))
+    assert slow.look() == level(40)
+
+
+def test_what_comes_before_the_level_is_known_waits_and_others_do_not() -> None:
+    slow = Slow()
+    assert slow.hear(setup(), block(0, HELLO), setup("b", W2), keep_alive(b"x"), read("b")) == keep_alive(b"x")
+    assert not slow.frames
+    assert slow.session.waiting_bytes() > len(HELLO)
+    assert slow.session.partial_bytes() == 0  # no time limit of the client runs on it
+    assert [type(each) for each in slow.questions] == [OpenSession, OpenSession]
+    slow.questions.rotate()
+    assert slow.answer() == replies(AppendSetup("b", W2, 0))
+    assert slow.hear(block(0, WORLD, W2)) == b""
+    assert len(slow.frames) == 1  # the other's
+    assert [type(each) for each in slow.questions] == [OpenSession, ReadBytes]
+    assert slow.answer() == replies(AppendSetup("a", W1, 0))
+    assert len(slow.frames) == 2
+    assert not slow.session.idle()
+
+
+def test_a_second_setup_waits_for_the_blocks_before_it() -> None:
+    slow = Slow()
+    slow.hear(setup())
+    slow.answer()
+    slow.hear(block(0, HELLO), setup(), block(0, HELLO))
+    assert not slow.questions
+    slow.settle()
+    assert slow.answer() == level(13)
+    assert slow.answer() == replies(AppendSetup("a", W1, 13)) + level(13)
+    assert slow.session.idle()
+
+
+def test_a_read_waits_for_the_blocks_before_it() -> None:
+    slow = Slow()
+    slow.hear(setup())
+    slow.answer()
+    slow.hear(block(0, HELLO), read(), read("b"), block(13, WORLD))
+    assert [question.segment for question in slow.questions] == ["b"]
+    assert slow.answer() == replies(NoSuchSegment("b"))
+    slow.settle()
+    assert slow.answer() == level(13)
+    assert isinstance(slow.questions[0], ReadBytes)
+    assert slow.answer() == replies(SegmentRead("a", 0, AT_TAIL, HELLO))
+
+
+def test_reads_wait_until_replies_have_left() -> None:
+    slow = Slow()
+    slow.hear(setup())
+    slow.answer()
+    slow.hear(*[read(length=1 << 20)] * (READ_BYTES >> 20), read("b", length=1 << 20))
+    assert {question.segment for question in slow.questions} == {"a"}
+    question = slow.questions.popleft()
+    assert question.size < 1 << 10  # it may wait at the tail for long
+    slow.session.answered(question.ticket, slow.driven.store.answer(question))
+    assert not list(slow.session.questions())  # its reply has not left
+    assert slow.look() == replies(SegmentRead("a", 0, AT_TAIL, b""))
+    assert [question.segment for question in slow.session.questions()] == ["b"]
+
+
+def test_replies_leave_one_by_one_and_the_service_hears_when_they_have() -> None:
+    """A client that does not read is not written to: what the transport holds of it is one reply, and what is here is counted."""
+    slow, size = Slow(), 100_000
+    content = events(bytes(size - 8))
+    slow.hear(setup())
+    slow.answer()
+    slow.hear(block(0, content))
+    slow.settle()
+    slow.answer()
+    slow.hear(*[read(length=size)] * 3)
+    for question in list(slow.questions):
+        slow.session.answered(question.ticket, slow.driven.store.answer(question))
+    slow.questions.clear()
+    reply = replies(SegmentRead("a", 0, AT_TAIL, content))
+    assert slow.session.outgoing() == reply
+    assert not list(slow.session.questions())
+    assert slow.session.outgoing() == reply
+    (left,) = slow.session.questions()
+    assert (left, left.size) == (RepliesLeft(left.ticket, size), 0)
+    assert slow.session.outgoing() == reply
+    assert slow.session.outgoing() == b""
+    assert [question.read for question in slow.session.questions()] == [size, size]
+    assert slow.session.outgoing() == b""
+    assert not list(slow.session.questions())
+    slow.session.answered(left.ticket, None)
+    assert slow.session.idle()
+
+
+def test_a_read_at_the_tail_keeps_no_other_read_waiting() -> None:
+    slow = Slow()
+    slow.hear(setup(), setup("b", W2))
+    slow.answer()
+    slow.answer()
+    slow.hear(read("a"), read("b"))
+    slow.questions.rotate()
+    assert slow.answer() == replies(SegmentRead("b", 0, AT_TAIL, b""))
+
+
+def test_a_reply_that_is_larger_than_all_together_may_be_is_asked_for_alone() -> None:
+    slow = Slow()
+    slow.session = OriginalSession(PEER, replace(LIMITS, reply_bytes=4 * READ_BYTES))
+    slow.hear(read(length=1 << 30), read(length=1))
+    assert len(slow.questions) == 1
+    slow.answer()
+    assert len(list(slow.session.questions())) == 1
+
+
+def test_only_so_many_reads_wait() -> None:
+    slow = Slow()
+    slow.hear(*[read()] * (READ_BYTES // READ_COST + READS))
+    assert len(slow.questions) == READ_BYTES // READ_COST
+    assert slow.session.partial_bytes() == 0
+    with pytest.raises(ProtocolError, match="reads wait"):
+        slow.hear(read())
+
+
+def test_flags_in_bytes() -> None:
+    driven = Driven()
+    driven.hear(setup(), block(0, HELLO))
+    driven.session = OriginalSession(PEER, LIMITS, flags_in_bytes=True)
+    assert driven.hear(read()) == raw(Kind.SEGMENT_READ, b"\0\1a" + bytes(8) + b"\1\0" + HELLO)
+    driven.store.append("a", records.Seal(b"r" * 16))
+    assert driven.hear(read(offset=13)) == raw(Kind.SEGMENT_READ, b"\0\1a" + bytes(7) + b"\x0d" + b"\1\1")
+
+
+def test_a_limit_of_the_service_ends_the_conversation() -> None:
+    slow = Slow()
+    slow.hear(setup())
+    with pytest.raises(ProtocolError, match="SEGMENT__WRITERS") as caught:
+        slow.session.answered(slow.questions.popleft().ticket, Limited("SEGMENT__WRITERS"))
+    assert caught.value.limit == "SEGMENT__WRITERS"
+
+
+def test_a_repeat_of_what_is_under_way_is_acknowledged_with_it() -> None:
+    slow = Slow()
+    slow.hear(setup())
+    slow.answer()
+    assert slow.hear(block(0, HELLO), block(0, HELLO)) == b""
+    assert len(slow.frames) == 1
+    slow.settle()
+    assert slow.answer() == level(13)
+    assert slow.session.idle()
+
+
+def test_nothing_of_what_is_abandoned_is_asked_for() -> None:
+    slow = Slow()
+    slow.hear(setup())
+    slow.answer()
+    slow.hear(block(0, HELLO), block(13, WORLD))
+    slow.session.abandon(slow.frames.popleft().ticket)
+    assert slow.settle() == b""
+    assert not slow.questions
+
+
+def test_after_a_loss_nothing_more_is_asked_for() -> None:
+    slow = Slow()
+    slow.hear(setup())
+    slow.answer()
+    slow.hear(block(0, HELLO), block(13, WORLD))
+    slow.settle()
+    slow.session.answered(slow.questions.popleft().ticket, Lost())
+    assert slow.settle() == b""
+    assert not slow.questions
+
+
+def test_many_refusals_end_a_conversation_once() -> None:
+    slow = Slow()
+    slow.hear(setup())
+    slow.answer()
+    slow.hear(block(0, HELLO), block(13, WORLD))
+    slow.settle()
+    slow.settle()
+    other = records.Open(W1, b"o" * 16, records.Numbering.BYTES)
+    slow.driven.store.append("a", other)
+    with pytest.raises(ProtocolError):
+        slow.answer()
+    assert slow.answer() == b""
+
+
+def test_an_end_within_a_block_drops_it() -> None:
+    outcome = drive([setup() + begin(0, 99) + HELLO])
+    assert "ends inside" in str(outcome.error)
+    assert outcome.parts == []
+    assert outcome.idle
+
+
+def test_what_a_read_finds_depends_on_when_it_is_asked_and_nothing_else_does() -> None:
+    data = setup() + block(0, HELLO) + read(length=13) + block(13, WORLD)
+    assert drive(one_by_one(data)).comparable() == drive([data]).comparable()
+
+
+@settings(max_examples=examples(4_000))
+@given(st.lists(messages, max_size=6).map(b"".join), st.randoms(use_true_random=False))
+def test_any_bytes(data: bytes, chance: Any) -> None:
+    """Events, replies or a protocol error, however they are split; and the segment holds what was published and acknowledged."""
+    damaged = bytearray(setup() + data)
+    for _ in range(chance.choice([0, 0, 1, 2])):
+        damaged[chance.randrange(len(damaged))] = chance.randrange(256)
+    data = bytes(damaged)
+    store = InstantStore()
+    whole = drive([data], store=store, frame_bytes=4096, event_bytes=15)
+    assert drive(one_by_one(data), frame_bytes=4096, event_bytes=15).comparable() == whole.comparable()
+    assert drive(at_random(data, chance), frame_bytes=4096, event_bytes=15).comparable() == whole.comparable()
+    stored = b"".join(store.content(name) for name in store.fold.segments)
+    published = [part.raw if isinstance(part, Reject) else part.value for part in whole.flat]
+    assert len(stored) == sum(8 + len(each) for each in published)
+
+
+def test_every_way_to_split_a_conversation() -> None:
+    data = setup() + block(0, HELLO) + setup("b", W2) + block(0, WORLD, W2) + keep_alive() + block(13, WORLD) + read()
+    whole = drive([data])
+    for seed in range(20):
+        assert drive(at_random(data, random.Random(seed))).comparable() == whole.comparable()
+
+
+def test_a_block_far_below_the_level_is_acknowledged_again() -> None:
+    driven = Driven(answer=lambda question: SessionOpened(b"s" * 16, 1 << 40))
+    assert driven.hear(setup(), block(0, HELLO)) == replies(AppendSetup("a", W1, 1 << 40)) + level(1 << 40)

@@ -1,0 +1,174 @@
+"""Today's dialect against the service on Kafka: what the pure tests cannot show."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import uuid
+
+import pytest
+from headrace_common.operations.settings import KafkaSettings
+from headrace_segment.wire import messages as said
+from headrace_segment.wire.today import NO_LEVEL
+
+from tests.contract.receiver import Receiver
+from tests.contract.topic import events
+from tests.contract.waiting import until
+from tests.segment.client import Client, Services, new_writer, restart
+from tests.segment.speaking import events as framed
+from tests.segment.speaking_today import KEEP_ALIVE, REQUEST, append, create, delete, info, read, seal, setup, truncate
+from tests.segment.today_client import TodayClient
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def name() -> str:
+    return uuid.uuid4().hex
+
+
+async def test_the_life_of_a_segment(service: Receiver, name: str) -> None:
+    writer = new_writer()
+    async with await TodayClient.connect(service.address) as client:
+        assert await client.ask(info(name)) == said.NoSuchSegment(REQUEST, name)
+        assert await client.ask(setup(name, writer)) == said.NoSuchSegment(REQUEST, name)
+        assert await client.ask(create(name)) == said.SegmentCreated(REQUEST, name)
+        assert await client.ask(create(name)) == said.SegmentAlreadyExists(REQUEST, name)
+        assert await client.setup(name, writer) == NO_LEVEL
+        assert await client.append(2, b"one", b"two", writer=writer) == said.DataAppended(
+            writer, 2, NO_LEVEL, REQUEST, 22
+        )
+        assert await client.append(3, b"three", writer=writer) == said.DataAppended(writer, 3, 2, REQUEST, 35)
+        assert await client.ask(truncate(11, name)) == said.SegmentTruncated(REQUEST, name)
+        assert await client.ask(truncate(99, name)) == said.SegmentIsTruncated(REQUEST, name, 11, "", 99)
+        assert await client.ask(read(name, 5)) == said.SegmentIsTruncated(REQUEST, name, 11, "", 5)
+        found = await client.ask(read(name, 11))
+        assert found == said.SegmentRead(name, 11, True, False, framed(b"two", b"three"), REQUEST)
+        assert await client.ask(seal(name)) == said.SegmentSealed(REQUEST, name)
+        assert await client.ask(append(4, b"four", writer=writer)) == said.SegmentIsSealed(REQUEST, name, "", 4)
+        assert await client.ask(read(name, 35)) == said.SegmentRead(name, 35, False, True, b"", REQUEST)
+        found = await client.ask(info(name))
+        assert (found.exists, found.sealed, found.length, found.start) == (True, True, 35, 11)
+        assert await client.ask(delete(name)) == said.SegmentDeleted(REQUEST, name)
+        assert await client.ask(read(name)) == said.NoSuchSegment(REQUEST, name, "", 0)
+    there = {(record["ce_subject"], record.value) for record in await events(service.kafka)}
+    assert {(name, b"one"), (name, b"two"), (name, b"three")} <= there
+
+
+async def test_in_one_breath(service: Receiver, name: str) -> None:
+    """Requests about one segment are done in their order, also where nobody waits for replies."""
+    writer = new_writer()
+    async with await TodayClient.connect(service.address) as client:
+        client.say(create(name) + setup(name, writer) + append(1, b"x", writer=writer) + seal(name) + KEEP_ALIVE)
+        client.say(append(2, b"y", writer=writer) + read(name))
+        replies = [await client.reply() for _ in range(7)]
+    replies.remove(said.KeepAlive())  # it waits for nothing
+    assert replies == [
+        said.SegmentCreated(REQUEST, name),
+        said.AppendSetup(REQUEST, name, writer, NO_LEVEL),
+        said.DataAppended(writer, 1, NO_LEVEL, REQUEST, 9),
+        said.SegmentSealed(REQUEST, name),
+        said.SegmentIsSealed(REQUEST, name, "", 2),
+        said.SegmentRead(name, 0, False, True, framed(b"x"), REQUEST),
+    ]
+
+
+async def test_readers_at_the_end_of_many_segments_over_one_connection(service: Receiver, name: str) -> None:
+    """Each hears of its own segment at once, whatever the others wait for."""
+    writer = new_writer()
+    segments = [f"{name}/{number}" for number in range(5)]
+    async with (
+        await TodayClient.connect(service.address) as client,
+        await TodayClient.connect(service.address) as other,
+    ):
+        for segment in segments:
+            await other.ask(create(segment))
+            client.say(read(segment))
+        for segment in reversed(segments):
+            await other.setup(segment, writer)
+            await other.append(1, segment.encode(), writer=writer)
+            heard = await client.reply()
+            if heard.data:  # otherwise its time at the end was over
+                assert heard == said.SegmentRead(segment, 0, True, False, framed(segment.encode()), REQUEST)
+
+
+async def test_readers_that_wait_at_the_end_keep_no_writer_waiting(
+    own_segments: KafkaSettings, start: Services
+) -> None:
+    """However much they could bring: what they wait for is not there yet."""
+    budgets = {"connection_budget": 4 << 20, "process_budget": 8 << 20}
+    limits = {"frame_bytes": 1 << 20, "inflated_bytes": 1 << 20, "event_bytes": 1 << 16, **budgets}
+    service = await start(own_segments, limits=limits, segment={"tail_wait": 60})
+    writer = new_writer()
+    async with contextlib.AsyncExitStack() as stack:
+        client = await stack.enter_async_context(await TodayClient.connect(service.address))
+        await client.ask(create("a"))
+        await client.ask(create("b"))
+        await client.setup("b", writer)
+        readers = [await stack.enter_async_context(await TodayClient.connect(service.address)) for _ in range(20)]
+        waiting = [asyncio.create_task(reader.ask(read("a", 0, 1 << 20))) for reader in readers]
+        await until(lambda: service.metric("segment_tail_readers"), "they wait")
+        await client.append(1, b"x", writer=writer)
+        assert not any(task.done() for task in waiting)
+        for task in waiting:
+            task.cancel()
+
+
+async def test_a_writer_resumes_after_kill_9(own_segments: KafkaSettings, start: Services) -> None:
+    service = await start(own_segments)
+    writer = new_writer()
+    async with await TodayClient.connect(service.address) as client:
+        await client.ask(create("a"))
+        await client.setup("a", writer)
+        await client.append(5, b"x", writer=writer)
+        service.kill()
+    await restart(service)
+    async with await TodayClient.connect(service.address) as client:
+        assert await client.setup("a", writer) == 5
+        assert (await client.append(6, b"y", writer=writer)).previous == 5
+        assert await client.content("a") == framed(b"x", b"y")
+    assert [record.value for record in await events(own_segments)] == [b"x", b"y"]
+
+
+async def test_another_replica_takes_the_writer_over(own_segments: KafkaSettings, start: Services) -> None:
+    one, two = await start(own_segments), await start(own_segments)
+    writer = new_writer()
+    async with await TodayClient.connect(one.address) as first, await TodayClient.connect(two.address) as second:
+        await first.ask(create("a"))
+        await first.setup("a", writer)
+        await first.append(1, b"x", writer=writer)
+        assert await second.setup("a", writer) == 1
+        assert await first.reply() == said.InvalidEventNumber(writer, REQUEST, "", 1)
+        with pytest.raises(asyncio.IncompleteReadError):
+            await first.reply()
+        await second.append(2, b"y", writer=writer)
+        assert await second.content("a") == framed(b"x", b"y")
+
+
+async def test_told_to_stop_it_acknowledges_what_is_pending(own_segments: KafkaSettings, start: Services) -> None:
+    service = await start(own_segments)
+    writer = new_writer()
+    async with await TodayClient.connect(service.address) as client:
+        await client.ask(create("a"))
+        await client.setup("a", writer)
+        client.say(b"".join(append(n, b"x", writer=writer) for n in range(1, 200)))
+        level = (await client.reply()).level
+        service.signal(signal.SIGTERM)
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while True:
+                level = (await client.reply()).level
+    await service.ended()
+    assert len(await events(own_segments)) == level
+
+
+async def test_both_dialects_share_a_segment(service: Receiver, name: str) -> None:
+    one, two = new_writer(), new_writer()
+    async with await Client.connect(service.address) as original, await TodayClient.connect(service.address) as today:
+        await original.setup(name, one)
+        await original.append(0, framed(b"by the original"), one)
+        await today.setup(name, two)
+        await today.append(1, b"by today", writer=two)
+        both = framed(b"by the original", b"by today")
+        assert await original.content(name) == both
+        assert await today.content(name) == both

@@ -1,0 +1,562 @@
+"""Today's dialect's session: versions, levels, changes of segments, and what ends a conversation."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.record.contract import Reason
+from headrace_common.record.event import Reject
+from headrace_segment import questions as ask
+from headrace_segment.store import records
+from headrace_segment.wire import messages as said
+from headrace_segment.wire.codes import HEADER, Kind
+from headrace_segment.wire.today import NO_LEVEL
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.driving import at_random, one_by_one
+from tests.segment.instant import LIMITS, Driven, InstantStore, Slow, drive, read_replies
+from tests.segment.recorded import TODAY, W1, W2
+from tests.segment.speaking import events, raw
+from tests.segment.speaking_today import (
+    HELLO,
+    KEEP_ALIVE,
+    REQUEST,
+    append,
+    append_bytes,
+    append_over_the_end,
+    create,
+    delete,
+    info,
+    read,
+    say,
+    seal,
+    setup,
+    truncate,
+)
+from tests.tiers import examples
+
+OTHER = (9 << 32) + 4
+"""Another request's number."""
+
+
+class Talk(Driven):
+    """A conversation that has begun with Hello."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        super().hear(HELLO)
+
+    def says(self, *data: bytes) -> list[Any]:
+        """What it answers."""
+        return read_replies(self.hear(*data), said.MESSAGES)
+
+
+def created() -> tuple[InstantStore, Talk]:
+    store = InstantStore()
+    store.append("a", records.Create(bytes(16)))
+    return store, Talk(store)
+
+
+SET_UP = said.AppendSetup(REQUEST, "a", W1, NO_LEVEL)
+
+
+def appended(level: int, previous: int, length: int, writer: bytes = W1, request: int = REQUEST) -> said.DataAppended:
+    return said.DataAppended(writer, level, previous, request, length)
+
+
+# Versions
+
+
+@pytest.mark.parametrize("high", [5, 11, 16, 17, 99])
+def test_versions_that_meet(high: int) -> None:
+    outcome = drive([say(said.Hello(high, 5)) + KEEP_ALIVE])
+    assert outcome.said() == [said.Hello(17, 5), said.KeepAlive()]
+    assert outcome.error is None
+
+
+@pytest.mark.parametrize(("high", "low"), [(4, 1), (99, 18)])
+def test_versions_that_do_not_meet_are_told_ours(high: int, low: int) -> None:
+    outcome = drive([say(said.Hello(high, low)) + create()])
+    assert outcome.said() == [said.Hello(17, 5)]
+    assert f"wire versions {low} to {high}" in str(outcome.error)
+
+
+# Levels
+
+
+def test_a_client_resumes_above_its_level_on_another_connection() -> None:
+    store, first = created()
+    assert first.says(setup()) == [SET_UP]
+    assert first.says(append(2, b"one", b"two")) == [appended(2, NO_LEVEL, 22)]
+    assert first.says(append(3, b"three")) == [appended(3, 2, 35)]
+    again = Talk(store)
+    assert again.says(setup(request=OTHER)) == [said.AppendSetup(OTHER, "a", W1, 3)]
+    assert again.says(append(4, b"four", request=OTHER)) == [appended(4, 3, 47, request=OTHER)]
+    assert store.content("a") == events(b"one", b"two", b"three", b"four")
+    assert [event.attributes["level"] for event in first.outcome.events + again.outcome.events] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        append(3, b"one", b"two", b"three"),
+        append(3, b"one", b"two", b"three", pad=40),
+        append_over_the_end(3, b"one", b"two", b"three", at=9),
+        append_over_the_end(3, b"one", b"two", b"three", at=0),
+        append_over_the_end(3, b"one", b"two", b"three", at=13),
+        append_bytes(3, events(b"one", b"two", b"three"), count=3),
+        append(1, b"one") + append(3, b"two", b"three"),
+        append(1, b"one") + append(2, b"two") + append(3, b"three"),
+    ],
+)
+def test_the_same_events_have_the_same_ids_however_they_come(block: bytes) -> None:
+    store, talk = created()
+    talk.hear(setup(), block)
+    assert store.content("a") == events(b"one", b"two", b"three")
+    _, plain = created()
+    plain.hear(setup(), append(3, b"one", b"two", b"three"))
+    assert [event.id for event in talk.outcome.events] == [event.id for event in plain.outcome.events]
+    assert [event.attributes["level"] for event in talk.outcome.events] == [1, 2, 3]
+    assert all(event.id.startswith("d.") for event in talk.outcome.events)
+
+
+def test_a_writer_of_bytes_stores_them_and_publishes_each_block_as_one_event() -> None:
+    store, talk = created()
+    talk.hear(setup(), append_bytes(1, b"no frames"), append_bytes(2, b"\0\0\0\0\0\0\0\3ab"), append_bytes(3, b"more"))
+    assert [event.value for event in talk.outcome.events] == [b"no frames", b"\0\0\0\0\0\0\0\3ab", b"more"]
+    assert [event.attributes["level"] for event in talk.outcome.events] == [1, 2, 3]
+    assert len({event.id for event in talk.outcome.events}) == 3
+    assert store.content("a") == b"no frames\0\0\0\0\0\0\0\3abmore"
+
+
+@pytest.mark.parametrize(
+    "block",
+    [append(5, b"x", b"x", b"x", count=2), append(7, b"x", b"x", b"x", count=0), append(6, b"x", b"x", b"x")],
+    ids=["another count", "no count", "fewer numbers than events"],
+)
+def test_events_without_numbers_of_their_own_have_unique_ids(block: bytes) -> None:
+    store, talk = created()
+    talk.hear(setup(), append(4, b"before"), block)
+    ids = [event.id for event in talk.outcome.events[1:]]
+    assert len(set(ids)) == 3
+    assert all(event_id.startswith("u.") for event_id in ids)
+    assert store.content("a") == events(b"before", b"x", b"x", b"x")
+
+
+def test_event_numbers_may_skip_between_blocks() -> None:
+    _, talk = created()
+    talk.hear(setup(), append(10, b"x"), append(20, b"x"))
+    assert [event.attributes["level"] for event in talk.outcome.events] == [10, 20]
+
+
+@pytest.mark.parametrize("level", [3, 2, -(1 << 63)])
+def test_an_event_number_that_does_not_rise_ends_the_conversation(level: int) -> None:
+    store, talk = created()
+    talk.hear(setup(), append(3, b"x"))
+    assert talk.says(append(level, b"y", request=OTHER)) == [said.InvalidEventNumber(W1, OTHER, "", level)]
+    assert "does not rise" in str(talk.outcome.error)
+    assert store.content("a") == events(b"x")
+
+
+def test_levels_of_one_writer_are_told_together_as_they_come() -> None:
+    store, _ = created()
+    slow = Slow(store)
+    slow.hear(HELLO, setup())
+    slow.answer()
+    slow.hear(append(1, b"1"), append(3, b"2", b"3"), append(4, b"4"))
+    for _ in range(3):
+        slow.settle()
+    for question in slow.questions:
+        slow.session.answered(question.ticket, store.answer(question))
+    assert read_replies(slow.look(), said.MESSAGES) == [appended(4, NO_LEVEL, 36)]
+
+
+def test_writers_share_a_connection() -> None:
+    store, talk = created()
+    store.append("b", records.Create(bytes(16)))
+    found = talk.says(setup(), setup("b", W2, OTHER), append(1, b"x"), append(9, b"y", writer=W2, request=OTHER))
+    assert found == [
+        SET_UP,
+        said.AppendSetup(OTHER, "b", W2, NO_LEVEL),
+        appended(1, NO_LEVEL, 9),
+        appended(9, NO_LEVEL, 9, W2, OTHER),
+    ]
+
+
+def test_a_block_is_asked_for_only_when_its_events_are_stored() -> None:
+    store, _ = created()
+    slow = Slow(store)
+    slow.hear(HELLO, setup())
+    slow.answer()
+    slow.hear(append(1, b"x"), append(2, b"y"))
+    assert not slow.questions
+    slow.frames.rotate()
+    slow.settle()
+    assert not slow.questions
+    slow.settle()
+    assert [(question.before, question.after) for question in slow.questions] == [(NO_LEVEL, 1), (1, 2)]
+    assert read_replies(slow.answer(), said.MESSAGES) == [appended(1, NO_LEVEL, 9)]
+
+
+# Segments
+
+
+def test_the_life_of_a_segment() -> None:
+    talk = Talk()
+    store = talk.store
+    assert talk.says(create(request=OTHER)) == [said.SegmentCreated(OTHER, "a")]
+    assert talk.says(create(request=OTHER)) == [said.SegmentAlreadyExists(OTHER, "a")]
+    talk.hear(setup(), append(2, b"one", b"two"))
+    assert talk.says(info()) == [
+        said.SegmentInfo(REQUEST, "a", True, False, False, store.fold.segments["a"].modified, 22, 0)
+    ]
+    assert talk.says(truncate(11)) == [said.SegmentTruncated(REQUEST, "a")]
+    assert talk.says(truncate(5)) == [said.SegmentTruncated(REQUEST, "a")]
+    assert talk.says(truncate(23, request=OTHER)) == [said.SegmentIsTruncated(OTHER, "a", 11, "", 23)]
+    assert talk.says(read(offset=10)) == [said.SegmentIsTruncated(REQUEST, "a", 11, "", 10)]
+    assert talk.says(read(offset=11)) == [said.SegmentRead("a", 11, True, False, events(b"two"), REQUEST)]
+    assert talk.says(seal(request=OTHER)) == [said.SegmentSealed(OTHER, "a")]
+    assert talk.says(seal()) == [said.SegmentSealed(REQUEST, "a")]
+    assert talk.says(read(offset=11)) == [said.SegmentRead("a", 11, False, True, events(b"two"), REQUEST)]
+    assert talk.says(read(offset=22)) == [said.SegmentRead("a", 22, False, True, b"", REQUEST)]
+    (found,) = talk.says(info())
+    assert (found.sealed, found.length, found.start) == (True, 22, 11)
+    assert talk.says(delete()) == [said.SegmentDeleted(REQUEST, "a")]
+    assert talk.says(delete()) == [said.NoSuchSegment(REQUEST, "a")]
+    assert talk.outcome.error is None
+
+
+def test_a_segment_that_is_not_there() -> None:
+    talk = Talk()
+    gone = said.NoSuchSegment(REQUEST, "a")
+    for asked in (seal(), truncate(0), delete(), info(), setup()):
+        assert talk.says(asked) == [gone]
+    assert talk.says(read(offset=5)) == [said.NoSuchSegment(REQUEST, "a", "", 5)]
+    assert talk.says(append(1, b"on its way"), append(2, b"too")) == [gone, gone]
+    assert talk.says(append(3, b"in one") + append(4, b"breath")) == [gone]
+    assert talk.outcome.error is None
+    assert talk.outcome.parts == []
+
+
+def test_a_sealed_segment() -> None:
+    store, talk = created()
+    talk.hear(setup(), append(1, b"x"))
+    store.append("a", records.Seal(bytes(16)))
+    assert talk.says(append(2, b"y")) == [said.SegmentIsSealed(REQUEST, "a", "", 2)]
+    published = len(talk.outcome.parts)
+    assert talk.says(append(3, b"z")) == [said.SegmentIsSealed(REQUEST, "a", "", 3)]
+    assert len(talk.outcome.parts) == published  # it is known by then
+    assert talk.says(setup()) == [said.AppendSetup(REQUEST, "a", W1, 1)]
+    assert talk.outcome.error is None
+
+
+def test_a_segment_that_is_deleted_under_a_writer() -> None:
+    store, talk = created()
+    talk.hear(setup(), append(1, b"x"))
+    store.append("a", records.Delete(bytes(16)))
+    assert talk.says(append(2, b"y") + append(3, b"z")) == [said.NoSuchSegment(REQUEST, "a")]
+    assert talk.says(create(), setup()) == [said.SegmentCreated(REQUEST, "a"), SET_UP]
+    assert talk.says(append(4, b"new")) == [appended(4, NO_LEVEL, 11)]
+
+
+@pytest.mark.parametrize(("asked", "least"), [(-1, 8), (0, 8), (7, 8), (9, 9), (1 << 30, 100)])
+def test_how_much_a_read_brings(asked: int, least: int) -> None:
+    store, talk = created()
+    talk.hear(setup(), append(1, bytes(500)))
+    reader = Talk(store, limits=LIMITS.__class__(1 << 20, 1 << 16, 100, 99, 9))
+    (found,) = reader.says(read(length=asked))
+    assert (len(found.data), found.at_tail) == (least, False)
+
+
+def test_a_limit_of_the_service() -> None:
+    talk = Talk(answer=lambda question: ask.Limited("SEGMENT__SEGMENTS"))
+    talk.hear(create())
+    assert talk.outcome.error is not None
+    assert talk.outcome.error.limit == "SEGMENT__SEGMENTS"
+
+
+# In order
+
+
+def test_what_changes_a_segment_waits_for_the_appends_before_it_and_appends_for_that() -> None:
+    store, _ = created()
+    slow = Slow(store)
+    slow.hear(HELLO, setup())
+    slow.answer()
+    slow.hear(append(1, b"x"), seal(), append(2, b"y"), read(), info(), KEEP_ALIVE)
+    assert len(slow.frames) == 1
+    assert not slow.questions
+    slow.settle()
+    assert isinstance(slow.questions[0], ask.AppendBlock)
+    slow.answer()
+    assert [type(question) for question in slow.questions] == [ask.SealSegment]
+    assert read_replies(slow.answer(), said.MESSAGES) == [said.SegmentSealed(REQUEST, "a")]
+    slow.settle()
+    slow.answer()  # the block is refused, and then the reads go
+    assert [type(question) for question in slow.questions] == [ask.ReadBytes, ask.DescribeSegment]
+
+
+def test_create_append_read_and_delete_in_one_breath() -> None:
+    talk = Talk()
+    found = talk.says(create(), setup(), append(1, b"x"), read(), delete(), create(), setup(), append(5, b"z"), info())
+    assert found == [
+        said.SegmentCreated(REQUEST, "a"),
+        SET_UP,
+        appended(1, NO_LEVEL, 9),
+        said.SegmentRead("a", 0, True, False, events(b"x"), REQUEST),
+        said.SegmentDeleted(REQUEST, "a"),
+        said.SegmentCreated(REQUEST, "a"),
+        SET_UP,
+        appended(5, NO_LEVEL, 9),
+        said.SegmentInfo(REQUEST, "a", True, False, False, talk.store.fold.segments["a"].modified, 9, 0),
+    ]
+    assert talk.outcome.idle
+
+
+def test_a_read_at_the_tail_keeps_nobody_waiting() -> None:
+    store, _ = created()
+    slow = Slow(store)
+    slow.hear(HELLO, setup())
+    slow.answer()
+    slow.hear(read(), append(1, b"x"), seal())
+    tail = slow.questions.popleft()
+    slow.settle()
+    slow.answer()
+    assert read_replies(slow.answer(), said.MESSAGES) == [said.SegmentSealed(REQUEST, "a")]
+    slow.session.answered(tail.ticket, store.answer(tail))
+    (found,) = read_replies(slow.look(), said.MESSAGES)
+    assert (found.data, found.end_of_segment) == (events(b"x"), True)
+    assert slow.session.idle()
+
+
+def test_other_segments_do_not_wait() -> None:
+    store, _ = created()
+    store.append("b", records.Create(bytes(16)))
+    slow = Slow(store)
+    slow.hear(HELLO, setup(), seal("b"), info())
+    assert [type(question) for question in slow.questions] == [ask.OpenSession, ask.SealSegment]
+    assert slow.session.waiting_bytes()
+    assert not slow.session.idle()
+
+
+# What ends a conversation
+
+
+def test_a_writer_that_another_connection_has_set_up() -> None:
+    """By the store's word, and, for who has not heard it yet, by the refusal of its next block."""
+    store, first = created()
+    second = Talk(store)
+    first.hear(setup())
+    second.hear(setup())
+    assert first.says(append(1, b"x", request=OTHER)) == [said.InvalidEventNumber(W1, OTHER, "", 1)]
+    assert "another session" in str(first.outcome.error)
+    session = (2).to_bytes(16, "big")
+    second.session.told(ask.SessionLost(W1, b"another's".ljust(16)))
+    with pytest.raises(ProtocolError, match="set up the same"):
+        second.session.told(ask.SessionLost(W1, session))
+    assert read_replies(second.session.outgoing(), said.MESSAGES) == [
+        said.InvalidEventNumber(W1, REQUEST, "", NO_LEVEL)
+    ]
+
+
+def test_a_writer_of_the_original_dialect() -> None:
+    store, talk = created()
+    store.append("a", records.Open(W1, bytes(16), records.Numbering.BYTES))
+    assert talk.says(setup()) == []
+    assert "count something else" in str(talk.outcome.error)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (append(1, b"x", writer=W2), "not set up"),
+        (append_bytes(1, b""), "without data"),
+        (setup(""), "a segment's name of 0 bytes"),
+        (create("é" * 513), "1026 bytes"),
+        (read("x" * 1025), "1025 bytes"),
+        (raw(Kind.EVENT, b""), "type 0 from a client"),
+        (HEADER.pack(1, 1 << 24), "upper byte"),
+    ],
+)
+def test_what_ends_the_conversation(data: bytes, words: str) -> None:
+    data = HELLO + create() + setup() + data
+    whole = drive([data])
+    assert words in str(whole.error)
+    assert drive(one_by_one(data)).comparable() == whole.comparable()
+
+
+def test_names_and_writers_up_to_their_limits() -> None:
+    name = "é" * 512
+    data = HELLO + create(name) + b"".join(setup(name, bytes([number]) * 16) for number in range(3))
+    assert drive([data], writers=3).error is None
+    assert "more than 3 writers" in str(drive([data + setup(name, b"w" * 16)], writers=3).error)
+
+
+def test_a_block_up_to_its_limit() -> None:
+    block = append(1, bytes(100 - 8 - 16))
+    assert drive([HELLO + create() + setup() + block], frame_bytes=100).error is None
+    error = drive([HELLO + create() + setup() + append(1, bytes(100 - 8 - 15))], frame_bytes=100).error
+    assert error is not None
+    assert error.limit == "LIMITS__FRAME_BYTES"
+
+
+def test_an_event_above_the_limit_is_quarantined_and_counts() -> None:
+    store, _ = created()
+    small = Talk(store, limits=LIMITS.__class__(1 << 20, 8, 100, 99, 9))
+    assert small.says(setup(), append(2, b"x" * 9, b"x" * 8))[-1] == appended(2, NO_LEVEL, 33)
+    reject, kept = small.outcome.flat
+    assert isinstance(reject, Reject)
+    assert (reject.reason, reject.raw) == (Reason.OVERSIZED, b"x" * 9)
+    assert not isinstance(kept, Reject)
+
+
+def test_after_a_loss_nothing_more_is_asked_for() -> None:
+    store, _ = created()
+    slow = Slow(store)
+    slow.hear(HELLO, setup())
+    slow.answer()
+    slow.hear(append(1, b"x"), append(2, b"y"))
+    slow.settle()
+    slow.session.answered(slow.questions.popleft().ticket, ask.Lost())
+    assert slow.settle() == b""
+    assert not slow.questions
+
+
+def test_nothing_of_what_is_abandoned_is_asked_for() -> None:
+    store, _ = created()
+    slow = Slow(store)
+    slow.hear(HELLO, setup())
+    slow.answer()
+    slow.hear(append(1, b"x"), append(2, b"y"))
+    slow.session.abandon(slow.frames.popleft().ticket)
+    assert slow.settle() == b""
+    assert not slow.questions
+
+
+# All else
+
+
+@pytest.mark.parametrize(("kind", "name"), [(58, "mergeSegments"), (34, "getSegmentAttribute"), (77, "type 77")])
+def test_what_is_not_served_is_said_so(kind: int, name: str) -> None:
+    body = REQUEST.to_bytes(8, "big") + b"whatever"
+    outcome = drive([HELLO + raw(kind, body) + KEEP_ALIVE])
+    assert outcome.said()[1:] == [said.OperationUnsupported(REQUEST, name), said.KeepAlive()]
+    assert outcome.error is None
+
+
+def test_tokens_are_not_looked_at() -> None:
+    _, talk = created()
+    assert talk.says(setup(token="a.b.c")) == [SET_UP]
+    assert talk.says(say(said.SealSegment(REQUEST, "a", "a.b.c"))) == [said.SegmentSealed(REQUEST, "a")]
+
+
+@pytest.mark.parametrize("name", [name for name in TODAY if name.startswith("append_") and "setup" not in name])
+def test_the_blocks_that_pravega_encoded(name: str) -> None:
+    """Whole and byte by byte: stored, and acknowledged with the numbers that they came with."""
+    begin = b"".join(create(f"scope/stream/{number}.#epoch.0") for number in range(2))
+    data = HELLO + begin + TODAY[name]["data"]
+    whole = drive([data])
+    assert whole.error is None
+    appends = [each["append"] for each in TODAY[name]["decoded"] if "append" in each]
+    assert appends
+    acknowledged = [reply for reply in whole.said() if isinstance(reply, said.DataAppended)]
+    assert [(reply.level, reply.request) for reply in acknowledged] == [
+        (each["eventNumber"], each["requestId"]) for each in appends
+    ]
+    assert sum(8 + len(event.value) for event in whole.events) == sum(len(each["data"]) // 2 for each in appends)
+    assert drive(one_by_one(data)).comparable() == whole.comparable()
+
+
+@pytest.mark.parametrize("behind", [append_bytes(1, b""), create("b"), raw(Kind.EVENT, b"")])
+def test_the_first_fault_counts(behind: bytes) -> None:
+    """Whatever has arrived behind it."""
+    data = HELLO + create() + setup() + append(1, b"x") + append(1, b"y") + behind
+    whole = drive([data])
+    assert "does not rise" in str(whole.error)
+    assert drive(one_by_one(data)).comparable() == whole.comparable()
+
+
+@pytest.mark.parametrize("change", [delete(), seal()], ids=["deleted", "sealed"])
+@pytest.mark.parametrize("levels", [(0, 0), (0, 1), (0, 1, 1), (1, 3, 2)])
+def test_numbers_rise_also_where_blocks_are_refused(change: bytes, levels: tuple[int, ...]) -> None:
+    """Whether a block's refusal is known when the next one comes depends on how the bytes came; a fault does not."""
+    data = HELLO + create() + setup() + change + b"".join(append(level, b"") for level in levels)
+    whole = drive([data])
+    assert (whole.error is not None) == (list(levels) != sorted(set(levels)))
+    assert drive(one_by_one(data)).comparable() == whole.comparable()
+
+
+def test_what_waits_for_a_block_that_is_refused_goes_on() -> None:
+    """Its fault ends the conversation, but what has come behind it is done or not however the bytes came."""
+    data = HELLO + create() + setup() + delete() + create() + append(0, b"") + setup(request=OTHER) + info()
+    whole = drive([data])
+    assert "another session" in str(whole.error)
+    assert whole.idle
+    assert said.AppendSetup(OTHER, "a", W1, NO_LEVEL) in whole.said()
+    assert drive(one_by_one(data)).comparable() == whole.comparable()
+
+
+def test_numbers_rise_also_where_no_segment_was_found() -> None:
+    data = HELLO + setup() + append(5, b"") + append(5, b"")
+    whole = drive([data])
+    assert "does not rise" in str(whole.error)
+    assert drive(one_by_one(data)).comparable() == whole.comparable()
+    assert drive([HELLO + create() + setup() + append(5, b"") + delete() + setup() + append(5, b"")]).error is None
+
+
+small = st.binary(max_size=12)
+levels = st.integers(-2, 12)
+writers = st.sampled_from([W1, W1, W1, W2])
+segments = st.sampled_from(["a", "a", "b", ""])
+messages = st.one_of(
+    st.builds(
+        lambda level, data, writer, pad: append(level, *data, writer=writer, pad=pad),
+        levels,
+        st.lists(small, max_size=3),
+        writers,
+        st.integers(0, 9),
+    ),
+    st.builds(
+        lambda level, data, writer, at: append_over_the_end(level, *data, at=at, writer=writer),
+        levels,
+        st.lists(small, min_size=1, max_size=3),
+        writers,
+        st.integers(0, 9),
+    ),
+    st.builds(append_bytes, levels, small, st.integers(-1, 3), writers),
+    st.builds(setup, segments, writers),
+    st.builds(create, segments),
+    st.builds(delete, segments),
+    st.builds(seal, segments),
+    st.builds(truncate, st.integers(-1, 40), segments),
+    st.builds(read, segments, st.integers(-1, 40), st.integers(-1, 40)),
+    st.builds(info, segments),
+    st.sampled_from([vector["data"] for vector in TODAY.values()]),
+    st.builds(raw, st.sampled_from([int(kind) for kind in Kind]), small),
+    st.just(KEEP_ALIVE),
+)
+
+
+@settings(max_examples=examples(4_000))
+@given(st.lists(messages, max_size=12).map(b"".join), st.randoms(use_true_random=False))
+def test_any_bytes(data: bytes, chance: Any) -> None:
+    """Events, replies or a protocol error, however they are split; and what is published is stored, unless it was refused."""
+    damaged = bytearray(data)
+    for _ in range(chance.choice([0, 0, 1, 2]) if damaged else 0):
+        damaged[chance.randrange(len(damaged))] = chance.randrange(256)
+    data = HELLO + create() + setup() + bytes(damaged)
+    whole = drive([data], frame_bytes=4096, event_bytes=11)
+    assert drive(one_by_one(data), frame_bytes=4096, event_bytes=11).comparable() == whole.comparable()
+    assert drive(at_random(data, chance), frame_bytes=4096, event_bytes=11).comparable() == whole.comparable()
+
+
+def test_every_way_to_split_a_conversation() -> None:
+    data = HELLO + create() + setup() + append(1, b"x") + create("b") + setup("b", W2) + append(9, b"y", writer=W2)
+    data += KEEP_ALIVE + append_over_the_end(3, b"z", b"last", at=5) + read() + seal() + read() + delete()
+    whole = drive([data])
+    for seed in range(20):
+        assert drive(at_random(data, random.Random(seed))).comparable() == whole.comparable()

@@ -1,0 +1,139 @@
+"""Today's dialect's decoder: how blocks come, what ends the conversation, and any bytes."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from headrace_common.operations.errors import ProtocolError
+from headrace_segment.wire import messages as said
+from headrace_segment.wire.codes import HEADER, Kind
+from headrace_segment.wire.messages import MESSAGES, AppendBlockEnd, append_block
+from headrace_segment.wire.today import Append, TodayDecoder, Unsupported
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.driving import at_random, one_by_one
+from tests.segment.recorded import TODAY, W1, W2
+from tests.segment.speaking import event, events, raw
+from tests.tiers import examples
+
+FRAME_BYTES = 4096
+say = MESSAGES.encode
+
+
+def fed(pieces: Any, frame_bytes: int = FRAME_BYTES) -> tuple[list[Any], Any, bool]:
+    decoder = TodayDecoder(frame_bytes)
+    found: list[Any] = []
+    error = None
+    try:
+        for piece in pieces:
+            found += decoder.receive(piece)
+            while decoder.busy:
+                found += decoder.receive(b"")
+            assert decoder.partial_bytes() <= 3 * frame_bytes + len(piece)
+    except ProtocolError as fault:
+        error = str(fault), fault.limit, fault.offset
+        assert decoder.partial_bytes() == 0
+    return found, error, not decoder.partial_bytes()
+
+
+def every_way(data: bytes, frame_bytes: int = FRAME_BYTES) -> tuple[list[Any], Any, bool]:
+    whole = fed([data], frame_bytes)
+    assert fed(one_by_one(data), frame_bytes) == whole
+    assert fed(at_random(data, random.Random(1)), frame_bytes) == whole
+    return whole
+
+
+def end(whole: int, data: bytes = b"", count: int = 1, level: int = 7, writer: bytes = W1) -> bytes:
+    return say(AppendBlockEnd(writer, whole, data, count, level, 3))
+
+
+HELLO = event(b"hello")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        append_block(W1, HELLO) + end(13),
+        end(0, HELLO),
+        append_block(W1, raw(Kind.PARTIAL_MESSAGE, b"")) + end(0, HELLO),
+        append_block(W1, raw(Kind.PARTIAL_MESSAGE, HELLO)) + end(0),
+        append_block(W1, raw(Kind.PARTIAL_MESSAGE, HELLO[:9])) + end(0, HELLO[9:]),
+        append_block(W1, HELLO + raw(Kind.PADDING, bytes(40))) + end(13),
+        append_block(W1, b"") + end(0, HELLO),
+        raw(Kind.PADDING, bytes(3)) + append_block(W1, HELLO) + end(13),
+    ],
+)
+def test_a_block_in_every_shape(data: bytes) -> None:
+    assert every_way(data) == ([Append(W1, HELLO, 1, 7, 3)], None, True)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (append_block(W1, HELLO) + say(said.KeepAlive()), "type 100 in a block"),
+        (append_block(W1, HELLO) + append_block(W1, HELLO), "type 3 in a block"),
+        (append_block(W1, HELLO) + end(13, writer=W2), "another writer"),
+        (append_block(W1, HELLO) + end(14), "14 of 13"),
+        (append_block(W1, HELLO) + end(-1), "-1 of 13"),
+        (append_block(W1, HELLO) + end(13, count=-1), "negative number of events"),
+        (append_block(W1, HELLO + b"abc") + end(13), "inside a header"),
+        (append_block(W1, HELLO + HELLO) + end(13), "at the end of a block"),
+        (append_block(W1, HELLO + raw(Kind.PADDING, b"") + b"x") + end(13), "at the end of a block"),
+        (raw(Kind.BEGIN_APPEND_BLOCK, W1[:15]), "without a writer"),
+        (HELLO, "type 0 from a client"),
+        (raw(Kind.PARTIAL_MESSAGE, b""), "type -2 from a client"),
+        (raw(Kind.DATA_APPENDED, bytes(48)), "type 7 from a client"),
+        (say(said.ReadSegment("a", -1, 5)), "negative"),
+        (say(said.TruncateSegment(1, "a", -1)), "negative"),
+        (raw(Kind.HELLO, bytes(7)), "inside a field"),
+        (raw(Kind.CONDITIONAL_APPEND, W1 + bytes(16) + raw(Kind.PADDING, b"")), "no event"),
+        (HEADER.pack(1, 1 << 24), "upper byte"),
+    ],
+)
+def test_what_ends_the_conversation(data: bytes, words: str) -> None:
+    _, error, _ = every_way(data)
+    assert error is not None
+    assert words in error[0]
+
+
+def test_what_is_not_served_is_named() -> None:
+    found, error, _ = every_way(raw(58, bytes(7) + b"\5more") + raw(1000, b"abc"))
+    assert error is None
+    assert found == [Unsupported(5, 58), Unsupported(0, 1000)]
+
+
+def test_the_end_of_a_message_may_grow() -> None:
+    grown = raw(Kind.SEAL_SEGMENT, say(said.SealSegment(1, "a", "t"))[8:] + b"something new")
+    assert every_way(grown) == ([said.SealSegment(1, "a", "t")], None, True)
+
+
+@pytest.mark.parametrize("data", [HEADER.pack(100, 101), append_block(W1, event(bytes(60))) + end(68, bytes(50))])
+def test_the_limit_of_a_frame(data: bytes) -> None:
+    _, error, _ = every_way(data, 100)
+    assert error is not None
+    assert error[1] == "LIMITS__FRAME_BYTES"
+
+
+small = st.binary(max_size=20)
+contents = st.lists(small, max_size=3).map(lambda each: events(*each))
+messages = st.one_of(
+    st.sampled_from([vector["data"] for vector in TODAY.values()]),
+    st.builds(lambda data, cut: append_block(W1, data) + end(cut), contents, st.integers(-1, 40)),
+    st.builds(raw, st.sampled_from([int(kind) for kind in Kind]), small),
+    st.builds(raw, st.integers(-200, 200), small),
+    st.binary(max_size=30),
+)
+
+
+@settings(max_examples=examples(4_000))
+@given(st.lists(messages, max_size=5).map(b"".join), st.randoms(use_true_random=False))
+def test_any_bytes(data: bytes, chance: Any) -> None:
+    damaged = bytearray(data)
+    for _ in range(chance.choice([0, 0, 1, 2]) if damaged else 0):
+        damaged[chance.randrange(len(damaged))] = chance.randrange(256)
+    whole = fed([bytes(damaged)])
+    assert fed(one_by_one(bytes(damaged))) == whole
+    assert fed(at_random(bytes(damaged), chance)) == whole

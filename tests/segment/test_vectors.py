@@ -1,0 +1,229 @@
+"""What Java's encoders wrote, read and written again."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from headrace_segment.wire import messages as today
+from headrace_segment.wire import original
+from headrace_segment.wire.codes import HEADER
+from headrace_segment.wire.original import AT_TAIL, END_OF_SEGMENT, OriginalDecoder
+from headrace_segment.wire.today import Append, TodayDecoder
+
+from tests.driving import one_by_one
+from tests.segment.recorded import CONVERSATIONS, EARLY, ORIGINAL, TODAY, W1, W2
+
+FRAME_BYTES = 1 << 20
+ODD_NAME = "a\0é\U0001f600"
+SEGMENT = "scope/stream/0.#epoch.0"
+REQUEST = (1 << 32) + 2
+
+
+def cut(data: bytes) -> list[tuple[int, bytes]]:
+    """Messages of a type and a body."""
+    found = []
+    while data:
+        kind, length = HEADER.unpack_from(data)
+        assert len(data) >= 8 + length
+        found.append((kind, data[8 : 8 + length]))
+        data = data[8 + length :]
+    return found
+
+
+def decoded(decoder: OriginalDecoder | TodayDecoder, data: bytes) -> list[Any]:
+    """Whole and byte by byte it is the same."""
+    found = list(decoder.receive(data))
+    while decoder.busy:
+        found += decoder.receive(b"")
+    again = type(decoder)(FRAME_BYTES)
+    split: list[Any] = []
+    for piece in one_by_one(data):
+        split += again.receive(piece)
+        while again.busy:
+            split += again.receive(b"")
+    assert split == found
+    assert decoder.partial_bytes() == again.partial_bytes() == 0
+    return found
+
+
+# The original dialect
+
+ORIGINAL_MESSAGES: dict[str, list[Any]] = {
+    "setup_append": [original.SetupAppend(W1, "app/0")],
+    "setup_append_mutf8": [original.SetupAppend(W1, ODD_NAME)],
+    "append_setup": [original.AppendSetup("app/0", W1, 0)],
+    "data_appended": [original.DataAppended(W1, 27)],
+    "read_segment": [original.ReadSegment("app/0", 13, 65536)],
+    "segment_read_flags": [
+        original.SegmentRead("app/0", 0, flags, b"\0\0\0\0\0\0\0\5hello")
+        for flags in (AT_TAIL, AT_TAIL | END_OF_SEGMENT, 0)
+    ],
+    "keep_alive": [original.KeepAlive(b""), original.KeepAlive(b"\1\2\3")],
+}
+
+
+def test_every_vector_of_the_original_is_tested() -> None:
+    assert ORIGINAL.keys() == ORIGINAL_MESSAGES.keys() | CONVERSATIONS.keys()
+    assert len(CONVERSATIONS) == 9
+
+
+@pytest.mark.parametrize("name", ORIGINAL_MESSAGES)
+def test_original_messages(name: str) -> None:
+    data, meant = ORIGINAL[name]["data"], ORIGINAL_MESSAGES[name]
+    assert [original.MESSAGES.decode(*message) for message in cut(data)] == meant
+    assert b"".join(map(original.MESSAGES.encode, meant)) == data
+
+
+@pytest.mark.parametrize("name", ["setup_append", "setup_append_mutf8", "read_segment", "keep_alive"])
+def test_original_requests(name: str) -> None:
+    assert decoded(OriginalDecoder(FRAME_BYTES), ORIGINAL[name]["data"]) == ORIGINAL_MESSAGES[name]
+
+
+HELLO, WORLD = b"\0\0\0\0\0\0\0\5hello", b"\0\0\0\0\0\0\0\6world!"
+PARTIAL = b"\0\0\0\0\0\0\0\rpartial-event"
+
+
+@pytest.mark.parametrize(
+    ("name", "blocks"),
+    [
+        ("conv01_block", [(W1, 0, HELLO + WORLD)]),
+        ("conv02_block_inside", [(W1, 0, HELLO + WORLD)]),
+        ("conv03_partial_over_end", [(W1, 0, HELLO + PARTIAL)]),
+        ("conv04_two_appends", [(W1, 0, HELLO), (W2, 0, WORLD), (W1, 13, WORLD)]),
+        ("conv05_resend", [(W1, 0, HELLO + WORLD)] * 2),
+        ("conv06_short_block", [(W1, 0, HELLO)]),
+    ],
+)
+def test_original_blocks(name: str, blocks: list[tuple[bytes, int, bytes]]) -> None:
+    found = decoded(OriginalDecoder(FRAME_BYTES), ORIGINAL[name]["data"])
+    assert [each for each in found if isinstance(each, original.Block)] == [
+        original.Block(*block, 1 + (len(block[2]) > 14)) for block in blocks
+    ]
+
+
+# Today's dialect
+
+NOT_SPOKEN = {"auth_token_check_failed", "error_message"}
+"""We never send them, and a client does not."""
+
+TODAY_REPLIES: dict[str, Any] = {
+    "append_setup": today.AppendSetup(REQUEST, SEGMENT, W1, 41),
+    "append_setup_new": today.AppendSetup(REQUEST, SEGMENT, W1, -(1 << 63)),
+    "data_appended": today.DataAppended(W1, 42, 41, REQUEST, 4096),
+    "conditional_check_failed": today.ConditionalCheckFailed(W1, 5, REQUEST),
+    "segment_read": today.SegmentRead(SEGMENT, 1024, True, False, HELLO, REQUEST),
+    "segment_read_end": today.SegmentRead(SEGMENT, 1037, False, True, b"", REQUEST),
+    "stream_segment_info": today.SegmentInfo(REQUEST, SEGMENT, True, False, False, 1_700_000_000_000, 4096, 0),
+    "segment_created": today.SegmentCreated(REQUEST, SEGMENT),
+    "segment_sealed": today.SegmentSealed(REQUEST, SEGMENT),
+    "segment_truncated": today.SegmentTruncated(REQUEST, SEGMENT),
+    "segment_deleted": today.SegmentDeleted(REQUEST, SEGMENT),
+    "wrong_host": today.WrongHost(REQUEST, SEGMENT, "host-b:12345"),
+    "segment_is_sealed": today.SegmentIsSealed(REQUEST, SEGMENT, "", 4096),
+    "segment_already_exists": today.SegmentAlreadyExists(REQUEST, SEGMENT),
+    "no_such_segment": today.NoSuchSegment(REQUEST, SEGMENT),
+    "segment_is_truncated": today.SegmentIsTruncated(REQUEST, SEGMENT, 13, "", 0),
+    "invalid_event_number": today.InvalidEventNumber(W1, REQUEST, "", 42),
+    "operation_unsupported": today.OperationUnsupported(REQUEST, "mergeSegments"),
+}
+LETTERS = b"".join(b"\0\0\0\0\0\0\0\x18" + each * 24 for each in (b"a", b"b", b"c"))
+SETUP = today.SetupAppend(REQUEST, W1, SEGMENT)
+TODAY_REQUESTS: dict[str, list[Any]] = {
+    "hello": [today.Hello(16, 5)],
+    "keep_alive": [today.KeepAlive()],
+    "setup_append": [SETUP],
+    "setup_append_mutf8": [today.SetupAppend(REQUEST, W1, ODD_NAME, "tok")],
+    "append_single": [SETUP, Append(W1, HELLO, 1, 1, REQUEST)],
+    "append_padded": [SETUP, Append(W1, HELLO, 1, 1, REQUEST), today.KeepAlive()],
+    "append_partial": [SETUP, Append(W1, LETTERS, 3, 3, REQUEST)],
+    "append_two_writers": [
+        SETUP,
+        today.SetupAppend((2 << 32) + 2, W2, "scope/stream/1.#epoch.0"),
+        Append(W1, b"\0\0\0\0\0\0\0\3one\0\0\0\0\0\0\0\5three", 2, 2, REQUEST),
+        Append(W2, b"\0\0\0\0\0\0\0\3two", 1, 7, (2 << 32) + 2),
+        today.KeepAlive(),
+    ],
+    "conditional_append": [SETUP, Append(W1, b"\0\0\0\0\0\0\0\4cond", 1, 5, REQUEST, 13)],
+    "read_segment": [today.ReadSegment(SEGMENT, 1024, 131_072, "", REQUEST)],
+    "get_stream_segment_info": [today.GetSegmentInfo(REQUEST, SEGMENT)],
+    "create_segment": [today.CreateSegment(REQUEST, SEGMENT, 0, 0)],
+    "seal_segment": [today.SealSegment(REQUEST, SEGMENT)],
+    "truncate_segment": [today.TruncateSegment(REQUEST, SEGMENT, 13)],
+    "delete_segment": [today.DeleteSegment(REQUEST, SEGMENT)],
+}
+
+
+def test_every_vector_of_today_is_tested() -> None:
+    assert TODAY.keys() == TODAY_REPLIES.keys() | TODAY_REQUESTS.keys() | NOT_SPOKEN
+
+
+@pytest.mark.parametrize("name", TODAY_REPLIES)
+def test_todays_replies(name: str) -> None:
+    data, meant = TODAY[name]["data"], TODAY_REPLIES[name]
+    assert [today.MESSAGES.decode(*message) for message in cut(data)] == [meant]
+    assert today.MESSAGES.encode(meant) == data
+
+
+@pytest.mark.parametrize("name", TODAY_REQUESTS)
+def test_todays_requests(name: str) -> None:
+    data, meant = TODAY[name]["data"], TODAY_REQUESTS[name]
+    assert decoded(TodayDecoder(FRAME_BYTES), data) == meant
+    if not any(isinstance(each, Append) for each in meant):
+        assert b"".join(map(today.MESSAGES.encode, meant)) == data
+
+
+@pytest.mark.parametrize("name", TODAY_REQUESTS)
+def test_todays_requests_are_what_pravega_read(name: str) -> None:
+    """Pravega's own decoder wrote down what it made of these bytes."""
+    ours = decoded(TodayDecoder(FRAME_BYTES), TODAY[name]["data"])
+    theirs = TODAY[name]["decoded"]
+    assert len(ours) == len(theirs)
+    for mine, other in zip(ours, theirs, strict=True):
+        if isinstance(mine, Append):
+            append = other["append"]
+            assert mine.writer.hex() == append["writerId"].replace("-", "")
+            assert (mine.level, mine.events, mine.expected, mine.request) == (
+                append["eventNumber"],
+                append["eventCount"],
+                append["expectedOffset"],
+                append["requestId"],
+            )
+            assert mine.data.hex() == append["data"]
+        else:
+            for number in re.findall(
+                r"(?:requestId|offset|suggestedLength|truncationOffset|\w+Version)=(\d+)", other["text"]
+            ):
+                assert int(number) in [getattr(mine, field) for field in type(mine).__dataclass_fields__]
+
+
+EARLY_REQUESTS: dict[str, list[Any]] = {
+    "hello": [today.Hello(4, 1)],
+    "keep_alive": [today.KeepAlive()],
+    "setup_append": [today.SetupAppend(2, W1, "scope/stream/0")],
+    "append_single": [today.SetupAppend(2, W1, "scope/stream/0"), Append(W1, HELLO, 1, 1, 0)],
+    "append_padded": [today.SetupAppend(2, W1, "scope/stream/0"), Append(W1, HELLO, 1, 1, 0), today.KeepAlive()],
+    "create_segment": [today.CreateSegment(2, "scope/stream/0", 0, 0)],
+    "read_segment": [today.ReadSegment("scope/stream/0", 1024, 131_072)],
+}
+EARLY_REPLIES: dict[str, Any] = {
+    "append_setup": today.AppendSetup(2, "scope/stream/0", W1, 41),
+    "data_appended": today.DataAppended(W1, 42, 41),
+    "segment_created": today.SegmentCreated(2, "scope/stream/0"),
+    "segment_read": today.SegmentRead("scope/stream/0", 1024, True, False, HELLO),
+    "segment_already_exists": today.SegmentAlreadyExists(2, "scope/stream/0"),
+    "segment_is_sealed": today.SegmentIsSealed(2, "scope/stream/0"),
+    "no_such_segment": today.NoSuchSegment(2, "scope/stream/0"),
+    "wrong_host": today.WrongHost(2, "scope/stream/0", "host-b:12345"),
+}
+OTHER_THEN = {"invalid_event_number"}
+"""Its fields stood in another order."""
+
+
+def test_shorter_messages_of_an_early_version() -> None:
+    assert EARLY.keys() == EARLY_REQUESTS.keys() | EARLY_REPLIES.keys() | OTHER_THEN
+    for name, meant in EARLY_REQUESTS.items():
+        assert decoded(TodayDecoder(FRAME_BYTES), EARLY[name]["data"]) == meant
+    for name, reply in EARLY_REPLIES.items():
+        assert [today.MESSAGES.decode(*message) for message in cut(EARLY[name]["data"])] == [reply]
