@@ -1,0 +1,16 @@
+{{/* The landing job's settings, with the folders of the volume unless the values name other places. */}}
+{{- define "headrace.lake.settings" -}}
+{{- $settings := deepCopy .Values.lake.settings -}}
+{{- $lake := default dict $settings.lake -}}
+{{- if ne (empty $lake.path) (empty $lake.checkpoint) -}}
+{{- fail "lake.settings.lake: path and checkpoint go together." -}}
+{{- end -}}
+{{- $_ := set $settings "lake" (mustMergeOverwrite (dict "path" "/var/lib/headrace/lake" "checkpoint" "/var/lib/headrace/checkpoint") $lake) -}}
+{{- toJson $settings -}}
+{{- end -}}
+
+{{/* Whether tables or checkpoint lie on the chart's volume; empty: no. */}}
+{{- define "headrace.lake.volume" -}}
+{{- $lake := default dict .Values.lake.settings.lake -}}
+{{- if not $lake.path -}}true{{- end -}}
+{{- end -}}

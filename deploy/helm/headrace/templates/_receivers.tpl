@@ -1,0 +1,192 @@
+{{/* The ports of each receiver: the first is the main one. A new receiver is a new row. */}}
+{{- define "headrace.ports" -}}
+forward: [{name: forward, port: 24224}, {name: heartbeat, port: 24224, protocol: UDP}]
+lumberjack: [{name: lumberjack, port: 5044}]
+courier: [{name: courier, port: 5043}]
+logjam: [{name: logjam, port: 9604}, {name: logjam-pull, port: 9605}]
+segment: [{name: segment, port: 12345}]
+{{- end -}}
+
+{{/* The ports of one receiver with its settings, as {"ports": […]}: (dict "name" "forward" "values" …). */}}
+{{- define "headrace.receiver.ports" -}}
+{{- $ports := get (include "headrace.ports" . | fromYaml) .name -}}
+{{- $made := list -}}
+{{- range $port := $ports -}}
+{{- $pull := dig "logjam" "pull_port" 9605 $.values.settings | int -}}
+{{- if eq $port.name "logjam-pull" -}}
+{{- if $pull }}{{ $made = append $made (set $port "port" $pull) }}{{ end -}}
+{{- else if eq $port.name "heartbeat" -}}
+{{- if dig "forward" "heartbeat" true $.values.settings }}{{ $made = append $made $port }}{{ end -}}
+{{- else -}}
+{{- $made = append $made $port -}}
+{{- end -}}
+{{- end -}}
+{{- dict "ports" $made | toJson -}}
+{{- end -}}
+
+{{/* Name of the Secret with a receiver's certificate; empty without TLS. */}}
+{{- define "headrace.receiver.certificate" -}}
+{{- if and (eq .name "logjam") (or (dig "tls" "existingSecret" "" .own) (dig "tls" "certManager" "enabled" false .own) (dig "tls" "clientCa" "existingSecret" "" .own)) -}}
+{{- fail "receivers.logjam.tls: ZeroMQ has no TLS." -}}
+{{- end -}}
+{{- if ne .name "logjam" -}}
+{{- $tls := .values.tls -}}
+{{- if and $tls.existingSecret $tls.certManager.enabled -}}
+{{- fail (printf "receivers.%s.tls: existingSecret and certManager.enabled exclude each other." .name) -}}
+{{- end -}}
+{{- $secret := ternary (printf "%s-%s-tls" (include "headrace.fullname" .root) .name) $tls.existingSecret $tls.certManager.enabled -}}
+{{- if and $tls.clientCa.existingSecret (not $secret) -}}
+{{- fail (printf "receivers.%s.tls.clientCa needs a certificate: existingSecret or certManager." .name) -}}
+{{- end -}}
+{{- $secret -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether a receiver has to keep its name: Logjam's consumer of devices. Empty: no. */}}
+{{- define "headrace.receiver.stateful" -}}
+{{- if and (eq .name "logjam") (dig "logjam" "endpoints" dict .values.settings) -}}true{{- end -}}
+{{- end -}}
+
+{{/* The pod of a receiver: (dict "root" $ "name" "forward" "own" … "values" …). `own` has the receiver's, `values` the merged ones. */}}
+{{- define "headrace.receiver.pod" -}}
+{{- $root := .root -}}
+{{- $values := .values -}}
+{{- $settings := $values.settings -}}
+{{- $secrets := default dict $values.secrets -}}
+{{- $certificate := include "headrace.receiver.certificate" . -}}
+metadata:
+  labels:
+    {{- include "headrace.labels" (dict "root" $root "part" .name) | nindent 4 }}
+    {{- with $values.podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with $values.podAnnotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  {{- include "headrace.pod" (dict "root" $root "user" ($root.Values.podSecurity.runAsUser | int)) | nindent 2 }}
+  serviceAccountName: {{ include "headrace.account" $root }}
+  {{- include "headrace.placement" $values | nindent 2 }}
+  {{- /* The pause, the delay, the drain, and what ends after it: listeners and the producer. */}}
+  {{- $delay := dig "limits" "stop_delay" 0 $settings | ceil | int }}
+  terminationGracePeriodSeconds: {{ add (int $values.preStopSeconds) $delay (dig "limits" "drain_time" 25 $settings | ceil | int) 15 }}
+  {{- if $values.topologySpread.enabled }}
+  topologySpreadConstraints:
+    {{- range $values.topologySpread.topologyKeys }}
+    - maxSkew: 1
+      topologyKey: {{ . }}
+      whenUnsatisfiable: {{ $values.topologySpread.whenUnsatisfiable }}
+      labelSelector:
+        matchLabels:
+          {{- include "headrace.selector" (dict "root" $root "part" $.name) | nindent 10 }}
+    {{- end }}
+  {{- end }}
+  containers:
+    - name: {{ .name }}
+      image: {{ include "headrace.image" (dict "root" $root "name" .name) }}
+      imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+      securityContext:
+        {{- include "headrace.container.security" . | nindent 8 }}
+      env:
+        {{- include "headrace.kafka.env" $root | trim | nindent 8 }}
+        {{- with include "headrace.env" $settings | trim }}
+        {{- . | nindent 8 }}
+        {{- end }}
+        {{- with include "headrace.secrets.env" $secrets | trim }}
+        {{- . | nindent 8 }}
+        {{- end }}
+        {{- if $certificate }}
+        - name: HEADRACE_TLS__CERT
+          value: /etc/headrace/tls/tls.crt
+        - name: HEADRACE_TLS__KEY
+          value: /etc/headrace/tls/tls.key
+        {{- if $values.tls.clientCa.existingSecret }}
+        - name: HEADRACE_TLS__CLIENT_CA
+          value: /etc/headrace/client-ca/ca.crt
+        {{- end }}
+        {{- end }}
+        {{- if include "headrace.receiver.stateful" . }}
+        - name: HEADRACE_LOGJAM__CONSUMER
+          valueFrom:
+            fieldRef:
+              fieldPath: metadata.name
+        {{- end }}
+        {{- with $values.extraEnv }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      ports:
+        {{- range (include "headrace.receiver.ports" . | fromJson).ports }}
+        - name: {{ .name }}
+          containerPort: {{ int .port }}
+          protocol: {{ default "TCP" .protocol }}
+        {{- end }}
+        - name: ops
+          containerPort: 8080
+          protocol: TCP
+      startupProbe:
+        httpGet: {path: /livez, port: ops}
+        periodSeconds: 1
+        timeoutSeconds: 5
+        failureThreshold: 300 # a node that starts many pods at once is slow
+      livenessProbe:
+        httpGet: {path: /livez, port: ops}
+        periodSeconds: 10
+        timeoutSeconds: 5
+      readinessProbe:
+        httpGet: {path: /readyz, port: ops}
+        periodSeconds: 3
+        timeoutSeconds: 5
+        failureThreshold: 2
+      {{- if $values.preStopSeconds }}
+      lifecycle:
+        preStop:
+          {{- if semverCompare ">=1.30.0-0" $root.Capabilities.KubeVersion.Version }}
+          sleep:
+            seconds: {{ int $values.preStopSeconds }}
+          {{- else }}
+          exec:
+            command: [/opt/headrace/bin/python, -c, "import time; time.sleep({{ int $values.preStopSeconds }})"]
+          {{- end }}
+      {{- end }}
+      resources:
+        {{- toYaml $values.resources | nindent 8 }}
+      volumeMounts:
+        - name: tmp
+          mountPath: /tmp
+        {{- with include "headrace.secrets.mounts" (dict "root" $root "secrets" $secrets) | trim }}
+        {{- . | nindent 8 }}
+        {{- end }}
+        {{- if $certificate }}
+        - name: tls
+          mountPath: /etc/headrace/tls
+          readOnly: true
+        {{- if $values.tls.clientCa.existingSecret }}
+        - name: client-ca
+          mountPath: /etc/headrace/client-ca
+          readOnly: true
+        {{- end }}
+        {{- end }}
+  volumes:
+    - name: tmp
+      emptyDir:
+        sizeLimit: 64Mi
+    {{- with include "headrace.secrets.volumes" (dict "root" $root "secrets" $secrets) | trim }}
+    {{- . | nindent 4 }}
+    {{- end }}
+    {{- if $certificate }}
+    - name: tls
+      secret:
+        secretName: {{ $certificate }}
+        defaultMode: 0440
+    {{- with $values.tls.clientCa.existingSecret }}
+    - name: client-ca
+      secret:
+        secretName: {{ . }}
+        defaultMode: 0440
+        items:
+          - key: {{ $values.tls.clientCa.key }}
+            path: ca.crt
+    {{- end }}
+    {{- end }}
+{{- end -}}

@@ -1,0 +1,234 @@
+"""What is written from the declared values of the Helm chart: values.yaml, values.schema.json, the tables of its README."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from chart_values import PARTS, SECRETS, SETTINGS, Part, Receivers, Values
+from pydantic import BaseModel, SecretStr
+
+
+def _holds_secret(cls: type[BaseModel], name: str) -> bool:
+    return "SecretStr" in repr(cls.model_fields[name].annotation) or any(
+        _holds_secret(model, field)
+        for model in _models(cls.model_fields[name].annotation)
+        for field in model.model_fields
+    )
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in getattr(annotation, "__args__", ()):
+        yield from _models(inner)
+
+
+def sections(part: Part) -> dict[str, type[BaseModel]]:
+    """The sections of a part, in order."""
+    found = {}
+    for name, info in part.settings.model_fields.items():
+        model = info.annotation
+        if name in part.sections and isinstance(model, type) and issubclass(model, BaseModel):
+            found[name] = model
+    return found
+
+
+def names(part: Part, *, secret: bool) -> dict[str, list[str]]:
+    """By section, the settings that the chart takes in `settings`, or (`secret`) in `secrets`."""
+    return {
+        section: [
+            name
+            for name in model.model_fields
+            if _holds_secret(model, name) is secret and f"{section}.{name}" not in part.without
+        ]
+        for section, model in sections(part).items()
+    }
+
+
+def _closed(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": dict(properties)}
+
+
+def _settings_schema(part: Part, definitions: dict[str, Any]) -> dict[str, Any]:
+    made = {}
+    for section, chosen in names(part, secret=False).items():
+        whole = sections(part)[section].model_json_schema(ref_template="#/definitions/{model}")
+        definitions.update(whole.get("$defs", {}))
+        made[section] = _closed({name: whole["properties"][name] for name in chosen})
+    return _closed({section: found for section, found in made.items() if found["properties"]})
+
+
+def _secrets_schema(part: Part) -> dict[str, Any]:
+    key = {
+        **_closed({"secret": {"type": "string", "minLength": 1}, "key": {"type": "string", "minLength": 1}}),
+        "required": ["secret", "key"],
+    }
+    chosen = {section: found for section, found in names(part, secret=True).items() if found and section != "kafka"}
+    return _closed({section: _closed(dict.fromkeys(found, key)) for section, found in chosen.items()})
+
+
+def _walk(node: Any, definitions: dict[str, Any]) -> Any:
+    """Puts the settings in, and leaves out what Helm has no use for."""
+    if isinstance(node, list):
+        return [_walk(item, definitions) for item in node]
+    if not isinstance(node, dict):
+        return node
+    description = {"description": node["description"]} if "description" in node else {}
+    if SETTINGS in node:
+        made = _settings_schema(PARTS[node[SETTINGS]], definitions)
+        if node[SETTINGS] == "kafka":  # one section, so it needs no name
+            made = made["properties"]["kafka"]
+        return _walk(made, definitions) | description
+    if SECRETS in node:
+        return _secrets_schema(PARTS[node[SECRETS]]) | description
+    kept = {
+        name: value for name, value in node.items() if name not in {"title", "default", "format", "writeOnly", "$defs"}
+    }
+    if isinstance(kept.get("properties"), dict):
+        kept["properties"] = {name: _walk(value, definitions) for name, value in kept["properties"].items()}
+    return {name: value if name == "properties" else _walk(value, definitions) for name, value in kept.items()}
+
+
+def schema() -> str:
+    """values.schema.json."""
+    whole = Values.model_json_schema(by_alias=True, ref_template="#/definitions/{model}")
+    definitions: dict[str, Any] = dict(whole["$defs"])
+    done: dict[str, Any] = {}
+    while set(definitions) - set(done):  # settings bring definitions of their own
+        for name in sorted(set(definitions) - set(done)):
+            done[name] = _walk(definitions[name], definitions)
+    made = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Values of the Headrace chart",
+        **_walk(whole, definitions),
+        "definitions": dict(sorted(done.items())),
+    }
+    made["properties"]["global"] = {"type": "object"}  # Helm gives it to every chart
+    return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(by_alias=True) if isinstance(value, BaseModel) else value
+
+
+def _lines(model: BaseModel, indent: int, *, only_set: bool) -> Iterator[str]:
+    pad = " " * indent
+    for name, info in type(model).model_fields.items():
+        if only_set and name not in model.model_fields_set:
+            continue
+        value, alias = getattr(model, name), info.alias or name
+        if isinstance(value, BaseModel):
+            if indent == 0:
+                yield ""
+            yield f"{pad}# {info.description}"
+            yield f"{pad}{alias}:"
+            yield from _lines(value, indent + 2, only_set=only_set or name == "receivers")
+        else:
+            yield f"{pad}# {info.description}"
+            if value is None:
+                yield f"{pad}# {alias}:"
+            else:
+                style = None if isinstance(value, dict | list) else False
+                flow = yaml.safe_dump({alias: value}, sort_keys=False, default_flow_style=style, width=1000)
+                yield from (pad + line for line in flow.rstrip("\n").split("\n"))
+
+
+VALUES_HEAD: Final = """\
+# Values of the Headrace chart, with their defaults. Written by docs/generate.py: change docs/chart_values.py.
+# `settings` take what docs/settings.md lists: HEADRACE_LIMITS__CONNECTION_AGE is `limits: {connection_age: 300}`.
+"""
+
+
+def _receivers_lines() -> Iterator[str]:
+    yield "  # What one receiver alone has: `enabled`, its own `settings`, and any value of `receiverDefaults`."
+    for name in Receivers.model_fields:
+        yield f"  {name}:"
+        yield "    enabled: true"
+        yield "    settings: {}"
+
+
+def values() -> str:
+    """values.yaml."""
+    lines: list[str] = []
+    for line in _lines(Values(), 0, only_set=False):
+        lines.append(line)
+        if line == "receivers:":
+            lines += list(_receivers_lines())
+    return VALUES_HEAD + "\n".join(lines) + "\n"
+
+
+def _rows(model: BaseModel, path: str) -> Iterator[tuple[str, str, str]]:
+    for name, info in type(model).model_fields.items():
+        value, here = getattr(model, name), f"{path}{info.alias or name}"
+        if name == "receivers":
+            for receiver, declared in Receivers.model_fields.items():
+                one = getattr(value, receiver)
+                yield (
+                    f"{here}.{receiver}.enabled",
+                    "true",
+                    type(one).model_fields["enabled"].description or declared.alias or "",
+                )
+                if "secrets" in type(one).model_fields:
+                    yield f"{here}.{receiver}.secrets", "{}", type(one).model_fields["secrets"].description or ""
+            yield f"{here}.NAME.*", "", "Every value of `receiverDefaults`, for this receiver alone."
+        elif isinstance(value, BaseModel):
+            yield from _rows(value, f"{here}.")
+        else:
+            shown = "" if value in (None, "") else json.dumps(value)
+            yield here, shown, info.description or ""
+
+
+def _setting_rows(where: str, part: Part, base: Part | None) -> Iterator[tuple[str, str, str]]:
+    for section, model in sections(part).items():
+        for name in names(part, secret=False)[section]:
+            info = model.model_fields[name]
+            other = sections(base).get(section) if base is not None else None
+            if other is not None and name in other.model_fields and other.model_fields[name].default == info.default:
+                continue
+            default = info.default.get_secret_value() if isinstance(info.default, SecretStr) else info.default
+            shown = "" if default in (None, "") else json.dumps(default, default=str)
+            path = where if section == "kafka" else f"{where}.{section}"
+            yield f"{path}.{name}", shown, info.description or ""
+
+
+def _table(rows: Iterator[tuple[str, str, str]]) -> list[str]:
+    made = ["| value | default | meaning |", "|---|---|---|"]
+    for name, default, text in rows:
+        shown = f"`{default}`" if default else ""
+        made.append(f"| `{name}` | {shown} | {text} |")
+    return made
+
+
+TABLES: Final[tuple[tuple[str, str, str, str | None], ...]] = (
+    ("Kafka, for every part", "kafka.settings", "kafka", None),
+    ("Every receiver", "receiverDefaults.settings", "receiver", None),
+    ("Forward", "receivers.forward.settings", "forward", "receiver"),
+    ("Lumberjack", "receivers.lumberjack.settings", "lumberjack", "receiver"),
+    ("Courier", "receivers.courier.settings", "courier", "receiver"),
+    ("Logjam", "receivers.logjam.settings", "logjam", "receiver"),
+    ("Segment service", "receivers.segment.settings", "segment", "receiver"),
+    ("Topics", "topics.settings", "topics", None),
+    ("Landing job", "lake.settings", "lake", None),
+)
+
+
+def readme(path: Path) -> Callable[[], str]:
+    """The chart's README: what was written by hand, up to the tables."""
+
+    def page() -> str:
+        text = path.read_text().partition("\n## Values\n")[0]
+        lines = [text.rstrip("\n"), "", "## Values", "", *_table(_rows(Values(), "")), "", "## Settings", ""]
+        lines += [
+            "A receiver's own `settings` win over those of `receiverDefaults`. The chart itself sets ports, files of",
+            "certificates and the address of Kafka.",
+        ]
+        for title, where, part, base in TABLES:
+            rows = _setting_rows(where, PARTS[part], PARTS[base] if base else None)
+            lines += ["", f"### {title}", "", *_table(rows)]
+        return "\n".join(lines) + "\n"
+
+    return page

@@ -1,0 +1,358 @@
+"""The values of the Helm chart, declared once. `generate.py` writes values.yaml, values.schema.json and the tables from here.
+
+What a part of Headrace can be told (`settings`, `secrets`) comes from the settings classes; the rest is declared below. An
+unknown name is refused at every level, except inside objects that Kubernetes itself defines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from headrace_common.operations.settings import ServiceSettings, TopicsProcessSettings
+from headrace_courier.settings import CourierSettings
+from headrace_forward.settings import ForwardSettings
+from headrace_lake.configuration.settings import LakeProcessSettings
+from headrace_logjam.settings import LogjamSettings
+from headrace_lumberjack.settings import LumberjackSettings
+from headrace_segment.settings import SegmentSettings
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+from pydantic_settings import BaseSettings
+
+SETTINGS: Final = "x-settings"
+"""Marks, in a schema, where the settings of a part belong; replaced by `chart_pages.schema`."""
+
+SECRETS: Final = "x-secrets"
+"""The same for a part's secrets."""
+
+OWNED: Final = frozenset(
+    {"listen.host", "listen.port", "listen.socket", "ops.host", "ops.port", "tls.cert", "tls.key", "tls.client_ca"}
+    | {"lake.jars", "lake.master", "logjam.consumer"}
+)
+"""Settings that the chart itself decides."""
+
+NOT_FOR_LOGJAM: Final = frozenset({"tls.minimum", "listen.trusted_proxies"})
+"""What ZeroMQ lacks: the receiver would refuse to start."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The settings of one `settings` object of the chart: which class, which of its sections."""
+
+    settings: type[BaseSettings]
+    sections: frozenset[str]
+    without: frozenset[str] = OWNED
+
+
+def _receiver(cls: type[BaseSettings], without: frozenset[str] = OWNED) -> Part:
+    return Part(cls, frozenset(cls.model_fields) - {"kafka", "ops"}, without)
+
+
+PARTS: Final[Mapping[str, Part]] = {
+    "kafka": Part(ServiceSettings, frozenset({"kafka"}), OWNED | {"kafka.sasl_username", "kafka.ca"}),
+    "receiver": _receiver(ServiceSettings),
+    "forward": _receiver(ForwardSettings),
+    "lumberjack": _receiver(LumberjackSettings),
+    "courier": _receiver(CourierSettings),
+    "logjam": _receiver(LogjamSettings, OWNED | NOT_FOR_LOGJAM),
+    "segment": _receiver(SegmentSettings),
+    "topics": Part(TopicsProcessSettings, frozenset({"topics", "log"})),
+    "lake": Part(LakeProcessSettings, frozenset({"lake", "log"})),
+}
+
+Kubernetes = dict[str, Any]
+"""An object that Kubernetes defines and checks."""
+
+
+class Value(BaseModel):
+    """A group of values: camelCase outside, no unknown name."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+
+
+def _settings(
+    part: str, text: str = "Settings of this part: sections, and names in them, as in docs/settings.md."
+) -> Any:
+    return Field(default={}, description=text, json_schema_extra={SETTINGS: part})
+
+
+def _secrets(part: str) -> Any:
+    return Field(
+        default={},
+        description="Secret settings, as `section: {name: {secret: SECRET, key: KEY}}`: read from a file that the Secret fills.",
+        json_schema_extra={SECRETS: part},
+    )
+
+
+def _kubernetes(text: str) -> Any:
+    return Field(default={}, description=text)
+
+
+class Image(Value):
+    registry: str = Field(
+        "", description="What stands in front of each image's name, such as `registry.example.org/team/`."
+    )
+    tag: str = Field("", description="Tag of our images; default: the chart's appVersion.")
+    pull_policy: Literal["IfNotPresent", "Always", "Never"] = Field("IfNotPresent", description="When to pull images.")
+    pull_secrets: list[str] = Field([], description="Names of Secrets of type dockerconfigjson.")
+
+
+class Sasl(Value):
+    existing_secret: str = Field("", description="Secret with user name and password; for a SASL protocol.")
+    username_key: str = Field("username", description="The user name's key in it.")
+    password_key: str = Field("password", description="The password's key in it.")
+
+
+class Ca(Value):
+    existing_secret: str = Field("", description="Secret with the CA that signed the brokers' certificates.")
+    key: str = Field("ca.crt", description="The CA's key in it.")
+
+
+class Storage(Value):
+    size: str = Field("8Gi", description="Size of the volume.")
+    storage_class: str = Field("", description="Storage class; default: the cluster's.")
+    access_modes: list[str] = Field(["ReadWriteOnce"], min_length=1, description="Access modes of the volume.")
+    existing_claim: str = Field("", description="Use this claim instead of making one.")
+    ephemeral: bool = Field(False, description="Use an emptyDir: everything is lost with the pod.")
+
+
+class DevelopmentKafka(Value):
+    image: str = Field("apache/kafka:4.3.1", description="Image of the development broker.")
+    heap: str = Field("512m", pattern=r"^[1-9]\d*[mg]$", description="Heap of the broker's JVM.")
+    retention_bytes: int = Field(
+        268_435_456, ge=1_048_576, description="`retention.bytes` of each partition, so that the volume never fills."
+    )
+    storage: Storage = Field(Storage(), description="The broker's volume.")
+    resources: Kubernetes = Field(
+        {"requests": {"cpu": "250m", "memory": "1Gi"}, "limits": {"memory": "1536Mi"}},
+        description="Requests and limits.",
+    )
+
+
+class Kafka(Value):
+    enabled: bool = Field(
+        True, description="Run a broker for development: one node, no replicas. With false, bring your own Kafka."
+    )
+    settings: Kubernetes = _settings("kafka", "Settings of section `kafka`, the same for every part: your own brokers.")
+    sasl: Sasl = Field(Sasl(), description="How to log in to your own brokers.")
+    ca: Ca = Field(Ca(), description="How to trust your own brokers.")
+    development: DevelopmentKafka = Field(DevelopmentKafka(), description="The development broker.")
+
+
+class Topics(Value):
+    enabled: bool = Field(
+        True, description="Make the topics: with your own Kafka before each installation and upgrade, by a hook."
+    )
+    settings: Kubernetes = _settings("topics")
+    resources: Kubernetes = Field(
+        {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "256Mi"}},
+        description="Requests and limits.",
+    )
+
+
+class Service(Value):
+    type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field("ClusterIP", description="Type of the Service.")
+    annotations: dict[str, str] = Field({}, description="Annotations, for example for the cloud's balancer.")
+    port: int | None = Field(None, ge=1, le=65_535, description="Port of the Service; default: the protocol's own.")
+    node_port: int | None = Field(None, ge=1, le=65_535, description="Port on every node; default: a free one.")
+    load_balancer_class: str = Field("", description="Class of the balancer.")
+    load_balancer_source_ranges: list[str] = Field([], description="Networks that the balancer admits; default: all.")
+    external_traffic_policy: Literal["", "Cluster", "Local"] = Field(
+        "", description="`Local` keeps the clients' addresses."
+    )
+
+
+class CertManager(Value):
+    enabled: bool = Field(False, description="Ask cert-manager for a certificate.")
+    issuer_ref: Kubernetes = _kubernetes("The issuer: name, kind, group.")
+    dns_names: list[str] = Field([], description="Names in the certificate, besides the Service's.")
+    duration: str = Field("2160h", description="How long the certificate is valid.")
+    renew_before: str = Field("720h", description="How long before its end it is renewed.")
+
+
+class ClientCa(Value):
+    existing_secret: str = Field("", description="Secret with a CA: clients must present a certificate that it signed.")
+    key: str = Field("ca.crt", description="The CA's key in it.")
+
+
+class Tls(Value):
+    existing_secret: str = Field("", description="Secret of type kubernetes.io/tls with certificate and key.")
+    cert_manager: CertManager = Field(CertManager(), description="Or a certificate from cert-manager.")
+    client_ca: ClientCa = Field(ClientCa(), description="Certificates of clients.")
+
+
+class Autoscaling(Value):
+    enabled: bool = Field(False, description="Scale between the two numbers of replicas.")
+    type: Literal["hpa", "keda"] = Field("hpa", description="`hpa`, or `keda` for a ScaledObject with triggers.")
+    min_replicas: int = Field(2, ge=1, description="Fewest replicas.")
+    max_replicas: int = Field(10, ge=1, description="Most replicas.")
+    cpu: int = Field(70, ge=1, le=100, description="Aim, in percent of the requested CPU.")
+    scale_down_seconds: int = Field(300, ge=0, description="How long a lower need must last before a pod goes.")
+    triggers: list[Kubernetes] = Field([], description="KEDA's triggers; default: CPU.")
+
+
+class Disruption(Value):
+    enabled: bool = Field(True, description="Limit how many pods a drained node may take away at once.")
+    max_unavailable: int | str = Field(1, description="How many, or what share.")
+
+
+class TopologySpread(Value):
+    enabled: bool = Field(True, description="Spread the replicas of a receiver.")
+    topology_keys: list[str] = Field(
+        ["kubernetes.io/hostname", "topology.kubernetes.io/zone"], description="Over what."
+    )
+    when_unsatisfiable: Literal["ScheduleAnyway", "DoNotSchedule"] = Field(
+        "ScheduleAnyway", description="What happens where that is impossible."
+    )
+
+
+class ReceiverDefaults(Value):
+    replicas: int = Field(2, ge=0, description="Number of pods, without autoscaling.")
+    settings: Kubernetes = _settings("receiver")
+    resources: Kubernetes = Field(
+        {"requests": {"cpu": "100m", "memory": "192Mi"}, "limits": {"memory": "768Mi"}},
+        description="Requests and limits. The memory limit must hold `limits.process_budget` twice, and 128 MiB.",
+    )
+    service: Service = Field(Service(), description="How clients reach it.")
+    tls: Tls = Field(Tls(), description="TLS towards clients. Logjam has none.")
+    autoscaling: Autoscaling = Field(Autoscaling(), description="Number of pods by load.")
+    pod_disruption_budget: Disruption = Field(Disruption(), description="PodDisruptionBudget.")
+    topology_spread: TopologySpread = Field(TopologySpread(), description="Spread over nodes and zones.")
+    pre_stop_seconds: int = Field(
+        5,
+        ge=0,
+        le=300,
+        description="How long a pod that ends still takes clients, until the cluster has stopped sending it any.",
+    )
+    priority_class_name: str = Field("", description="Priority class.")
+    pod_annotations: dict[str, str] = Field({}, description="Annotations of the pods.")
+    pod_labels: dict[str, str] = Field({}, description="Labels of the pods.")
+    node_selector: dict[str, str] = Field({}, description="Labels of the nodes that may run it.")
+    tolerations: list[Kubernetes] = Field([], description="Tolerations.")
+    affinity: Kubernetes = _kubernetes("Affinity.")
+    extra_env: list[Kubernetes] = Field([], description="More environment variables, as Kubernetes writes them.")
+
+
+class Forward(ReceiverDefaults):
+    enabled: bool = Field(True, description="Run the Forward receiver (24224).")
+    settings: Kubernetes = _settings("forward")
+    secrets: Kubernetes = _secrets("forward")
+
+
+class Lumberjack(ReceiverDefaults):
+    enabled: bool = Field(True, description="Run the Lumberjack receiver (5044).")
+    settings: Kubernetes = _settings("lumberjack")
+
+
+class Courier(ReceiverDefaults):
+    enabled: bool = Field(True, description="Run the Courier receiver (5043).")
+    settings: Kubernetes = _settings("courier")
+
+
+class Logjam(ReceiverDefaults):
+    enabled: bool = Field(
+        True, description="Run the Logjam receiver (9604, 9605). With `logjam.endpoints` it is a StatefulSet."
+    )
+    settings: Kubernetes = _settings("logjam")
+
+
+class Segment(ReceiverDefaults):
+    enabled: bool = Field(True, description="Run the segment service (12345).")
+    settings: Kubernetes = _settings("segment")
+
+
+class Receivers(Value):
+    forward: Forward = Field(Forward(enabled=True), description="Fluentd Forward.")
+    lumberjack: Lumberjack = Field(Lumberjack(enabled=True), description="Beats, Elastic Agent, Logstash.")
+    courier: Courier = Field(Courier(enabled=True), description="log-courier.")
+    logjam: Logjam = Field(Logjam(enabled=True), description="Logjam's producers and devices.")
+    segment: Segment = Field(Segment(enabled=True), description="Pravega's writers and readers.")
+
+
+class Operator(Value):
+    executors: int = Field(2, ge=1, description="Number of executors; never more than the events topic has partitions.")
+    executor_memory: str = Field("1g", description="Heap of an executor.")
+    executor_cores: int = Field(1, ge=1, description="Tasks of an executor at a time.")
+    driver_memory_overhead: str = Field("512m", description="Python, and what the JVM holds beside its heap.")
+    image: str = Field("", description="Image with the jars of sets `spark` and `s3`; default: the landing job's.")
+
+
+class Lake(Value):
+    mode: Literal["deployment", "operator", "none"] = Field(
+        "deployment",
+        description="`deployment`: one pod; `operator`: a SparkApplication for the kubeflow operator; `none`: it runs elsewhere.",
+    )
+    settings: Kubernetes = _settings("lake")
+    secrets: Kubernetes = _secrets("lake")
+    storage: Storage = Field(
+        Storage(size="20Gi"), description="Volume for tables and checkpoint, unless `settings.lake.path` is set."
+    )
+    resources: Kubernetes = Field(
+        {"requests": {"cpu": "500m", "memory": "2Gi"}, "limits": {"memory": "3Gi"}},
+        description="Requests and limits: the heap (`lake.driver_memory`) and 1 GiB.",
+    )
+    termination_grace_period_seconds: int = Field(120, ge=30, description="Time to finish the batch.")
+    service_account_annotations: dict[str, str] = Field({}, description="For example the role that may use the bucket.")
+    operator: Operator = Field(Operator(), description="Only with `mode: operator`.")
+    env_from_secret: str = Field("", description="Secret whose keys become variables, such as AWS_ACCESS_KEY_ID.")
+    priority_class_name: str = Field("", description="Priority class.")
+    pod_annotations: dict[str, str] = Field({}, description="Annotations of the pod.")
+    node_selector: dict[str, str] = Field({}, description="Labels of the nodes that may run it.")
+    tolerations: list[Kubernetes] = Field([], description="Tolerations.")
+    affinity: Kubernetes = _kubernetes("Affinity.")
+    extra_env: list[Kubernetes] = Field([], description="More environment variables, as Kubernetes writes them.")
+
+
+class NetworkPolicy(Value):
+    enabled: bool = Field(True, description="Restrict who reaches the pods.")
+    clients: list[Kubernetes] = Field([], description="Peers that may reach the receivers' ports; default: everybody.")
+    operations: list[Kubernetes] = Field(
+        [{"namespaceSelector": {}}], description="Peers that may reach health and metrics: pods of this cluster."
+    )
+    egress: bool = Field(False, description="Also restrict where the pods connect to: DNS, and `kafka`.")
+    kafka: list[Kubernetes] = Field(
+        [], description="Rules (`to`, `ports`) for your own brokers, the devices and the object store; with `egress`."
+    )
+
+
+class Monitoring(Value):
+    pod_monitor: bool = Field(False, description="A PodMonitor for all parts.")
+    service_monitor: bool = Field(False, description="ServiceMonitors, each with a headless Service of its own.")
+    interval: str = Field("30s", description="How often Prometheus asks.")
+    labels: dict[str, str] = Field({}, description="Labels that your Prometheus selects monitors and rules by.")
+    rules: bool = Field(False, description="A PrometheusRule with the alerts of docs/alerts.yml.")
+    dashboards: bool = Field(False, description="ConfigMaps with the dashboards, for Grafana's sidecar.")
+    dashboard_labels: dict[str, str] = Field(
+        {"grafana_dashboard": "1"}, description="Labels that the sidecar selects by."
+    )
+
+
+class PodSecurity(Value):
+    run_as_user: int = Field(10001, ge=1, description="User id of the receivers and of the jobs.")
+    lake_user: int = Field(185, ge=1, description="User id of the landing job: that of Spark's images.")
+    kafka_user: int = Field(1000, ge=1, description="User id of the development broker: that of its image.")
+
+
+class Probe(Value):
+    enabled: bool = Field(True, description="`helm test`: an event by each protocol, found on the topic.")
+    timeout_seconds: int = Field(120, ge=10, description="How long it may take.")
+
+
+class Values(Value):
+    name_override: str = Field("", description="Instead of the chart's name in the objects' names.")
+    fullname_override: str = Field("", description="Instead of the whole beginning of the objects' names.")
+    labels: dict[str, str] = Field({}, description="Labels of every object.")
+    image: Image = Field(Image(), description="Where the images come from.")
+    kafka: Kafka = Field(Kafka(), description="Kafka.")
+    topics: Topics = Field(Topics(), description="The topics.")
+    receiver_defaults: ReceiverDefaults = Field(
+        ReceiverDefaults(), description="What holds for every receiver. Each may have other values in `receivers`."
+    )
+    receivers: Receivers = Field(Receivers(), description="The receivers: every value of `receiverDefaults`, and:")
+    lake: Lake = Field(Lake(), description="The landing job.")
+    network_policy: NetworkPolicy = Field(NetworkPolicy(), description="NetworkPolicies.")
+    monitoring: Monitoring = Field(Monitoring(), description="Prometheus and Grafana, by their operators.")
+    pod_security: PodSecurity = Field(PodSecurity(), description="User ids; everything else is `restricted`.")
+    test: Probe = Field(Probe(), description="`helm test`.")

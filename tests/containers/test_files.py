@@ -1,0 +1,136 @@
+"""The files for containers say what the code says: ports, times, versions, settings. No Docker is needed for that."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import Any
+
+import pytest
+import yaml
+from headrace_cli.containers.images import all_images
+from headrace_cli.places import ROOT
+from headrace_cli.stack.services import LAKE_OPS_PORT
+from headrace_common import __version__
+from headrace_common.operations.settings import LimitSettings, TopicsProcessSettings
+from headrace_common.operations.variables import each_setting, variable
+from headrace_lake.configuration.settings import LakeProcessSettings
+
+from tests.contract.conftest import DIALECTS
+
+
+class Loader(yaml.SafeLoader):
+    """Knows the tags of compose."""
+
+
+def _reset(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
+    if isinstance(node, yaml.SequenceNode):
+        return loader.construct_sequence(node, deep=True)
+    return None
+
+
+Loader.add_constructor("!reset", _reset)
+
+COMPOSE = yaml.load((ROOT / "docker-compose.yml").read_text(), Loader)
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+ENV = dict(
+    line.partition("=")[::2] for line in (ROOT / ".env").read_text().splitlines() if line and not line.startswith("#")
+)
+RECEIVERS = sorted(dialect.name for dialect in DIALECTS if dialect.module == f"headrace_{dialect.name}")
+DOCKERFILES = ("services/Dockerfile", "cli/Dockerfile", "spark_jobs/Dockerfile")
+
+
+def seconds(duration: str) -> int:
+    return int(re.fullmatch(r"(\d+)s", duration)[1])
+
+
+def test_every_receiver_has_an_image_and_a_service() -> None:
+    assert {image.name for image in all_images()} == {*RECEIVERS, "tools", "lake"}
+    assert {name for name, service in SERVICES.items() if service["image"].startswith("headrace-")} >= {
+        *RECEIVERS,
+        "lake",
+    }
+
+
+@pytest.mark.parametrize("name", RECEIVERS)
+def test_a_receiver_listens_on_its_protocols_port_and_may_drain(name: str) -> None:
+    service = SERVICES[name]
+    port = importlib.import_module(f"headrace_{name}.settings").PORT
+    assert f"${{BIND}}:${{{name.upper()}_PORT}}:{port}" in service["ports"]
+    assert ENV[f"{name.upper()}_PORT"] == str(port)
+    assert service["build"]["args"]["SERVICE"] == name
+    assert seconds(service["stop_grace_period"]) >= LimitSettings().drain_time + 5
+
+
+def test_the_versions_are_those_of_everything_else() -> None:
+    assert ENV["HEADRACE_TAG"] == __version__
+    kafka = re.search(r"org\.apache\.kafka:kafka-clients:(\S+)", (ROOT / "jars.txt").read_text())[1]
+    assert ENV["KAFKA_VERSION"] == kafka
+    assert ENV["LAKE_OPS_PORT"] == str(LAKE_OPS_PORT)
+
+
+def test_variables_of_ours_are_settings() -> None:
+    known = {variable(*row[:2]) for cls in (LakeProcessSettings, TopicsProcessSettings) for row in each_setting(cls)}
+    named = {
+        name
+        for service in SERVICES.values()
+        for name in service.get("environment") or {}
+        if name.startswith("HEADRACE_")
+    }
+    assert len(named) > 5
+    assert named <= known
+
+
+def test_every_variable_of_the_compose_file_has_a_value() -> None:
+    used = set(re.findall(r"\$\{([A-Z_]+)\}", (ROOT / "docker-compose.yml").read_text()))
+    assert used <= ENV.keys()
+    assert ENV.keys() <= used
+
+
+def test_prometheus_asks_every_part() -> None:
+    document = yaml.safe_load((ROOT / "deploy" / "compose" / "prometheus.yml").read_text())
+    targets = {
+        target.removesuffix(":8080")
+        for job in document["scrape_configs"]
+        for static in job["static_configs"]
+        for target in static["targets"]
+    }
+    assert targets == {*RECEIVERS, "lake"}
+
+
+@pytest.mark.parametrize(
+    "file", sorted((ROOT / "deploy" / "compose" / "clients").iterdir()), ids=lambda path: path.name
+)
+def test_clients_talk_to_services_that_exist(file: Any) -> None:
+    text = file.read_text()
+    named = re.findall(r"(?:hosts: \[\"|host:? +)(\w+)", text)
+    assert named or file.suffix == ".py"
+    assert set(named) <= SERVICES.keys()
+
+
+@pytest.mark.parametrize("file", DOCKERFILES)
+def test_images_run_as_somebody_without_rights_and_tell_their_health(file: str) -> None:
+    text = (ROOT / file).read_text()
+    (user,) = re.findall(r"^USER (\d+):(\d+)$", text, re.MULTILINE)
+    assert "0" not in user
+    assert re.findall(r"^FROM ([^\s$]+)", text, re.MULTILINE)[1:] or "FROM python" in text
+    assert not re.search(r"^(ADD|ONBUILD)|:latest|--pull|^# syntax", text, re.MULTILINE)
+    assert "org.opencontainers.image.licenses" in text
+    if file != "cli/Dockerfile":
+        assert "headrace_common.operations.probe" in re.search(r"^HEALTHCHECK .+$", text, re.MULTILINE)[0]
+
+
+def test_the_three_dockerfiles_begin_alike() -> None:
+    """The first stage is one layer for all images only while it is the same in all."""
+    stages = {
+        re.search(r"^FROM \$\{PYTHON_IMAGE\} AS python\n.+?\n\n", (ROOT / file).read_text(), re.M | re.S)[0]
+        for file in DOCKERFILES
+    }
+    assert len(stages) == 1
+
+
+def test_the_page_names_every_image() -> None:
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    assert {image.reference("").removesuffix(":") for image in all_images()} <= set(
+        re.findall(r"`(headrace-\w+)`", page)
+    )

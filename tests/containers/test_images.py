@@ -1,0 +1,166 @@
+"""Each image by itself: without rights, on a root file system that nobody can write, ready, acknowledging, and gone in order."""
+
+from __future__ import annotations
+
+import signal
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+from headrace_cli.places import ROOT
+from headrace_common import __version__
+from headrace_common.operations.errors import EXIT_CONFIG
+from headrace_common.operations.settings import KafkaSettings, environment
+from testcontainers.core.network import Network
+
+from tests.containers.building import NAMES, built, reference
+from tests.containers.running import HARDENED, Contained, KafkaContainer
+from tests.contract.dialect import ContractClient, Dialect, values
+from tests.contract.topic import events
+from tests.contract.waiting import until
+
+pytestmark = pytest.mark.requires("docker")
+
+Start = Callable[..., Awaitable[Contained]]
+RUNNING = ("from pathlib import Path; print(Path('/proc/1/status').read_text()); Path('/opt/headrace/new').touch()",)
+
+
+async def test_a_receiver_needs_no_rights_is_ready_and_acknowledges(dialect: Dialect, start: Start) -> None:
+    receiver = await start()
+    assert await receiver.ready()
+    check = receiver.container.attrs["Config"]["Healthcheck"]["Test"]
+    assert check[0] == "CMD"
+    assert receiver.container.exec_run(check[1:]) == (0, b"ok\n")
+    assert receiver.container.exec_run([*check[1:], "--live"]) == (0, b"ok\n")
+    told = receiver.container.exec_run(["python", "-c", *RUNNING]).output.decode()
+    status = dict(line.partition(":")[::2] for line in told.splitlines() if ":" in line)
+    assert status["Uid"].split() == ["10001"] * 4
+    assert status["Gid"].split() == ["10001"] * 4
+    assert int(status["CapEff"], 16) == 0
+    assert "Read-only file system" in told
+    frame = values(20)
+    async with await ContractClient.connect(dialect, receiver.address) as client:
+        await client.receives(await client.send(frame))
+    assert len(await events(receiver.kafka, frame[0]["mark"])) == len(frame)
+
+
+async def test_a_receiver_acknowledges_what_is_pending_before_it_ends(
+    dialect: Dialect, start: Start, broker: KafkaContainer
+) -> None:
+    receiver = await start()
+    frame = values(20)
+    async with await ContractClient.connect(dialect, receiver.address) as client:
+        await client.receives(await client.send(values(1)))
+        with broker.paused():
+            number = await client.send(frame)
+            await until(lambda: receiver.metric("frames_pending"), "the frame waits for Kafka")
+            receiver.signal(signal.SIGTERM)
+            await until(lambda: receiver.lines("stopping"), "it stops")
+            status, text = await receiver.get("/readyz")
+            assert (status, "draining" in text) == (503, True)
+            assert receiver.container.exec_run(["python", "-m", "headrace_common.operations.probe"]).exit_code == 1
+            assert receiver.exit_status() is None
+            await client.hears_nothing(0.3)
+        await client.receives(number)
+    assert await receiver.ended() == 0
+    assert receiver.lines("connections cut") == []
+    assert len(await events(receiver.kafka, frame[0]["mark"])) == len(frame)
+
+
+WRONG = {"lake": "HEADRACE_LAKE__TRIGGER", "tools": "HEADRACE_TOPICS__EVENTS_PARTITIONS"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_wrong_setting_is_one_line_and_status_78(name: str, client: docker.DockerClient) -> None:
+    built(name)
+    variable = WRONG.get(name, "HEADRACE_LISTEN__PORT")
+    topics = {"entrypoint": ["python", "-m", "headrace_common.topics"]} if name == "tools" else {}
+    status, log = run(client, reference(name), environment={variable: "many"}, **topics)
+    assert status == EXIT_CONFIG
+    (line,) = log.splitlines()
+    assert variable in line
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_image_says_what_it_is(name: str, client: docker.DockerClient) -> None:
+    built(name)
+    image = client.images.get(reference(name))
+    labels = {key.removeprefix("org.opencontainers.image."): text for key, text in image.labels.items()}
+    assert labels["title"] == f"headrace-{name}"
+    assert (labels["version"], labels["licenses"]) == ("test", "Apache-2.0")
+    assert labels["description"]
+    user, _, group = image.attrs["Config"]["User"].partition(":")
+    assert int(user) > 0
+    assert int(group) > 0
+
+
+def test_an_image_has_nothing_of_the_builder(client: docker.DockerClient) -> None:
+    """No secret of the build, no source beside the installed packages, no cache."""
+    built("forward")
+    _, found = run(
+        client,
+        reference("forward"),
+        user="0",
+        entrypoint=["find", "/run/secrets", "/build", "/etc/pip.conf", "/root/.cache"],
+    )
+    assert all("No such file" in line for line in found.splitlines())
+    listing = "import importlib.metadata as m; print(*(f'{d.name}=={d.version}' for d in m.distributions()))"
+    _, packages = run(client, reference("forward"), entrypoint=["python", "-c", listing])
+    installed = {line for line in packages.split() if line != f"headrace-common=={__version__}"}
+    assert f"headrace-forward=={__version__}" in installed
+    pinned = {line.partition(";")[0].strip().lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    assert {line.lower() for line in installed} - {f"headrace-forward=={__version__}"} <= pinned
+
+
+@pytest.fixture
+def volume(client: docker.DockerClient) -> Iterator[Any]:
+    made = client.volumes.create(f"headrace-test-{uuid.uuid4().hex[:8]}")
+    yield made
+    made.remove(force=True)
+
+
+async def test_the_landing_job_fills_a_volume_that_the_tools_read(
+    client: docker.DockerClient,
+    network: Network,
+    broker: KafkaContainer,
+    stored_in: KafkaSettings,
+    volume: Any,
+    tmp_path: Path,
+) -> None:
+    built("forward", "lake", "tools")
+    from tests.contract.forward import ForwardDialect
+
+    receiver = Contained.of(ForwardDialect(), stored_in, tmp_path)
+    receiver.place(reference("forward"), network)
+    try:
+        await receiver.start()
+        async with await ContractClient.connect(ForwardDialect(), receiver.address) as sender:
+            await sender.receives(await sender.send(values(50)))
+    finally:
+        receiver.stop()
+    topics = environment("kafka", events_topic=stored_in.events_topic, quarantine_topic=stored_in.quarantine_topic)
+    kafka = environment("kafka", bootstrap_servers=KafkaContainer.INSIDE) | topics
+    mount = {volume.name: {"bind": "/var/lib/headrace"}}
+    status, log = run(
+        client, reference("lake"), command=["--once"], environment=kafka, network=network.name, volumes=mount,
+        tmpfs={"/tmp": "exec,mode=1777"},
+    )  # fmt: skip
+    assert status == 0, log
+    query = "select count(*) as n, count(distinct event_id) as ids from events"
+    only_reading = {volume.name: {"bind": "/var/lib/headrace", "mode": "ro"}}
+    assert run(client, reference("tools"), command=["query", query], volumes=only_reading) == (0, "50\t50\n")
+    status, proof = run(client, reference("tools"), command=["query", "--named", "exactly-once"], volumes=only_reading)
+    assert status == 0, proof
+
+
+def run(client: docker.DockerClient, image: str, **options: Any) -> tuple[int, str]:
+    """Runs a container to its end, hardened; its status and what it printed."""
+    container = client.containers.run(image, detach=True, **{**HARDENED, **options})
+    try:
+        status = container.wait()["StatusCode"]
+        return status, container.logs().decode(errors="replace")
+    finally:
+        container.remove(force=True)

@@ -1,0 +1,91 @@
+"""The chart as Helm renders it: objects to ask questions of."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "deploy" / "helm" / "headrace"
+CI = CHART / "ci"
+KUBERNETES = "1.34.4"
+"""The version that the chart is rendered for."""
+
+SCENARIOS = ("defaults", *sorted(path.name.removesuffix("-values.yaml") for path in CI.glob("*-values.yaml")))
+"""What a user may want: each is a file of values in `ci`."""
+
+Object = Mapping[str, Any]
+
+
+class RefusedError(Exception):
+    """Helm does not take the values, and says why."""
+
+
+def values_of(scenario: str) -> list[str]:
+    """Helm's arguments for a scenario."""
+    return [] if scenario == "defaults" else ["--values", str(CI / f"{scenario}-values.yaml")]
+
+
+def helm(*arguments: str, check: bool = True) -> str:
+    """Helm's output. Raises `RefusedError` with what it says on standard error."""
+    done = subprocess.run(["helm", *arguments], capture_output=True, text=True, timeout=300)
+    if check and done.returncode != 0:
+        raise RefusedError(done.stderr + done.stdout)
+    return done.stdout
+
+
+@lru_cache
+def rendered(*arguments: str, release: str = "headrace", kubernetes: str = KUBERNETES) -> tuple[Object, ...]:
+    """The chart's objects with these arguments of Helm, hooks too."""
+    text = helm(
+        "template", release, str(CHART), "--namespace", "logs", "--kube-version", kubernetes, *arguments
+    )  # fmt: skip
+    return tuple(document for document in yaml.safe_load_all(text) if document)
+
+
+def scenario(name: str) -> tuple[Object, ...]:
+    return rendered(*values_of(name))
+
+
+def of(objects: Sequence[Object], kind: str, name: str | None = None) -> list[Object]:
+    return [each for each in objects if each["kind"] == kind and name in (None, each["metadata"]["name"])]
+
+
+def one(objects: Sequence[Object], kind: str, name: str) -> Object:
+    (found,) = of(objects, kind, name)
+    return found
+
+
+def component(each: Object) -> str:
+    return str(each["metadata"]["labels"]["app.kubernetes.io/component"])
+
+
+def workloads(objects: Sequence[Object]) -> Iterator[tuple[Object, Object]]:
+    """Each object that makes pods, and its pod as (metadata, spec)."""
+    for each in objects:
+        if each["kind"] in {"Deployment", "StatefulSet", "Job"}:
+            yield each, each["spec"]["template"]
+        elif each["kind"] == "Pod":
+            yield each, each
+
+
+def receivers(objects: Sequence[Object]) -> list[tuple[Object, Object]]:
+    return [
+        (each, pod) for each, pod in workloads(objects) if component(each) not in {"kafka", "lake", "topics", "test"}
+    ]
+
+
+def variables(container: Object) -> dict[str, Any]:
+    """Name to value; what comes from elsewhere is the mapping that says where."""
+    listed = [entry["name"] for entry in container.get("env", [])]
+    assert len(set(listed)) == len(listed), f"twice: {sorted(name for name in listed if listed.count(name) > 1)}"
+    return {entry["name"]: entry.get("value", entry.get("valueFrom")) for entry in container.get("env", [])}
+
+
+def matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    return all(labels.get(name) == value for name, value in selector.items())

@@ -1,0 +1,342 @@
+"""The objects that the chart makes fit each other, and keep what the pages promise."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from headrace_common.operations.settings import LimitSettings
+
+from tests.helm.chart import (
+    CHART,
+    CI,
+    KUBERNETES,
+    ROOT,
+    SCENARIOS,
+    Object,
+    component,
+    helm,
+    matches,
+    of,
+    one,
+    receivers,
+    rendered,
+    scenario,
+    values_of,
+    variables,
+    workloads,
+)
+from tests.helm.spark_operator import faults
+
+pytestmark = [pytest.mark.requires("helm"), pytest.mark.long]
+
+UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+
+
+def size(text: str) -> int:
+    return int(text[:-2]) * UNITS[text[-2:]]
+
+
+def test_there_are_examples_of_values() -> None:
+    assert len(list(CI.glob("*-values.yaml"))) >= 8
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_lint(name: str) -> None:
+    said = helm("lint", "--strict", "--kube-version", KUBERNETES, str(CHART), *values_of(name))
+    assert "0 chart(s) failed" in said
+
+
+@pytest.mark.requires("kubeconform")
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_kubernetes_knows_every_field(name: str) -> None:
+    text = helm("template", "headrace", str(CHART), "--kube-version", KUBERNETES, *values_of(name))
+    # Their definitions come with their operators.
+    skipped = "PodMonitor,ServiceMonitor,PrometheusRule,SparkApplication,ScaledObject,Certificate"
+    options = ["-strict", "-summary", "-kubernetes-version", KUBERNETES, "-skip", skipped]
+    if schemas := os.environ.get("HEADRACE_KUBERNETES_SCHEMAS"):  # a folder, for machines without a network
+        options += ["-schema-location", f"{schemas}/v{KUBERNETES}/{{{{ .ResourceKind }}}}{{{{ .KindSuffix }}}}.json"]
+    done = subprocess.run(["kubeconform", *options, "-"], input=text, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_names_and_labels(name: str) -> None:
+    objects = scenario(name)
+    named = [(each["kind"], each["metadata"]["name"]) for each in objects]
+    assert len(set(named)) == len(named)
+    for each in objects:
+        assert re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", each["metadata"]["name"])
+        assert each["metadata"]["namespace"] == "logs"
+        labels = each["metadata"]["labels"]
+        assert labels["app.kubernetes.io/part-of"] == "headrace"
+        assert component(each)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_selectors_select_what_they_mean(name: str) -> None:
+    objects = scenario(name)
+    pods = [(component(each), pod) for each, pod in workloads(objects)]
+
+    def selected(selector: Any) -> list[tuple[str, Object]]:
+        found = [(part, pod) for part, pod in pods if matches(selector, pod["metadata"]["labels"])]
+        assert found, selector
+        return found
+
+    def ports(pod: Object) -> set[str]:
+        return {port["name"] for container in pod["spec"]["containers"] for port in container.get("ports", [])}
+
+    for each in objects:
+        spec = each.get("spec", {})
+        if each["kind"] in {"Deployment", "StatefulSet"}:
+            assert matches(spec["selector"]["matchLabels"], spec["template"]["metadata"]["labels"])
+        if each["kind"] == "Service":
+            ((part, pod),) = selected(spec["selector"])
+            assert part == component(each)
+            assert {port["targetPort"] for port in spec["ports"]} <= ports(pod)
+        if each["kind"] == "PodDisruptionBudget":
+            ((part, _),) = selected(spec["selector"]["matchLabels"])
+            assert part == component(each)
+        if each["kind"] == "NetworkPolicy":
+            ((_, pod),) = selected(spec["podSelector"]["matchLabels"])
+            named = {port["port"] for rule in spec["ingress"] for port in rule["ports"]}
+            assert named <= ports(pod)
+        if each["kind"] in {"HorizontalPodAutoscaler", "ScaledObject"}:
+            target = one(objects, spec["scaleTargetRef"]["kind"], spec["scaleTargetRef"]["name"])
+            assert "replicas" not in target["spec"]
+        if each["kind"] == "StatefulSet":
+            assert of(objects, "Service", spec["serviceName"])
+    for _, pod in workloads(objects):
+        for constraint in pod["spec"].get("topologySpreadConstraints", []):
+            assert matches(constraint["labelSelector"]["matchLabels"], pod["metadata"]["labels"])
+        account = pod["spec"].get("serviceAccountName")
+        assert account is None or of(objects, "ServiceAccount", account)
+        for volume in pod["spec"].get("volumes", []):
+            claim = volume.get("persistentVolumeClaim", {}).get("claimName")
+            assert claim in {None, "tables"} or of(objects, "PersistentVolumeClaim", claim)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_pods_are_restricted_and_have_their_limits(name: str) -> None:
+    """The API server's admission says so too (`test_server.py`), where there is one."""
+    for each, pod in workloads(scenario(name)):
+        spec = pod["spec"]
+        assert spec["enableServiceLinks"] is False, "a Service called kafka would be KAFKA_PORT in the environment"
+        assert spec["automountServiceAccountToken"] is False
+        security = spec["securityContext"]
+        assert security["runAsNonRoot"] is True
+        assert security["runAsUser"] > 0
+        assert security["seccompProfile"]["type"] == "RuntimeDefault"
+        for container in spec["containers"]:
+            own = container["securityContext"]
+            assert own["allowPrivilegeEscalation"] is False
+            assert own["capabilities"] == {"drop": ["ALL"]}
+            assert own["readOnlyRootFilesystem"] is (component(each) != "kafka")
+            assert not container["image"].endswith(":latest")
+            assert re.fullmatch(r"[\w./-]+:[\w.-]+", container["image"])
+            assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
+            assert "memory" in container["resources"]["limits"]
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_receiver_has_time_to_stop(name: str) -> None:
+    """The pause, the drain, and what follows it; probes that let it start, and see it when it is not ready."""
+    for each, pod in receivers(scenario(name)):
+        (container,) = pod["spec"]["containers"]
+        given = variables(container)
+        drain = float(given.get("HEADRACE_LIMITS__DRAIN_TIME", LimitSettings().drain_time))
+        drain += float(given.get("HEADRACE_LIMITS__STOP_DELAY", 0))
+        pause = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
+        assert (pause > 0) is (each["metadata"]["name"] != "ingest-courier")
+        assert pod["spec"]["terminationGracePeriodSeconds"] >= pause + math.ceil(drain) + 10
+        assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "ops"}
+        for probe in ("startupProbe", "livenessProbe"):
+            assert container[probe]["httpGet"] == {"path": "/livez", "port": "ops"}
+        if each["kind"] == "Deployment":
+            assert each["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_receiver_has_the_memory_that_its_budget_needs(name: str) -> None:
+    for _, pod in receivers(scenario(name)):
+        (container,) = pod["spec"]["containers"]
+        budget = int(variables(container).get("HEADRACE_LIMITS__PROCESS_BUDGET", LimitSettings().process_budget))
+        assert size(container["resources"]["limits"]["memory"]) >= 2 * budget + 128 * 2**20
+
+
+def test_before_kubernetes_could_sleep_a_program_does() -> None:
+    for _, pod in receivers(rendered(kubernetes="1.29.0")):
+        command = pod["spec"]["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+        assert command == ["/opt/headrace/bin/python", "-c", "import time; time.sleep(5)"]
+
+
+def test_the_topics_are_made_before_receivers_with_brokers_of_ones_own() -> None:
+    (job,) = of(scenario("bring-your-own-kafka"), "Job")
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
+    # A hook runs before the release's own objects are there.
+    assert "serviceAccountName" not in job["spec"]["template"]["spec"]
+    assert of(scenario("bring-your-own-kafka"), "StatefulSet") == []
+
+
+def test_the_development_brokers_topics_need_no_hook_and_fill_no_disk() -> None:
+    (job,) = of(scenario("defaults"), "Job")
+    assert "annotations" not in job["metadata"]
+    given = variables(job["spec"]["template"]["spec"]["containers"][0])
+    partitions = 12 + 3
+    segment = int(variables(broker(scenario("defaults")))["KAFKA_LOG_SEGMENT_BYTES"])
+    volume = one(scenario("defaults"), "StatefulSet", "headrace-kafka")["spec"]["volumeClaimTemplates"][0]
+    room = size(volume["spec"]["resources"]["requests"]["storage"])
+    assert partitions * (int(given["HEADRACE_TOPICS__RETENTION_BYTES"]) + 2 * segment) < room
+
+
+def test_a_job_that_does_something_else_has_another_name() -> None:
+    """A Job cannot be changed; an upgrade makes another one."""
+    names = {
+        of(rendered(*arguments), "Job")[0]["metadata"]["name"]
+        for arguments in ((), ("--set", "topics.settings.topics.events_partitions=24"), ("--set", "image.tag=0.2.0"))
+    }
+    assert len(names) == 3
+
+
+def broker(objects: Any) -> Object:
+    return one(objects, "StatefulSet", "headrace-kafka")["spec"]["template"]["spec"]["containers"][0]
+
+
+def test_the_development_broker_is_labelled() -> None:
+    for kind in ("StatefulSet", "Service"):
+        assert one(scenario("defaults"), kind, "headrace-kafka")["metadata"]["labels"]["purpose"] == "development"
+    assert "for development" in notes()
+
+
+def notes(*arguments: str) -> str:
+    """What `helm install` says at its end. Helm shows it only with a cluster, so a copy of the chart has it in an object."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(shutil.copytree(CHART, Path(folder) / "headrace"))
+        (copy / "templates" / "NOTES.txt").rename(copy / "notes")
+        (copy / "templates" / "notes.yaml").write_text('text: {{ tpl (.Files.Get "notes") . | toJson }}\n')
+        shown = ("--namespace", "logs", "--kube-version", KUBERNETES, "--show-only", "templates/notes.yaml")
+        return str(yaml.safe_load(helm("template", "headrace", str(copy), *shown, *arguments))["text"])
+
+
+def test_the_notes_name_every_receiver_and_the_next_commands() -> None:
+    text = notes()
+    for line in ("headrace-forward.logs:24224", "headrace-logjam.logs:9604", "helm test headrace -n logs"):
+        assert line in text
+    assert "lake.mode: none" in notes("--set", "lake.mode=none")
+
+
+def test_a_consumer_of_devices_keeps_its_name() -> None:
+    objects = scenario("logjam-devices")
+    workload = one(objects, "StatefulSet", "headrace-logjam")
+    given = variables(workload["spec"]["template"]["spec"]["containers"][0])
+    assert given["HEADRACE_LOGJAM__CONSUMER"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+    assert json.loads(given["HEADRACE_LOGJAM__ENDPOINTS"]).keys() == {"device-1", "fhttpd"}
+    assert one(objects, "Service", "headrace-logjam-consumers")["spec"]["clusterIP"] == "None"
+    assert of(scenario("defaults"), "Deployment", "headrace-logjam")
+
+
+def test_one_landing_pod_that_ends_before_the_next_begins() -> None:
+    lake = one(scenario("defaults"), "Deployment", "headrace-lake")
+    assert lake["spec"]["replicas"] == 1
+    assert lake["spec"]["strategy"] == {"type": "Recreate"}
+    claim = one(scenario("defaults"), "PersistentVolumeClaim", "headrace-lake")
+    assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    assert of(scenario("strict-network"), "Deployment", "headrace-lake") == []
+
+
+def test_the_spark_application_says_what_the_example_says() -> None:
+    (made,) = of(scenario("spark-operator"), "SparkApplication")
+    example = yaml.safe_load((ROOT / "deploy/spark/sparkapplication.yaml").read_text())
+    assert made["apiVersion"] == example["apiVersion"]
+    assert faults(made) == []
+    for field in ("type", "mode", "pythonVersion", "sparkVersion", "mainApplicationFile", "restartPolicy"):
+        assert made["spec"][field] == example["spec"][field], field
+    for field in ("javaOptions", "memoryOverhead", "securityContext"):
+        mine, theirs = made["spec"]["driver"].get(field), example["spec"]["driver"][field]
+        if field == "securityContext":
+            mine = {**mine, **made["spec"]["driver"]["podSecurityContext"]}
+            assert theirs.items() <= mine.items()
+        else:
+            assert mine == theirs
+    account = made["spec"]["driver"]["serviceAccount"]
+    assert one(scenario("spark-operator"), "RoleBinding", account)["subjects"][0]["name"] == account
+
+
+def test_the_rules_are_those_of_the_page() -> None:
+    groups = yaml.safe_load((ROOT / "docs" / "alerts.yml").read_text())["groups"]
+    assert one(scenario("monitoring"), "PrometheusRule", "headrace")["spec"]["groups"] == groups
+    without = one(scenario("strict-network"), "PrometheusRule", "headrace")["spec"]["groups"]
+    assert [group for group in groups if group["name"] != "headrace-lake"] == without
+    assert len(without) < len(groups)
+
+
+def test_the_dashboards_are_what_grafana_reads() -> None:
+    maps = of(scenario("monitoring"), "ConfigMap")
+    assert len(maps) == 2
+    for each in maps:
+        assert each["metadata"]["labels"]["grafana_dashboard"] == "1"
+        ((name, text),) = each["data"].items()
+        file = CHART / "dashboards" / name.removeprefix("headrace-")
+        assert json.loads(text) == json.loads(file.read_text())
+
+
+def test_monitors_find_every_part() -> None:
+    objects = scenario("monitoring")
+    (monitor,) = of(objects, "PodMonitor")
+    (expression,) = monitor["spec"]["selector"]["matchExpressions"]
+    scraped = {
+        component(each) for each, pod in workloads(objects) if component(each) not in {"kafka", "topics", "test"}
+    }
+    assert set(expression["values"]) == scraped
+    (services,) = of(objects, "ServiceMonitor")
+    selector = services["spec"]["selector"]["matchLabels"]
+    found = {component(each) for each in of(objects, "Service") if matches(selector, each["metadata"]["labels"])}
+    assert found == scraped
+
+
+def test_health_and_metrics_are_on_no_service_for_clients() -> None:
+    for name in SCENARIOS:
+        for each in of(scenario(name), "Service"):
+            if any(port["port"] == 8080 for port in each["spec"]["ports"]):
+                assert each["spec"]["clusterIP"] == "None"
+
+
+def test_only_named_peers_reach_the_ports() -> None:
+    objects = scenario("strict-network")
+    policy = one(objects, "NetworkPolicy", "headrace-forward")["spec"]
+    clients, operations = policy["ingress"]
+    assert len(clients["from"]) == 2
+    assert operations["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+    assert {port["port"] for rule in policy["egress"] for port in rule["ports"]} == {53, 9092}
+    kafka = one(scenario("defaults"), "NetworkPolicy", "headrace-kafka")["spec"]["ingress"]
+    assert kafka[0]["from"][0]["podSelector"]["matchLabels"]["app.kubernetes.io/instance"] == "headrace"
+
+
+def test_a_release_of_another_name() -> None:
+    objects = rendered(release="shop")
+    assert of(objects, "Deployment", "shop-headrace-forward")
+    given = variables(
+        of(objects, "Deployment", "shop-headrace-forward")[0]["spec"]["template"]["spec"]["containers"][0]
+    )
+    assert given["HEADRACE_KAFKA__BOOTSTRAP_SERVERS"] == "shop-headrace-kafka:9092"
+    assert of(objects, "Service", "shop-headrace-kafka")
+
+
+def test_no_secret_stands_in_a_manifest() -> None:
+    for name in SCENARIOS:
+        assert of(scenario(name), "Secret") == []
+
+
+def test_the_package_has_what_the_chart_reads(tmp_path: Path) -> None:
+    helm("package", str(CHART), "--destination", str(tmp_path))
+    (package,) = tmp_path.glob("*.tgz")
+    assert helm("template", "headrace", str(package), "--kube-version", KUBERNETES, "--set", "monitoring.rules=true")

@@ -1,0 +1,84 @@
+"""What a real API server says to the chart: its schemas, its defaults, its admission, and Helm's way of changing things."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from tests.helm.chart import SCENARIOS, RefusedError, component, scenario, values_of, workloads
+from tests.helm.cluster import Namespace, kubectl, namespace, pod_of
+
+pytestmark = [pytest.mark.requires("helm", "k8s"), pytest.mark.long]
+
+FOREIGN = {"PodMonitor", "ServiceMonitor", "PrometheusRule", "SparkApplication", "ScaledObject", "Certificate"}
+"""Kinds whose operators are not in the cluster."""
+
+OURS = sorted(set(SCENARIOS) - {"keda", "monitoring", "spark-operator", "strict-network", "tls-and-balancers"})
+"""Scenarios without such kinds."""
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Namespace]:
+    with namespace() as made:
+        # No controller makes it where there is an API server alone.
+        if not [each for each in made.get("serviceaccounts") if each["metadata"]["name"] == "default"]:
+            made.kubectl("create", "serviceaccount", "default")
+        kubectl("create", "priorityclass", "ingest", "--value=1000")  # the one that an example names
+        try:
+            yield made
+        finally:
+            kubectl("delete", "priorityclass", "ingest")
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_server_takes_every_object_and_admits_every_pod(place: Namespace, name: str) -> None:
+    """With strict validation: an unknown field is an error. The admission enforces pod security "restricted"."""
+    objects = [each for each in scenario(name) if each["kind"] not in FOREIGN]
+    assert (len(objects) == len(scenario(name))) is (name in OURS)
+    accounts = [each for each in objects if each["kind"] == "ServiceAccount"]
+    options = ("create", "--dry-run=server", "--validate=strict", "--filename", "-")
+    moved = [{**each, "metadata": {**each["metadata"], "namespace": place.name}} for each in objects]
+    made = yaml.safe_dump_all([each for each in moved if each["kind"] == "ServiceAccount"])
+    assert accounts
+    place.kubectl("create", "--validate=strict", "--filename", "-", given=made)  # the admission of pods looks for them
+    place.kubectl(*options, given=yaml.safe_dump_all([each for each in moved if each["kind"] != "ServiceAccount"]))
+    for each, _ in workloads(objects):
+        said = place.kubectl(*options, given=pod_of(each))
+        assert "dry run" in said
+    place.kubectl("delete", "--filename", "-", given=made)
+
+
+def test_the_admission_can_refuse(place: Namespace) -> None:
+    lake = next(each for each, _ in workloads(scenario("defaults")) if component(each) == "kafka")
+    spoilt = yaml.safe_load(pod_of(lake))
+    spoilt["spec"].pop("serviceAccountName")
+    spoilt["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+    with pytest.raises(RefusedError, match="restricted"):
+        place.kubectl("create", "--dry-run=server", "--filename", "-", given=yaml.safe_dump(spoilt))
+
+
+def test_install_upgrade_rollback_and_removal() -> None:
+    with namespace() as place:
+        said = place.install()
+        assert "STATUS: deployed" in said
+        assert place.get("deployment", "headrace-forward")["spec"]["replicas"] == 2
+        (job,) = place.get("jobs")
+        place.upgrade("--set", "receivers.forward.replicas=3,topics.settings.topics.events_partitions=24")
+        assert place.get("deployment", "headrace-forward")["spec"]["replicas"] == 3
+        assert [each["metadata"]["name"] for each in place.get("jobs")] != [job["metadata"]["name"]]
+        place.upgrade("--set", "receivers.logjam.settings.logjam.endpoints.one=tcp://device:9606")
+        assert place.get("statefulset", "headrace-logjam")["spec"]["serviceName"] == "headrace-logjam-consumers"
+        place.helm("rollback", "1")
+        assert place.get("deployment", "headrace-logjam")["spec"]["replicas"] == 2
+        place.helm("uninstall")
+        assert place.get("deployments") == place.get("statefulsets") == place.get("services") == []
+        (kept,) = place.get("persistentvolumeclaims")
+        assert kept["metadata"]["name"] == "headrace-lake"  # the tables outlive the release
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_helm_and_the_server_agree(place: Namespace, name: str) -> None:
+    """A dry run on the server, by Helm itself: with what the server can do, not with what was claimed."""
+    place.install("--dry-run=server", *values_of(name))

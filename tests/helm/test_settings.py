@@ -1,0 +1,206 @@
+"""What the chart tells the processes: settings that exist, of the right type; and what it refuses."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from typing import Any
+
+import pytest
+import yaml
+from headrace_common import __version__
+from headrace_common.operations.settings import ServiceSettings, Settings, TopicsProcessSettings, load
+from headrace_common.operations.variables import PREFIX, each_setting, variable
+from headrace_courier.settings import CourierSettings
+from headrace_forward.settings import ForwardSettings
+from headrace_lake.configuration.settings import LakeProcessSettings
+from headrace_logjam.settings import LogjamSettings
+from headrace_lumberjack.settings import LumberjackSettings
+from headrace_segment.settings import SegmentSettings
+
+from tests.helm.chart import (
+    CHART,
+    SCENARIOS,
+    RefusedError,
+    component,
+    of,
+    one,
+    rendered,
+    scenario,
+    variables,
+    workloads,
+)
+
+pytestmark = [pytest.mark.requires("helm"), pytest.mark.long]
+
+CLASSES: dict[str, type[Settings]] = {
+    "forward": ForwardSettings,
+    "lumberjack": LumberjackSettings,
+    "courier": CourierSettings,
+    "logjam": LogjamSettings,
+    "segment": SegmentSettings,
+    "topics": TopicsProcessSettings,
+    "lake": LakeProcessSettings,
+}
+IN_PLACE = {"HEADRACE_FORWARD__USERS": '{"shop": "secret"}', "HEADRACE_FORWARD__CLIENTS": "[]"}
+IN_PLACE["HEADRACE_LAKE__SPARK_SECRETS"] = '{"spark.hadoop.fs.s3a.secret.key": "secret"}'
+"""What a Secret might hold, where a word is not enough."""
+
+
+def environment(container: Any) -> dict[str, str]:
+    """Its Headrace variables as the process sees them; Secrets hold something that fits."""
+    found = {}
+    for name, value in variables(container).items():
+        if name.startswith(PREFIX):
+            direct = name.removesuffix("_FILE")
+            found[direct] = value if isinstance(value, str) and direct == name else IN_PLACE.get(direct, "secret")
+    return found
+
+
+def parts(name: str) -> list[tuple[str, Any]]:
+    """(component, container) of everything that reads settings."""
+    found = [
+        (component(each), pod["spec"]["containers"][0])
+        for each, pod in workloads(scenario(name))
+        if component(each) in CLASSES
+    ]
+    return found + [("lake", each["spec"]["driver"]) for each in of(scenario(name), "SparkApplication")]
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_variable_is_a_setting_and_the_process_takes_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parts(name)
+    for part, container in parts(name):
+        given = environment(container)
+        known = {variable(*row[:2]) for row in each_setting(CLASSES[part])}
+        assert given.keys() <= known, f"{part}: {given.keys() - known}"
+        for old in [key for key in os.environ if key.startswith(PREFIX)]:
+            monkeypatch.delenv(old)
+        for key, value in given.items():
+            monkeypatch.setenv(key, value)
+        load(CLASSES[part])
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_file_of_a_secret_is_mounted_where_the_variable_says(name: str) -> None:
+    for each, pod in workloads(scenario(name)):
+        (container,) = pod["spec"]["containers"]
+        mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        files = set()
+        for volume in pod["spec"]["volumes"]:
+            sources = volume.get("projected", {}).get("sources") or ([volume] if "secret" in volume else [])
+            for source in sources:
+                keys = source["secret"].get("items") or [{"path": "tls.crt"}, {"path": "tls.key"}]
+                files |= {f"{mounts[volume['name']]}/{item['path']}" for item in keys}
+        named = {value for value in variables(container).values() if str(value).startswith("/etc/headrace/")}
+        assert named == files, each["metadata"]["name"]
+
+
+def settings(values: str, part: str = "forward", tmp_name: str = "") -> Any:
+    """The environment of one part with these values."""
+    return _environment_with(yaml.safe_load(values), part)
+
+
+def _environment_with(values: dict[str, Any], part: str) -> dict[str, Any]:
+    objects = rendered("--set-json", *[",".join(f"{name}={json.dumps(value)}" for name, value in values.items())])
+    for each, pod in workloads(objects):
+        if component(each) == part:
+            return variables(pod["spec"]["containers"][0])
+    raise AssertionError(f"there is no {part}")
+
+
+def test_numbers_stay_numbers() -> None:
+    """Helm's own `toString` writes 16777216 as 1.6777216e+07."""
+    given = settings(
+        "receiverDefaults: {settings: {limits: {process_budget: 1073741824, drain_time: 0.5, idle_time: 86400}}}"
+    )
+    assert given["HEADRACE_LIMITS__PROCESS_BUDGET"] == "1073741824"
+    assert given["HEADRACE_LIMITS__DRAIN_TIME"] == "0.5"
+    assert given["HEADRACE_LIMITS__IDLE_TIME"] == "86400"
+
+
+def test_a_receiver_overrides_what_holds_for_all_with_nothing_too() -> None:
+    values = """
+    receiverDefaults: {settings: {limits: {connection_age: 300}, log: {level: debug}}, podLabels: {a: b}}
+    receivers: {forward: {settings: {limits: {connection_age: 0}, forward: {heartbeat: false, allow_anonymous_source: true}}}}
+    """
+    given = settings(values)
+    assert given["HEADRACE_LIMITS__CONNECTION_AGE"] == "0"
+    assert given["HEADRACE_FORWARD__HEARTBEAT"] == "false"
+    assert given["HEADRACE_FORWARD__ALLOW_ANONYMOUS_SOURCE"] == "true"
+    assert given["HEADRACE_LOG__LEVEL"] == "debug"
+    assert settings(values, "courier")["HEADRACE_LIMITS__CONNECTION_AGE"] == "300"
+
+
+def test_a_mapping_is_json() -> None:
+    given = settings("lake: {settings: {lake: {quarantine: {too_deep: skip}, spark: {spark.x: 1g}}}}", "lake")
+    assert json.loads(given["HEADRACE_LAKE__QUARANTINE"]) == {"too_deep": "skip"}
+    assert json.loads(given["HEADRACE_LAKE__SPARK"]) == {"spark.x": "1g"}
+
+
+OWN = "kafka.enabled=false,kafka.settings.bootstrap_servers=k:9092"
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ("receiverDefaults.settings.limits.frame_size=5", "frame_size"),
+        ("receiverDefaults.settings.limits.connections=0", "minimum"),
+        ("receiverDefaults.settings.limits.connections=many", "integer"),
+        ("receiverDefaults.settings.forward.tag_bytes=5", "forward"),
+        ("receiverDefaults.settings.kafka.spread=true", "kafka"),
+        ("receiverDefaults.settings.listen.port=5", "port"),
+        ("receivers.smtp.enabled=true", "smtp"),
+        ("receivers.forward.settings.courier.subject_bytes=5", "courier"),
+        ("receivers.forward.settings.forward.shared_key=open", "shared_key"),
+        ("receivers.forward.replica=3", "replica"),
+        ("receivers.forward.secrets.forward.shared_key.secret=x", "key"),
+        ("receivers.forward.service.type=Loadbalancer", "type"),
+        ("receivers.logjam.settings.tls.minimum=1.3", "tls"),
+        ("receivers.logjam.tls.existingSecret=x", "ZeroMQ has no TLS"),
+        ("kafka.settings.sasl_password=x", "sasl_password"),
+        ("kafka.settings.bootstrap_servers=k:9092", "Set kafka.enabled to false"),
+        ("kafka.enabled=false", "bootstrap_servers is missing"),
+        (f"{OWN},kafka.settings.security_protocol=SASL_SSL", "kafka.sasl.existingSecret is missing"),
+        ("receivers.forward.tls.clientCa.existingSecret=x", "needs a certificate"),
+        ("receivers.forward.tls.existingSecret=x,receivers.forward.tls.certManager.enabled=true", "exclude each other"),
+        ("receivers.forward.tls.certManager.enabled=true", "issuerRef is missing"),
+        (
+            "receivers.forward.autoscaling.enabled=true,receivers.forward.autoscaling.minReplicas=20",
+            "minReplicas is above",
+        ),
+        ("lake.mode=job", "mode"),
+        ("lake.mode=operator", "must be URLs"),
+        ("lake.settings.lake.path=s3a://b/lake", "path and checkpoint go together"),
+        ("lake.settings.lake.jars=/x", "jars"),
+        ("lake.settings.lake.body=xml", "body"),
+        ("topics.settings.topics.events_partitions=0", "minimum"),
+        ("everything=on", "everything"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(values: str, says: str) -> None:
+    with pytest.raises(RefusedError) as refused:
+        rendered("--set", values)
+    assert says in str(refused.value)
+
+
+def test_the_chart_has_the_version_of_everything() -> None:
+    document = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert document["appVersion"] == document["version"] == __version__
+
+
+def test_the_ports_are_those_of_the_receivers() -> None:
+    objects = scenario("defaults")
+    for name in ("forward", "lumberjack", "courier", "logjam", "segment"):
+        port = importlib.import_module(f"headrace_{name}.settings").PORT
+        service = one(objects, "Service", f"headrace-{name}")
+        assert service["spec"]["ports"][0]["port"] == port
+    pull = LogjamSettings().logjam.pull_port
+    assert [port["port"] for port in one(objects, "Service", "headrace-logjam")["spec"]["ports"]] == [9604, pull]
+    assert ServiceSettings().ops.port == 8080  # the chart's name for health and metrics
+
+
+def test_without_a_pull_port_nothing_shows_it() -> None:
+    objects = rendered("--set", "receivers.logjam.settings.logjam.pull_port=0")
+    assert len(one(objects, "Service", "headrace-logjam")["spec"]["ports"]) == 1
