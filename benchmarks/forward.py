@@ -29,8 +29,9 @@ import msgspec
 import orjson
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.record.default_records import DefaultRecordBatch
-from headrace_common.event import HEADERS, JSON, SPECVERSION, Envelope, Protocol, rfc3339
-from headrace_common.record import Batch
+from headrace_common.record import encoding
+from headrace_common.record.contract import HEADERS, JSON, SPECVERSION, WireProtocol
+from headrace_common.record.event import Envelope, rfc3339
 from headrace_forward.wire import EventTime, Replies
 
 if sys.version_info >= (3, 14):
@@ -47,14 +48,14 @@ TAG = "bench.app"
 BEGAN = 1_795_253_837
 
 
-def frames(events: int) -> list[tuple[list[tuple[EventTime, dict[str, Any]]], bytes]]:
-    """Distinct frames of log-like records of about 280 bytes, with their packed payloads."""
+def frames(events: int, length: int = 24) -> list[tuple[list[tuple[EventTime, dict[str, Any]]], bytes]]:
+    """Distinct frames of log-like records, with their packed payloads. `length`: words of each; 24 make about 280 bytes."""
     rng = random.Random(7)
     words = ["".join(rng.choices(string.ascii_lowercase, k=rng.randint(3, 9))) for _ in range(3000)]
 
     def record() -> dict[str, Any]:
         return {
-            "log": " ".join(rng.choices(words, k=24)),
+            "log": " ".join(rng.choices(words, k=length)),
             "stream": rng.choice(("stdout", "stderr")),
             "kubernetes": {"pod": f"api-{rng.randrange(1 << 24):06x}", "node": f"node-{rng.randrange(40)}"},
             "status": rng.choice((200, 200, 200, 404, 500)),
@@ -114,15 +115,15 @@ def unavoidable(made: list[Any], events: int, rounds: int) -> dict[str, float]:
         batch._build()
 
     def with_ours() -> None:
-        envelope = Envelope(Protocol.FORWARD, source, subject)
-        batch = Batch()
+        envelope = Envelope(WireProtocol.FORWARD, source, subject)
+        batch = encoding.BatchBuilder()
         for _ in range(rounds):
             for _, payload in made:
                 for name, at, value in entries(payload):
                     event = envelope.event(name, at, value, attributes)
                     if not batch.add(event, 1, BATCH):
                         batch._build()
-                        batch = Batch()
+                        batch = encoding.BatchBuilder()
                         batch.add(event, 1, BATCH)
         batch._build()
 

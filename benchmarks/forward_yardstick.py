@@ -3,7 +3,8 @@
 Builds ``benchmarks/reference`` with `go`, which must be there, and takes turns: ours, Go's, ours, Go's. End offsets are
 compared with what was acknowledged. With ``--before`` every form is also sent, in turns, to the receiver as it was at that
 revision of this repository (which may not speak all of them). Writes ``benchmarks/results/forward-yardstick.json`` and
-``.md``; with ``--events 1``, which is what one frame costs, ``forward-yardstick-single``.
+``.md``; with ``--events 1``, which is what one frame costs, ``forward-yardstick-single``. With ``--shapes`` only the figures
+beside Go's are taken, for many small clients and for few large ones, saturated and at half of that: ``forward-shapes``.
 
     .venv/bin/python benchmarks/forward_yardstick.py [--seconds 10] [--connections 16] [--events 500] [--before REVISION]
 """
@@ -14,6 +15,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -26,10 +28,13 @@ from typing import Any
 import load
 import psutil
 from forward import FORMS, ForwardTalker, formed, frames
-from headrace_common.settings import KafkaSettings
+from headrace_common.operations.settings import KafkaSettings
 
 REFERENCE = Path(__file__).parent / "reference"
 TURNS = 2
+ROUNDS = 3
+SHAPES = ((256, 1), (64, 20), (16, 500))
+"""Connections, and the events of each frame."""
 OURS, GO, BEFORE = "headrace", "go", "before"
 COST = "cpu_seconds_per_million"
 
@@ -60,8 +65,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--connections", type=int, default=16)
     parser.add_argument("--events", type=int, default=500)
+    parser.add_argument("--shapes", action="store_true", help="beside Go's, many small clients and few large ones")
     parser.add_argument("--before", metavar="REVISION", help="also measure the receiver as it was at this revision")
     arguments = parser.parse_args()
+    if arguments.shapes:
+        take_shapes(arguments.seconds)
+        return
     made = frames(arguments.events)
     shape = load.Load(arguments.connections, arguments.events, arguments.seconds)
     with contextlib.ExitStack() as stack:
@@ -101,6 +110,65 @@ def main() -> None:
                         print(f"{arguments.before}, {form}: {error}")
                         time.sleep(2)  # what it has taken is stored by then
     write(arguments, turns, forms)
+
+
+def take_shapes(seconds: float) -> None:
+    """Each shape in turns, three rounds: saturated, then at half of the rate that the slower side reached."""
+    taken: dict[str, dict[str, dict[str, list[dict[str, float]]]]] = {}
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        bootstrap = stack.enter_context(load.kafka(folder))
+        servers = {
+            OURS: stack.enter_context(load.receiver("headrace_forward", bootstrap, folder)),
+            GO: stack.enter_context(reference(folder, bootstrap)),
+        }
+        for connections, events in SHAPES:
+            made = frames(events)
+
+            def phase(
+                server: str, rate: float, made: Any = made, shape: Any = (connections, events)
+            ) -> dict[str, float]:
+                process, port = servers[server]
+                run = load.Load(*shape, seconds, rate)
+                return asyncio.run(load.run(run, lambda number: ForwardTalker(number, made), port, process, bootstrap))
+
+            reached = min(phase(server, 0)["events_per_second"] for server in servers)  # and warms up
+            found = taken[f"{connections} x {events}"] = {
+                load_name: {server: [] for server in servers} for load_name in ("saturated", "half")
+            }
+            for _ in range(ROUNDS):
+                for name, rate in (("saturated", 0.0), ("half", reached / 2)):
+                    for server in servers:
+                        found[name][server].append(phase(server, rate))
+    write_shapes(taken)
+
+
+def write_shapes(taken: dict[str, Any]) -> None:
+    """The medians of the rounds as a table, which is also printed; all rounds as JSON."""
+    lines = [
+        "Forward beside the reference receiver in Go: connections x events a frame, acks=all, zstd, in turns, medians of "
+        f"{ROUNDS} rounds; {os.cpu_count()} CPUs, shared with the broker and the clients. Written by "
+        "`benchmarks/forward_yardstick.py --shapes`.",
+        "",
+        "| shape | load | CPU-s per million events, headrace | go | ratio | ack p50 / p99 / slowest, headrace | go |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for shape, loads in taken.items():
+        for name, sides in loads.items():
+            cost = {side: statistics.median(turn[COST] for turn in turns) for side, turns in sides.items()}
+            waits = {
+                side: " / ".join(
+                    f"{statistics.median(turn[f'ack_{cut}_ms'] for turn in turns):.0f}" for cut in ("p50", "p99", "max")
+                )
+                for side, turns in sides.items()
+            }
+            lines.append(
+                f"| {shape} | {name} | {cost[OURS]:.2f} | {cost[GO]:.2f} | {cost[OURS] / cost[GO]:.2f} "
+                f"| {waits[OURS]} ms | {waits[GO]} ms |"
+            )
+    (load.RESULTS / "forward-shapes.json").write_text(json.dumps(taken, indent=1) + "\n")
+    (load.RESULTS / "forward-shapes.md").write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))
 
 
 def _mean(taken: list[dict[str, float]]) -> float:

@@ -1,12 +1,14 @@
-"""What landing costs: CPU per event of the job as it ships, beside a sink that throws the same decoded rows away.
+"""The cost of landing: CPU per event of the unmodified job, compared with a sink that discards the same decoded rows.
 
-Starts an embedded Kafka, fills a topic with records of eight headers over four partitions, one in a hundred a resend, and
-reads it, in one JVM and in turn, with Spark's no-op sink and with the landing job (same source, same decoding, same batches):
-without de-duplication, and with each of its two ways. CPU is that of the whole process tree but the broker, from the end of
-one batch to the end of the next; the first rounds warm the JVM and do not count. After each run the exactly-once proof must
-hold and the rows must be right, else there is no figure. Writes ``benchmarks/results/landing.json`` and ``.md``.
+Starts an embedded Kafka and fills a topic: records with eight headers over four partitions, one in a hundred a resend. Then it
+reads the topic several times in one JVM: into Spark's no-op sink, and with the landing job (same source, decoding and batches),
+without deduplication and with each of the two indexes. CPU is that of the process tree without the broker, from the end of one
+batch to the end of the next; the first rounds warm up the JVM and do not count. After each run the exactly-once proof must hold
+and the rows must be right; otherwise there is no figure. Writes ``benchmarks/results/landing.json`` and ``.md``.
 
     .venv/bin/python benchmarks/landing.py [--events 2000000] [--batch 190000] [--rounds 3] [--warm 3]
+
+With ``--partitions 4 24 200`` it compares topics with so many partitions instead: see `landing_partitions`.
 """
 
 from __future__ import annotations
@@ -32,38 +34,39 @@ from typing import Any
 import psutil
 import pyspark
 from aiokafka import AIOKafkaProducer
-from headrace_cli import query
-from headrace_cli.broker import EmbeddedKafka
-from headrace_cli.toolchain import jars, java_home, listed
-from headrace_common import log as logs
-from headrace_common.event import HEADERS, rfc3339_ms
-from headrace_common.metrics import LakeMetrics
-from headrace_common.settings import KafkaSettings, LogSettings, TopicSettings
+from headrace_cli.fetch.toolchain import jars, java_home, listed
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_cli.verbs import query
+from headrace_common.operations import log as logs
+from headrace_common.operations.settings import KafkaSettings, LogSettings, TopicSettings
+from headrace_common.record.contract import HEADERS
+from headrace_common.record.event import rfc3339_ms
 from headrace_common.topics import ensure
-from headrace_lake import decode
-from headrace_lake.engine import session
+from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettings
 from headrace_lake.job import Job
-from headrace_lake.landing import Landed
-from headrace_lake.operations import LakeHealth
-from headrace_lake.settings import LakeProcessSettings, LakeSettings
-from headrace_lake.source import source_options
+from headrace_lake.kafka.source import source_options
+from headrace_lake.landing.landing import BatchResult
+from headrace_lake.rows import decode
+from headrace_lake.spark.engine import session
+from headrace_lake.upkeep.metrics import LakeMetrics
+from headrace_lake.upkeep.operations import LakeHealth
 from pyspark.sql import DataFrame, SparkSession
 
 RESULTS = Path(__file__).parent / "results"
 PARTITIONS = 4
 PER_FRAME = 500
 RESENT = 100
-"""One event in so many is a resend."""
+"""One event in this many is a resend."""
 
 BACK = 1500
-"""Resends repeat events of up to so many frames ago: of this batch, or of one of the last four."""
+"""Resends repeat events from up to this many frames ago: from this batch, or from one of the last four."""
 
 WAYS = {"plain": "off", "map": "map", "arrays": "arrays"}
-"""What is measured -> LAKE__DEDUP."""
+"""Name of the measurement -> LAKE__DEDUP."""
 
 
 class Meter:
-    """CPU seconds of this process and all below it but the broker, from batch to batch."""
+    """CPU seconds, batch by batch, of this process and its descendants, without the broker."""
 
     def __init__(self, broker: int) -> None:
         self._broker = broker
@@ -80,7 +83,7 @@ class Meter:
         self._last = now
 
     def per_million(self, size: int) -> float:
-        """The median of the full batches; the first also pays for the query's start and is left out."""
+        """The median of the full batches, without the first, which also includes the query's start."""
         full = [seconds / records * 1e6 for records, seconds in self.batches[1:] if records > size * 0.9]
         return statistics.median(full)
 
@@ -97,9 +100,9 @@ class Meter:
         return total
 
 
-async def fill(kafka: KafkaSettings, events: int) -> int:
-    """`events` different events of eight headers, and resends beside them; the median size of their values."""
-    await ensure(kafka, TopicSettings(events_partitions=PARTITIONS))
+async def fill(kafka: KafkaSettings, events: int, partitions: int = PARTITIONS) -> int:
+    """Sends `events` different events with eight headers, and resends; returns the median size of the values."""
+    await ensure(kafka, TopicSettings(events_partitions=partitions, segments_partitions=0))
     rng = random.Random(7)
     words = ["".join(rng.choices(string.ascii_lowercase, k=rng.randint(3, 9))) for _ in range(3000)]
     values = [
@@ -137,7 +140,7 @@ async def fill(kafka: KafkaSettings, events: int) -> int:
                     headers=_headers(owner, index, now),
                 )
             batch.close()
-            await (await producer.send_batch(batch, kafka.events_topic, partition=number % PARTITIONS))
+            await (await producer.send_batch(batch, kafka.events_topic, partition=number % partitions))
     finally:
         await producer.stop()
     return round(statistics.median(map(len, values)))
@@ -154,7 +157,7 @@ def _headers(frame: int, index: int, now: int) -> list[tuple[str, bytes]]:
 
 
 def throw_away(spark: SparkSession, kafka: KafkaSettings, size: int, checkpoint: Path, meter: Meter) -> None:
-    """Reads all of it into Spark's no-op sink."""
+    """Reads the topic into Spark's no-op sink."""
     topics = decode.Topics(kafka.events_topic, kafka.quarantine_topic, {kafka.events_topic: "x"})
     names = (kafka.events_topic, kafka.quarantine_topic)
     starting = {
@@ -170,16 +173,16 @@ def throw_away(spark: SparkSession, kafka: KafkaSettings, size: int, checkpoint:
     query = records.writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint))
     running = query.trigger(availableNow=True).start()
     running.awaitTermination()
-    meter.batches.pop()  # the rest, less than a batch
+    meter.batches.pop()  # the last batch is not full
 
 
 class _Health(LakeHealth):
     def __init__(self, meter: Meter) -> None:
         super().__init__(LakeMetrics())
         self._meter = meter
-        self.last: Landed | None = None
+        self.last: BatchResult | None = None
 
-    def landed(self, result: Landed) -> None:
+    def landed(self, result: BatchResult) -> None:
         super().landed(result)
         self.last = result
         self._meter.batch(result.records)
@@ -193,8 +196,8 @@ def land(
     meter: Meter,
     dedup: str,
     memory: int | None = None,
-) -> Landed | None:
-    """Lands all of it with the job; the last batch. `memory`: LAKE__DEDUP_MEMORY."""
+) -> BatchResult | None:
+    """Lands the topic with the job; returns the last batch. `memory`: LAKE__DEDUP_MEMORY."""
     lake = LakeSettings(
         path=str(folder / "lake"), checkpoint=str(folder / "checkpoint"), batch_records=size, dedup=dedup,  # type: ignore[arg-type]
         dedup_memory=memory,
@@ -206,7 +209,7 @@ def land(
 
 
 def prove(lake: Path, events: int, *, plain: bool) -> None:
-    """Raises SystemExit unless every record is accounted for and, but for `plain`, every event is in the table once."""
+    """Raises SystemExit unless the proof holds and, except with `plain`, every event is in the table once."""
     proof = query.exactly_once(lake)
     (row,) = query.run(
         "select count(*) as n, count(distinct event_id) as ids from events where topic_id <> 'elsewhere'", lake
@@ -216,7 +219,7 @@ def prove(lake: Path, events: int, *, plain: bool) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on."""
+    """The machine and versions that the figures depend on."""
     info = Path("/proc/cpuinfo")
     models = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line]
     return {
@@ -232,7 +235,7 @@ def machine() -> dict[str, Any]:
 
 @contextmanager
 def stage() -> Iterator[tuple[EmbeddedKafka, Path]]:
-    """A broker and a folder, gone afterwards; Java is found from here on."""
+    """A broker and a folder, both removed afterwards. Sets JAVA_HOME."""
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with tempfile.TemporaryDirectory(prefix="headrace-landing-") as name:
@@ -248,10 +251,16 @@ def main() -> None:
     """Runs all rounds and writes the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=2_000_000)
+    parser.add_argument("--partitions", type=int, nargs="+", help="compare these numbers of partitions instead")
     parser.add_argument("--batch", type=int, default=190_000, help="records in a batch")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--warm", type=int, default=3, help="rounds that do not count")
     arguments = parser.parse_args()
+    if arguments.partitions:
+        import landing_partitions  # only here: it imports this module
+
+        landing_partitions.compare(arguments)
+        return
     with stage() as (broker, folder):
         result = measure(broker, folder, arguments)
     write(result)
@@ -276,7 +285,7 @@ def measure(broker: EmbeddedKafka, folder: Path, arguments: argparse.Namespace) 
             figures[name] = meter.per_million(arguments.batch)
             prove(here / name / "lake", arguments.events, plain=name == "plain")
             if last is not None:
-                held[name] = last.remembered.state._asdict()
+                held[name] = last.dedup_status.state._asdict()
             shutil.rmtree(here / name)
         print(f"round {number}:", ", ".join(f"{name} {figure:.2f}" for name, figure in figures.items()), flush=True)
         if number >= arguments.warm:

@@ -1,8 +1,8 @@
-"""Whether landing costs the same on a large table: CPU per event with 1 and with 20 million ids to remember.
+"""The cost of landing on a large table: CPU per event with 1 and with 20 million remembered ids.
 
-Fills a lake's events table, without Kafka, with rows whose ids are all within the horizon, starts the landing job on it (which
-reads them back) and lands the same topic as `benchmarks/landing.py`, of which this takes everything else, in both ways and on
-both tables in turn. Writes ``benchmarks/results/landing-large.json`` and ``.md``.
+Fills the events table, without Kafka, with rows whose ids are all within the horizon. Then it starts the landing job on it, which
+reads the ids back, and lands the same topic as `benchmarks/landing.py`: with both indexes, and on both tables in turn. All the
+rest comes from that module. Writes ``benchmarks/results/landing-large.json`` and ``.md``.
 
     .venv/bin/python benchmarks/landing_large.py [--rows 1000000 20000000] [--events 1200000] [--rounds 3] [--warm 1]
 """
@@ -20,26 +20,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from headrace_cli.broker import EmbeddedKafka
-from headrace_cli.toolchain import jars
-from headrace_common.settings import KafkaSettings, LogSettings
-from headrace_lake import tables
-from headrace_lake.engine import session
-from headrace_lake.settings import LakeSettings
-from headrace_lake.storage import Storage
-from headrace_lake.tables import EVENTS, SCHEMAS
+from headrace_cli.fetch.toolchain import jars
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_common.operations.settings import KafkaSettings, LogSettings
+from headrace_lake.configuration.settings import LakeSettings
+from headrace_lake.spark.engine import session
+from headrace_lake.spark.storage import Storage
+from headrace_lake.tables import layout
+from headrace_lake.tables.layout import EVENTS, SCHEMAS
 from landing import HEADERS, PARTITIONS, RESULTS, Meter, fill, land, machine, prove, stage
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 WAYS = ("map", "arrays")
 MEMORY = 3 << 30
-"""LAKE__DEDUP_MEMORY: more than 20 million ids take, so that none is forgotten."""
+"""LAKE__DEDUP_MEMORY: more than 20 million ids need, so that none is forgotten."""
 
 
 def fill_table(spark: SparkSession, lake: Path, rows: int) -> None:
-    """`rows` events of a topic that is no more, received over the last half hour, in files of half a million."""
-    tables.create(Storage(spark), str(lake))
+    """Writes `rows` events of a deleted topic, received within the last half hour, in files of half a million."""
+    layout.create(Storage(spark), str(lake))
     now = datetime.now(UTC)
     given = {
         "event_id": "concat('d.', md5(string(id)))",
@@ -63,7 +63,7 @@ def fill_table(spark: SparkSession, lake: Path, rows: int) -> None:
 
 
 def copy(lake: Path, into: Path) -> None:
-    """Another lake with the same files: none is ever changed in place."""
+    """Links the files into another lake: no file is ever changed in place."""
     shutil.copytree(lake, into, copy_function=os.link)
 
 
@@ -102,10 +102,10 @@ def measure(broker: EmbeddedKafka, folder: Path, arguments: argparse.Namespace) 
                 last = land(spark, kafka, arguments.batch, here, meter, way, MEMORY)
                 figures[f"{way} {rows}"] = meter.per_million(arguments.batch)
                 assert last is not None
-                assert last.remembered is not None
-                assert last.remembered.state.forgotten == 0
-                assert last.remembered.state.ids >= rows
-                held[f"{way} {rows}"] = last.remembered.state._asdict()
+                assert last.dedup_status is not None
+                assert last.dedup_status.state.forgotten == 0
+                assert last.dedup_status.state.ids >= rows
+                held[f"{way} {rows}"] = last.dedup_status.state._asdict()
                 prove(here / "lake", arguments.events, plain=False)
                 shutil.rmtree(here)
                 print(f"round {number}: {way}, {rows:,} rows: {figures[f'{way} {rows}']:.2f} CPU-s per million, "

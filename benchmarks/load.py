@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +23,19 @@ from typing import Protocol
 
 import psutil
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from headrace_cli.broker import EmbeddedKafka
-from headrace_common.settings import environment
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_common.operations.settings import environment
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-PARTS = ("libs/common", "services/forward", "services/courier", "services/lumberjack")
+PARTS = (
+    "libs/common",
+    "services/courier",
+    "services/forward",
+    "services/logjam",
+    "services/lumberjack",
+    "services/segment",
+)
 
 
 class Talker(Protocol):
@@ -122,6 +129,7 @@ async def run(
         "resident_max_mb": max(resident) / 1e6,
         "ack_p50_ms": cuts[49] * 1000,
         "ack_p99_ms": cuts[98] * 1000,
+        "ack_max_ms": max(latencies) * 1000,
     }
 
 
@@ -154,10 +162,18 @@ def checked_out(revision: str) -> Iterator[Path]:
 
 @contextmanager
 def receiver(
-    module: str, bootstrap: str, folder: Path, tree: Path = ROOT, **limits: object
+    module: str,
+    bootstrap: str,
+    folder: Path,
+    tree: Path = ROOT,
+    variables: Mapping[str, str] | None = None,
+    **limits: object,
 ) -> Iterator[tuple[psutil.Process, int]]:
-    """``python -m module`` on free ports, and the port that it listens on. `tree`: whose sources are run."""
-    process, port = _start(module, bootstrap, folder / f"{module}.{tree.name}.log", tree, limits)
+    """``python -m module`` on free ports, and the port that it listens on. `tree`: whose sources are run. `variables`: more
+    settings.
+    """
+    more = {**(environment("LIMITS", **limits) if limits else {}), **(variables or {})}
+    process, port = _start(module, bootstrap, folder / f"{module}.{tree.name}.log", tree, more)
     try:
         yield psutil.Process(process.pid), port
     finally:
@@ -171,7 +187,7 @@ def receiver(
 
 
 def _start(
-    module: str, bootstrap: str, log: Path, tree: Path, limits: dict[str, object]
+    module: str, bootstrap: str, log: Path, tree: Path, more: Mapping[str, str]
 ) -> tuple[subprocess.Popen[bytes], int]:
     path = [str(tree / part) for part in PARTS] + sys.path
     settings = {
@@ -179,17 +195,19 @@ def _start(
         **environment("KAFKA", bootstrap_servers=bootstrap),
         **environment("LISTEN", host="127.0.0.1", port=free_port()),
         **environment("OPS", host="127.0.0.1", port=free_port()),
-        **(environment("LIMITS", **limits) if limits else {}),
+        **more,
         "PYTHONPATH": os.pathsep.join(path),
     }
     process = subprocess.Popen([sys.executable, "-m", module], env=settings, stderr=log.open("wb"))
     ready = f"http://127.0.0.1:{settings['HEADRACE_OPS__PORT']}/readyz"
-    for _ in range(200):
+    for _ in range(1200):
         try:
             with urllib.request.urlopen(ready, timeout=2):
                 return process, int(settings["HEADRACE_LISTEN__PORT"])
         except OSError:
             time.sleep(0.1)
+    process.kill()
+    process.wait()
     raise SystemExit(log.read_text())
 
 
@@ -202,7 +220,9 @@ def free_port() -> int:
 
 def import_share(module: str) -> float:
     """Resident MB of a process that has imported the receiver and done nothing."""
-    code = f"import {module}.__main__, headrace_common.service, psutil; print(psutil.Process().memory_info().rss)"
+    code = (
+        f"import {module}.__main__, headrace_common.service.service, psutil; print(psutil.Process().memory_info().rss)"
+    )
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return int(subprocess.check_output([sys.executable, "-c", code], env=environ)) / 1e6
 

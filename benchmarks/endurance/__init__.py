@@ -1,5 +1,5 @@
-"""What takes too long for a test: the landing job killed at random, for hundreds of batches, for half an hour of load.
+"""Trials that take too long for a test: random kills of the landing job, hundreds of batches, half an hour of load.
 
-Each command starts an embedded Kafka, runs the job as a process of its own and writes ``benchmarks/results/endurance-*``;
-without an exact lake at the end there is no result, but exit status 1.
+Each command starts an embedded Kafka, runs the job as a separate process, and writes ``benchmarks/results/endurance-*``. If the
+lake is not exact at the end, it writes no result and exits with 1.
 """

@@ -19,7 +19,7 @@ def main() -> int:
             name, help=text.splitlines()[0], description=text, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         module.arguments(command)
-        command.add_argument("--dry", action="store_true", help="write no results: a trial")
+        command.add_argument("--dry", action="store_true", help="a trial: write no results")
         command.set_defaults(run=module.run)
     arguments = parser.parse_args()
     status: int = arguments.run(arguments)

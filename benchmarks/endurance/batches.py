@@ -1,7 +1,7 @@
-"""Lands hundreds of small batches: does a batch take longer, do the files become more, do readers see what they should?
+"""Lands hundreds of small batches: do batches become slower, do files accumulate, do readers see the right rows?
 
-Readers (DuckDB over the log's file list; deltalake's own engine; a Spark of its own) loop beside the job, and each compares
-row sets with what `batches` said before it began.
+Three readers loop beside the job: DuckDB over the log's file list, deltalake's own engine, and a separate Spark. Each compares
+row sets with what `batches` said before the look.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Final
 
 from deltalake import DeltaTable, QueryBuilder
-from headrace_cli import query
-from headrace_cli.toolchain import jars, java_home
-from headrace_common.settings import LogSettings
-from headrace_lake.engine import running
-from headrace_lake.settings import LakeSettings
+from headrace_cli.fetch.toolchain import jars, java_home
+from headrace_cli.verbs import query
+from headrace_common.operations.settings import LogSettings
+from headrace_lake.configuration.settings import LakeSettings
+from headrace_lake.spark.engine import running
 from pyspark.sql import SparkSession
 
 from benchmarks.endurance.stage import Stage, say, stage, write
@@ -30,17 +30,17 @@ from benchmarks.endurance.verify import compare
 
 PARTITIONS: Final = 4
 WINDOW: Final = 20
-"""Batches at the start and at the end that are compared."""
+"""How many batches at the start are compared with as many at the end."""
 
-_PAUSE: Final = 1.0  # seconds between two looks of a reader: they shall not take the CPU that is measured
+_PAUSE: Final = 1.0  # seconds between two looks of a reader: readers must leave CPU for the job
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command can be told."""
+    """Adds the command's options."""
     parser.add_argument("--batches", type=int, default=200)
-    parser.add_argument("--warm", type=int, default=40, help="batches before, that do not count: the JVM warms up")
-    parser.add_argument("--events", type=int, default=2_000, help="in each batch")
-    parser.add_argument("--scale", type=float, default=1.0, help="of batches and warm ones")
+    parser.add_argument("--warm", type=int, default=40, help="earlier batches that do not count: they warm up the JVM")
+    parser.add_argument("--events", type=int, default=2_000, help="events in each batch")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for --batches and --warm")
 
 
 _RANGES: Final = """
@@ -53,7 +53,7 @@ _RANGES: Final = """
 
 
 class Readers:
-    """Threads that read the lake until stopped: one for each engine. `spark`: a session with Delta, or that engine is out."""
+    """Threads that read the lake until stopped, one per engine. `spark`: a session with Delta; None leaves this engine out."""
 
     def __init__(self, lake: Path, spark: SparkSession | None) -> None:
         self._lake = lake
@@ -65,12 +65,12 @@ class Readers:
         self._threads = [threading.Thread(target=self._loop, args=each, daemon=True) for each in engines.items()]
 
     def start(self) -> None:
-        """Begins to look."""
+        """Starts the readers."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Ends after the look that is under way."""
+        """Ends after the current look."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
@@ -85,11 +85,11 @@ class Readers:
             self.looks[name] += 1
 
     def duckdb(self) -> list[str]:
-        """What the named proof finds wrong."""
+        """The errors that the named proof finds."""
         return [f"{row['check']}: {row['detail']}" for row in query.exactly_once(self._lake) if not row["ok"]]
 
     def deltalake(self) -> list[str]:
-        """Ranges without the rows that `batches` (read first) says, by another reader's engine."""
+        """Ranges without the rows that `batches` (read first) says, by deltalake's engine."""
         engine = QueryBuilder()
         for name in ("batches", "events"):
             engine = engine.register(name, DeltaTable(str(self._lake / name)))
@@ -110,7 +110,7 @@ def _said(ranges: int) -> list[str]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """The exit status: 1 when a row was wrong, at the end or for a reader."""
+    """Runs the trial. The exit status is 1 if a row was wrong, at the end or for a reader."""
     warm, batches = max(2, round(options.warm * options.scale)), max(2, round(options.batches * options.scale))
     events = options.events * (warm + batches)
     with stage(PARTITIONS) as here:
@@ -145,7 +145,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _land(here: Stage, readers: Readers, size: int, events: int) -> tuple[list[float], list[dict[str, int]]]:
-    """Duration of each batch until all is landed, and what lay there after every tenth of them."""
+    """The duration of each batch until everything has landed, and the number of files after every tenth batch."""
     job = here.start(batch_records=size)
     seconds: list[float] = []
     files = []
@@ -167,7 +167,7 @@ def _land(here: Stage, readers: Readers, size: int, events: int) -> tuple[list[f
 
 @contextmanager
 def _spark() -> Iterator[SparkSession]:
-    """A reader's session: one thread of it, so that it takes no more than its share of what is measured."""
+    """A reader's session with one thread, so that it takes little CPU from the measured job."""
     os.environ["JAVA_HOME"] = str(java_home())
     with running(LakeSettings(jars=jars("spark"), master="local[1]"), LogSettings()) as session:
         yield session

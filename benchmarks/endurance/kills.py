@@ -1,8 +1,8 @@
-"""Kills the job at random points while it lands, and proves the lake exact, row by row.
+"""Kills the job at random points while it lands, and then checks the lake row by row.
 
-SIGKILL of the driver, of the JVM or of both: at a moment of its start, after a time, or between the writes of two tables. In
-some the checkpoint is deleted too. Half of the partitions are hours behind the others; one record of 100 is a resend. At the
-end two partitions are replayed.
+SIGKILL hits the driver, the JVM or both: during the start, after a random time, or between the writes of two tables. Some kills
+also delete the checkpoint. Half of the partitions lag the others by hours; one record in 100 is a resend. At the end two
+partitions are replayed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import random
 import time
 from typing import Any, Final
 
-from headrace_lake.settings import LakeSettings
+from headrace_lake.configuration.settings import LakeSettings
 
 from benchmarks.endurance.stage import Stage, say, stage, write
 from benchmarks.endurance.traffic import Traffic, fill
@@ -30,15 +30,15 @@ _LONGEST_END: Final = 3600.0
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command can be told."""
+    """Adds the command's options."""
     parser.add_argument("--events", type=int, default=2_000_000)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--scale", type=float, default=1.0, help="of events and kills")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for --events and --kills")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 30))
 
 
 def run(options: argparse.Namespace) -> int:
-    """The exit status: 1 when a row is wrong."""
+    """Runs the trial. The exit status is 1 if a row is wrong."""
     events, kills = round(options.events * options.scale), max(2, round(options.kills * options.scale))
     rng = random.Random(options.seed)
     collapse = LakeSettings().horizon > 0
@@ -109,6 +109,6 @@ def _strike(job: Lander, victim: str) -> None:
         job.kill()
         return
     java = [child.pid for child in below(job.pid) if "java" in map(os.path.basename, command(child)[:1])]
-    # of a driver alone the JVM notices by itself, while the next run starts
+    # if only the driver dies, its JVM notices by itself, while the next run starts
     kill(job.pid if victim == "driver" or not java else java[0])
     job.wait()

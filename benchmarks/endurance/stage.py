@@ -1,4 +1,4 @@
-"""A broker with topics, and the job as a process of its own: what every command stands on."""
+"""What every command uses: a broker with topics, and the job as a separate process."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from headrace_cli.broker import EmbeddedKafka
-from headrace_common.settings import KafkaSettings, TopicSettings
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import ensure
 
 from benchmarks.landing import machine
 from tests.lake.lander import Lander
 
 RESULTS: Final = Path(__file__).parent.parent / "results"
-_PROPERTIES: Final = {"log.segment.bytes": str(256 << 20)}  # a topic of many small files would measure the broker
+_PROPERTIES: Final = {
+    "log.segment.bytes": str(256 << 20)
+}  # many small segments would measure the broker instead of the job
 
 
 def _as_it_ships() -> dict[str, str]:
-    """No quick start for the JVM, as tests have it; for a trial JDK_JAVA_OPTIONS may ask for one."""
+    """The JVM without the quick start that tests use; for a trial, JDK_JAVA_OPTIONS may set one."""
     return {"JDK_JAVA_OPTIONS": os.environ.get("JDK_JAVA_OPTIONS", "")}
 
 
 @dataclass
 class Stage:
-    """One broker, one lake, one checkpoint, and the jobs that were started."""
+    """One broker, one lake, one checkpoint, and the started jobs."""
 
     folder: Path
     broker: EmbeddedKafka
@@ -46,38 +48,38 @@ class Stage:
 
     @property
     def checkpoint(self) -> Path:
-        """The job's own progress."""
+        """The folder of the checkpoint."""
         return self.folder / "checkpoint"
 
     def start(self, *, once: bool = False, **lake_settings: Any) -> Lander:
-        """The job as it ships."""
+        """Starts the unmodified job."""
         options = {"trigger": 0, **lake_settings}
         job = Lander(self.kafka, self.lake, self.checkpoint, once=once, variables=_as_it_ships(), **options)
         self.jobs.append(job)
         return job
 
     def replay(self, offsets: Mapping[str, Mapping[str, int]]) -> Lander:
-        """Lands old offsets again, topic -> partition -> from where; starts it."""
+        """Starts a replay; `offsets`: topic -> partition -> first offset."""
         launcher = [sys.executable, "-m", "headrace_lake", "replay", "--from-offsets", json.dumps(offsets)]
         job = Lander(self.kafka, self.lake, self.checkpoint, launcher=launcher, variables=_as_it_ships())
         self.jobs.append(job)
         return job
 
     def lose_checkpoint(self) -> None:
-        """Deletes it."""
+        """Deletes the checkpoint."""
         shutil.rmtree(self.checkpoint, ignore_errors=True)
 
 
 @contextmanager
 def stage(partitions: int) -> Iterator[Stage]:
-    """Everything of it is gone afterwards."""
+    """A stage; removed afterwards, with its broker and jobs."""
     with tempfile.TemporaryDirectory(prefix="headrace-endurance-") as name:
         folder = Path(name)
         broker = EmbeddedKafka(folder / "kafka", properties=_PROPERTIES, heap="384m")
         broker.start()
         set_up = Stage(folder, broker, KafkaSettings(bootstrap_servers=broker.bootstrap))
         try:
-            asyncio.run(ensure(set_up.kafka, TopicSettings(events_partitions=partitions)))
+            asyncio.run(ensure(set_up.kafka, TopicSettings(events_partitions=partitions, segments_partitions=0)))
             yield set_up
         finally:
             for job in set_up.jobs:
@@ -86,7 +88,7 @@ def stage(partitions: int) -> Iterator[Stage]:
 
 
 def write(name: str, title: str, rows: list[tuple[str, object]], result: Mapping[str, Any], *, dry: bool) -> None:
-    """Prints the table, and writes it with `result` as ``endurance-<name>.md`` and ``.json`` unless it was a trial."""
+    """Prints the table. Unless `dry`, writes it and `result` as ``endurance-<name>.md`` and ``.json``."""
     where = machine()
     head = (
         f"{title} PySpark {where['pyspark']}, Delta {where['delta']}, {where['cpus']} CPUs ({where['cpu']}). "
@@ -105,5 +107,5 @@ def write(name: str, title: str, rows: list[tuple[str, object]], result: Mapping
 
 
 def say(text: str) -> None:
-    """One line of progress."""
+    """Prints a line of progress."""
     print(text, flush=True)

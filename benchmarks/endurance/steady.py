@@ -1,6 +1,6 @@
-"""Lands a steady stream for minutes: how fresh the lake is, whether memory stays flat and the lag does not grow.
+"""Lands a steady stream for minutes: measures how fresh the lake is, and whether memory and lag stay flat.
 
-Freshness of an event: from its timestamp in Kafka until the job says that its batch is committed.
+The freshness of an event is the time from its Kafka timestamp until the job says that its batch is committed.
 """
 
 from __future__ import annotations
@@ -19,29 +19,30 @@ import duckdb
 import psutil
 from aiokafka import AIOKafkaProducer
 from deltalake import DeltaTable
-from headrace_cli import query
-from headrace_common.event import HEADERS, Protocol, deterministic_id, rfc3339_ms
-from headrace_common.settings import KafkaSettings
+from headrace_cli.verbs import query
+from headrace_common.operations.settings import KafkaSettings
+from headrace_common.record.contract import HEADERS, WireProtocol
+from headrace_common.record.event import deterministic_id, rfc3339_ms
 
 from benchmarks.endurance.stage import say, stage, write
 from tests.contract.processes import below
 from tests.lake.lander import Lander
 
 PARTITIONS: Final = 4
-TICK: Final = 0.1  # seconds between two sendings
+TICK: Final = 0.1  # seconds between two sends
 LOOK: Final = 5.0  # seconds between two looks at memory and lag
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command can be told."""
+    """Adds the command's options."""
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--rate", type=int, default=5_000, help="events a second")
     parser.add_argument("--trigger", type=float, default=5, help="the job's LAKE__TRIGGER, seconds")
-    parser.add_argument("--warm", type=float, default=2, help="minutes before, that do not count")
+    parser.add_argument("--warm", type=float, default=2, help="earlier minutes that do not count")
 
 
 class Source:
-    """Sends at a steady rate in a thread of its own, whatever the job does."""
+    """Sends at a steady rate in its own thread, whatever the job does."""
 
     def __init__(self, kafka: KafkaSettings, rate: int) -> None:
         self._kafka = kafka
@@ -51,11 +52,11 @@ class Source:
         self.sent = 0
 
     def start(self) -> None:
-        """Begins to send."""
+        """Starts sending."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Returns when all that was begun is stored."""
+        """Stops sending; returns when everything sent is stored."""
         self._stop.set()
         self._thread.join()
 
@@ -81,7 +82,7 @@ class Source:
         for index in range(events):
             number = self.sent + index
             values = (
-                b"1.0", deterministic_id(Protocol.FORWARD, b"%d" % number), b"/forward/host-%d" % (number % 50),
+                b"1.0", deterministic_id(WireProtocol.FORWARD, b"%d" % number), b"/forward/host-%d" % (number % 50),
                 b"headrace.forward.event", b"app.web", rfc3339_ms(now), b"application/json", b'{"index":%d}' % index,
             )  # fmt: skip
             value = b'{"number":%d,"text":"%s","status":200}' % (number, b"all the king's horses " * (8 + number % 5))
@@ -92,7 +93,7 @@ class Source:
 
 
 def run(options: argparse.Namespace) -> int:
-    """The exit status: 1 when a row is wrong."""
+    """Runs the trial. The exit status is 1 if a row is wrong."""
     with stage(PARTITIONS) as here:
         source = Source(here.kafka, options.rate)
         job = here.start(trigger=options.trigger, batch_records=500_000)
@@ -128,7 +129,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _watch(job: Lander, source: Source, seconds: float) -> tuple[list[dict[str, float]], list[tuple[int, int, float]]]:
-    """Memory, CPU and lag every few seconds; (batch, records, Unix time) of every batch, when the job said so."""
+    """Memory, CPU and lag every few seconds; and (batch, records, Unix time of its log line) of every batch."""
     commits: list[tuple[int, int, float]] = []
     looks = []
     seen, records = 0, 0
@@ -152,7 +153,7 @@ def _watch(job: Lander, source: Source, seconds: float) -> tuple[list[dict[str, 
 
 
 def _rest(job: Lander, sent: int, commits: Sequence[tuple[int, int, float]]) -> list[tuple[int, int, float]]:
-    """The batches until all that was sent is landed."""
+    """The remaining batches, until everything sent has landed."""
     known = {batch for batch, _, _ in commits}
     records = sum(count for _, count, _ in commits)
     rest = []
@@ -176,7 +177,7 @@ def _use(job: Lander) -> tuple[float, float]:
 
 
 def _freshness(lake: Path, commits: Sequence[tuple[int, int, float]], warm: float) -> list[float]:
-    """Seconds: p50, p95, p99 and the most, of the events that came after `warm` seconds."""
+    """p50, p95, p99 and maximum in seconds, of the events that came after `warm` seconds."""
     with duckdb.connect(":memory:") as connection:
         for table in ("events", "batches"):
             listed = ", ".join(f"'{name}'" for name in DeltaTable(str(lake / table)).file_uris())

@@ -1,13 +1,13 @@
-"""Fills the topics with what the promise is about, and writes down what was sent and where it came to lie.
+"""Fills the topics with all cases of the promise, and records what was sent, with its place in Kafka.
 
-Half of the partitions are hours behind the others (by Kafka's timestamps). Kinds of records:
+Half of the partitions lag the others by hours (in Kafka's timestamps). Kinds of records:
 
-first    an event that was not there before
+first    a new event
 resend   the same event again, minutes later at most: it must not land
 far      the same event again in a partition hours ahead, so beyond the horizon: it must land
 unique   an event with a `u.` id
-spoofed  an event whose client chose the same `_id` as another one's, with other content: it must land
-bad      a record that is no event: it must be in quarantine
+spoofed  an event with the same client-chosen `_id` as another one, but other content: it must land
+bad      a record that is not an event: it must be in quarantine
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from pathlib import Path
 from typing import IO, Final
 
 from aiokafka import AIOKafkaProducer
-from headrace_common.event import HEADERS, QUARANTINE_HEADERS, Protocol, deterministic_id, rfc3339_ms, unique_id
-from headrace_common.settings import KafkaSettings
+from headrace_common.operations.settings import KafkaSettings
+from headrace_common.record.contract import HEADERS, QUARANTINE_HEADERS, WireProtocol
+from headrace_common.record.event import deterministic_id, rfc3339_ms, unique_id
 
 BLOCK: Final = 500
 BEHIND: Final = 3 * 3600.0
-"""Seconds that the first half of the partitions is behind the others."""
+"""Seconds by which the first half of the partitions lags the others."""
 
 SPREAD: Final = 2400.0
 """Seconds from the first to the last timestamp of a partition: within the horizon's default."""
 
 _RECENT: Final = 20_000
-"""Events of which one may be sent again."""
+"""How many recent events may be sent again."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Record:
 
 
 class Traffic:
-    """`events` records over `partitions`, the same for the same `seed` but for the unique ids; one of 100 is a resend."""
+    """`events` records over `partitions`; the same `seed` gives the same ones, except unique ids. One in 100 is a resend."""
 
     def __init__(self, events: int, partitions: int, seed: int = 11) -> None:
         self._events = events
@@ -58,7 +59,7 @@ class Traffic:
         self._recent: dict[bool, deque[tuple[bytes, bytes]]] = {late: deque(maxlen=_RECENT) for late in (True, False)}
 
     def blocks(self) -> Iterator[tuple[int, list[Record]]]:
-        """(partition, records) until all events are out."""
+        """(partition, records), until all events are made."""
         for block, start in enumerate(range(0, self._events, BLOCK)):
             partition = block % self._partitions
             late = partition < self._partitions // 2
@@ -83,10 +84,10 @@ class Traffic:
             return "bad", b"", value
         if number % 10_007 == 9:
             chosen = (b"order-%d" % (number // 20_014), b"2026-01-01T00:00:00.000Z", b"message %d" % number)
-            return "spoofed", deterministic_id(Protocol.LUMBERJACK, *chosen), value
+            return "spoofed", deterministic_id(WireProtocol.LUMBERJACK, *chosen), value
         if number % 10 == 3:
             return "unique", unique_id(), value
-        return "first", deterministic_id(Protocol.FORWARD, b"%d" % number, value), value
+        return "first", deterministic_id(WireProtocol.FORWARD, b"%d" % number, value), value
 
 
 _WORDS: Final = [
@@ -112,7 +113,7 @@ _TEXTS: Final = [" ".join(random.Random(seed).choices(_WORDS, k=20)) for seed in
 async def fill(kafka: KafkaSettings, traffic: Traffic, sent: Path, rejects: int) -> dict[str, int]:
     """Sends `traffic`, and `rejects` quarantine records; writes ``partition,offset,id,md5,kind`` lines to `sent`.
 
-    How many of each kind there are. A thousand records of each partition stand in one request.
+    Returns how many records of each kind it sent. Each request holds the records of one block.
     """
     producer = AIOKafkaProducer(
         bootstrap_servers=kafka.bootstrap_servers, enable_idempotence=True, acks="all", compression_type="zstd",

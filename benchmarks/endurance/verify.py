@@ -7,7 +7,7 @@ from typing import Final
 
 import duckdb
 from deltalake import DeltaTable
-from headrace_cli import query
+from headrace_cli.verbs import query
 
 _CHECKS: Final = {
     "rows of events that nobody sent there": """
@@ -24,13 +24,13 @@ _CHECKS: Final = {
             using ("partition", "offset")
         where s.kind is null or q.n is distinct from 1""",
 }
-"""What must come back empty. `collapsed`: kinds that must not land."""
+"""Queries that must return nothing. `collapsed`: kinds that must not land."""
 
 
 def compare(lake: Path, sent: Path, *, collapse: bool) -> list[str]:
-    """What is wrong, a line each. `collapse`: resends were to be left out.
+    """The errors, one line each. `collapse`: resends must be left out.
 
-    Beside the named proof, which only looks at the lake.
+    Includes the named proof, which looks only at the lake.
     """
     wrong = [f"{row['check']}: {row['detail']}" for row in query.exactly_once(lake) if not row["ok"]]
     with duckdb.connect(":memory:") as connection:

@@ -1,0 +1,130 @@
+"""What a change costs or saves: the receivers of this tree and of an earlier revision, in turns, against one broker.
+
+Pairs of phases, one of each side, so that a machine that grows slower or faster slows both. Writes the median of each side and
+of the pairs' ratios to ``benchmarks/results/before-after.json`` and ``.md``.
+
+    .venv/bin/python benchmarks/before_after.py REVISION [--pairs 5] [--seconds 5] [--only Forward] [--name before-after]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import statistics
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import load
+from forward import ForwardTalker, frames
+from headrace_lumberjack.wire import V2, encode
+from lumberjack import WindowTalker, filebeat
+
+RESULTS = Path(__file__).parent / "results"
+COST = "cpu_seconds_per_million"
+BEFORE, AFTER = "before", "after"
+
+
+CONNECTIONS = 16
+
+
+def shapes(seconds: float) -> dict[str, tuple[str, load.Load, Callable[[int], load.Talker]]]:
+    """By name: the receiver, how it is loaded, and who talks to it."""
+    many, some, single = frames(500), frames(20), frames(1)
+    windows = [encode([filebeat(n, *entry) for n, entry in enumerate(entries)], level=3) for entries, _ in many]
+    return {
+        "Forward, 16 connections, 500 events a frame": (
+            "headrace_forward",
+            load.Load(CONNECTIONS, 500, seconds),
+            lambda number: ForwardTalker(number, many),
+        ),
+        "Forward, 64 connections, 20 events a frame": (
+            "headrace_forward",
+            load.Load(64, 20, seconds),
+            lambda number: ForwardTalker(number, some),
+        ),
+        "Forward, 256 connections, 1 event a frame": (
+            "headrace_forward",
+            load.Load(256, 1, seconds),
+            lambda number: ForwardTalker(number, single),
+        ),
+        "Forward, 16 connections, 1 event a frame": (
+            "headrace_forward",
+            load.Load(CONNECTIONS, 1, seconds),
+            lambda number: ForwardTalker(number, single),
+        ),
+        "Lumberjack, 16 connections, J in C, windows of 500": (
+            "headrace_lumberjack",
+            load.Load(CONNECTIONS, 500, seconds),
+            lambda number: WindowTalker(number, windows, 500, V2),
+        ),
+    }
+
+
+def main() -> None:
+    """Takes the pairs and writes the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("revision", help="the revision that came before")
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--only", default="", help="only the shapes whose name contains this")
+    parser.add_argument("--name", default="before-after", help="the name of the results")
+    arguments = parser.parse_args()
+    taken: dict[str, dict[str, list[dict[str, float]]]] = {}
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        bootstrap = stack.enter_context(load.kafka(folder))
+        trees = {BEFORE: stack.enter_context(load.checked_out(arguments.revision)), AFTER: load.ROOT}
+        servers: dict[tuple[str, str], Any] = {}
+        for name, (module, shape, talker) in shapes(arguments.seconds).items():
+            if arguments.only not in name:
+                continue
+            taken[name] = {BEFORE: [], AFTER: []}
+            for side, tree in trees.items():
+                if (module, side) not in servers:
+                    servers[module, side] = stack.enter_context(load.receiver(module, bootstrap, folder, tree))
+            for pair in range(arguments.pairs + 1):  # the first warms up
+                for side in (BEFORE, AFTER) if pair % 2 else (AFTER, BEFORE):
+                    process, port = servers[module, side]
+                    phase = asyncio.run(load.run(shape, talker, port, process, bootstrap))
+                    if pair:
+                        taken[name][side].append(phase)
+    write(arguments, taken)
+
+
+def slowest(phases: list[dict[str, float]]) -> str:
+    """The median of the phases' slowest acknowledgements."""
+    return f"{statistics.median(phase['ack_max_ms'] for phase in phases):,.0f} ms"
+
+
+def write(arguments: argparse.Namespace, taken: dict[str, dict[str, list[dict[str, float]]]]) -> None:
+    """The results, as JSON and as a table."""
+    lines = [
+        f"This tree beside {arguments.revision}, acks=all, zstd, in turns: medians of {arguments.pairs} pairs; 2 CPUs, shared"
+        " with the broker and the clients. Written by `benchmarks/before_after.py`.",
+        "",
+        "| shape | CPU-s per million events, before | after | after / before, median of the pairs | all pairs"
+        " | slowest acknowledgement, before | after |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    found: dict[str, Any] = {"machine": load.machine(), "before": arguments.revision, "pairs": {}}
+    for name, sides in taken.items():
+        before, after = ([phase[COST] for phase in sides[side]] for side in (BEFORE, AFTER))
+        ratios = [late / early for early, late in zip(before, after, strict=True)]
+        found["pairs"][name] = {BEFORE: before, AFTER: after, "ratios": ratios, "ratio": statistics.median(ratios)}
+        found["pairs"][name]["phases"] = sides
+        every = " ".join(f"{ratio:.2f}" for ratio in ratios)
+        lines.append(
+            f"| {name} | {statistics.median(before):.2f} | {statistics.median(after):.2f} "
+            f"| {statistics.median(ratios):.3f} | {every} | {slowest(sides[BEFORE])} | {slowest(sides[AFTER])} |"
+        )
+    (RESULTS / f"{arguments.name}.json").write_text(json.dumps(found, indent=2) + "\n")
+    (RESULTS / f"{arguments.name}.md").write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
