@@ -59,6 +59,14 @@ def reference(folder: Path, bootstrap: str) -> Iterator[tuple[psutil.Process, in
         process.wait(30)
 
 
+def started(stack: contextlib.ExitStack) -> tuple[Path, str, dict[str, tuple[psutil.Process, int]]]:
+    """A folder, Kafka, and the process and port of both receivers, which end with the stack."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    bootstrap = stack.enter_context(load.kafka(folder))
+    ours = stack.enter_context(load.receiver("headrace_forward", bootstrap, folder))
+    return folder, bootstrap, {OURS: ours, GO: stack.enter_context(reference(folder, bootstrap))}
+
+
 def main() -> None:
     """Takes turns and writes the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -74,12 +82,7 @@ def main() -> None:
     made = frames(arguments.events)
     shape = load.Load(arguments.connections, arguments.events, arguments.seconds)
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        bootstrap = stack.enter_context(load.kafka(folder))
-        servers = {
-            OURS: stack.enter_context(load.receiver("headrace_forward", bootstrap, folder)),
-            GO: stack.enter_context(reference(folder, bootstrap)),
-        }
+        folder, bootstrap, servers = started(stack)
         if arguments.before:
             tree = stack.enter_context(load.checked_out(arguments.before))
             servers[BEFORE] = stack.enter_context(load.receiver("headrace_forward", bootstrap, folder, tree))
@@ -116,12 +119,7 @@ def take_shapes(seconds: float) -> None:
     """Each shape in turns, three rounds: saturated, then at half of the rate that the slower side reached."""
     taken: dict[str, dict[str, dict[str, list[dict[str, float]]]]] = {}
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        bootstrap = stack.enter_context(load.kafka(folder))
-        servers = {
-            OURS: stack.enter_context(load.receiver("headrace_forward", bootstrap, folder)),
-            GO: stack.enter_context(reference(folder, bootstrap)),
-        }
+        _, bootstrap, servers = started(stack)
         for connections, events in SHAPES:
             made = frames(events)
 

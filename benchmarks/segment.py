@@ -269,8 +269,7 @@ def main() -> None:
         with load.kafka(folder) as bootstrap:
             kafka = KafkaSettings(bootstrap_servers=bootstrap)
             empty = [started(bootstrap, folder) for _ in range(3)]
-            # What one connection has sent at once for 100 writers is parsed turn by turn, and counts as one frame meanwhile.
-            with load.receiver(MODULE, bootstrap, folder, frame_time=3600) as (process, port):
+            with load.receiver(MODULE, bootstrap, folder) as (process, port):
                 phases = {}
                 for writers, segments in ((1, 1), (8, 1), (8, 8), (64, 1)):
                     before = cpu(process)

@@ -196,12 +196,14 @@ async def test_what_a_question_holds_stays_in_the_budgets_until_it_is_answered(b
 
 
 async def test_questions_are_progress_like_frames(bench: Bench) -> None:
-    """Else a conversation of questions alone is one long frame, which LIMITS__FRAME_TIME ends."""
-    for asks in ([Asked(0)], [Asked(1)], [], []):
+    """Else a conversation of questions alone is one long frame, which LIMITS__FRAME_TIME ends. A question that holds nothing is
+    no request: a slow reader of what it asked for earlier has not sent the rest of a frame.
+    """
+    for asks in ([Asked(0)], [Asked(1)], [Asked(2, size=0)], [], []):
         bench.session.asks += asks
         bench.driver.submit(1.0)
     told = [said for said in bench.transport.said if isinstance(said, tuple)]
-    assert told == [("handed out", progress) for progress in (False, True, True, False)]
+    assert told == [("handed out", progress) for progress in (False, True, True, False, False)]
 
 
 async def test_answers_that_come_at_once_are_not_nested(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -46,11 +47,14 @@ SETTINGS = LakeSettings(path="/lake", checkpoint="/checkpoint")
 @pytest.mark.parametrize(
     "lost", [ConnectionRefusedError(111, "Connection refused"), Py4JNetworkError("gone")], ids=repr
 )
+@pytest.mark.parametrize(
+    ("number", "name"), [(signal.SIGKILL, "9 (Killed)"), (signal.SIGRTMIN + 1, "35 (Real-time signal 1)")]
+)
 def test_a_jvm_that_was_killed_is_named_with_its_signal(
-    process: subprocess.Popen[bytes], session: Session, lost: Exception
+    process: subprocess.Popen[bytes], session: Session, lost: Exception, number: int, name: str
 ) -> None:
-    said = rf"^Spark's JVM \(pid {process.pid}\) was ended by SIGKILL$"
-    process.send_signal(signal.SIGKILL)
+    said = rf"^Spark's JVM \(pid {process.pid}\) was ended by signal {re.escape(name)}$"
+    process.send_signal(number)
     with pytest.raises(HeadraceError, match=said), engine.running(SETTINGS, LogSettings()):
         raise lost
     assert not session.stopped, "there is nobody to stop"

@@ -155,7 +155,11 @@ def running(settings: LakeSettings, log: LogSettings) -> Iterator[SparkSession]:
     except Exception as error:
         if process is None or (status := _end_of(process, error)) is None:
             raise
-        how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        how = (
+            f"was ended by signal {-status} ({signal.strsignal(-status)})"
+            if status < 0
+            else f"ended with status {status}"
+        )
         raise HeadraceError(f"Spark's JVM (pid {process.pid}) {how}") from error
     finally:
         if process is None or process.poll() is None:

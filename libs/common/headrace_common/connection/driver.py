@@ -95,7 +95,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self.account = receiver.scheduler.account()
         self.partial_bytes = self.pending = 0
         self.has_stored = self.has_asked = self.is_broken = self._asking = False
-        self._progress = False  # it has asked something since its input was looked at last
+        self._progress = False  # its input has led to a question since it was looked at last
         self.answers = True
         """Acknowledgements can still be written."""
 
@@ -131,7 +131,8 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         try:
             self._charge_waiting(self.session.waiting_bytes())
             while (question := next(self.session.questions(), None)) is not None:
-                self.has_asked = self._progress = True
+                self.has_asked = True
+                self._progress = self._progress or question.size > 0
                 self._questions[question.ticket] = question.size
                 self._receiver.budget.charge(self, question.size)
                 self._receiver.backend.ask(question, self)

@@ -116,7 +116,9 @@ class Question(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes that it holds. They count towards the budgets until it is answered."""
+        """Bytes that it holds. They count towards the budgets until it is answered. 0: it is no request of the peer's, and for
+        LIMITS__FRAME_TIME no progress of its input.
+        """
 
 
 class Session(ABC):
