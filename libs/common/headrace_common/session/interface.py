@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, NamedTuple, Protocol, cast
+from typing import Final, Protocol, cast
 
 from headrace_common.record.event import Part, Reject
 
@@ -221,20 +221,20 @@ class ByteSession(Session):
         return b""
 
 
-class Message(NamedTuple):
+class Message:
     """One whole message of several byte frames, as ZeroMQ delivers it.
 
-    `route` identifies the peer to answer; empty if no answer is possible. `address` is the sender's; empty if unknown.
+    `route` identifies the peer to answer; empty if no answer is possible. `address` is the sender's; empty if unknown. `size` is
+    the bytes of its parts and its route.
     """
 
-    parts: Sequence[bytes]
-    route: bytes = b""
-    address: str = ""
+    __slots__ = ("address", "parts", "route", "size")
 
-    @property
-    def size(self) -> int:
-        """Bytes of its parts and its route."""
-        return sum(map(len, self.parts)) + len(self.route)
+    def __init__(self, parts: Sequence[bytes], route: bytes = b"", address: str = "") -> None:
+        self.parts: Final = parts
+        self.route: Final = route
+        self.address: Final = address
+        self.size: Final = sum(map(len, parts)) + len(route)
 
 
 @dataclass(frozen=True, slots=True)
