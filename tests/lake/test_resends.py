@@ -230,6 +230,10 @@ def test_resends_collapse_between_the_batches_of_a_run_and_inside_one(lake: Lake
         " (select batch, sum(events) as n, sum(quarantined) as q from batches group by all)", lake.lake
     )  # fmt: skip
     assert row == {"last": 2, "least": row["least"], "q": 2}
+    jobs: Any = lake.spark._jsc.sc().statusStore().jobsList(None)  # type: ignore[attr-defined]
+    descriptions = " ".join(str(jobs.apply(number).description()) for number in range(jobs.size()))
+    for number in range(3):  # Spark's pages say which batch it was
+        assert f"headrace: batch {number} of epoch 1, " in descriptions
 
 
 @pytest.mark.parametrize("lake", ["map"], indirect=True)

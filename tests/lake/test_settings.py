@@ -127,6 +127,13 @@ def test_what_only_costs_may_be_set_by_either() -> None:
     assert ours["spark.ui.enabled"] == "false"
     assert "spark.ui.enabled" not in session_options({"spark.ui.enabled": "true"}, {})  # as the context has it
     assert session_options({}, {"spark.ui.enabled": "true"})["spark.ui.enabled"] == "true"
+    for given, master in (
+        ({}, "spark://host:7077"),
+        ({"spark.master": "k8s://host"}, ""),
+        ({"spark.master": "yarn"}, ""),
+    ):
+        assert "spark.ui.enabled" not in session_options(given, {}, master), "on a cluster, Spark's pages are served"
+    assert session_options({"spark.master": "local[2]"}, {})["spark.ui.enabled"] == "false"
     level = f"spark.hadoop.{ZSTD_LEVEL}"
     assert level not in session_options({level: "9"}, {})
     assert session_options({}, {level: "9"})[level] == "9"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -56,6 +56,13 @@ class BatchResult:
     """Records left out by a policy, by reason."""
     dedup_status: DedupStatus | None = None
     """How well duplicates are recognised now."""
+
+
+def described(batch: int, epoch: int, ranges: Sequence[Range]) -> str:
+    """What Spark's pages call the jobs of a batch."""
+    offsets = sum(item.end - item.start for item in ranges)
+    partitions = "partition" if len(ranges) == 1 else "partitions"
+    return f"headrace: batch {batch} of epoch {epoch}, {offsets:,} offsets of {len(ranges)} {partitions}"
 
 
 class Landing:
@@ -126,6 +133,7 @@ class Landing:
             return
         self._check_contiguous(ranges)
         self._check_topics()
+        self._spark.sparkContext.setJobDescription(described(batch, self._epoch, ranges))
         self._events.begin_batch()
         records = gathered(records, ranges)
         landed_at = datetime.now(UTC)

@@ -62,10 +62,12 @@ _TUNED: Final = {
     # One for each partition. By default Spark keeps 64, and with more partitions would connect each anew in every batch.
     "spark.kafka.consumer.cache.capacity": "2048",
     "spark.sql.streaming.numRecentProgressUpdates": "2",
-    "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
 """Tuning for landing. LAKE__SPARK and spark-submit's ``--conf`` override it."""
+
+_ALONE: Final = {"spark.ui.enabled": "false"}
+"""The same for a `local` master, which serves a status page of its own. On a cluster, people look at Spark's pages."""
 
 
 def session(settings: LakeSettings, log: LogSettings) -> SparkSession:
@@ -79,7 +81,7 @@ def session(settings: LakeSettings, log: LogSettings) -> SparkSession:
     if not submitted and (settings.master or _LOCAL).startswith("local"):
         for name, path in (("LAKE__PATH", settings.path), ("LAKE__CHECKPOINT", settings.checkpoint)):
             check_folder(name, location(path))
-    options = session_options(_given() if submitted else {}, settings.spark)
+    options = session_options(_given() if submitted else {}, settings.spark, settings.master)
     builder = SparkSession.Builder().appName("headrace-lake")
     for name, value in options.items():
         builder = builder.config(name, value)
@@ -128,13 +130,14 @@ def remarks(spark: SparkSession, paths: Mapping[str, str]) -> list[str]:
     ]
 
 
-def session_options(given: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
-    """The options of the session; `given`: those of spark-submit, `wanted`: those of LAKE__SPARK."""
+def session_options(given: Mapping[str, str], wanted: Mapping[str, str], master: str = "") -> dict[str, str]:
+    """The options of the session; `given`: those of spark-submit, `wanted`: those of LAKE__SPARK, `master`: LAKE__MASTER."""
     for source, options in (("LAKE__SPARK", wanted), ("spark-submit", given)):
         wrong = [name for name, value in _NEEDED.items() if options.get(name, value) != value]
         if wrong:
             raise ConfigError(f"{source} sets {wrong[0]} to {options[wrong[0]]}: the job needs {_NEEDED[wrong[0]]}")
-    tuned = {name: value for name, value in _TUNED.items() if name not in given}
+    alone = (master or given.get("spark.master", _LOCAL)).startswith("local")
+    tuned = {name: value for name, value in (_TUNED | (_ALONE if alone else {})).items() if name not in given}
     executors = [_JIT, given.get(_EXECUTOR_OPTIONS, ""), wanted.get(_EXECUTOR_OPTIONS, "")]
     return {**tuned, **wanted, **_NEEDED, _EXECUTOR_OPTIONS: " ".join(filter(None, executors))}
 
