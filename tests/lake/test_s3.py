@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -48,10 +48,12 @@ def class_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def start(bench: Bench, s3: S3, class_path: Path, *, once: bool = False) -> Lander:
+def start(
+    bench: Bench, s3: S3, class_path: Path, *, once: bool = False, variables: Mapping[str, str] | None = None
+) -> Lander:
     job = Lander(
         bench.kafka, LAKE, CHECKPOINT, once=once, batch_records=100_000 if once else 1_000, jars=class_path,
-        spark=json.dumps(s3.spark), variables=s3.environment,
+        spark=json.dumps(s3.spark), variables=variables or s3.environment,
     )  # fmt: skip
     bench.jobs.append(job)
     return job
@@ -77,6 +79,19 @@ def test_kills(bench: Bench, s3: S3, class_path: Path) -> None:
     check_landed(s3.mirror("lake", bench.folder), bench.sent)
     assert read(s3) == expected(bench.sent)
     assert not [key for key in s3.keys("checkpoint/") if "draft" in key]
+
+
+@pytest.mark.full
+def test_the_role_of_a_service_account_is_enough(
+    bench: Bench, s3: S3, class_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    send_now(bench.kafka, bench.sent, 500)
+    job = start(bench, s3, class_path, once=True, variables=s3.web_identity)
+    assert job.wait() == 0, job.tail()
+    assert read(s3) == expected(bench.sent)
+    assert '"POST / HTTP/1.1" 200' in s3.log.read_text(), "the role's keys came from STS"
 
 
 def read(s3: S3) -> set[tuple[object, ...]]:

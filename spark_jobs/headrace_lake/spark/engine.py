@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -69,6 +69,10 @@ _TUNED: Final = {
 _ALONE: Final = {"spark.ui.enabled": "false"}
 """The same for a `local` master, which serves a status page of its own. On a cluster, people look at Spark's pages."""
 
+_PROVIDER: Final = "spark.hadoop.fs.s3a.aws.credentials.provider"
+_ACCESS_KEY: Final = "spark.hadoop.fs.s3a.access.key"
+_WEB_IDENTITY: Final = "software.amazon.awssdk.auth.credentials.WebIdentityTokenFileCredentialsProvider"
+
 
 def session(settings: LakeSettings, log: LogSettings) -> SparkSession:
     """Starts Spark, or uses the one that spark-submit started. Blocks for seconds; needs JAVA_HOME or java.
@@ -81,7 +85,9 @@ def session(settings: LakeSettings, log: LogSettings) -> SparkSession:
     if not submitted and (settings.master or _LOCAL).startswith("local"):
         for name, path in (("LAKE__PATH", settings.path), ("LAKE__CHECKPOINT", settings.checkpoint)):
             check_folder(name, location(path))
-    options = session_options(_given() if submitted else {}, settings.spark, settings.master)
+    given = _given() if submitted else {}
+    role = web_identity(os.environ, {*given, *settings.spark, *settings.spark_secrets})
+    options = {**role, **session_options(given, settings.spark, settings.master)}
     builder = SparkSession.Builder().appName("headrace-lake")
     for name, value in options.items():
         builder = builder.config(name, value)
@@ -146,6 +152,15 @@ def _given() -> dict[str, str]:
     """The options that spark-submit was given."""
     SparkContext._ensure_initialized()
     return dict(SparkConf().getAll())
+
+
+def web_identity(environment: Mapping[str, str], given: Set[str]) -> dict[str, str]:
+    """The option by which S3A takes the role of a Kubernetes service account; `given`: the options that somebody has set.
+
+    AWS's tools take it by themselves, after the keys; S3A's default never does (hadoop-aws 3.5.0, "Authenticating with S3").
+    """
+    has_keys = "AWS_ACCESS_KEY_ID" in environment or not given.isdisjoint({_PROVIDER, _ACCESS_KEY})
+    return {_PROVIDER: _WEB_IDENTITY} if "AWS_WEB_IDENTITY_TOKEN_FILE" in environment and not has_keys else {}
 
 
 @contextmanager
