@@ -12,6 +12,8 @@ from headrace_common import __version__
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError, HeadraceError
 
 from headrace_cli.errors import EXIT_FAILED, CommandError
+from headrace_cli.operating.commands import app as operating
+from headrace_cli.operating.options import StateOption, check_bootstrap
 from headrace_cli.places import DEFAULT_STATE
 
 app = typer.Typer(
@@ -21,11 +23,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-
-StateOption = Annotated[
-    Path,
-    typer.Option("--state", envvar="HEADRACE_STATE", help="Folder with the stack's state.", show_default=".headrace"),
-]
 
 
 def _version(wanted: bool) -> None:
@@ -103,15 +100,9 @@ def up(
     from headrace_cli.stack.stack import Options
     from headrace_cli.verbs import up as verb
 
-    if kafka is not None and not _is_bootstrap(kafka):
-        raise CommandError(f"--kafka {kafka}: expected HOST:PORT, several with commas.", status=2)
+    check_bootstrap(kafka)
     options = Options(kafka, tuple(name.strip() for name in services.split(",") if name.strip()), any_port, host, tls)
     raise typer.Exit((verb.detach if detach else verb.up)(state, options))
-
-
-def _is_bootstrap(text: str) -> bool:
-    pairs = [item.strip().rpartition(":") for item in text.split(",")]
-    return all(host and port.isdigit() and 0 < int(port) < 65_536 for host, _, port in pairs)
 
 
 @app.command()
@@ -240,6 +231,9 @@ def images(
         raise CommandError(f"--load {load}: it is one of {', '.join(Target)}.", status=2)
     maven = os.environ.get("HEADRACE_MAVEN_REPOSITORY", "")
     raise typer.Exit(verb.images(names or [], verb.Options(Target(load), cluster, tag, registry, base, maven)))
+
+
+app.add_typer(operating)
 
 
 @app.command("test", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -1,0 +1,72 @@
+"""The verbs of this package, as the command line takes them. Each imports its code only when it is called."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from headrace_cli.errors import CommandError
+from headrace_cli.operating.options import KafkaOption, StateOption, check_bootstrap
+from headrace_cli.places import DEFAULT_STATE
+
+app = typer.Typer()
+
+_TAP_EXAMPLES = """Examples:
+
+./headrace tap --protocol forward --where body.level=error
+
+./headrace tap --from 10m --stream 'shop.*' --format json | jq .body
+
+./headrace tap --quarantine --last 20"""
+
+
+@app.command(epilog=_TAP_EXAMPLES)
+def tap(
+    state: StateOption = DEFAULT_STATE,
+    kafka: KafkaOption = None,
+    protocol: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only events that came by this protocol; may be repeated.")
+    ] = None,
+    stream: Annotated[str, typer.Option(metavar="PATTERN", help="Only this stream; * and ? stand for anything.")] = "",
+    source: Annotated[str, typer.Option(metavar="PATTERN", help="Only this source, for example '/forward/*'.")] = "",
+    identity: Annotated[str, typer.Option("--id", metavar="ID", help="Only the event with this id.")] = "",
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATH=VALUE", help="Only events with this value, as body.user.name=alice; all of several must hold."
+        ),
+    ] = None,
+    quarantine: Annotated[
+        bool, typer.Option("--quarantine", help="Show the quarantine topic instead: what was not understood, and why.")
+    ] = False,
+    begin: Annotated[
+        str,
+        typer.Option("--from", metavar="TIME", help="now (the default), beginning, an ISO time, or how long ago: 10m."),
+    ] = "",
+    last: Annotated[int | None, typer.Option(min=1, max=10_000, help="The last N that are there, and no more.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Stop after N.")] = None,
+    style: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="pretty, json (a line each) or raw (the values alone).")
+    ] = "pretty",
+    follow: Annotated[
+        bool, typer.Option("--follow/--no-follow", help="Go on at the topic's end, or stop there.")
+    ] = True,
+) -> None:
+    """Show what passes on the topic: decoded, filtered, live until Ctrl-C. It joins no group and changes nothing."""
+    from headrace_common.record.contract import WireProtocol
+
+    from headrace_cli.operating.watch import tap as verb
+    from headrace_cli.operating.watch.filters import Filters, parse_where
+
+    check_bootstrap(kafka)
+    if style not in list(verb.Format):
+        raise CommandError(f"--format {style}: it is one of {', '.join(verb.Format)}.", status=2)
+    for name in protocol or ():
+        if name not in list(WireProtocol):
+            raise CommandError(f"--protocol {name}: it is one of {', '.join(WireProtocol)}.", status=2)
+    if quarantine and any(text.startswith("body") for text in where or ()):
+        raise CommandError("--where body.…: what is in quarantine has no body; attributes.… has a value.", status=2)
+    filters = Filters(protocol or (), stream, source, identity, where=[parse_where(text) for text in where or ()])
+    options = verb.Options(filters, quarantine, begin, last, limit, verb.Format(style), follow)
+    raise typer.Exit(verb.tap(state, kafka, options))

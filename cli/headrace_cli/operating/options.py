@@ -1,0 +1,30 @@
+"""Options that several verbs have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace_cli.errors import CommandError
+
+StateOption = Annotated[
+    Path,
+    typer.Option("--state", envvar="HEADRACE_STATE", help="Folder with the stack's state.", show_default=".headrace"),
+]
+KafkaOption = Annotated[
+    str | None,
+    typer.Option(
+        "--kafka",
+        metavar="HOST:PORT",
+        help="Use this Kafka (HEADRACE_KAFKA__… says how); the default is that of the stack in --state.",
+    ),
+]
+
+
+def check_bootstrap(text: str | None) -> None:
+    """Raise `CommandError` if `text` is not HOST:PORT, several with commas; None is nothing to check."""
+    pairs = [item.strip().rpartition(":") for item in (text or "").split(",")]
+    if text is not None and not all(host and port.isdigit() and 0 < int(port) < 65_536 for host, _, port in pairs):
+        raise CommandError(f"--kafka {text}: expected HOST:PORT, several with commas.", status=2)

@@ -1,0 +1,1 @@
+"""Shows what passes: records of the topics, and how the services do."""

@@ -1,0 +1,191 @@
+"""Records of both topics as rows, with the names of the lake's columns. Pure.
+
+A record that breaks the contract is shown all the same, with its fault: what the landing job puts into the quarantine table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import orjson
+from headrace_common.record.contract import (
+    DETERMINISTIC,
+    HEADERS,
+    ID_LENGTH,
+    JSON,
+    QUARANTINE_HEADERS,
+    REQUIRED_HEADERS,
+    SPECVERSION,
+    UNIQUE,
+    RecordFault,
+)
+
+from headrace_cli.lake.text import json_value
+
+_TYPE_PREFIX: Final = "headrace."
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+_PART: Final = re.compile(r"[1-9]\d*/[1-9]\d*")
+
+_RULES: Final[Mapping[str, Callable[[str], bool]]] = {
+    "ce_specversion": lambda text: text == SPECVERSION.decode(),
+    "ce_id": lambda text: len(text) == ID_LENGTH and text.startswith((DETERMINISTIC.decode(), UNIQUE.decode())),
+    "ce_source": lambda text: text.startswith("/"),
+    "ce_type": lambda text: text.startswith(_TYPE_PREFIX) and len(text) > len(_TYPE_PREFIX),
+    "ce_subject": bool,
+    "ce_time": lambda text: _TIME.fullmatch(text) is not None,
+    "content-type": bool,
+    "ce_attributes": lambda text: text.startswith("{") and text.endswith("}"),
+    "reason": bool,
+    "part": lambda text: (
+        _PART.fullmatch(text) is not None and int(text.partition("/")[0]) <= int(text.partition("/")[2])
+    ),
+}
+"""What a header must be, beside UTF-8: the landing job's rules (`headrace_lake.rows.decode`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A record as Kafka keeps it. `timestamp`: Unix time in milliseconds, when it was stored."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    headers: Sequence[tuple[str, bytes | None]]
+    value: bytes | None
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """By time, then by place."""
+        return self.timestamp, self.partition, self.offset
+
+    @property
+    def size(self) -> int:
+        """Bytes of its value and its headers."""
+        return len(self.value or b"") + sum(len(key) + len(value or b"") for key, value in self.headers)
+
+
+Row = dict[str, Any]
+
+
+def event(record: Kept) -> Row:
+    """A row of the events topic; `body` is parsed JSON, `payload` the bytes of any other content. `fault`: why it is none."""
+    texts, fault = _texts(record, HEADERS, REQUIRED_HEADERS)
+    json = texts.get("content-type") == JSON.decode()
+    body = None
+    if json and record.value is not None:
+        body, readable = _parsed(record.value)
+        if fault is None and not readable and not _is_utf8(record.value):
+            fault = RecordFault.INVALID_UTF8
+        json = readable
+    kind = texts.get("ce_type") or ""
+    return _without_nothing(
+        {
+            "received_time": moment(record.timestamp),
+            "protocol": kind.removeprefix(_TYPE_PREFIX).partition(".")[0] if kind.startswith(_TYPE_PREFIX) else None,
+            "stream": texts.get("ce_subject"),
+            "source": texts.get("ce_source"),
+            "event_id": texts.get("ce_id"),
+            "event_time": texts.get("ce_time"),
+            "type": kind or None,
+            "content_type": texts.get("content-type"),
+            "attributes": _attributes(texts.get("ce_attributes")),
+            "fault": fault,
+        },
+        {"body": body} if json else {"payload": record.value},
+        record,
+    )
+
+
+def reject(record: Kept) -> Row:
+    """A row of the quarantine topic; `raw` are the bytes of this part."""
+    texts, fault = _texts(record, QUARANTINE_HEADERS, QUARANTINE_HEADERS)
+    number, _, parts = (texts.get("part") or "").partition("/")
+    whole = number.isdigit() and parts.isdigit()
+    return _without_nothing(
+        {
+            "received_time": moment(record.timestamp),
+            "reason": fault or texts.get("reason"),
+            "detail": texts.get("detail"),
+            "protocol": texts.get("protocol"),
+            "stream": texts.get("ce_subject"),
+            "source": texts.get("ce_source"),
+            "id": texts.get("id"),
+            "part": int(number) if whole else None,
+            "parts": int(parts) if whole else None,
+            "sha256": texts.get("sha256"),
+            "attributes": _attributes(texts.get("attributes")),
+            "fault": fault,
+        },
+        {"raw": record.value},
+        record,
+    )
+
+
+def moment(milliseconds: int) -> datetime:
+    """The time in UTC of Kafka's timestamp; it may be any number, since any producer writes it."""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return datetime.fromtimestamp(0, UTC)
+
+
+def as_json(row: Row) -> bytes:
+    """The row as one line of JSON: times are ISO 8601, bytes base64."""
+    return orjson.dumps(json_value(row), option=orjson.OPT_NON_STR_KEYS)
+
+
+def _without_nothing(columns: Row, content: Row, record: Kept) -> Row:
+    place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+    return {name: value for name, value in columns.items() if value not in (None, {})} | content | place
+
+
+def _texts(
+    record: Kept, names: Sequence[str], required: Sequence[str]
+) -> tuple[dict[str, str | None], RecordFault | None]:
+    """The headers' texts by name, and the first fault in the order of the landing job."""
+    counts = Counter(key for key, _ in record.headers)
+    raw = {key: value for key, value in reversed(list(record.headers)) if key in names}
+    texts = {key: None if value is None or not _is_utf8(value) else value.decode() for key, value in raw.items()}
+    if record.value is None:
+        return texts, RecordFault.NULL_VALUE
+    if any(name not in raw for name in required):
+        return texts, RecordFault.MISSING_HEADER
+    if any(counts[name] > 1 for name in names):
+        return texts, RecordFault.REPEATED_HEADER
+    if any(text is None or not _RULES.get(name, _anything)(text) for name, text in texts.items()):
+        return texts, RecordFault.MALFORMED_HEADER
+    return texts, None
+
+
+def _anything(_: str) -> bool:
+    return True
+
+
+def _parsed(value: bytes) -> tuple[Any, bool]:
+    try:
+        return orjson.loads(value), True
+    except orjson.JSONDecodeError:
+        return None, False
+
+
+def _attributes(text: str | None) -> Any:
+    if not text:
+        return None
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,97 @@
+"""Reads a topic as a bystander: without a group, so nobody's offsets move, and a bounded number of records at a time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+from headrace_common.kafka.client import describe, explain, make_consumer
+from headrace_common.operations.settings import KafkaSettings
+
+from headrace_cli.errors import CommandError
+from headrace_cli.operating.target import check_reachable
+from headrace_cli.operating.watch.moments import BEGINNING, NOW
+from headrace_cli.operating.watch.records import Kept
+
+RECORDS: Final = 500
+"""Most records of one step."""
+FETCH_BYTES: Final = 8 * 1024 * 1024
+"""Most bytes that a fetch brings, if no record is larger."""
+STEP_MS: Final = 500
+
+
+class TopicReader:
+    """Reads `topic` from where it was told (`begin_at`, `begin_before_end`)."""
+
+    def __init__(self, consumer: AIOKafkaConsumer, topic: str, partitions: int) -> None:
+        self.topic = topic
+        self._consumer = consumer
+        self._partitions = [TopicPartition(topic, number) for number in range(partitions)]
+        self._ends: Mapping[TopicPartition, int] = {}
+
+    async def open(self) -> None:
+        """Connect, and note where the topic ends now."""
+        await self._consumer.start()
+        self._consumer.assign(self._partitions)
+        self._ends = await self._consumer.end_offsets(self._partitions)
+
+    async def begin_at(self, moment: datetime | str) -> None:
+        """Begin with what was stored from `moment` on, with the first record, or with what comes next."""
+        places: Mapping[TopicPartition, int] = self._ends
+        if moment == BEGINNING:
+            places = await self._consumer.beginning_offsets(self._partitions)
+        elif moment != NOW:
+            assert isinstance(moment, datetime)
+            wanted = max(0, int(moment.timestamp() * 1000))
+            found = await self._consumer.offsets_for_times(dict.fromkeys(self._partitions, wanted))
+            places = {place: self._ends[place] if at is None else at.offset for place, at in found.items()}
+        for place in self._partitions:
+            self._consumer.seek(place, places[place])
+
+    async def begin_before_end(self, count: int) -> None:
+        """Begin so that the last `count` records of each partition come."""
+        first = await self._consumer.beginning_offsets(self._partitions)
+        for place in self._partitions:
+            self._consumer.seek(place, max(first[place], self._ends[place] - count))
+
+    async def step(self) -> list[Kept]:
+        """Return the next records, in order of their time; none if none has come for half a second."""
+        found = await self._consumer.getmany(timeout_ms=STEP_MS, max_records=RECORDS)
+        kept = [
+            Kept(record.topic, record.partition, record.offset, record.timestamp, record.headers, record.value)
+            for records in found.values()
+            for record in records
+        ]
+        return sorted(kept, key=lambda record: record.order)
+
+    def before_the_end(self, record: Kept) -> bool:
+        """Whether it was there when the reader opened."""
+        return record.offset < self._ends[TopicPartition(record.topic, record.partition)]
+
+    async def at_the_end(self) -> bool:
+        """Whether all that was there when the reader opened has been read."""
+        for place in self._partitions:
+            if await self._consumer.position(place) < self._ends[place]:
+                return False
+        return True
+
+
+@asynccontextmanager
+async def reading(settings: KafkaSettings, *, quarantine: bool = False) -> AsyncIterator[TopicReader]:
+    """Open the events or the quarantine topic. Raises `CommandError`, `DeliveryError` (Kafka does not answer, no topic)."""
+    await check_reachable(settings)
+    topic = (await describe(settings))[1 if quarantine else 0]
+    # where retention has overtaken it, it goes on with what is still there
+    consumer = make_consumer(settings, auto_offset_reset="earliest", fetch_max_bytes=FETCH_BYTES)
+    try:
+        reader = TopicReader(consumer, topic.name, topic.partitions)
+        await reader.open()
+        yield reader
+    except KafkaError as error:
+        raise CommandError(f"Kafka at {settings.bootstrap_servers}: {explain(error)}") from error
+    finally:
+        await consumer.stop()

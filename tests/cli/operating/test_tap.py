@@ -1,0 +1,271 @@
+"""`headrace tap`: what is on a topic, decoded and filtered; wrong input in one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headrace_cli.errors import CommandError
+from headrace_cli.operating.watch import tap as verb
+from headrace_cli.operating.watch.filters import Filters, parse_where
+from headrace_cli.operating.watch.moments import parse_moment
+from headrace_cli.operating.watch.records import Kept, as_json, event, moment, reject
+from headrace_cli.operating.watch.shown import LINE, pretty, printable
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_common.operations.settings import KafkaSettings
+from headrace_common.record.contract import RecordFault
+from typer.testing import CliRunner
+
+from tests.cli.operating.topics import event_headers, lead_to, put, reject_headers
+from tests.contract.topic import own_topics
+
+START = int(time.time() * 1000) - 60_000
+BETWEEN = datetime.fromtimestamp(START / 1000 + 9.5, UTC).isoformat()
+NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
+
+
+def kept(value: bytes | None, headers: Any) -> Kept:
+    return Kept("t", 1, 2, 1_700_000_000_123, headers, value)
+
+
+class TestRecords:
+    def test_an_event_has_the_lakes_columns(self) -> None:
+        row = event(kept(b'{"a":1}', [*event_headers(7), ("ce_attributes", b'{"index":3}')]))
+        assert row["event_id"] == f"d.{7:032x}"
+        assert (row["protocol"], row["stream"], row["source"]) == ("forward", "shop", "/forward/h")
+        assert (row["body"], row["attributes"], row["partition"], row["offset"]) == ({"a": 1}, {"index": 3}, 1, 2)
+        assert "fault" not in row
+
+    @pytest.mark.parametrize(
+        ("value", "change", "fault"),
+        [
+            (None, {}, RecordFault.NULL_VALUE),
+            (b"{}", {"ce_source": None}, RecordFault.MISSING_HEADER),
+            (b"{}", {"ce_subject": b"\xff"}, RecordFault.MALFORMED_HEADER),
+            (b"{}", {"ce_id": b"x.1"}, RecordFault.MALFORMED_HEADER),
+            (b"{}", {"ce_time": b"yesterday"}, RecordFault.MALFORMED_HEADER),
+            (b"\xff", {}, RecordFault.INVALID_UTF8),
+        ],
+    )
+    def test_what_the_landing_job_would_not_take_has_a_fault(
+        self, value: bytes | None, change: dict[str, bytes | None], fault: RecordFault
+    ) -> None:
+        headers = [(name, change.get(name, old)) for name, old in event_headers(1)]
+        row = event(kept(value, [(name, text) for name, text in headers if text is not None]))
+        assert row["fault"] == fault
+        assert pretty(row).plain  # it is shown all the same
+
+    def test_a_repeated_header_is_a_fault_and_a_foreign_one_is_not(self) -> None:
+        assert event(kept(b"{}", [*event_headers(1), ("ce_id", b"d." + b"1" * 32)]))["fault"] == "repeated_header"
+        assert "fault" not in event(kept(b"{}", [*event_headers(1), ("traceparent", b"\xff")]))
+
+    def test_bytes_of_another_kind_are_the_payload(self) -> None:
+        headers = [*event_headers(1)[:6], ("content-type", b"application/octet-stream")]
+        row = event(kept(b"\x00\xff", headers))
+        assert row["payload"] == b"\x00\xff"
+        assert json.loads(as_json(row))["payload"] == "AP8="
+
+    def test_a_reject_has_its_reason_and_part(self) -> None:
+        row = reject(kept(b"\x1b[2J", reject_headers("bad_json", part=b"2/3")))
+        assert (row["reason"], row["part"], row["parts"], row["raw"]) == ("bad_json", 2, 3, b"\x1b[2J")
+        assert "part 2 of 3" in pretty(row).plain
+        assert reject(kept(b"", reject_headers("x", part=b"4/3")))["reason"] == RecordFault.MALFORMED_HEADER
+
+    def test_nothing_from_a_client_moves_the_cursor(self) -> None:
+        assert printable("a\x1b[2J\x9b\u202eb") == "a\\x1b[2J\\x9b\\u202eb"
+        row = reject(kept(b"\x1b[2J", reject_headers("bad_json", protocol="\x1b]0;")))
+        assert "\x1b" not in pretty(row).plain
+
+    @pytest.mark.parametrize(("size", "cut"), [(LINE, False), (LINE + 1, True)])
+    def test_a_long_body_is_cut(self, size: int, cut: bool) -> None:
+        shown = pretty(event(kept(json.dumps("x" * size).encode(), event_headers(1)))).plain
+        assert ("characters)" in shown) is cut
+
+    def test_any_timestamp_is_a_moment(self) -> None:
+        assert moment(10**18) == moment(0)
+
+
+class TestFilters:
+    row = event(kept(b'{"user":{"name":"alice","a.b":1},"tags":["x","y"],"n":3,"ok":true}', event_headers(1)))
+
+    @pytest.mark.parametrize(
+        "where",
+        [
+            "body.user.name=alice",
+            'body.user."a.b"=1',
+            "body.tags[1]=y",
+            "body.n=3",
+            "body.ok=true",
+            'body.tags=["x","y"]',
+        ],
+    )
+    def test_a_value_that_is_there(self, where: str) -> None:
+        assert parse_where(where).holds(self.row)
+
+    @pytest.mark.parametrize(
+        "where",
+        ["body.user.name=bob", "body.tags[2]=y", "body.n=true", "body.ok=1", "body.user=alice", "attributes.x=1"],
+    )
+    def test_a_value_that_is_not(self, where: str) -> None:
+        assert not parse_where(where).holds(self.row)
+
+    def test_the_value_may_have_equals_signs(self) -> None:
+        assert parse_where("body.q=a=b").value == "a=b"
+
+    @pytest.mark.parametrize(
+        "where", ["body", "body=1", "x.y=1", "=1", "body.=1", "body..a=1", 'body."a=1', "body[x]=1"]
+    )
+    def test_a_path_that_is_none(self, where: str) -> None:
+        with pytest.raises(CommandError, match="expected PATH=VALUE") as caught:
+            parse_where(where)
+        assert caught.value.status == 2
+
+    @pytest.mark.parametrize(
+        ("filters", "passes"),
+        [
+            (Filters(protocols=["forward"]), True),
+            (Filters(protocols=["courier"]), False),
+            (Filters(stream="sh*"), True),
+            (Filters(stream="SHOP"), False),
+            (Filters(source="/forward/*", stream="x"), False),
+            (Filters(id=f"d.{1:032x}"), True),
+            (Filters(id="d.1"), False),
+        ],
+    )
+    def test_all_must_hold(self, filters: Filters, passes: bool) -> None:
+        assert filters.passes(self.row) is passes
+
+
+class TestMoments:
+    def test_times(self) -> None:
+        assert parse_moment("90s", "--from", NOW) == datetime(2026, 11, 23, 11, 58, 30, tzinfo=UTC)
+        assert parse_moment("2026-11-23T08:00", "--from", NOW).isoformat() == "2026-11-23T08:00:00+00:00"
+        assert parse_moment("2026-11-23T08:00+02:00", "--from", NOW).isoformat() == "2026-11-23T08:00:00+02:00"
+        assert parse_moment("999999d", "--from", NOW).year == 1
+
+    @pytest.mark.parametrize("text", ["", "10", "10x", "1.5h", "yesterday", "-5m"])
+    def test_no_times(self, text: str) -> None:
+        with pytest.raises(CommandError, match="expected a time such as"):
+            parse_moment(text, "--since", NOW)
+
+
+@pytest.mark.kafka
+class TestOnKafka:
+    @pytest.fixture
+    def topics(self, kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch) -> KafkaSettings:
+        topics = own_topics(kafka.bootstrap)
+        lead_to(topics, monkeypatch)
+        return topics
+
+    @pytest.fixture
+    def filled(self, topics: KafkaSettings) -> KafkaSettings:
+        """Numbers 0 to 9 on one partition, 10 to 14 later on another."""
+        for partition, numbers in ((0, range(10)), (2, range(10, 15))):
+            records = [(b'{"n":%d}' % n, event_headers(n, "courier" if n % 2 else "forward")) for n in numbers]
+            start = START + numbers[0] * 1000
+            put(topics, topics.events_topic, records, partition=partition, timestamp=start)
+        return topics
+
+    def tapped(self, capsysbinary: pytest.CaptureFixture[bytes], options: verb.Options) -> list[Any]:
+        assert verb.tap(Path("nowhere"), None, options) == 0
+        return [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+
+    @pytest.mark.parametrize(
+        ("options", "numbers"),
+        [
+            (verb.Options(begin="beginning", follow=False), range(15)),
+            (verb.Options(last=3), range(12, 15)),
+            (verb.Options(last=3, filters=Filters(protocols=["forward"])), (10, 12, 14)),
+            (verb.Options(begin="beginning", limit=2, filters=Filters(protocols=["courier"])), (1, 3)),
+            (verb.Options(begin=BETWEEN, follow=False), range(10, 15)),
+            (verb.Options(begin=BETWEEN, last=2), (13, 14)),
+            (verb.Options(follow=False), ()),
+            (verb.Options(begin="beginning", follow=False, filters=Filters(where=[parse_where("body.n=7")])), (7,)),
+        ],
+    )
+    def test_what_is_there(
+        self,
+        filled: KafkaSettings,
+        capsysbinary: pytest.CaptureFixture[bytes],
+        options: verb.Options,
+        numbers: Iterator[int],
+    ) -> None:
+        as_lines = verb.Options(**{**vars(options), "format": verb.Format.JSON})
+        assert sorted(row["body"]["n"] for row in self.tapped(capsysbinary, as_lines)) == list(numbers)
+
+    def test_raw_is_the_values_alone(self, filled: KafkaSettings, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+        assert verb.tap(Path("nowhere"), None, verb.Options(last=1, format=verb.Format.RAW)) == 0
+        assert capsysbinary.readouterr().out == b'{"n":14}\n'
+
+    def test_quarantine(self, topics: KafkaSettings, capsys: pytest.CaptureFixture[str]) -> None:
+        put(topics, topics.quarantine_topic, [(b"oops", reject_headers("bad_json"))])
+        assert verb.tap(Path("nowhere"), topics.bootstrap_servers, verb.Options(quarantine=True, last=5)) == 0
+        assert "bad_json: why" in capsys.readouterr().out
+
+    def test_a_held_record_too_many(self, filled: KafkaSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(verb, "LAST_BYTES", 100)
+        with pytest.raises(CommandError, match="ask for fewer"):
+            verb.tap(Path("nowhere"), None, verb.Options(last=10))
+
+    def live(self, topics: KafkaSettings, stdout: Any) -> subprocess.Popen[bytes]:
+        """A tap that is past its start: it has shown a record."""
+        arguments = ["tap", "--kafka", topics.bootstrap_servers, "--from", "beginning", "--format", "raw"]
+        return subprocess.Popen(
+            [sys.executable, "-m", "headrace_cli", *arguments],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+        )
+
+    def test_ctrl_c_ends_it_cleanly(self, filled: KafkaSettings) -> None:
+        with self.live(filled, subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            for _ in range(15):
+                process.stdout.readline()
+            put(filled, filled.events_topic, [(b'{"n":15}', event_headers(15))])
+            assert process.stdout.readline() == b'{"n":15}\n'  # live
+            process.send_signal(signal.SIGINT)
+            assert process.stderr.read().decode() == "16 shown of 16 read\n"
+            assert process.wait(120) == 0
+
+    def test_it_ends_when_nobody_reads_even_if_nothing_comes(self, filled: KafkaSettings) -> None:
+        with self.live(filled, subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.readline()
+            process.stdout.close()
+            assert process.stderr.read() == b""
+            assert process.wait(120) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["--format", "xml"], 2, "--format xml: it is one of pretty, json, raw."),
+        (["--protocol", "http"], 2, "--protocol http: it is one of lumberjack, forward, courier, logjam, segment."),
+        (["--kafka", "localhost"], 2, "expected HOST:PORT"),
+        (["--from", "soon"], 2, "expected a time such as"),
+        (["--where", "n=1"], 2, "expected PATH=VALUE"),
+        (["--quarantine", "--where", "body.n=1"], 2, "no body"),
+        (["--last", "3", "--limit", "3"], 2, "leave out"),
+        (["--kafka", "no-such-host.invalid:9092"], 1, "does not resolve"),
+        ([], 3, "Nothing runs on"),
+    ],
+)
+def test_wrong_input_is_one_sentence(tmp_path: Path, arguments: list[str], status: int, said: str) -> None:
+    from headrace_cli.__main__ import app
+
+    result = CliRunner().invoke(app, ["tap", "--state", str(tmp_path / "none"), *arguments])
+    assert isinstance(result.exception, CommandError)
+    assert result.exception.status == status
+    assert said in str(result.exception)
