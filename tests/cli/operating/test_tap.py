@@ -158,94 +158,106 @@ class TestMoments:
             parse_moment(text, "--since", NOW)
 
 
+@pytest.fixture
+def topics(kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch) -> KafkaSettings:
+    topics = own_topics(kafka.bootstrap)
+    lead_to(topics, monkeypatch)
+    return topics
+
+
+@pytest.fixture
+def filled(topics: KafkaSettings) -> KafkaSettings:
+    """Numbers 0 to 9 on one partition, 10 to 14 later on another."""
+    for partition, numbers in ((0, range(10)), (2, range(10, 15))):
+        records = [(b'{"n":%d}' % n, event_headers(n, "courier" if n % 2 else "forward")) for n in numbers]
+        start = START + numbers[0] * 1000
+        put(topics, topics.events_topic, records, partition=partition, timestamp=start)
+    return topics
+
+
+def tapped(capsysbinary: pytest.CaptureFixture[bytes], options: verb.Options) -> list[Any]:
+    assert verb.tap(Path("nowhere"), None, options) == 0
+    return [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+
+
 @pytest.mark.kafka
-class TestOnKafka:
-    @pytest.fixture
-    def topics(self, kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch) -> KafkaSettings:
-        topics = own_topics(kafka.bootstrap)
-        lead_to(topics, monkeypatch)
-        return topics
+@pytest.mark.parametrize(
+    ("options", "numbers"),
+    [
+        (verb.Options(begin="beginning", follow=False), range(15)),
+        (verb.Options(last=3), range(12, 15)),
+        (verb.Options(last=3, filters=Filters(protocols=["forward"])), (10, 12, 14)),
+        (verb.Options(begin="beginning", limit=2, filters=Filters(protocols=["courier"])), (1, 3)),
+        (verb.Options(begin=BETWEEN, follow=False), range(10, 15)),
+        (verb.Options(begin=BETWEEN, last=2), (13, 14)),
+        (verb.Options(follow=False), ()),
+        (verb.Options(begin="beginning", follow=False, filters=Filters(where=[parse_where("body.n=7")])), (7,)),
+    ],
+)
+def test_what_is_there(
+    filled: KafkaSettings,
+    capsysbinary: pytest.CaptureFixture[bytes],
+    options: verb.Options,
+    numbers: Iterator[int],
+) -> None:
+    as_lines = verb.Options(**{**vars(options), "format": verb.Format.JSON})
+    assert sorted(row["body"]["n"] for row in tapped(capsysbinary, as_lines)) == list(numbers)
 
-    @pytest.fixture
-    def filled(self, topics: KafkaSettings) -> KafkaSettings:
-        """Numbers 0 to 9 on one partition, 10 to 14 later on another."""
-        for partition, numbers in ((0, range(10)), (2, range(10, 15))):
-            records = [(b'{"n":%d}' % n, event_headers(n, "courier" if n % 2 else "forward")) for n in numbers]
-            start = START + numbers[0] * 1000
-            put(topics, topics.events_topic, records, partition=partition, timestamp=start)
-        return topics
 
-    def tapped(self, capsysbinary: pytest.CaptureFixture[bytes], options: verb.Options) -> list[Any]:
-        assert verb.tap(Path("nowhere"), None, options) == 0
-        return [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+@pytest.mark.kafka
+def test_raw_is_the_values_alone(filled: KafkaSettings, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert verb.tap(Path("nowhere"), None, verb.Options(last=1, format=verb.Format.RAW)) == 0
+    assert capsysbinary.readouterr().out == b'{"n":14}\n'
 
-    @pytest.mark.parametrize(
-        ("options", "numbers"),
-        [
-            (verb.Options(begin="beginning", follow=False), range(15)),
-            (verb.Options(last=3), range(12, 15)),
-            (verb.Options(last=3, filters=Filters(protocols=["forward"])), (10, 12, 14)),
-            (verb.Options(begin="beginning", limit=2, filters=Filters(protocols=["courier"])), (1, 3)),
-            (verb.Options(begin=BETWEEN, follow=False), range(10, 15)),
-            (verb.Options(begin=BETWEEN, last=2), (13, 14)),
-            (verb.Options(follow=False), ()),
-            (verb.Options(begin="beginning", follow=False, filters=Filters(where=[parse_where("body.n=7")])), (7,)),
-        ],
+
+@pytest.mark.kafka
+def test_quarantine(topics: KafkaSettings, capsys: pytest.CaptureFixture[str]) -> None:
+    put(topics, topics.quarantine_topic, [(b"oops", reject_headers("bad_json"))])
+    assert verb.tap(Path("nowhere"), topics.bootstrap_servers, verb.Options(quarantine=True, last=5)) == 0
+    assert "bad_json: why" in capsys.readouterr().out
+
+
+@pytest.mark.kafka
+def test_a_held_record_too_many(filled: KafkaSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verb, "LAST_BYTES", 100)
+    with pytest.raises(CommandError, match="ask for fewer"):
+        verb.tap(Path("nowhere"), None, verb.Options(last=10))
+
+
+def live(topics: KafkaSettings, stdout: Any) -> subprocess.Popen[bytes]:
+    """A tap that is past its start: it has shown a record."""
+    arguments = ["tap", "--kafka", topics.bootstrap_servers, "--from", "beginning", "--format", "raw"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "headrace_cli", *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stdout=stdout,
+        stderr=subprocess.PIPE,
     )
-    def test_what_is_there(
-        self,
-        filled: KafkaSettings,
-        capsysbinary: pytest.CaptureFixture[bytes],
-        options: verb.Options,
-        numbers: Iterator[int],
-    ) -> None:
-        as_lines = verb.Options(**{**vars(options), "format": verb.Format.JSON})
-        assert sorted(row["body"]["n"] for row in self.tapped(capsysbinary, as_lines)) == list(numbers)
 
-    def test_raw_is_the_values_alone(self, filled: KafkaSettings, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-        assert verb.tap(Path("nowhere"), None, verb.Options(last=1, format=verb.Format.RAW)) == 0
-        assert capsysbinary.readouterr().out == b'{"n":14}\n'
 
-    def test_quarantine(self, topics: KafkaSettings, capsys: pytest.CaptureFixture[str]) -> None:
-        put(topics, topics.quarantine_topic, [(b"oops", reject_headers("bad_json"))])
-        assert verb.tap(Path("nowhere"), topics.bootstrap_servers, verb.Options(quarantine=True, last=5)) == 0
-        assert "bad_json: why" in capsys.readouterr().out
-
-    def test_a_held_record_too_many(self, filled: KafkaSettings, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(verb, "LAST_BYTES", 100)
-        with pytest.raises(CommandError, match="ask for fewer"):
-            verb.tap(Path("nowhere"), None, verb.Options(last=10))
-
-    def live(self, topics: KafkaSettings, stdout: Any) -> subprocess.Popen[bytes]:
-        """A tap that is past its start: it has shown a record."""
-        arguments = ["tap", "--kafka", topics.bootstrap_servers, "--from", "beginning", "--format", "raw"]
-        return subprocess.Popen(
-            [sys.executable, "-m", "headrace_cli", *arguments],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            stdout=stdout,
-            stderr=subprocess.PIPE,
-        )
-
-    def test_ctrl_c_ends_it_cleanly(self, filled: KafkaSettings) -> None:
-        with self.live(filled, subprocess.PIPE) as process:
-            assert process.stdout is not None
-            assert process.stderr is not None
-            for _ in range(15):
-                process.stdout.readline()
-            put(filled, filled.events_topic, [(b'{"n":15}', event_headers(15))])
-            assert process.stdout.readline() == b'{"n":15}\n'  # live
-            process.send_signal(signal.SIGINT)
-            assert process.stderr.read().decode() == "16 shown of 16 read\n"
-            assert process.wait(120) == 0
-
-    def test_it_ends_when_nobody_reads_even_if_nothing_comes(self, filled: KafkaSettings) -> None:
-        with self.live(filled, subprocess.PIPE) as process:
-            assert process.stdout is not None
-            assert process.stderr is not None
+@pytest.mark.kafka
+def test_ctrl_c_ends_it_cleanly(filled: KafkaSettings) -> None:
+    with live(filled, subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for _ in range(15):
             process.stdout.readline()
-            process.stdout.close()
-            assert process.stderr.read() == b""
-            assert process.wait(120) == 0
+        put(filled, filled.events_topic, [(b'{"n":15}', event_headers(15))])
+        assert process.stdout.readline() == b'{"n":15}\n'  # live
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read().decode() == "16 shown of 16 read\n"
+        assert process.wait(120) == 0
+
+
+@pytest.mark.kafka
+def test_it_ends_when_nobody_reads_even_if_nothing_comes(filled: KafkaSettings) -> None:
+    with live(filled, subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(120) == 0
 
 
 @pytest.mark.parametrize(
