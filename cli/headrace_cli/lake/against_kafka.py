@@ -39,11 +39,18 @@ def held(bootstrap: str, topics: Iterable[str]) -> dict[Place, tuple[int, int]]:
         settings = load(_Kafka).kafka.model_copy(update={"bootstrap_servers": bootstrap})
     except ConfigError as error:
         raise CommandError(str(error)) from error
+    return held_at(settings, topics)
+
+
+def held_at(settings: KafkaSettings, topics: Iterable[str]) -> dict[Place, tuple[int, int]]:
+    """The same, with settings that are known."""
     with CONNECT_TROUBLE.told():
         try:
             return asyncio.run(_held(settings, sorted(topics)))
         except (KafkaError, OSError) as error:
-            raise CommandError(f"Kafka at {bootstrap} does not answer: {CONNECT_TROUBLE.reason or error}") from error
+            raise CommandError(
+                f"Kafka at {settings.bootstrap_servers} does not answer: {CONNECT_TROUBLE.reason or error}"
+            ) from error
 
 
 async def _held(settings: KafkaSettings, topics: list[str]) -> dict[Place, tuple[int, int]]:

@@ -21,6 +21,17 @@ KafkaOption = Annotated[
         help="Use this Kafka (HEADRACE_KAFKA__… says how); the default is that of the stack in --state.",
     ),
 ]
+LakeOption = Annotated[
+    Path | None, typer.Option("--lake", help="Folder with the tables; default: the lake in the state folder.")
+]
+UrlOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--url",
+        metavar="[NAME=]URL",
+        help="Where a part has its metrics; may be repeated. Default: the stack in --state.",
+    ),
+]
 
 
 def check_bootstrap(text: str | None) -> None:

@@ -1,0 +1,211 @@
+"""``check-loss``: whether anything was lost, or may be: one verdict with reasons, for cron and CI."""
+
+# ruff: noqa: S608  (the SQL is assembled from constants and a time that we have parsed)
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from headrace_common.operations.settings import KafkaSettings
+
+from headrace_cli.errors import EXIT_FAILED, EXIT_NOTHING_RUNS, CommandError
+from headrace_cli.lake import against_kafka
+from headrace_cli.lake.tables import Row
+from headrace_cli.operating.check.findings import Finding, Verdict, show
+from headrace_cli.operating.check.lag import waiting
+from headrace_cli.operating.exposition import Scrape, parts_of, scrape_all
+from headrace_cli.operating.target import check_reachable, kafka_settings
+from headrace_cli.operating.watch.moments import parse_moment
+from headrace_cli.verbs import query
+
+PROOF: Final = "exactly-once"
+KAFKA: Final = "kafka"
+GAPS: Final = "gaps"
+LOGJAM: Final = "logjam"
+QUARANTINE: Final = "quarantine"
+UNACKNOWLEDGED: Final = "unacknowledgeable"
+LAG: Final = "lag"
+CHECKS: Final = (PROOF, KAFKA, GAPS, LOGJAM, QUARANTINE, UNACKNOWLEDGED, LAG)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of `check-loss`. `ignore`: checks that are shown and do not count."""
+
+    lake: Path
+    kafka: str | None = None
+    urls: Sequence[str] = ()
+    since: str = ""
+    ignore: Sequence[str] = ()
+    as_json: bool = False
+
+
+def check_loss(path: Path, options: Options) -> int:
+    """Run all checks, print them and the verdict. Return 0 if nothing was lost or doubtful, else 1.
+
+    Raises `CommandError` (no tables, no answer from Kafka, options that make no sense), `ConfigError`.
+    """
+    unknown = [name for name in options.ignore if name not in CHECKS]
+    if unknown:
+        raise CommandError(f"--ignore {unknown[0]}: it is one of {', '.join(CHECKS)}.", status=2)
+    since = parse_moment(options.since, "--since", datetime.now(UTC)) if options.since else None
+    parts = _parts(path, options.urls)
+    findings = [*of_tables(options.lake, since), *_of_kafka(path, options), *of_parts(scrape_all(parts))]
+    findings.sort(key=lambda found: CHECKS.index(found.check))
+    bad = [found for found in findings if found.bad and found.check not in options.ignore]
+    lost = any(found.verdict is Verdict.WRONG for found in bad)
+    verdict = f"{'lost' if lost else 'in doubt'}: {', '.join(found.check for found in bad)}"
+    if not bad:
+        unseen = [found.check for found in findings if found.verdict is Verdict.UNKNOWN]
+        verdict = "nothing was lost" + (f", without a look at {', '.join(unseen)}" if unseen else "")
+    show(findings, verdict, fine=not bad, as_json=options.as_json)
+    return EXIT_FAILED if bad else 0
+
+
+def _parts(path: Path, urls: Sequence[str]) -> list[tuple[str, str]]:
+    try:
+        return parts_of(path, urls)
+    except CommandError as error:
+        if urls or error.status != EXIT_NOTHING_RUNS:
+            raise
+        return []
+
+
+def of_tables(lake: Path, since: datetime | None = None) -> list[Finding]:
+    """What the tables alone say. Raises `CommandError` if they cannot be read."""
+    recent = f"landed_at >= timestamptz '{since.isoformat()}'" if since is not None else "true"
+    return [_proof(query.NAMED[PROOF](lake)), *(check(lake, recent) for check in (_gaps, _logjam, _quarantine))]
+
+
+def _proof(rows: Sequence[Row]) -> Finding:
+    wrong = [row for row in rows[:-1] if not row["ok"]]
+    if not wrong:
+        return Finding(PROOF, Verdict.FINE, rows[-1]["detail"])
+    reason = "; ".join(f"not so: {row['check']} ({row['detail']})" for row in wrong)
+    return Finding(
+        PROOF, Verdict.WRONG, reason, "docs/lake.md, 'Useful queries', says what each line of the proof means"
+    )
+
+
+def _gaps(lake: Path, recent: str) -> Finding:
+    (found,) = query.run(
+        'select count(*) as n, coalesce(sum("to" - "from" - "rows"), 0)::bigint as lost, min(landed_at) as first,'
+        " count(*) filter (where \"to\" is null) as whole, string_agg(distinct reason, ', ') as reasons"
+        f' from gaps where reason <> \'logjam\' and {recent} and ("to" is null or "to" - "from" > "rows")',
+        lake,
+    )
+    if not found["n"]:
+        return Finding(GAPS, Verdict.FINE, "Kafka deleted nothing that had not landed")
+    whole = f", and partitions of a topic that was made anew: {found['whole']}" if found["whole"] else ""
+    reason = f"{found['lost']:,} offsets were lost before they landed ({found['reasons']}){whole}"
+    return Finding(
+        GAPS, Verdict.WRONG, reason, "./headrace query --named gaps has the ranges; clients may hold them still"
+    )
+
+
+def _logjam(lake: Path, recent: str) -> Finding:
+    (found,) = query.run(
+        "select count(*) as n, coalesce(sum(to_sequence - from_sequence), 0)::bigint as numbers,"
+        " count(distinct (source, device)) as devices"
+        f" from gaps where reason = 'logjam' and covered is not true and {recent}",
+        lake,
+    )
+    if not found["n"]:
+        return Finding(LOGJAM, Verdict.FINE, "no number of a Logjam device is missing")
+    reason = f"{found['numbers']:,} numbers of {found['devices']} Logjam devices never came, in {found['n']:,} gaps"
+    return Finding(
+        LOGJAM, Verdict.WRONG, reason, "docs/runbooks.md says why devices drop; a second consumer covers gaps"
+    )
+
+
+def _quarantine(lake: Path, recent: str) -> Finding:
+    found = query.run(
+        "select reason, protocol, count(*) as n from quarantine"
+        f" where {recent} group by all order by n desc, reason, protocol",
+        lake,
+    )
+    if not found:
+        return Finding(QUARANTINE, Verdict.FINE, "everything was understood")
+    total = sum(row["n"] for row in found)
+    named = ", ".join(f"{row['n']:,} {row['reason']} by {row['protocol'] or 'unknown'}" for row in found[:3])
+    reason = f"{total:,} records were not understood, and are kept byte for byte: {named}"
+    return Finding(
+        QUARANTINE,
+        Verdict.DOUBT,
+        reason,
+        "./headrace tap --quarantine --last 20 shows them; docs/operations.md explains",
+    )
+
+
+def _of_kafka(path: Path, options: Options) -> list[Finding]:
+    try:
+        settings = kafka_settings(path, options.kafka)
+    except CommandError as error:
+        if options.kafka is not None or error.status != EXIT_NOTHING_RUNS:
+            raise
+        return [
+            Finding(name, Verdict.UNKNOWN, "not compared: no Kafka is known", "name it with --kafka HOST:PORT")
+            for name in (KAFKA, LAG)
+        ]
+    asyncio.run(check_reachable(settings))
+    landed: dict[against_kafka.Place, int] = {
+        (row["topic"], row["partition"]): row["landed_to"] for row in query.run(against_kafka.LANDED, options.lake)
+    }
+    topics = {settings.events_topic, settings.quarantine_topic, *(topic for topic, _ in landed)}
+    return of_kafka(settings, landed, against_kafka.held_at(settings, topics))
+
+
+def of_kafka(
+    settings: KafkaSettings,
+    landed: Mapping[against_kafka.Place, int],
+    offsets: Mapping[against_kafka.Place, tuple[int, int]],
+) -> list[Finding]:
+    """Compare where the tables end with what Kafka holds, and with how long it will."""
+    *checks, left = against_kafka.compare(landed, offsets)
+    wrong = [row for row in checks if not row["ok"]]
+    if wrong:
+        reason = "; ".join(f"not so: {row['check']} ({row['detail']})" for row in wrong)
+        ends = Finding(KAFKA, Verdict.WRONG, reason, "the landing job's log says which offsets (./headrace logs lake)")
+    else:
+        ends = Finding(KAFKA, Verdict.FINE, f"the tables end where its partitions allow; {left['detail']}")
+    behind = asyncio.run(waiting(settings, landed, offsets))
+    low = [each for each in behind if each.doubtful]
+    if low:
+        worst = min(low, key=lambda each: each.margin if each.margin is not None else float("inf"))
+        when = f", within {max(0, worst.margin):,.0f} s" if worst.margin is not None else ""
+        reason = (
+            f"Kafka may soon delete what has not landed: {worst.count:,} records of {worst.place[0]}/{worst.place[1]}{when}"
+            + (f", and of {len(low) - 1} other partitions" if len(low) > 1 else "")
+        )
+        return [
+            ends,
+            Finding(LAG, Verdict.DOUBT, reason, "raise the topic's retention now; then see why landing is slow"),
+        ]
+    margins = [each.margin for each in behind if each.margin is not None]
+    left_over = f"; Kafka keeps the oldest for {min(margins) / 3600:,.1f} h more" if margins else ""
+    count = sum(each.count for each in behind)
+    return [ends, Finding(LAG, Verdict.FINE, f"{count:,} offsets wait to be landed{left_over}")]
+
+
+def of_parts(scrapes: Sequence[Scrape]) -> list[Finding]:
+    """What the receivers count since they started. Those that do not answer cannot be asked."""
+    receivers = [found for found in scrapes if found.problem or found.has("headrace_events_unacknowledgeable_total")]
+    silent = [found for found in receivers if found.problem and found.service != "lake"]
+    counted: Callable[[Scrape], float] = lambda found: found.total("headrace_events_unacknowledgeable_total")  # noqa: E731
+    total = sum(map(counted, receivers))
+    if total:
+        who = ", ".join(f"{found.service} {counted(found):,.0f}" for found in receivers if counted(found))
+        reason = f"{total:,.0f} events came from clients that ask for no acknowledgement: they would not notice a loss ({who})"
+        return [Finding(UNACKNOWLEDGED, Verdict.DOUBT, reason, "let them ask: docs/protocols says how")]
+    if silent:
+        who = "; ".join(f"{found.service}: {found.problem}" for found in silent)
+        return [Finding(UNACKNOWLEDGED, Verdict.UNKNOWN, f"some receivers could not be asked: {who}")]
+    if not receivers:
+        return [Finding(UNACKNOWLEDGED, Verdict.UNKNOWN, "no receiver is known", "name them with --url")]
+    return [
+        Finding(UNACKNOWLEDGED, Verdict.FINE, "every client asks for acknowledgements, since the receivers started")
+    ]

@@ -1,0 +1,135 @@
+"""Asks parts of Headrace for their metrics and their readiness over HTTP."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from headrace_cli.errors import EXIT_NOTHING_RUNS, CommandError
+from headrace_cli.places import command
+from headrace_cli.stack.state import StateFolder
+
+SECONDS: Final = 3.0
+"""Time that a part has for each answer."""
+MOST_BYTES: Final = 16 * 1024 * 1024
+AT_ONCE: Final = 16
+_TITLE: Final = re.compile(r"<title>(.{1,40}?)</title>")
+
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Scrape:
+    """What one part answered at a moment (`at`, in seconds of a clock that never goes back). `problem`: why it did not."""
+
+    service: str
+    url: str
+    at: float
+    ready: bool = False
+    notes: Sequence[str] = ()
+    values: Mapping[str, Mapping[Labels, float]] = field(default_factory=dict)
+    problem: str = ""
+
+    def has(self, name: str) -> bool:
+        """Whether the part has this metric."""
+        return name in self.values
+
+    def total(self, name: str) -> float:
+        """The sum over all labels; 0 if it is not there."""
+        return sum(self.values.get(name, {}).values())
+
+    def most(self, name: str) -> float | None:
+        """The largest over all labels."""
+        return max(self.values.get(name, {}).values(), default=None)
+
+    def buckets(self, name: str) -> dict[float, float]:
+        """A histogram's counts by upper bound, as the exposition has them: cumulative."""
+        found = self.values.get(f"{name}_bucket", {})
+        return {float(dict(labels)["le"]): count for labels, count in found.items()}
+
+
+def parts_of(path: Path, urls: Sequence[str]) -> list[tuple[str, str]]:
+    """Return (service, address) of the parts: those named (``[NAME=]URL``), else those of the stack in `path`.
+
+    The name is empty if nobody says it. Raises `CommandError` for what is no address, or if nothing runs.
+    """
+    if urls:
+        return [_named(text) for text in urls]
+    state = StateFolder(path)
+    record = state.read_record() if state.running() else {}
+    if not record:
+        raise CommandError(
+            f"Nothing runs on {state.path}: start it ({command('up', state.path)}), or name parts with --url.",
+            status=EXIT_NOTHING_RUNS,
+        )
+    services = [(name, f"http://{service['ops']}") for name, service in record["services"].items()]
+    return [*services, ("lake", f"http://{record['lake_ops']}")]
+
+
+def _named(text: str) -> tuple[str, str]:
+    name, equals, url = text.partition("=")
+    if not equals or "/" in name:
+        name, url = "", text
+    if "://" not in url:
+        url = f"http://{url}"
+    if re.fullmatch(r"https?://[^/\s]+(/\S*)?", url) is None:
+        raise CommandError(f"--url {text}: expected http://HOST:PORT, or NAME=http://HOST:PORT.", status=2)
+    return name, url.rstrip("/").removesuffix("/metrics")
+
+
+def scrape_all(parts: Iterable[tuple[str, str]]) -> list[Scrape]:
+    """Ask all parts at the same time. Blocks for at most a few seconds for every 16 of them."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(lambda part: scrape(*part), parts))
+
+
+def scrape(service: str, url: str) -> Scrape:
+    """Ask one part. What does not answer has a `problem`."""
+    status, text = _get(f"{url}/metrics")
+    at = monotonic()
+    name = service or _name_of(url)
+    if status != http.client.OK:
+        return Scrape(name, url, at, problem=text if status == 0 else f"/metrics answers {status}")
+    try:
+        values = _values(text)
+    except ValueError as error:
+        return Scrape(name, url, at, problem=f"/metrics cannot be read: {error}")
+    ready, said = _get(f"{url}/readyz")
+    lines = [line for line in said.splitlines() if line and line != "ok"]
+    return Scrape(name, url, at, ready == http.client.OK, lines, values)
+
+
+def _values(text: str) -> dict[str, dict[Labels, float]]:
+    found: dict[str, dict[Labels, float]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
+    return found
+
+
+def _name_of(url: str) -> str:
+    status, page = _get(f"{url}/")
+    title = _TITLE.search(page) if status == http.client.OK else None
+    return title[1] if title is not None else url.partition("://")[2]
+
+
+def _get(url: str) -> tuple[int, str]:
+    """Return the status and the text; status 0 with the reason when there is no answer."""
+    try:
+        with urllib.request.urlopen(url, timeout=SECONDS) as answer:  # noqa: S310  (the scheme was checked)
+            return answer.status, answer.read(MOST_BYTES).decode(errors="replace")
+    except urllib.error.HTTPError as error:
+        return error.code, error.read(65_536).decode(errors="replace")
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", error)
+        return 0, f"does not answer ({getattr(reason, 'strerror', None) or reason or type(error).__name__})"

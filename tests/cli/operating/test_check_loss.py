@@ -1,0 +1,185 @@
+"""`headrace check-loss`: each kind of loss is found by its check, alone, and nothing else is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headrace_cli.errors import CommandError
+from headrace_cli.operating.check import loss
+from headrace_cli.operating.check.findings import Finding, Verdict
+from headrace_cli.operating.check.lag import LOW, Waiting, waiting
+from headrace_cli.operating.exposition import Scrape, parts_of
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_common.operations.settings import KafkaSettings, TopicSettings
+from typer.testing import CliRunner
+
+from tests.cli.operating.topics import event_headers, lead_to, put
+from tests.contract.topic import own_topics
+from tests.lake.test_query import batch, event, gap, make, reject
+
+UNACKNOWLEDGEABLE = "headrace_events_unacknowledgeable_total"
+
+
+def named(**values: object) -> dict[str, Any]:
+    return {"topic": "t", "number": 1, **values}
+
+
+def verdicts(findings: list[Finding]) -> dict[str, Verdict]:
+    return {found.check: found.verdict for found in findings}
+
+
+FINE = dict.fromkeys((loss.PROOF, loss.GAPS, loss.LOGJAM, loss.QUARANTINE), Verdict.FINE)
+WHOLE: dict[str, list[Any]] = {
+    "batches": [named(**batch(0, 2, 2))],
+    "events": [event(0), event(1)],
+}
+
+
+def test_a_whole_lake_is_fine(tmp_path: Path) -> None:
+    make(tmp_path, **WHOLE)
+    assert verdicts(loss.of_tables(tmp_path)) == FINE
+
+
+@pytest.mark.parametrize(
+    ("rows", "check", "verdict", "said"),
+    [
+        ({"events": [event(0)]}, loss.PROOF, Verdict.WRONG, "the events table has what batches says"),
+        (
+            {"gaps": [gap(2, 7)]},
+            loss.GAPS,
+            Verdict.WRONG,
+            "5 offsets were lost before they landed (retention)",
+        ),
+        (
+            {"gaps": [{**gap(0, 0, reason="logjam"), "from": None, "to": None, "device": 7, "source": "/logjam/d",
+                       "from_sequence": 10, "to_sequence": 14}]},
+            loss.LOGJAM,
+            Verdict.WRONG,
+            "4 numbers of 1 Logjam devices never came, in 1 gaps",
+        ),
+        (
+            {"batches": [named(**batch(0, 3, 2, 1))], "quarantine": [reject(2)]},
+            loss.QUARANTINE,
+            Verdict.DOUBT,
+            "1 records were not understood, and are kept byte for byte: 1 bad_json by unknown",
+        ),
+    ],
+)  # fmt: skip
+def test_a_loss_is_found_by_its_check_alone(
+    tmp_path: Path, rows: dict[str, list[Any]], check: str, verdict: Verdict, said: str
+) -> None:
+    make(tmp_path, **{**WHOLE, **rows})
+    findings = loss.of_tables(tmp_path)
+    assert verdicts(findings) == {**FINE, check: verdict}
+    (found,) = (found for found in findings if found.check == check)
+    assert said in found.reason
+    assert found.next
+
+
+def test_a_gap_that_another_consumer_covers_is_none(tmp_path: Path) -> None:
+    covered = {**gap(0, 0, reason="logjam"), "from": None, "to": None, "covered": True}
+    make(tmp_path, **WHOLE, gaps=[covered])
+    assert verdicts(loss.of_tables(tmp_path)) == FINE
+
+
+class TestParts:
+    def receiver(self, count: float = 0, problem: str = "") -> Scrape:
+        values = {} if problem else {UNACKNOWLEDGEABLE: {(): count}}
+        return Scrape("forward", "http://h:1", 0, values=values, problem=problem)
+
+    def test_clients_that_ask_for_nothing_are_a_doubt(self) -> None:
+        (found,) = loss.of_parts([self.receiver(0), self.receiver(3)])
+        assert (found.verdict, "forward 3" in found.reason) == (Verdict.DOUBT, True)
+
+    def test_a_receiver_that_does_not_answer_is_no_proof(self) -> None:
+        (found,) = loss.of_parts([self.receiver(0), self.receiver(problem="does not answer")])
+        assert found.verdict is Verdict.UNKNOWN
+
+    def test_all_ask(self) -> None:
+        (found,) = loss.of_parts([self.receiver(0), Scrape("lake", "http://h:2", 0, problem="does not answer")])
+        assert found.verdict is Verdict.FINE
+
+    def test_none_is_known(self) -> None:
+        assert loss.of_parts([])[0].verdict is Verdict.UNKNOWN
+
+    @pytest.mark.parametrize("url", ["ftp://h:1", "http://", "a=", "http://h h"])
+    def test_what_is_no_address(self, url: str) -> None:
+        with pytest.raises(CommandError, match="expected http"):
+            parts_of(Path("x"), [url])
+
+    def test_addresses(self) -> None:
+        urls = ["h:1", "a=https://h/metrics", "http://h:1/x?a=b"]
+        assert parts_of(Path("x"), urls) == [("", "http://h:1"), ("a", "https://h"), ("", "http://h:1/x?a=b")]
+
+
+class TestLag:
+    @pytest.mark.parametrize(("margin", "doubtful"), [(LOW * 1000 + 1, False), (LOW * 1000 - 1, True)])
+    def test_a_margin_to_retention(self, margin: float, doubtful: bool) -> None:
+        assert Waiting(("t", 0), 5, 1000, margin, 0, False).doubtful is doubtful
+
+    @pytest.mark.parametrize(("ahead", "full", "doubtful"), [(12, True, False), (10, True, True), (0, False, False)])
+    def test_a_limit_in_bytes(self, ahead: int, full: bool, doubtful: bool) -> None:
+        assert Waiting(("t", 0), 100, None, None, ahead, full).doubtful is doubtful
+
+
+@pytest.mark.kafka
+def test_what_has_not_landed_is_measured_against_the_topics_retention(kafka: EmbeddedKafka) -> None:
+    topics = own_topics(
+        kafka.bootstrap, TopicSettings(events_partitions=1, segments_partitions=0, events_retention=3600)
+    )
+    half_an_hour_ago = int(time.time() * 1000) - 1_800_000
+    put(topics, topics.events_topic, [(b"{}", event_headers(n)) for n in range(3)], timestamp=half_an_hour_ago)
+    place = (topics.events_topic, 0)
+    (found,) = asyncio.run(waiting(topics, {place: 1}, {place: (0, 3)}))
+    assert (found.count, found.retention, found.ahead, found.doubtful) == (2, 3600, 1, False)
+    assert found.margin is not None
+    assert found.margin <= 1800.01
+    assert asyncio.run(waiting(topics, {place: 3}, {place: (0, 3)})) == []
+    endings = loss.of_kafka(topics, {place: 4}, {place: (0, 3)})
+    assert verdicts(endings) == {loss.KAFKA: Verdict.WRONG, loss.LAG: Verdict.FINE}
+
+
+@pytest.mark.kafka
+def test_the_verb_and_its_status(
+    kafka: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topics: KafkaSettings = own_topics(kafka.bootstrap)
+    lead_to(topics, monkeypatch)
+    rows = {"batches": [named(**batch(0, 3, 2, 1))], "quarantine": [reject(2)], "events": [event(0), event(1)]}
+    whole = {name: [{**row, "topic": topics.events_topic} for row in each] for name, each in rows.items()}
+    make(tmp_path / "lake", **whole)
+    put(topics, topics.events_topic, [(b"{}", event_headers(n)) for n in range(3)])
+    assert loss.check_loss(tmp_path, loss.Options(tmp_path / "lake", kafka.bootstrap)) == 1
+    said = capsys.readouterr().out
+    assert said.splitlines()[-1] == "in doubt: quarantine"
+    ignored = loss.Options(tmp_path / "lake", kafka.bootstrap, ignore=[loss.QUARANTINE], as_json=True)
+    assert loss.check_loss(tmp_path, ignored) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["verdict"] == "nothing was lost, without a look at unacknowledgeable"
+    assert [check["check"] for check in document["checks"]] == list(loss.CHECKS)
+    later = loss.Options(tmp_path / "lake", kafka.bootstrap, since="2026-05-07T00:00")
+    assert loss.check_loss(tmp_path, later) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["--ignore", "all"], 2, "it is one of exactly-once"),
+        (["--since", "soon"], 2, "expected a time"),
+        (["--kafka", "x"], 2, "expected HOST:PORT"),
+        (["--url", "x y"], 2, "expected http"),
+        ([], 1, "There are no tables"),
+    ],
+)
+def test_wrong_input_is_one_sentence(tmp_path: Path, arguments: list[str], status: int, said: str) -> None:
+    from headrace_cli.__main__ import app
+
+    result = CliRunner().invoke(app, ["check-loss", "--state", str(tmp_path / "none"), *arguments])
+    assert isinstance(result.exception, CommandError)
+    assert result.exception.status == status
+    assert said in str(result.exception)
