@@ -17,6 +17,7 @@ sys.path[:0] = [str(DOCS), *(str(ROOT / part) for part in PARTS_OF_PATH)]
 import capacity  # noqa: E402
 import chart_pages  # noqa: E402
 from dashboards import DASHBOARDS  # noqa: E402
+from headrace_cli.clients.configuration import page as clients  # noqa: E402
 from headrace_common.operations.metrics import Catalogue, ReceiverMetrics  # noqa: E402
 from headrace_common.operations.settings import ServiceSettings, TopicsProcessSettings  # noqa: E402
 from headrace_common.operations.variables import each_setting, variable  # noqa: E402
@@ -157,6 +158,7 @@ def alerts() -> str:
 PAGES = {
     DOCS / "settings.md": settings,
     DOCS / "metrics.md": metrics,
+    DOCS / "clients.md": clients,
     DOCS / "performance.md": performance,
     DOCS / "capacity.md": capacity.page,
     CHART / "values.yaml": chart_pages.values,

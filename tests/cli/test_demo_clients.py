@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import zmq
 import zmq.asyncio
+from headrace_cli.clients.configuration import PORTS
 from headrace_cli.clients.logjam import APP_ENV, DEVICE, DROPPED, NUMBERS, DemoDevice, message, send_messages
-from headrace_cli.clients.protocols import CLIENT_SETTINGS, DEMO_CLIENTS
+from headrace_cli.clients.protocols import DEMO_CLIENTS
 from headrace_cli.errors import CommandError
 from headrace_cli.stack.services import SERVICES
 from headrace_cli.verbs.demo import SENDERS
@@ -42,7 +43,7 @@ SESSIONS: dict[str, Callable[[], Session]] = {
 
 def test_every_protocol_that_demo_speaks_is_tried_and_explained() -> None:
     assert SESSIONS.keys() == DEMO_CLIENTS.keys()
-    assert SENDERS.keys() == CLIENT_SETTINGS.keys() == {service.name for service in SERVICES}
+    assert SENDERS.keys() == PORTS.keys() == {service.name for service in SERVICES}
 
 
 def test_what_demo_says_to_logjam_is_understood() -> None:

@@ -101,3 +101,28 @@ def check_loss(
     check_bootstrap(kafka)
     options = verb.Options(lake or state / "lake", kafka, url or (), since, ignore or (), as_json)
     raise typer.Exit(verb.check_loss(state, options))
+
+
+_SNIPPET_EXAMPLES = """Examples:
+
+./headrace snippet
+
+./headrace snippet filebeat > output.yml
+
+./headrace snippet fluent-bit --host logs.example.org"""
+
+
+@app.command(epilog=_SNIPPET_EXAMPLES)
+def snippet(
+    client: Annotated[
+        str | None, typer.Argument(help="The client, for example filebeat; without one, all are listed.")
+    ] = None,
+    state: StateOption = DEFAULT_STATE,
+    host: Annotated[
+        str, typer.Option(metavar="NAME", help="What clients call this machine; default: where the receiver listens.")
+    ] = "",
+) -> None:
+    """Print a client's configuration for this stack: its addresses, and TLS if it speaks that."""
+    from headrace_cli.operating import snippet as verb
+
+    raise typer.Exit(verb.list_clients() if client is None else verb.snippet(client, state, host))

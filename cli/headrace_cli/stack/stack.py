@@ -51,13 +51,14 @@ class Options:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Addresses of a receiver and the hint for its users."""
+    """Addresses of a receiver and the hint for its users. `ca`: the authority that its TLS needs; `keys`: its CURVE keys."""
 
     listen: str
     listeners: Mapping[str, str]
     ops: str
     hint: str
     ca: str | None = None
+    keys: str | None = None
 
 
 @dataclass
@@ -185,7 +186,9 @@ def _receiver(
     hint = service.hint.replace("{transport}", "tls") + service.tls_hint
     for name, path in (("{ca}", certificates.ca), ("{keys}", certificates.folder)):
         hint = hint.replace(name, str(path).replace("{", "{{").replace("}", "}}"))
-    return spec, replace(endpoint, hint=hint, ca=None if service.curve else str(certificates.ca))
+    if service.curve:
+        return spec, replace(endpoint, hint=hint, keys=str(certificates.folder))
+    return spec, replace(endpoint, hint=hint, ca=str(certificates.ca))
 
 
 def _curve_environment(service: ReceiverSpec, keys: curve.CurveKeys) -> dict[str, str]:

@@ -211,6 +211,7 @@ class Supervisor:
                     "ops": endpoint.ops,
                     "hint": endpoint.hint,
                     "ca": endpoint.ca,
+                    "keys": endpoint.keys,
                 }
                 for child, (_, endpoint) in zip(self._receivers, stack.receivers, strict=True)
             },

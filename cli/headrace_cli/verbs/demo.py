@@ -20,8 +20,9 @@ from headrace_common.operations.settings import KafkaSettings, environment, own_
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from headrace_cli.clients.configuration import PORTS, how_to
 from headrace_cli.clients.logjam import NUMBERS, DemoDevice, send_messages
-from headrace_cli.clients.protocols import CLIENT_SETTINGS, DEMO_CLIENTS
+from headrace_cli.clients.protocols import DEMO_CLIENTS
 from headrace_cli.clients.traffic import CONNECTIONS, send_events
 from headrace_cli.errors import EXIT_FAILED, CommandError
 from headrace_cli.fetch.toolchain import REPOSITORY_VARIABLE, jars
@@ -97,10 +98,10 @@ def demo(events: int, protocol: str) -> int:
         console.ERR.print("headrace: the counts differ.")
         return EXIT_FAILED
     console.OUT.print()
-    port, how_to = CLIENT_SETTINGS[protocol]
     console.OUT.print(
-        f"Next, use your own clients: point them at port {port}.\n\n{how_to}\n\n"
+        f"Next, use your own clients: point them at port {PORTS[protocol]}.\n\n{how_to(protocol)}\n"
         "  ./headrace up                           # starts the stack; Ctrl-C stops it\n"
+        "  ./headrace snippet                      # lists the clients whose configuration it prints\n"
         f'  ./headrace query "{EXAMPLE_QUERY}"\n'
         "  ./headrace query --named exactly-once   # proves what has landed",
         markup=False,

@@ -200,7 +200,11 @@ def of_parts(scrapes: Sequence[Scrape]) -> list[Finding]:
     if total:
         who = ", ".join(f"{found.service} {counted(found):,.0f}" for found in receivers if counted(found))
         reason = f"{total:,.0f} events came from clients that ask for no acknowledgement: they would not notice a loss ({who})"
-        return [Finding(UNACKNOWLEDGED, Verdict.DOUBT, reason, "let them ask: docs/protocols says how")]
+        return [
+            Finding(
+                UNACKNOWLEDGED, Verdict.DOUBT, reason, "let them ask: ./headrace snippet has configurations that do"
+            )
+        ]
     if silent:
         who = "; ".join(f"{found.service}: {found.problem}" for found in silent)
         return [Finding(UNACKNOWLEDGED, Verdict.UNKNOWN, f"some receivers could not be asked: {who}")]

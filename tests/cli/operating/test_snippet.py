@@ -1,0 +1,148 @@
+"""`headrace snippet`: each client's configuration, for the stack that runs, with and without TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from headrace_cli.clients.configuration import CLIENTS, NAMED, PORTS, Address, Client, how_to
+from headrace_cli.errors import CommandError
+from headrace_cli.operating.snippet import snippet
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_cli.stack.services import SERVICES
+from headrace_cli.stack.state import StateFolder
+from typer.testing import CliRunner
+
+from tests.contract.conftest import DIALECTS
+from tests.contract.receiver import HOST, Receiver
+from tests.contract.topic import events, own_topics
+from tests.contract.waiting import until
+
+DOCS = Path(__file__).parents[3] / "docs"
+PLAIN = Address("logs.example.org", 4711)
+TLS = Address("logs.example.org", 4711, "/etc/ca.pem")
+OPTIONS = re.compile(
+    r"^ *([a-z]\w*(?:[._]\w+)+|[A-Z]\w+_\w+)\b|\bset(\w+)\(|(request-ack|fluentd-address)|(\w+):", re.MULTILINE
+)
+
+
+def test_every_receiver_has_a_client_and_its_port() -> None:
+    assert {service.name: service.listeners[0].port for service in SERVICES} == dict(PORTS)
+    assert {client.protocol for client in CLIENTS} == PORTS.keys()
+    assert all(how_to(protocol) for protocol in PORTS)
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
+def test_a_client_has_the_address_or_says_why_not(client: Client) -> None:
+    for address, found, why in ((PLAIN, client.plain, client.plain_note), (TLS, client.tls, client.tls_note)):
+        assert bool(found) is not bool(why)
+        if why:
+            with pytest.raises(CommandError, match=re.escape(why)):
+                client.text(address)
+            continue
+        text = client.text(address)
+        assert "logs.example.org" in text
+        assert "4711" in text
+        assert ("/etc/ca.pem" in text) is bool(address.ca)
+        assert "$" not in text
+
+
+@pytest.mark.parametrize("address", [PLAIN, TLS])
+def test_what_is_yaml_is_yaml(address: Address) -> None:
+    beats = yaml.safe_load(NAMED["filebeat"].text(address))["output.logstash"]
+    assert beats["hosts"] == ["logs.example.org:4711"]
+    assert beats.get("ssl.certificate_authorities") == ([address.ca] if address.ca else None)
+    courier = yaml.safe_load(NAMED["log-courier"].text(address))["network"]
+    assert courier["servers"] == ["logs.example.org:4711"]
+    assert courier["transport"] == ("tls" if address.ca else "tcp")
+    assert courier.get("ssl ca", "") == address.ca
+
+
+@pytest.mark.parametrize("name", ["fluent-bit", "fluentd", "filebeat", "logstash", "log-courier", "docker"])
+def test_an_option_is_one_that_the_protocols_page_explains(name: str) -> None:
+    client = NAMED[name]
+    page = (DOCS / "protocols" / f"{client.protocol}.md").read_text().lower()
+    named = [next(filter(None, found)) for found in OPTIONS.findall(client.tls or client.plain)]
+    assert named
+    assert [option for option in named if option.lower() not in page] == []
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Callable[..., Path]]:
+    """A folder that looks as if a stack ran there with these services."""
+    state = StateFolder(tmp_path / "state")
+    state.make()
+    lock = state.lock()
+
+    def write(**services: dict[str, str | None]) -> Path:
+        state.write_record({"services": services})
+        return state.path
+
+    yield write
+    os.close(lock)
+
+
+def test_the_addresses_are_the_stacks(running: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+    path = running(lumberjack={"listen": "127.0.0.1:6044", "ca": "/x/ca.pem", "keys": None})
+    assert snippet("filebeat", path, "") == 0
+    assert '"127.0.0.1:6044"' in capsys.readouterr().out
+    assert snippet("logstash", path, "logs.example.org") == 0
+    out = capsys.readouterr().out
+    assert 'hosts => ["logs.example.org"]' in out
+    assert "/x/ca.pem" in out
+
+
+def test_an_address_that_nobody_can_connect_to_is_replaced(
+    running: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = running(forward={"listen": "0.0.0.0:24224", "ca": None})
+    assert snippet("fluentd", path, "") == 0
+    assert "0.0.0.0" not in capsys.readouterr().out
+
+
+def test_a_stack_that_cannot_serve_the_client(running: Callable[..., Path]) -> None:
+    path = running(logjam={"listen": "127.0.0.1:9604", "ca": None, "keys": "/x"}, forward={"listen": "h:1", "ca": "/x"})
+    with pytest.raises(CommandError, match="speaks no CURVE"):
+        snippet("logjam", path, "")
+    with pytest.raises(CommandError, match="speaks no TLS"):
+        snippet("python", path, "")
+    with pytest.raises(CommandError, match="runs without lumberjack"):
+        snippet("filebeat", path, "")
+
+
+def test_without_a_stack_it_is_for_the_usual_port(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert snippet("filebeat", tmp_path, "") == 0
+    said = capsys.readouterr()
+    assert "127.0.0.1:5044" in said.out
+    assert "Nothing runs" in said.err
+
+
+def test_the_list_and_what_is_not_in_it() -> None:
+    from headrace_cli.__main__ import app
+
+    listed = CliRunner().invoke(app, ["snippet"])
+    assert [line.split()[0] for line in listed.output.splitlines()] == [client.name for client in CLIENTS]
+    result = CliRunner().invoke(app, ["snippet", "nginx"])
+    assert isinstance(result.exception, CommandError)
+    assert result.exception.status == 2
+
+
+@pytest.mark.kafka
+async def test_a_logger_configured_so_is_heard(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    topics = await asyncio.to_thread(own_topics, kafka.bootstrap)
+    (forward,) = (each for each in DIALECTS if each.name == "forward" and not each.variant)
+    receiver = Receiver.of(forward, topics, tmp_path)
+    receiver.spawn()
+    try:
+        await receiver.listens()
+        program = NAMED["python"].text(Address(HOST, receiver.port)) + "logger.close()\n"
+        await asyncio.to_thread(exec, program, {})
+        found = await until(lambda: events(topics), "the event")
+    finally:
+        receiver.stop()
+    assert [(event.json, event["ce_subject"]) for event in found] == [({"message": "hello"}, "app.web")]
