@@ -126,3 +126,28 @@ def snippet(
     from headrace_cli.operating import snippet as verb
 
     raise typer.Exit(verb.list_clients() if client is None else verb.snippet(client, state, host))
+
+
+_TOP_EXAMPLES = """Examples:
+
+./headrace top
+
+./headrace top --url forward=http://10.0.0.1:8080 --url forward=http://10.0.0.2:8080
+
+./headrace top --once --json"""
+
+
+@app.command(epilog=_TOP_EXAMPLES)
+def top(
+    state: StateOption = DEFAULT_STATE,
+    url: UrlOption = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print one table, from two looks a second apart, and end.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --once: print JSON, for programs.")] = False,
+    every: Annotated[float, typer.Option(metavar="SECONDS", min=0.5, max=3600, help="Time between two looks.")] = 2,
+) -> None:
+    """Show how each service does, live: connections, rates, acknowledgements, what waits, lag. Replicas are added up."""
+    from headrace_cli.operating.watch import top as verb
+
+    raise typer.Exit(verb.top(state, url or (), once=once, as_json=as_json, every=every))

@@ -1,0 +1,118 @@
+"""``top``: a live table of the services, from their metrics and their readiness."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from headrace_cli.errors import EXIT_FAILED, CommandError
+from headrace_cli.operating.exposition import Scrape, parts_of, scrape_all
+from headrace_cli.operating.watch.rates import ServiceRow, rows
+from headrace_cli.operating.watch.shown import printable
+from headrace_cli.verbs import console
+
+ONCE_SECONDS: Final = 1.0
+"""Time between the two looks of `--once`."""
+PROBLEMS: Final = 8
+"""Most problems below the table."""
+
+
+def top(path: Path, urls: Sequence[str], *, once: bool, as_json: bool, every: float) -> int:
+    """Show the table until Ctrl-C, or one table. Return 0, or 1 if, at last, a part did not answer or was not ready.
+
+    Raises `CommandError` (nothing runs, no terminal to draw on, what is no address).
+    """
+    parts = parts_of(path, urls)
+    if as_json and not once:
+        raise CommandError("--json prints one document: add --once.", status=2)
+    if once:
+        before, parts = _first(parts)
+        time.sleep(ONCE_SECONDS)
+        found = rows(before, scrape_all(parts))
+        if as_json:
+            sys.stdout.write(json.dumps([asdict(row) for row in found], indent=1, ensure_ascii=False) + "\n")
+        else:
+            console.OUT.print(table(found), soft_wrap=False)
+        return _status(found)
+    if not console.OUT.is_terminal:
+        raise CommandError("top draws on a terminal: --once prints one table.", status=2)
+    found = []
+    try:
+        before, parts = _first(parts)
+        with Live(console=console.OUT, auto_refresh=False) as live:
+            while True:
+                time.sleep(min(every, ONCE_SECONDS) if not found else every)
+                after = scrape_all(parts)
+                before, found = after, rows(before, after)
+                live.update(Group(table(found), Text(f"every {every:g} s; Ctrl-C ends", style="dim")), refresh=True)
+    except KeyboardInterrupt:
+        return _status(found)
+
+
+def _first(parts: Sequence[tuple[str, str]]) -> tuple[list[Scrape], list[tuple[str, str]]]:
+    """The first look, and the parts with the names that they gave."""
+    found = scrape_all(parts)
+    return found, [(each.service, each.url) for each in found]
+
+
+def _status(found: Sequence[ServiceRow]) -> int:
+    return 0 if all(row.ready == row.parts for row in found) else EXIT_FAILED
+
+
+def table(found: Sequence[ServiceRow]) -> Group:
+    """The table, and the problems below it."""
+    shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    shown.add_column("service", no_wrap=True)
+    for column in ("ready", "conn", "ev/s", "p50", "p99", "budget", "wait", "oldest", "quar", "lag", "fresh"):
+        shown.add_column(column, justify="right", no_wrap=True)
+    for row in found:
+        good = row.ready == row.parts
+        shown.add_row(
+            printable(row.service),
+            Text(f"{row.ready}/{row.parts}", style="green" if good else "bold red"),
+            short(row.connections),
+            short(row.events_per_second),
+            seconds(row.ack_p50),
+            seconds(row.ack_p99),
+            short(row.budget_used_bytes),
+            short(row.pending),
+            seconds(row.oldest),
+            Text(short(row.quarantined), style="yellow" if row.quarantined else ""),
+            short(row.lag),
+            seconds(row.freshness_p50),
+        )
+    problems = [Text(f"{row.service}: {printable(text)}", style="red") for row in found for text in row.problems]
+    more = [Text(f"… and {len(problems) - PROBLEMS} more")] if len(problems) > PROBLEMS else []
+    return Group(shown, *problems[:PROBLEMS], *more)
+
+
+def short(number: float | None) -> str:
+    """As ``12.3k``, at most five characters."""
+    if number is None:
+        return "–"
+    for unit in ("", "k", "M", "G"):
+        if abs(number) < 999.5:
+            return f"{number:.0f}{unit}" if not unit or number >= 99.95 else f"{number:.1f}{unit}"
+        number /= 1000
+    return f"{number:.0f}T"
+
+
+def seconds(number: float | None) -> str:
+    """As ``45ms``, ``1.2s`` or ``3m``."""
+    if number is None:
+        return "–"
+    if number == 0:
+        return "0"
+    if number < 1:
+        return f"{max(1, number * 1000):.0f}ms"
+    return f"{number:.1f}s" if number < 100 else f"{number / 60:.0f}m"

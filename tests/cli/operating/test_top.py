@@ -1,0 +1,219 @@
+"""`headrace top`: what two looks at metrics say, and a table of it."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from headrace_cli.errors import CommandError
+from headrace_cli.operating.exposition import Scrape, scrape
+from headrace_cli.operating.watch.rates import quantile, rows
+from headrace_cli.operating.watch.top import PROBLEMS, seconds, short, table, top
+from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_lake.upkeep.metrics import LakeMetrics
+from rich.console import Console
+from typer.testing import CliRunner
+
+INF = float("inf")
+
+
+def receiver(at: float, stored: float, url: str = "http://h:1", service: str = "forward", **values: float) -> Scrape:
+    figures = {"headrace_connections": 3.0, "headrace_events_stored_total": stored, **values}
+    return Scrape(service, url, at, True, (), {name: {(): value} for name, value in figures.items()})
+
+
+class TestRates:
+    def test_replicas_are_added_up(self) -> None:
+        before = [receiver(10, 100), receiver(10, 50, "http://h:2")]
+        after = [
+            receiver(12, 300, headrace_oldest_pending_seconds=4),
+            receiver(14, 90, "http://h:2", headrace_oldest_pending_seconds=9),
+        ]
+        (row,) = rows(before, after)
+        assert (row.parts, row.ready, row.connections, row.oldest) == (2, 2, 6, 9)
+        assert row.events_per_second == 200 / 2 + 40 / 4
+
+    def test_a_counter_that_began_anew_grew_from_nothing(self) -> None:
+        (row,) = rows([receiver(0, 1000)], [receiver(1, 7)])
+        assert row.events_per_second == 7
+
+    def test_a_part_that_was_not_there_before_has_no_rate(self) -> None:
+        gone = Scrape("forward", "http://h:1", 0, problem="does not answer")
+        (row,) = rows([gone], [receiver(1, 7)])
+        assert (row.events_per_second, row.ready) == (None, 1)
+        (row,) = rows([receiver(0, 7)], [gone])
+        assert (row.ready, row.parts, row.problems) == (0, 1, ("does not answer",))
+
+    @pytest.mark.parametrize(
+        ("buckets", "share", "value"),
+        [
+            ({1.0: 0, 2.0: 10, INF: 10}, 0.5, 1.5),
+            ({1.0: 10, INF: 10}, 0.5, 0.5),
+            ({1.0: 5, 2.0: 5, INF: 10}, 0.99, 2.0),
+            ({1.0: 0, INF: 0}, 0.5, None),
+            ({}, 0.5, None),
+        ],
+    )
+    def test_quantiles(self, buckets: dict[float, float], share: float, value: float | None) -> None:
+        assert quantile(buckets, share) == value
+
+    def test_the_lake_has_its_own_figures(self) -> None:
+        values = {
+            "headrace_lake_records_total": {(): 10.0},
+            "headrace_lake_lag_offsets": {(("partition", "0"),): 3.0, (("partition", "1"),): 4.0},
+            "headrace_lake_freshness_last_seconds": {(("quantile", "0.5"),): 1.5},
+        }
+        (row,) = rows([], [Scrape("lake", "u", 0, True, (), values)])
+        assert (row.lag, row.freshness_p50, row.freshness_p95, row.connections) == (7, 1.5, None, None)
+
+    def test_every_metric_that_it_reads_exists(self) -> None:
+        declared = {row.name for metrics in (ReceiverMetrics(), LakeMetrics()) for row in metrics.table()}
+        read = set()
+        for path in (Path(__file__).parents[3] / "cli/headrace_cli/operating").rglob("*.py"):
+            read |= {
+                word for word in path.read_text().split('"') if word.startswith("headrace_") and word.isidentifier()
+            }
+        read = {name for name in read if not name.startswith("headrace_cli")}
+        assert len(read) > 8
+        assert read - declared == set()
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(None, "–"), (0, "0"), (999, "999"), (1_000, "1.0k"), (12_345, "12.3k"), (5e8, "500M"), (1e13, "10T")],
+)
+def test_short_numbers(number: float | None, text: str) -> None:
+    assert short(number) == text
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0"), (0.0001, "1ms"), (0.045, "45ms"), (1.25, "1.2s"), (600, "10m")])
+def test_short_times(number: float, text: str) -> None:
+    assert seconds(number) == text
+
+
+def test_the_table_fits_80_columns_and_problems_stand_below() -> None:
+    busy = receiver(
+        1, 123_456, service="lumberjack", headrace_budget_used_bytes=123_456_789, headrace_oldest_pending_seconds=99
+    )
+    found = rows([receiver(0, 0, service="lumberjack")], [busy])
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(table(found))
+    assert all(len(line) <= 80 for line in captured.get().splitlines())
+    many = [Scrape("forward", f"http://h:{n}", 0, problem="does not answer") for n in range(PROBLEMS + 2)]
+    with console.capture() as captured:
+        console.print(table(rows([], many)))
+    assert f"0/{PROBLEMS + 2}" in captured.get()
+    assert "… and 2 more" in captured.get()
+
+
+class _Part(http.server.BaseHTTPRequestHandler):
+    answers: ClassVar[dict[str, tuple[int, str]]] = {}
+
+    def do_GET(self) -> None:
+        status, text = self.answers.get(self.path, (404, ""))
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def part() -> Iterator[tuple[str, dict[str, tuple[int, str]]]]:
+    """A part's address, and what it answers."""
+    metrics = ReceiverMetrics()
+    metrics.connections.set(5)
+    answers = {
+        "/": (200, "<!doctype html><title>courier</title>"),
+        "/metrics": (200, metrics.exposition().decode()),
+        "/readyz": (200, "ok\n"),
+    }
+    handler = type("Part", (_Part,), {"answers": answers})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", answers
+        server.shutdown()
+
+
+def test_a_part_says_its_name(part: tuple[str, dict[str, tuple[int, str]]]) -> None:
+    found = scrape("", part[0])
+    assert (found.service, found.ready, found.total("headrace_connections")) == ("courier", True, 5)
+
+
+@pytest.mark.parametrize(
+    ("answers", "status", "problem"),
+    [
+        ({}, 0, ""),
+        ({"/readyz": (503, "kafka is away\n")}, 1, "kafka is away"),
+        ({"/metrics": (500, "")}, 1, "/metrics answers 500"),
+        ({"/metrics": (200, "a b c d")}, 1, "/metrics cannot be read"),
+        ({"/metrics": (200, "other 1\n")}, 0, ""),
+    ],
+)
+def test_once(
+    part: tuple[str, dict[str, tuple[int, str]]],
+    capsys: pytest.CaptureFixture[str],
+    answers: dict[str, tuple[int, str]],
+    status: int,
+    problem: str,
+) -> None:
+    part[1].update(answers)
+    assert top(Path("x"), [part[0]], once=True, as_json=True, every=1) == status
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["service"] == "courier"
+    assert problem in "".join(row["problems"])
+    assert bool(problem) is bool(row["problems"])
+
+
+def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert top(Path("x"), ["a=127.0.0.1:1"], once=True, as_json=False, every=1) == 1
+    assert "a: does not answer" in capsys.readouterr().out
+
+
+def test_live_on_a_terminal_until_ctrl_c(part: tuple[str, dict[str, tuple[int, str]]]) -> None:
+    main, follower = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headrace_cli", "top", "--url", part[0]],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TERM": "xterm", "COLUMNS": "80"},
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+    )
+    os.close(follower)
+    seen = b""
+    while b"Ctrl-C ends" not in seen:
+        seen += os.read(main, 4096)
+    assert b"courier" in seen
+    process.send_signal(signal.SIGINT)
+    assert process.wait(120) == 0
+    os.close(main)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        ([], 3, "Nothing runs on"),
+        (["--url", "127.0.0.1:1"], 2, "--once prints one table"),
+        (["--json", "--url", "127.0.0.1:1"], 2, "add --once"),
+        (["--url", "ftp://x", "--once"], 2, "expected http://HOST:PORT"),
+    ],
+)
+def test_wrong_input_is_one_sentence(tmp_path: Path, arguments: list[str], status: int, said: str) -> None:
+    from headrace_cli.__main__ import app
+
+    result = CliRunner().invoke(app, ["top", "--state", str(tmp_path / "none"), *arguments])
+    assert isinstance(result.exception, CommandError)
+    assert result.exception.status == status
+    assert said in str(result.exception)
