@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -151,3 +152,30 @@ def top(
     from headrace_cli.operating.watch import top as verb
 
     raise typer.Exit(verb.top(state, url or (), once=once, as_json=as_json, every=every))
+
+
+_VALIDATE_EXAMPLES = """Examples:
+
+./headrace validate
+
+./headrace validate forward lake --config headrace.yaml
+
+./headrace validate --offline --strict --json"""
+
+
+@app.command(epilog=_VALIDATE_EXAMPLES)
+def validate(
+    parts: Annotated[
+        list[str] | None, typer.Argument(metavar="[PART]...", help="forward, lake, topics, …; default: all parts.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="YAML file with settings; the environment overrides it.")
+    ] = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Do not ask Kafka.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="A doubt counts as wrong, too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Check settings, certificates, limits, Kafka and its topics before anything starts. Exit status 78 if one is wrong."""
+    from headrace_cli.operating.check import validate as verb
+
+    raise typer.Exit(verb.validate(verb.Options(parts or (), config, offline, strict, as_json)))

@@ -1,0 +1,228 @@
+"""`headrace validate`: what is wrong is said, with what mends it; what is right passes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import psutil
+import pytest
+from headrace_cli.errors import CommandError
+from headrace_cli.operating.check import limits
+from headrace_cli.operating.check.certificates import SOON, check_certificates
+from headrace_cli.operating.check.findings import Finding, Verdict
+from headrace_cli.operating.check.parts import NAMES, settings_class
+from headrace_cli.operating.check.validate import Options, validate
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_cli.stack.certificates import CERTIFICATE_DAYS, Certificates, ensure
+from headrace_cli.stack.services import SERVICES
+from headrace_common.kafka.client import Topic, describe
+from headrace_common.operations.settings import (
+    MIB,
+    KafkaSettings,
+    LimitSettings,
+    Settings,
+    TlsSettings,
+    TopicSettings,
+    own_environment,
+)
+from typer.testing import CliRunner
+
+from tests.cli.operating.topics import lead_to
+from tests.contract.topic import own_topics
+
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture(autouse=True)
+def without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in own_environment():
+        monkeypatch.delenv(name)
+
+
+def said(findings: Iterator[Finding] | list[Finding]) -> list[tuple[Verdict, str]]:
+    return [(found.verdict, found.reason) for found in findings]
+
+
+def test_every_part_has_settings() -> None:
+    assert set(NAMES) == {service.name for service in SERVICES} | {"lake", "topics"}
+    assert all(issubclass(settings_class(name), Settings) for name in NAMES)
+
+
+class TestCertificates:
+    @pytest.fixture
+    def made(self, tmp_path: Path) -> Certificates:
+        return ensure(tmp_path, "127.0.0.1")
+
+    def settings(self, cert: Path, key: Path, client_ca: Path | None = None) -> TlsSettings:
+        return TlsSettings(cert=cert, key=key, client_ca=client_ca)
+
+    def test_a_good_one(self, made: Certificates) -> None:
+        (found,) = check_certificates(self.settings(*made.server, made.ca))
+        assert found.verdict is Verdict.FINE
+        assert "localhost" in found.reason
+        assert check_certificates(TlsSettings()) == []
+
+    @pytest.mark.parametrize(
+        ("later", "verdict", "reason"),
+        [
+            (timedelta(days=CERTIFICATE_DAYS) - SOON - timedelta(hours=1), Verdict.FINE, "until"),
+            (timedelta(days=CERTIFICATE_DAYS) - SOON + timedelta(hours=1), Verdict.DOUBT, "expires in 29 days"),
+            (timedelta(days=CERTIFICATE_DAYS, hours=1), Verdict.WRONG, "has expired"),
+            (timedelta(hours=-2), Verdict.WRONG, "is not valid before"),
+        ],
+    )
+    def test_dates(self, made: Certificates, later: timedelta, verdict: Verdict, reason: str) -> None:
+        (found,) = check_certificates(self.settings(*made.server), NOW + later)
+        assert found.verdict is verdict
+        assert reason in found.reason
+
+    def test_one_for_clients(self, made: Certificates) -> None:
+        reasons = " ".join(reason for _, reason in said(check_certificates(self.settings(*made.client))))
+        assert "names no host" in reasons
+        assert "is not for servers" in reasons
+
+    def test_the_key_of_another(self, made: Certificates) -> None:
+        (found,) = check_certificates(self.settings(made.server[0], made.client[1]))
+        assert "is not the key of" in found.reason
+
+    def test_a_chain_and_its_order(self, made: Certificates, tmp_path: Path) -> None:
+        chain, turned = tmp_path / "chain.pem", tmp_path / "turned.pem"
+        chain.write_bytes(made.server[0].read_bytes() + made.ca.read_bytes())
+        turned.write_bytes(made.server[0].read_bytes() + made.client[0].read_bytes())
+        assert said(check_certificates(self.settings(chain, made.server[1])))[0][0] is Verdict.FINE
+        (found,) = check_certificates(self.settings(turned, made.server[1]))
+        assert "is no chain" in found.reason
+
+    def test_an_authority_that_is_none(self, made: Certificates) -> None:
+        (found,) = check_certificates(self.settings(*made.server, made.client[0]))
+        assert "no authority" in found.reason
+
+    @pytest.mark.parametrize("content", [None, b"", b"nonsense"])
+    def test_what_cannot_be_read(self, made: Certificates, tmp_path: Path, content: bytes | None) -> None:
+        path = tmp_path / "x.pem"
+        if content is not None:
+            path.write_bytes(content)
+        (found,) = check_certificates(self.settings(path, made.server[1]))
+        assert found.verdict is Verdict.WRONG
+        assert "cannot be read" in found.reason
+        (found,) = check_certificates(self.settings(*made.server, path))
+        assert "TLS__CLIENT_CA" in found.reason
+
+
+class TestLimits:
+    @pytest.mark.parametrize(("more", "doubts"), [(0, 0), (1, 1)])
+    def test_open_files(self, monkeypatch: pytest.MonkeyPatch, more: int, doubts: int) -> None:
+        monkeypatch.setattr(resource, "getrlimit", lambda _: (100, 1000))
+        found = list(limits.of_machine(LimitSettings(connections=1000 - limits.OWN_FILES + more)))
+        assert len(found) == doubts
+
+    @pytest.mark.parametrize(("less", "doubts"), [(0, 0), (1, 1)])
+    def test_memory(self, monkeypatch: pytest.MonkeyPatch, less: int, doubts: int) -> None:
+        monkeypatch.setattr(resource, "getrlimit", lambda _: (100, 100_000))
+        settings = LimitSettings()
+        total = 2 * settings.process_budget - 2 * less
+        monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"total": total}))
+        assert len(list(limits.of_machine(settings))) == doubts
+
+    @pytest.mark.parametrize(("deadline", "doubts"), [(30, 0), (29, 1)])
+    def test_times(self, deadline: float, doubts: int) -> None:
+        assert len(list(limits.of_kafka(KafkaSettings(ack_deadline=deadline, request_timeout=30)))) == doubts
+
+    @pytest.mark.parametrize(("less", "wrong"), [(0, 0), (1, 1)])
+    def test_the_largest_event_fits(self, less: int, wrong: int) -> None:
+        topic = Topic("t", 1, MIB + limits.RECORD_BYTES - less)
+        assert len(list(limits.of_topic(topic, LimitSettings(event_bytes=MIB)))) == wrong
+
+    def test_a_topic_that_loses(self) -> None:
+        (found,) = limits.of_topic(Topic("t", 1, 4 * MIB, ("fewer than 3 replicas",)), None)
+        assert found.verdict is Verdict.WRONG
+
+
+@pytest.mark.kafka
+class TestOnKafka:
+    def test_all_is_well(
+        self, kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        lead_to(own_topics(kafka.bootstrap), monkeypatch)
+        monkeypatch.setenv("HEADRACE_TOPICS__SEGMENTS_PARTITIONS", "0")
+        monkeypatch.setenv("HEADRACE_TOPICS__EVENTS_PARTITIONS", "4")
+        monkeypatch.setattr(limits, "of_machine", lambda _: iter(()))
+        assert validate(Options(("forward", "lake", "topics"), strict=True, as_json=True)) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert {check["verdict"] for check in document["checks"]} == {"fine"}
+
+    def test_a_topic_that_is_missing(
+        self, kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setenv("HEADRACE_KAFKA__BOOTSTRAP_SERVERS", kafka.bootstrap)
+        monkeypatch.setenv("HEADRACE_KAFKA__EVENTS_TOPIC", "nowhere")
+        assert validate(Options(("forward",))) == 78
+        out = capsys.readouterr().out
+        assert "topic nowhere is missing" in out
+        assert "→ python -m headrace_common.topics makes it" in out
+
+    def test_topics_that_another_setting_made(self, kafka: EmbeddedKafka) -> None:
+        made = own_topics(kafka.bootstrap, TopicSettings(events_partitions=2, segments_partitions=2))
+        also = (made.segments_topic, made.snapshots_topic)
+        found = {topic.name: topic for topic in asyncio.run(describe(made, also))}
+        same = TopicSettings(events_partitions=2, segments_partitions=2)
+        assert list(limits.of_plans(made, same, found)) == []
+        wanted = TopicSettings(events_partitions=3, segments_partitions=3, events_retention=8 * 86_400)
+        findings = list(limits.of_plans(made, wanted, found))
+        assert [finding.verdict for finding in findings] == [Verdict.DOUBT] * 3
+        assert "retention.ms is" in findings[0].reason
+        assert "2 partitions, wanted 3" in findings[0].reason
+        assert "they never change" in findings[1].next
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"HEADRACE_LIMITS__FRAME_BYTES": "17"}, "HEADRACE_LIMITS__FRAME_BYTES"),
+        ({"HEADRACE_KAFKA__SECURITY_PROTOCOL": "SASL_SSL"}, "needs SASL_USERNAME and SASL_PASSWORD"),
+        ({"HEADRACE_TLS__CERT": "/nowhere.pem", "HEADRACE_TLS__KEY": "/nowhere.key"}, "cannot be read"),
+        ({"HEADRACE_FORWARD__SHARED_KEYS": "x"}, "did you mean"),
+    ],
+)
+def test_a_wrong_setting_ends_with_78(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], environment: dict[str, str], said: str
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert validate(Options(("forward", "courier"), offline=True)) == 78
+    assert capsys.readouterr().out.count(said) == 1
+
+
+def test_a_file_and_a_misspelt_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(limits, "of_machine", lambda _: iter(()))
+    path = tmp_path / "headrace.yaml"
+    path.write_text("limits: {depth: 5}\n")
+    assert validate(Options(("forward",), path, offline=True, strict=True)) == 0
+    monkeypatch.setenv("HEADRACE_LIMIT__DEPTH", "5")
+    assert validate(Options(("forward",), path, offline=True)) == 0
+    assert "did you mean limits?" in capsys.readouterr().out
+    assert validate(Options(("forward",), path, offline=True, strict=True)) == 78
+    path.write_text("limits: {depth: 500}\nnonsense: {}\n")
+    assert validate(Options(("forward",), path, offline=True)) == 78
+    assert validate(Options(("forward",), tmp_path / "none.yaml", offline=True)) == 78
+
+
+def test_a_part_that_is_none() -> None:
+    from headrace_cli.__main__ import app
+
+    result = CliRunner().invoke(app, ["validate", "spark"])
+    assert isinstance(result.exception, CommandError)
+    assert result.exception.status == 2
+
+
+def test_kafka_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("HEADRACE_KAFKA__BOOTSTRAP_SERVERS", "no-such-host.invalid:9092")
+    assert validate(Options(("lake",))) == 78
+    assert "does not resolve" in capsys.readouterr().out
