@@ -9,9 +9,11 @@ import typer
 
 from headrace_cli.errors import CommandError
 from headrace_cli.operating.options import KafkaOption, LakeOption, StateOption, UrlOption, check_bootstrap
+from headrace_cli.operating.quarantine_commands import app as quarantine
 from headrace_cli.places import DEFAULT_STATE
 
 app = typer.Typer()
+app.add_typer(quarantine)
 
 _TAP_EXAMPLES = """Examples:
 

@@ -78,7 +78,12 @@ class TestRecords:
         row = reject(kept(b"\x1b[2J", reject_headers("bad_json", part=b"2/3")))
         assert (row["reason"], row["part"], row["parts"], row["raw"]) == ("bad_json", 2, 3, b"\x1b[2J")
         assert "part 2 of 3" in pretty(row).plain
-        assert reject(kept(b"", reject_headers("x", part=b"4/3")))["reason"] == RecordFault.MALFORMED_HEADER
+
+    @pytest.mark.parametrize("part", [b"4/3", b"0/1", b"1", b"", b"9" * 5000 + b"/1", "²/³".encode()])
+    def test_a_part_that_is_none(self, part: bytes) -> None:
+        row = reject(kept(b"", reject_headers("x", part=part)))
+        assert row["reason"] == RecordFault.MALFORMED_HEADER
+        assert pretty(row).plain
 
     def test_nothing_from_a_client_moves_the_cursor(self) -> None:
         assert printable("a\x1b[2J\x9b\u202eb") == "a\\x1b[2J\\x9b\\u202eb"

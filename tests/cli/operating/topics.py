@@ -22,9 +22,11 @@ def event_headers(number: int, protocol: str = "forward", stream: str = "shop") 
     return list(zip(HEADERS, values, strict=False))
 
 
-def reject_headers(reason: str, protocol: str = "forward", part: bytes = b"1/1") -> Headers:
+def reject_headers(
+    reason: str, protocol: str = "forward", part: bytes = b"1/1", name: bytes = b"u." + b"0" * 32, sha256: bytes = b"ab"
+) -> Headers:
     values = (
-        reason.encode(), b"why", protocol.encode(), f"/{protocol}/h".encode(), b"shop", b"u." + b"0" * 32, part, b"ab", b"{}",
+        reason.encode(), b"why", protocol.encode(), f"/{protocol}/h".encode(), b"shop", name, part, sha256, b"{}",
     )  # fmt: skip
     return list(zip(QUARANTINE_HEADERS, values, strict=True))
 

@@ -137,7 +137,7 @@ def _quarantine(lake: Path, recent: str) -> Finding:
         QUARANTINE,
         Verdict.DOUBT,
         reason,
-        "./headrace tap --quarantine --last 20 shows them; docs/operations.md explains",
+        "./headrace quarantine list and show have them; docs/operations.md explains",
     )
 
 

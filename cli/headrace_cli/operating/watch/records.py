@@ -29,7 +29,7 @@ from headrace_cli.lake.text import json_value
 
 _TYPE_PREFIX: Final = "headrace."
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
-_PART: Final = re.compile(r"[1-9]\d*/[1-9]\d*")
+_PART: Final = re.compile(r"([1-9][0-9]{0,8})/([1-9][0-9]{0,8})")
 
 _RULES: Final[Mapping[str, Callable[[str], bool]]] = {
     "ce_specversion": lambda text: text == SPECVERSION.decode(),
@@ -41,9 +41,7 @@ _RULES: Final[Mapping[str, Callable[[str], bool]]] = {
     "content-type": bool,
     "ce_attributes": lambda text: text.startswith("{") and text.endswith("}"),
     "reason": bool,
-    "part": lambda text: (
-        _PART.fullmatch(text) is not None and int(text.partition("/")[0]) <= int(text.partition("/")[2])
-    ),
+    "part": lambda text: (found := _PART.fullmatch(text)) is not None and int(found[1]) <= int(found[2]),
 }
 """What a header must be, beside UTF-8: the landing job's rules (`headrace_lake.rows.decode`)."""
 
@@ -105,8 +103,7 @@ def event(record: Kept) -> Row:
 def reject(record: Kept) -> Row:
     """A row of the quarantine topic; `raw` are the bytes of this part."""
     texts, fault = _texts(record, QUARANTINE_HEADERS, QUARANTINE_HEADERS)
-    number, _, parts = (texts.get("part") or "").partition("/")
-    whole = number.isdigit() and parts.isdigit()
+    part = _PART.fullmatch(texts.get("part") or "")
     return _without_nothing(
         {
             "received_time": moment(record.timestamp),
@@ -116,8 +113,8 @@ def reject(record: Kept) -> Row:
             "stream": texts.get("ce_subject"),
             "source": texts.get("ce_source"),
             "id": texts.get("id"),
-            "part": int(number) if whole else None,
-            "parts": int(parts) if whole else None,
+            "part": int(part[1]) if part else None,
+            "parts": int(part[2]) if part else None,
             "sha256": texts.get("sha256"),
             "attributes": _attributes(texts.get("attributes")),
             "fault": fault,

@@ -1,0 +1,225 @@
+"""`headrace quarantine`: what is there is listed, shown and exported, byte for byte, from the lake and from the topic."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headrace_cli.errors import CommandError
+from headrace_cli.operating.quarantined import items
+from headrace_cli.operating.quarantined.items import gathered, name_of
+from headrace_cli.operating.quarantined.sources import Wanted
+from headrace_cli.operating.quarantined.verbs import SHOWN_BYTES, Source, dump, export_items, list_items, show_item
+from headrace_cli.operating.watch.records import Row
+from headrace_cli.stack.broker import EmbeddedKafka
+from typer.testing import CliRunner
+
+from tests.cli.operating.topics import lead_to, put, reject_headers
+from tests.contract.topic import own_topics
+from tests.lake.test_query import make, reject
+
+MOMENT = datetime(2026, 5, 6, 12, tzinfo=UTC)
+WHOLE = b"first" + bytes(range(256)) + b"last"
+SHA = hashlib.sha256(WHOLE).hexdigest()
+
+
+def named(number: int) -> str:
+    return f"d.{number:032x}"
+
+
+def row(number: int, part: int = 1, parts: int = 1, raw: bytes = b"x", **values: Any) -> Row:
+    place = {"topic": "q", "partition": 0, "offset": number}
+    return {"id": named(number), "part": part, "parts": parts, "raw": raw, "received_time": MOMENT, **place, **values}
+
+
+class TestItems:
+    def test_parts_come_together_in_any_order(self) -> None:
+        rows = [row(1, 2, 3, b"b"), row(2), row(1, 3, 3, b"c"), row(1, 2, 3, b"b"), row(1, 1, 3, b"a")]
+        assert [(item.name, item.content()) for item in gathered(rows)] == [(named(2), b"x"), (named(1), b"abc")]
+
+    def test_what_was_sent_again_comes_once(self) -> None:
+        assert len(list(gathered([row(1), row(1), row(1, sha256="other")]))) == 2
+
+    def test_a_part_that_is_missing(self) -> None:
+        (item,) = gathered([row(1, 1, 3)])
+        assert item.problem() == "2 of 3 parts are missing"
+
+    def test_bytes_that_are_not_those(self) -> None:
+        (item,) = gathered([row(1, sha256="0" * 64)])
+        assert "hash" in item.problem()
+
+    def test_parts_without_their_others_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(items, "HELD_BYTES", 10)
+        assert len(list(gathered([row(n, 1, 2, b"12345") for n in range(2)]))) == 2
+        with pytest.raises(CommandError, match="narrow the time"):
+            list(gathered([row(n, 1, 2, b"12345") for n in range(3)]))
+        assert len(list(gathered([row(n, 1, 1, b"12345") for n in range(9)]))) == 9
+
+    @pytest.mark.parametrize("name", [None, "", "../../x", "d.1", "d." + "G" * 32, "x." + "0" * 32])
+    def test_only_an_id_of_ours_becomes_a_name(self, name: str | None) -> None:
+        assert name_of(row(7, id=name)) == "q-0-7"
+
+
+def test_a_dump() -> None:
+    assert list(dump(b"0123456789abcdef\x00z")) == [
+        "00000000  30 31 32 33 34 35 36 37 38 39 61 62 63 64 65 66  0123456789abcdef",
+        "00000010  00 7a                                            .z",
+    ]
+
+
+def kept(offset: int, number: int, raw: bytes, part: int = 1, parts: int = 1, **values: Any) -> Row:
+    base = {"id": named(number), "raw": raw, "part": part, "parts": parts, "protocol": "forward", "topic": "q"}
+    return {**reject(offset), **base, "received_time": MOMENT + timedelta(minutes=number), "sha256": "", **values}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Source:
+    rows = [
+        kept(0, 1, b"one", reason="bad_json", detail="at 3\x1b[2J"),
+        kept(1, 2, WHOLE[:100], 1, 2, reason="bad_record", sha256=SHA),
+        kept(2, 2, WHOLE[100:], 2, 2, reason="bad_record", sha256=SHA),
+        kept(3, 3, b"three", reason="null_value", protocol="courier", id=None),
+    ]
+    make(tmp_path / "lake", quarantine=rows)
+    return Source(tmp_path, tmp_path / "lake")
+
+
+def listed(source: Source, capsysbinary: pytest.CaptureFixture[bytes], wanted: Wanted, limit: int = 50) -> list[Any]:
+    assert list_items(source, wanted, limit, as_lines=True) == 0
+    return [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names"),
+    [
+        (Wanted(), ["q-0-3", named(2), named(1)]),
+        (Wanted(reasons=["bad_json", "bad_time"]), [named(1)]),
+        (Wanted(protocols=["forward"]), [named(2), named(1)]),
+        (Wanted(since=MOMENT + timedelta(minutes=2)), ["q-0-3", named(2)]),
+        (Wanted(until=MOMENT + timedelta(minutes=2)), [named(1)]),
+        (Wanted(name="q-0-3"), ["q-0-3"]),
+    ],
+)
+def test_the_lakes_items(
+    lake: Source, capsysbinary: pytest.CaptureFixture[bytes], wanted: Wanted, names: list[str]
+) -> None:
+    found = listed(lake, capsysbinary, wanted)
+    assert [item["name"] for item in found] == names
+    assert [item["bytes"] for item in found if item["name"] == named(2)] in ([], [len(WHOLE)])
+
+
+def test_at_most_so_many(lake: Source, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert len(listed(lake, capsysbinary, Wanted(), 2)) == 2
+
+
+def test_a_list_for_people(lake: Source, capsys: pytest.CaptureFixture[str]) -> None:
+    assert list_items(lake, Wanted(), 50, as_lines=False) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "at 3\\x1b[2J" in out
+    assert list_items(lake, Wanted(reasons=["too_deep"]), 50, as_lines=False) == 0
+    assert "Nothing is in quarantine" in capsys.readouterr().out
+
+
+def test_one_item(lake: Source, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert show_item(lake, named(2), raw=True) == 0
+    assert capsysbinary.readouterr().out == WHOLE
+    assert show_item(lake, named(2), raw=False) == 0
+    assert b"00000000  66 69 72 73 74 00" in capsysbinary.readouterr().out
+    with pytest.raises(CommandError, match=r"has no d\.9 in quarantine"):
+        show_item(lake, "d.9", raw=False)
+
+
+@pytest.mark.parametrize(("more", "said"), [(0, False), (1, True)])
+def test_a_long_item_is_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str], more: int, said: bool) -> None:
+    make(tmp_path, quarantine=[kept(0, 1, b"x" * (SHOWN_BYTES + more), reason="bad_json")])
+    assert show_item(Source(tmp_path, tmp_path), named(1), raw=False) == 0
+    assert ("more bytes" in capsys.readouterr().out) is said
+
+
+def test_export(lake: Source, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    assert export_items(lake, Wanted(), folder) == 0
+    index = [json.loads(line) for line in (folder / "index.jsonl").read_text().splitlines()]
+    assert {line["name"]: (folder / line["file"]).read_bytes() for line in index} == {
+        "q-0-3": b"three",
+        named(2): WHOLE,
+        named(1): b"one",
+    }
+    with pytest.raises(CommandError, match="is not empty"):
+        export_items(lake, Wanted(), folder)
+    with pytest.raises(CommandError, match="cannot be written"):
+        export_items(lake, Wanted(), folder / "index.jsonl")
+
+
+def test_two_items_with_one_id_and_one_that_is_not_whole(tmp_path: Path) -> None:
+    rows = [kept(0, 1, b"one", sha256="/../a"), kept(1, 1, b"other", sha256="b"), kept(2, 2, b"part", 1, 2)]
+    make(tmp_path / "lake", quarantine=rows)
+    assert export_items(Source(tmp_path, tmp_path / "lake"), Wanted(), tmp_path / "out") == 1
+    files = {path.read_bytes() for path in (tmp_path / "out").glob("*.bin")}
+    assert files == {b"one", b"other", b"part"}
+    assert "1 of 2 parts are missing" in (tmp_path / "out" / "index.jsonl").read_text()
+
+
+@pytest.mark.kafka
+def test_the_topics_items(
+    kafka: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    topics = own_topics(kafka.bootstrap)
+    lead_to(topics, monkeypatch)
+    names = [named(n).encode() for n in range(3)]
+    records = [
+        (b"one", reject_headers("bad_json", name=names[0])),
+        (WHOLE[:100], reject_headers("bad_record", part=b"1/2", name=names[1], sha256=SHA.encode())),
+        (WHOLE[100:], reject_headers("bad_record", part=b"2/2", name=names[1], sha256=SHA.encode())),
+        (b"three", reject_headers("bad_json", "courier", name=names[2])),
+    ]
+    put(topics, topics.quarantine_topic, records)
+    source = Source(tmp_path, tmp_path / "none", topic=True)
+    assert [item["name"] for item in listed(source, capsysbinary, Wanted())] == [named(2), named(1), named(0)]
+    assert [item["name"] for item in listed(source, capsysbinary, Wanted(), 1)] == [named(2)]
+    assert [item["name"] for item in listed(source, capsysbinary, Wanted(protocols=["courier"]))] == [named(2)]
+    later = datetime.now(UTC) + timedelta(hours=1)
+    assert listed(source, capsysbinary, Wanted(since=later)) == []
+    assert show_item(source, named(1), raw=True) == 0
+    assert capsysbinary.readouterr().out == WHOLE
+    assert (
+        export_items(Source(tmp_path, tmp_path, kafka.bootstrap), Wanted(reasons=["bad_record"]), tmp_path / "out") == 0
+    )
+    assert (tmp_path / "out" / f"{named(1)}.bin").read_bytes() == WHOLE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["list", "--reason", "bad"], 2, "--reason bad: it is one of bad_json"),
+        (["list", "--protocol", "http"], 2, "--protocol http"),
+        (["list", "--since", "soon"], 2, "--since soon: expected a time"),
+        (["list", "--kafka", "x"], 2, "expected HOST:PORT"),
+        (["list"], 1, "There are no tables"),
+        (["list", "--topic"], 3, "Nothing runs on"),
+        (["show", "x"], 1, "There are no tables"),
+    ],
+)
+def test_wrong_input_is_one_sentence(tmp_path: Path, arguments: list[str], status: int, said: str) -> None:
+    from headrace_cli.__main__ import app
+
+    result = CliRunner().invoke(app, ["quarantine", *arguments, "--state", str(tmp_path / "none")])
+    assert isinstance(result.exception, CommandError)
+    assert result.exception.status == status
+    assert said in str(result.exception)
+
+
+VERBS = [[name] for name in ("tap", "check-loss", "snippet", "top", "validate")]
+VERBS += [["quarantine", name] for name in ("list", "show", "export")]
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_help_has_an_example(verb: list[str]) -> None:
+    from headrace_cli.__main__ import app
+
+    assert f"./headrace {' '.join(verb)}" in CliRunner().invoke(app, [*verb, "--help"]).output
