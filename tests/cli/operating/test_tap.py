@@ -20,8 +20,9 @@ from headrace_cli.operating.watch.filters import Filters, parse_where
 from headrace_cli.operating.watch.moments import parse_moment
 from headrace_cli.operating.watch.records import Kept, as_json, event, moment, reject
 from headrace_cli.operating.watch.shown import LINE, pretty, printable
-from headrace_cli.stack.broker import EmbeddedKafka
-from headrace_common.operations.settings import KafkaSettings
+from headrace_cli.processes.ports import free_port
+from headrace_cli.stack.broker import HOST, EmbeddedKafka
+from headrace_common.operations.settings import KafkaSettings, environment
 from headrace_common.record.contract import RecordFault
 from typer.testing import CliRunner
 
@@ -234,7 +235,11 @@ def live(topics: KafkaSettings, stdout: Any) -> subprocess.Popen[bytes]:
     arguments = ["tap", "--kafka", topics.bootstrap_servers, "--from", "beginning", "--format", "raw"]
     return subprocess.Popen(
         [sys.executable, "-m", "headrace_cli", *arguments],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env={
+            **os.environ,
+            **environment("kafka", events_topic=topics.events_topic, quarantine_topic=topics.quarantine_topic),
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        },
         stdout=stdout,
         stderr=subprocess.PIPE,
     )
@@ -263,6 +268,29 @@ def test_it_ends_when_nobody_reads_even_if_nothing_comes(filled: KafkaSettings) 
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(120) == 0
+
+
+@pytest.mark.kafka
+def test_it_goes_on_when_kafka_is_back(tmp_path: Path) -> None:
+    broker = EmbeddedKafka(tmp_path / "kafka", free_port(HOST), free_port(HOST))  # the same ports after it was killed
+    broker.start()
+    try:
+        topics = own_topics(broker.bootstrap)
+        put(topics, topics.events_topic, [(b"1", event_headers(1))])
+        with live(topics, subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.readline() == b"1\n"
+            broker.kill()
+            assert b"Kafka does not answer" in process.stderr.readline()
+            broker.start()
+            put(topics, topics.events_topic, [(b"2", event_headers(2))])
+            assert process.stdout.readline() == b"2\n"
+            assert process.stderr.readline() == b"Kafka answers again\n"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(120) == 0
+    finally:
+        broker.stop()
 
 
 @pytest.mark.parametrize(

@@ -96,8 +96,16 @@ class _Tap:
             await self._show_all(reader)
 
     async def _show_all(self, reader: TopicReader) -> None:
+        away = False
         while self._options.follow or not await reader.at_the_end():
-            for record in await reader.step():
+            records = await reader.step()
+            if reader.troubled() and not records and not away:
+                away = True
+                console.ERR.print("Kafka does not answer; it goes on when it is back")
+            elif records and away:
+                away = False
+                console.ERR.print("Kafka answers again")
+            for record in records:
                 if not self._options.follow and not reader.before_the_end(record):
                     continue
                 row = self._wanted(record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -11,6 +12,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 from headrace_common.kafka.client import describe, explain, make_consumer
 from headrace_common.operations.settings import KafkaSettings
+from typing_extensions import override
 
 from headrace_cli.errors import CommandError
 from headrace_cli.operating.target import check_reachable
@@ -24,11 +26,24 @@ FETCH_BYTES: Final = 8 * 1024 * 1024
 STEP_MS: Final = 500
 
 
+class _Trouble(logging.Handler):
+    """Takes aiokafka's warnings, a few every second while a broker is away: without a handler Python prints each of them."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.seen = False
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        self.seen = True
+
+
 class TopicReader:
     """Reads `topic` from where it was told (`begin_at`, `begin_before_end`)."""
 
-    def __init__(self, consumer: AIOKafkaConsumer, topic: str, partitions: int) -> None:
+    def __init__(self, consumer: AIOKafkaConsumer, topic: str, partitions: int, trouble: _Trouble) -> None:
         self.topic = topic
+        self._trouble = trouble
         self._consumer = consumer
         self._partitions = [TopicPartition(topic, number) for number in range(partitions)]
         self._ends: Mapping[TopicPartition, int] = {}
@@ -68,6 +83,11 @@ class TopicReader:
         ]
         return sorted(kept, key=lambda record: record.order)
 
+    def troubled(self) -> bool:
+        """Whether the client has complained since this was asked last: a broker is away, and it goes on trying."""
+        seen, self._trouble.seen = self._trouble.seen, False
+        return seen
+
     def before_the_end(self, record: Kept) -> bool:
         """Whether it was there when the reader opened."""
         return record.offset < self._ends[TopicPartition(record.topic, record.partition)]
@@ -87,11 +107,14 @@ async def reading(settings: KafkaSettings, *, quarantine: bool = False) -> Async
     topic = (await describe(settings))[1 if quarantine else 0]
     # where retention has overtaken it, it goes on with what is still there
     consumer = make_consumer(settings, auto_offset_reset="earliest", fetch_max_bytes=FETCH_BYTES)
+    trouble, logger = _Trouble(), logging.getLogger("aiokafka")
+    logger.addHandler(trouble)
     try:
-        reader = TopicReader(consumer, topic.name, topic.partitions)
+        reader = TopicReader(consumer, topic.name, topic.partitions, trouble)
         await reader.open()
         yield reader
     except KafkaError as error:
         raise CommandError(f"Kafka at {settings.bootstrap_servers}: {explain(error)}") from error
     finally:
         await consumer.stop()
+        logger.removeHandler(trouble)
