@@ -21,7 +21,7 @@ from headrace_cli.errors import CommandError
 from headrace_cli.processes.ports import holder, is_taken
 from headrace_cli.stack.broker import SEGMENT_BYTES
 from headrace_cli.stack.services import SERVICES
-from headrace_cli.stack.stack import RETENTION_BYTES, Options, _PortAllocator, select_receivers
+from headrace_cli.stack.stack import RETENTION_BYTES, Options, _kafka_disk_bytes, _PortAllocator, select_receivers
 from headrace_cli.stack.state import StateFolder
 
 from tests.contract.processes import command, gone
@@ -144,6 +144,11 @@ def test_demo_counts_the_same_everywhere(tmp_path: Path, monkeypatch: pytest.Mon
     assert counted == ["2,000"] * len(names)
     assert [process for process in psutil.process_iter() if str(tmp_path) in " ".join(command(process))] == []
     assert list(tmp_path.glob("headrace-demo-*")) == []
+
+
+def test_the_disk_that_kafka_takes_is_reckoned_with_units() -> None:
+    name = "HEADRACE_TOPICS__RETENTION_BYTES"
+    assert _kafka_disk_bytes({name: "1MiB"}) == _kafka_disk_bytes({name: "1048576"})
 
 
 class TestPorts:

@@ -301,3 +301,72 @@ class TestCommandLine:
 
 def test_a_kafka_setting_with_a_secret_never_shows_it() -> None:
     assert "hush" not in repr(KafkaSettings(sasl_password="hush"))  # type: ignore[arg-type]
+
+
+class TestUnits:
+    @pytest.mark.parametrize(
+        ("text", "value"),
+        [
+            ("2097152", 2_097_152),
+            ("2MiB", 2_097_152),
+            ("2 mib", 2_097_152),
+            (" 1.5KiB ", 1536),
+            ("16MB", 16_000_000),
+            ("1GiB", 1 << 30),
+            ("1GB", 10**9),
+            ("2048B", 2048),
+        ],
+    )
+    def test_sizes(self, monkeypatch: pytest.MonkeyPatch, text: str, value: int) -> None:
+        monkeypatch.setenv("HEADRACE_TOPICS__RETENTION_BYTES", text)
+        assert load(TopicsProcessSettings).topics.retention_bytes == value
+
+    @pytest.mark.parametrize(
+        ("text", "value"),
+        [
+            ("90", 90),
+            ("0.5", 0.5),
+            ("500ms", 0.5),
+            ("5s", 5),
+            ("2m", 120),
+            ("2 min", 120),
+            ("1.5h", 5400),
+            ("1d", 86_400),
+        ],
+    )
+    def test_durations(self, monkeypatch: pytest.MonkeyPatch, text: str, value: float) -> None:
+        monkeypatch.setenv("HEADRACE_LIMITS__IDLE_TIME", text)
+        assert load(ServiceSettings).limits.idle_time == value
+
+    @pytest.mark.parametrize(
+        ("name", "text", "said"),
+        [
+            ("LIMITS__EVENT_BYTES", "5s", "5s has no unit of bytes: write a number, or one with KiB, MiB"),
+            ("LIMITS__EVENT_BYTES", "1.0001KiB", "not a whole number of bytes"),
+            ("LIMITS__EVENT_BYTES", "0.5KiB", "greater than or equal to 1024"),
+            ("LIMITS__EVENT_BYTES", "MiB", "valid integer"),
+            ("LIMITS__IDLE_TIME", "5MiB", "5MiB has no unit of time: write seconds, or a number with ms, s, m, h or d"),
+            ("LIMITS__IDLE_TIME", "-5s", "valid number"),
+        ],
+    )
+    def test_other_units_are_refused_in_one_sentence(
+        self, monkeypatch: pytest.MonkeyPatch, name: str, text: str, said: str
+    ) -> None:
+        monkeypatch.setenv(f"HEADRACE_{name}", text)
+        with pytest.raises(ConfigError, match=said) as caught:
+            load(ServiceSettings)
+        assert str(caught.value).startswith(f"HEADRACE_{name}: ")
+        assert "\n" not in str(caught.value)
+
+    def test_whole_seconds(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADRACE_TOPICS__EVENTS_RETENTION", "7d")
+        assert load(TopicsProcessSettings).topics.events_retention == 7 * 86_400
+        monkeypatch.setenv("HEADRACE_TOPICS__EVENTS_RETENTION", "60500ms")
+        with pytest.raises(ConfigError, match="HEADRACE_TOPICS__EVENTS_RETENTION"):
+            load(TopicsProcessSettings)
+
+    def test_in_a_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "headrace.yaml"
+        path.write_text("limits: {idle_time: 5m, event_bytes: 2MiB}\n")
+        limits = load(ServiceSettings, path).limits
+        assert (limits.idle_time, limits.event_bytes) == (300, 2 * MIB)

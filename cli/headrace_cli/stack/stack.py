@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from headrace_common.operations.settings import TopicSettings, environment, own_environment
-from headrace_common.operations.variables import variable
+from headrace_common.operations.variables import read_bytes, variable
 
 from headrace_cli.errors import CommandError
 from headrace_cli.fetch.toolchain import FetchProgress, jars, java_home
@@ -218,7 +218,7 @@ def _kafka_disk_bytes(topics: Mapping[str, str]) -> int:
     """
 
     def value(name: str, default: int) -> int:
-        return int(topics.get(variable("topics", name), default))
+        return int(read_bytes(topics.get(variable("topics", name), default)))
 
     partitions = value("events_partitions", EVENTS_PARTITIONS) + value(
         "quarantine_partitions", TopicSettings().quarantine_partitions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace_common.operations.settings import KIB, MIB, LimitSettings, Section, ServiceSettings
+from headrace_common.operations.variables import Bytes, Seconds
 from pydantic import Field
 
 PORT = 5043
@@ -12,12 +13,12 @@ PORT = 5043
 class CourierLimits(LimitSettings):
     """The limits, with the protocol's own defaults."""
 
-    frame_bytes: int = Field(
+    frame_bytes: Bytes = Field(
         10 * MIB,
         ge=KIB,
         description="Maximum announced size of a message, or of an EVNT's stream; log-courier has the same limit.",
     )
-    idle_time: float = Field(
+    idle_time: Seconds = Field(
         1_900,
         ge=0,
         description="Close a connection after this much silence; 0: never. The slowest client pings every 1,800 s.",
@@ -27,7 +28,7 @@ class CourierLimits(LimitSettings):
 class CourierSection(Section):
     """Settings of Courier alone."""
 
-    subject_bytes: int = Field(
+    subject_bytes: Bytes = Field(
         KIB,
         ge=1,
         le=64 * KIB,

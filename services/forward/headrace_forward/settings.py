@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 from headrace_common.operations.settings import KIB, Section, ServiceSettings
+from headrace_common.operations.variables import Bytes
 from pydantic import Field, SecretStr, model_validator
 
 PORT = 24224
@@ -22,13 +23,13 @@ class ClientSection(Section):
 class ForwardSection(Section):
     """Settings of Forward alone."""
 
-    tag_bytes: int = Field(
+    tag_bytes: Bytes = Field(
         KIB, ge=1, le=64 * KIB, description="Longest tag; a message with a longer one goes to quarantine."
     )
-    chunk_bytes: int = Field(
+    chunk_bytes: Bytes = Field(
         KIB, ge=1, le=64 * KIB, description="Longest `chunk` option; a longer one closes the connection."
     )
-    option_bytes: int = Field(
+    option_bytes: Bytes = Field(
         16 * KIB,
         ge=KIB,
         le=256 * KIB,
@@ -62,7 +63,7 @@ class ForwardSection(Section):
     keepalive: bool = Field(
         True, description="Whether the handshake tells clients to keep connections open; fluentd obeys."
     )
-    handshake_bytes: int = Field(
+    handshake_bytes: Bytes = Field(
         4 * KIB, ge=KIB, le=64 * KIB, description="Largest login message; nothing is inflated before it."
     )
 

@@ -8,6 +8,7 @@ from typing import Final, Self
 
 from headrace_common.operations.networks import networks
 from headrace_common.operations.settings import KIB, MIB, LimitSettings, Section, ServiceSettings
+from headrace_common.operations.variables import Bytes, Seconds
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 PORT: Final = 9604
@@ -26,7 +27,7 @@ _ADDRESS: Final = re.compile(r"tcp://\S+:\d{1,5}|ipc://\S+")
 class LogjamLimits(LimitSettings):
     """The limits, with the protocol's own defaults."""
 
-    frame_bytes: int = Field(
+    frame_bytes: Bytes = Field(
         4 * MIB, ge=KIB, description="One frame of a message; who sends a larger one is disconnected."
     )
 
@@ -35,7 +36,7 @@ class LogjamSection(Section):
     """What only Logjam has."""
 
     pull_port: int = Field(9605, ge=0, le=65_535, description="Port for producers that want no answer; 0: none.")
-    answer_time: float = Field(
+    answer_time: Seconds = Field(
         4.5,
         gt=0,
         description="A producer is answered within this time or not at all: Logjam's agent gives up after 5 s.",

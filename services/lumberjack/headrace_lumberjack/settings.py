@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace_common.operations.settings import KIB, MIB, Section, ServiceSettings
+from headrace_common.operations.variables import Bytes
 from pydantic import Field
 
 PORT = 5044
@@ -19,8 +20,8 @@ class LumberjackSection(Section):
         description="Maximum events in a window; must not be below the clients' `bulk_max_size`.",
     )
     pairs: int = Field(1_024, ge=1, le=65_536, description="Maximum key-value pairs of one v1 event.")
-    key_bytes: int = Field(64 * KIB, ge=1, description="Maximum length of a key in a v1 event.")
-    value_bytes: int = Field(16 * MIB, ge=1, description="Maximum length of a value in a v1 event.")
+    key_bytes: Bytes = Field(64 * KIB, ge=1, description="Maximum length of a key in a v1 event.")
+    value_bytes: Bytes = Field(16 * MIB, ge=1, description="Maximum length of a value in a v1 event.")
 
 
 class LumberjackSettings(ServiceSettings):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal, Self
 
 from headrace_common.operations.settings import KIB, MIB, LimitSettings, Section, ServiceSettings
+from headrace_common.operations.variables import Bytes, Seconds
 from pydantic import Field, model_validator
 
 PORT: Final = 12345
@@ -17,7 +18,7 @@ FRAME_BYTES: Final = 16 * MIB - 1
 class SegmentLimits(LimitSettings):
     """The limits, with the protocol's own defaults."""
 
-    frame_bytes: int = Field(
+    frame_bytes: Bytes = Field(
         FRAME_BYTES,
         ge=KIB,
         le=FRAME_BYTES,
@@ -32,7 +33,7 @@ class SegmentSection(Section):
         True,
         description="A SetupAppend creates its segment: the original dialect has no other way. Today's has its own.",
     )
-    tail_wait: float = Field(
+    tail_wait: Seconds = Field(
         5,
         ge=0,
         le=60,
@@ -41,14 +42,14 @@ class SegmentSection(Section):
     read_flags: Literal["packed", "bytes"] = Field(
         "packed", description="SegmentRead's two flags in the original dialect: two bits of one byte, or a byte each."
     )
-    reply_bytes: int = Field(2 * MIB, ge=KIB, le=8 * MIB, description="Maximum data in the answer to one read.")
-    replies_bytes: int = Field(
+    reply_bytes: Bytes = Field(2 * MIB, ge=KIB, le=8 * MIB, description="Maximum data in the answer to one read.")
+    replies_bytes: Bytes = Field(
         64 * MIB,
         ge=8 * MIB,
         description="Memory for what was read and has not left, of all connections; beyond it reads wait. One that reads slowly"
         " gets at most one reply into the second half.",
     )
-    name_bytes: int = Field(1 * KIB, ge=1, le=64 * KIB - 1, description="Maximum size of a segment's name, in UTF-8.")
+    name_bytes: Bytes = Field(1 * KIB, ge=1, le=64 * KIB - 1, description="Maximum size of a segment's name, in UTF-8.")
     segments: int = Field(100_000, ge=1, description="Maximum segments; beyond them none is created.")
     writers: int = Field(
         100_000, ge=1, description="Maximum writers of one segment whose levels are known; beyond them none is set up."
@@ -57,13 +58,13 @@ class SegmentSection(Section):
     tail_readers: int = Field(
         10_000, ge=0, description="Maximum reads that wait at a segment's end; beyond them, the oldest is answered."
     )
-    cache_bytes: int = Field(
+    cache_bytes: Bytes = Field(
         64 * MIB, ge=0, description="Memory for the newest blocks, from which readers at the end are answered."
     )
-    writer_retention: float = Field(
+    writer_retention: Seconds = Field(
         7 * 86_400, ge=10, description="A writer without a connection is forgotten after so long: it begins anew then."
     )
-    retention_bytes: int = Field(
+    retention_bytes: Bytes = Field(
         0, ge=0, description="Of each segment, about the newest bytes that are kept; 0: all. Whole blocks are let go."
     )
     snapshot_records: int = Field(

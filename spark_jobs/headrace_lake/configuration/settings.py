@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from headrace_common.operations.settings import MIB, KafkaSettings, OpsSettings, Section, Settings
+from headrace_common.operations.variables import Bytes, Seconds, WholeSeconds, read_bytes
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from headrace_lake.configuration import promotion
@@ -37,7 +38,7 @@ class LakeSettings(Section):
     checkpoint: str = Field(
         ".headrace/checkpoint", description="Folder or URL of the job's own progress; never inside PATH."
     )
-    trigger: float = Field(
+    trigger: Seconds = Field(
         5, ge=0, description="Seconds between the starts of two batches; 0: the next batch starts at once."
     )
     batch_records: int = Field(500_000, ge=1, description="Maximum records in a batch, over all partitions.")
@@ -68,7 +69,7 @@ class LakeSettings(Section):
         description="Parts of the body that become columns: a list of `body.path as name type`, separated by commas;"
         " default: what the table has, none for a new one.",
     )
-    horizon: float = Field(
+    horizon: Seconds = Field(
         3600,
         ge=0,
         allow_inf_nan=False,
@@ -90,7 +91,7 @@ class LakeSettings(Section):
         description="Share of the time that compaction, retention and vacuum may take; no batch begins while they run;"
         " 0: they never run.",
     )
-    maintenance_piece: float = Field(
+    maintenance_piece: Seconds = Field(
         3,
         gt=0,
         description="Seconds that one piece of compaction should take; the job adapts how much it merges at a time.",
@@ -100,27 +101,27 @@ class LakeSettings(Section):
         ge=2,
         description="Number of small files (below half of FILE_BYTES) in a day, or a table, that starts compaction.",
     )
-    file_bytes: int = Field(128 * MIB, ge=MIB, description="Maximum size of the files that compaction writes.")
+    file_bytes: Bytes = Field(128 * MIB, ge=MIB, description="Maximum size of the files that compaction writes.")
     retention_days: int = Field(
         0,
         ge=0,
         description="How many days of `events` and `quarantine` to keep before today, by the day of landing; 0: all.",
     )
-    vacuum_age: int = Field(
+    vacuum_age: WholeSeconds = Field(
         7 * 86_400,
         ge=3600,
         le=30 * 86_400,
         description="Seconds that files stay after compaction or retention removed them from the table: the longest time that"
         " a query may take.",
     )
-    vacuum_every: int = Field(86_400, ge=60, description="Seconds between two vacuums of a table.")
-    gaps_every: float = Field(
+    vacuum_every: WholeSeconds = Field(86_400, ge=60, description="Seconds between two vacuums of a table.")
+    gaps_every: Seconds = Field(
         600,
         ge=0,
         description="Seconds between two searches for what covers open Logjam gaps. Each reads the attributes of all that has"
         " landed since the oldest of them.",
     )
-    log_age: int = Field(
+    log_age: WholeSeconds = Field(
         86_400,
         ge=MIN_LOG_AGE,
         description="Seconds that a table's commits stay in its log after the next checkpoint: how far a reader that follows"
@@ -133,6 +134,11 @@ class LakeSettings(Section):
         " the record in the quarantine table, `skip` leaves it out and counts it, `suspend` stops the job before its batch"
         " lands. `default` is the policy of all other reasons; without it, `log`.",
     )
+
+    @field_validator("dedup_memory", mode="before")  # as `Bytes`, whose schema would lose the minimum beside None
+    @classmethod
+    def _memory(cls, value: Any) -> Any:
+        return read_bytes(value)
 
     @field_validator("quarantine")
     @classmethod

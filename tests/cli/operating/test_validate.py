@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import resource
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -28,8 +29,10 @@ from headrace_common.operations.settings import (
     Settings,
     TlsSettings,
     TopicSettings,
+    load,
     own_environment,
 )
+from headrace_common.operations.variables import each_setting, variable
 from typer.testing import CliRunner
 
 from tests.cli.operating.topics import lead_to
@@ -51,6 +54,24 @@ def said(findings: Iterator[Finding] | list[Finding]) -> list[tuple[Verdict, str
 def test_every_part_has_settings() -> None:
     assert set(NAMES) == {service.name for service in SERVICES} | {"lake", "topics"}
     assert all(issubclass(settings_class(name), Settings) for name in NAMES)
+
+
+SIZES = re.compile(r"\w+_(bytes|budget|memory)")
+TIMES = re.compile(r"\w+_(time|timeout|age|delay|deadline|retention|wait|every|piece)|trigger|horizon")
+
+
+@pytest.mark.parametrize("part", NAMES)
+def test_every_size_and_every_duration_takes_a_unit(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    cls = settings_class(part)
+    wanted = {}
+    for section, name, info in each_setting(cls):
+        for pattern, unit, usual in ((SIZES, "B", 1 << 30), (TIMES, "s", 7200)):
+            if pattern.fullmatch(name) and info.default != -1 and not isinstance(info.default, str):
+                wanted[section, name] = info.default if info.default is not None else usual
+                monkeypatch.setenv(variable(section, name), f"{wanted[section, name]}{unit}")
+    assert wanted
+    found = load(cls)
+    assert {place: getattr(getattr(found, place[0]), place[1]) for place in wanted} == wanted
 
 
 class TestCertificates:

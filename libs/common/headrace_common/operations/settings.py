@@ -2,8 +2,8 @@
 
 A setting comes from ``HEADRACE_<SECTION>__<NAME>`` in the environment, or from a YAML file (``--config``) whose sections are
 mappings; the environment wins. A secret may also come from a file that ``HEADRACE_<SECTION>__<NAME>_FILE`` names. Durations
-are in seconds, sizes in bytes. A service ignores variables of sections that it lacks; an unknown name inside one of its
-sections is a `ConfigError`.
+are in seconds, sizes in bytes; as text both may have a unit (`variables.read_seconds`, `read_bytes`). A service ignores
+variables of sections that it lacks; an unknown name inside one of its sections is a `ConfigError`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,16 @@ from pydantic_settings import (
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.networks import Network, networks
 from headrace_common.operations.probe import OPS_PORT
-from headrace_common.operations.variables import PREFIX, did_you_mean, each_setting, read_secrets, variable
+from headrace_common.operations.variables import (
+    PREFIX,
+    Bytes,
+    Seconds,
+    WholeSeconds,
+    did_you_mean,
+    each_setting,
+    read_secrets,
+    variable,
+)
 from headrace_common.operations.yaml_file import read_yaml
 
 KIB: Final = 1024
@@ -72,15 +81,15 @@ class KafkaSettings(Section):
     ca: Path | None = Field(
         None, description="PEM file of the CA that signed the brokers' certificates; default: the system's."
     )
-    ack_deadline: float = Field(
+    ack_deadline: Seconds = Field(
         300,
         gt=0,
         description="How long a frame may wait for Kafka before its connection closes without acknowledging it.",
     )
-    request_timeout: float = Field(
+    request_timeout: Seconds = Field(
         30, ge=1, description="How long one request to a broker may take before it is sent again on a new connection."
     )
-    batch_bytes: int = Field(
+    batch_bytes: Bytes = Field(
         1 * MIB,
         ge=16 * KIB,
         description="Largest batch before compression; limited to three quarters of `max.message.bytes`.",
@@ -104,8 +113,10 @@ class TopicSettings(Section):
 
     events_partitions: int = Field(12, ge=1, description="Number of partitions of the events topic.")
     quarantine_partitions: int = Field(3, ge=1, description="Number of partitions of the quarantine topic.")
-    events_retention: int = Field(7 * 86_400, ge=60, description="Seconds that Kafka keeps events.")
-    quarantine_retention: int = Field(30 * 86_400, ge=60, description="Seconds that Kafka keeps quarantined records.")
+    events_retention: WholeSeconds = Field(7 * 86_400, ge=60, description="Seconds that Kafka keeps events.")
+    quarantine_retention: WholeSeconds = Field(
+        30 * 86_400, ge=60, description="Seconds that Kafka keeps quarantined records."
+    )
     segments_partitions: int = Field(
         12,
         ge=0,
@@ -115,10 +126,10 @@ class TopicSettings(Section):
     replication: int | None = Field(
         None, ge=1, description="Number of replicas; default: 3 with at least three brokers, else 1."
     )
-    max_message_bytes: int = Field(
+    max_message_bytes: Bytes = Field(
         4 * MIB, ge=64 * KIB, description="`max.message.bytes` of the events and quarantine topics."
     )
-    retention_bytes: int = Field(
+    retention_bytes: Bytes = Field(
         -1,
         ge=-1,
         description="`retention.bytes` of each partition of the events and quarantine topics; -1: unlimited (a laptop's stack"
@@ -173,42 +184,44 @@ class LimitSettings(Section):
     """Limits on what one client, and all clients together, may ask of this process. A metric counts each hit."""
 
     connections: int = Field(10_000, ge=1, description="Maximum open connections; further ones are closed at once.")
-    frame_bytes: int = Field(16 * MIB, ge=KIB, description="Maximum size of one frame as received.")
-    frame_time: float = Field(
+    frame_bytes: Bytes = Field(16 * MIB, ge=KIB, description="Maximum size of one frame as received.")
+    frame_time: Seconds = Field(
         60, gt=0, description="Maximum time from a frame's first byte to its last, plus 1 s for each 8 KiB."
     )
     frame_events: int = Field(100_000, ge=1, description="Maximum events in one frame; the rest goes to quarantine.")
-    event_bytes: int = Field(
+    event_bytes: Bytes = Field(
         1 * MIB, ge=KIB, description="Maximum size of one event as stored; larger ones go to quarantine."
     )
-    inflated_bytes: int = Field(64 * MIB, ge=KIB, description="Maximum size of one frame after inflating.")
+    inflated_bytes: Bytes = Field(64 * MIB, ge=KIB, description="Maximum size of one frame after inflating.")
     ratio: float = Field(
         1_000, gt=1, description="Maximum inflated size over compressed size, checked above 1 MiB of output."
     )
     depth: int = Field(64, ge=1, le=200, description="Maximum nesting depth of one event.")
-    handshake_time: float = Field(
+    handshake_time: Seconds = Field(
         10, gt=0, description="Maximum time for the TLS handshake, and for the protocol's own."
     )
-    idle_time: float = Field(0, ge=0, description="Close a connection after this much silence; 0: never.")
-    connection_age: float = Field(
+    idle_time: Seconds = Field(0, ge=0, description="Close a connection after this much silence; 0: never.")
+    connection_age: Seconds = Field(
         3600,
         ge=0,
         description="Close a connection, between frames, at about this age, so that clients rebalance; 0: never. It does not"
         " apply to a client that asks for no acknowledgement: it could lose what it sends meanwhile.",
     )
-    connection_budget: int = Field(
+    connection_budget: Bytes = Field(
         96 * MIB,
         ge=64 * KIB,
         description="Maximum bytes in flight of one connection: each frame counts from its first byte until stored.",
     )
-    process_budget: int = Field(
+    process_budget: Bytes = Field(
         256 * MIB,
         ge=128 * KIB,
         description="Maximum bytes in flight of all connections: half for received frames (above that, no socket is read), "
         "half for what they inflate to.",
     )
-    stop_delay: float = Field(0, ge=0, description="How long a stopping service, no longer ready, still takes clients.")
-    drain_time: float = Field(25, gt=0, description="How long a stopping service waits for Kafka and its clients.")
+    stop_delay: Seconds = Field(
+        0, ge=0, description="How long a stopping service, no longer ready, still takes clients."
+    )
+    drain_time: Seconds = Field(25, gt=0, description="How long a stopping service waits for Kafka and its clients.")
 
     @model_validator(mode="after")
     def _no_deadlock(self) -> Self:

@@ -1,13 +1,15 @@
-"""Environment variables of settings: how they are called, and how secrets come from files."""
+"""Environment variables of settings: how they are called, what units their values have, and how secrets come from files."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import re
+from collections.abc import Collection, Iterable, Mapping
+from decimal import Decimal
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Annotated, Any, Final, get_args
 
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel, BeforeValidator, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings
 
@@ -69,3 +71,59 @@ def _holds_secret(annotation: Any) -> bool:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return any(_holds_secret(info.annotation) for info in annotation.model_fields.values())
     return annotation is SecretStr or any(map(_holds_secret, get_args(annotation)))
+
+
+_QUANTITY: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?) ?([A-Za-z]+)")
+
+_BYTES: Final[Mapping[str, int]] = {
+    "b": 1,
+    **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},
+    **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)},
+}
+_SECONDS: Final[Mapping[str, Decimal]] = {
+    "ms": Decimal("0.001"),
+    "s": Decimal(1),
+    "m": Decimal(60),
+    "min": Decimal(60),
+    "h": Decimal(3600),
+    "d": Decimal(86_400),
+}
+
+
+def read_bytes(value: Any) -> Any:
+    """Bytes as a number, if `value` is text with a unit: KiB, MiB, GiB and TiB are powers of 1024, KB, MB, GB and TB of 1000.
+
+    Anything else stays as it is. Raises ValueError for another unit, or for parts of a byte.
+    """
+    number, unit = _parted(value)
+    if unit is None:
+        return value
+    if unit not in _BYTES:
+        raise ValueError(f"{value} has no unit of bytes: write a number, or one with KiB, MiB, GiB, KB, MB or GB")
+    found = number * _BYTES[unit]
+    if found != int(found):
+        raise ValueError(f"{value} is not a whole number of bytes")
+    return int(found)
+
+
+def read_seconds(value: Any) -> Any:
+    """Seconds as a number, if `value` is text with a unit: ms, s, m or min, h, d. Anything else stays as it is.
+
+    Raises ValueError for another unit.
+    """
+    number, unit = _parted(value)
+    if unit is None:
+        return value
+    if unit not in _SECONDS:
+        raise ValueError(f"{value} has no unit of time: write seconds, or a number with ms, s, m, h or d")
+    return float(number * _SECONDS[unit])
+
+
+def _parted(value: Any) -> tuple[Decimal, str | None]:
+    found = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
+    return (Decimal(found[1]), found[2].lower()) if found is not None else (Decimal(0), None)
+
+
+Bytes = Annotated[int, BeforeValidator(read_bytes)]
+Seconds = Annotated[float, BeforeValidator(read_seconds)]
+WholeSeconds = Annotated[int, BeforeValidator(read_seconds)]
