@@ -52,7 +52,7 @@ def _address(record: dict[str, Any], client: Client, state: StateFolder, host: s
         return Address(host or "127.0.0.1", PORTS[client.protocol])
     service = record["services"].get(client.protocol)
     if service is None:
-        raise CommandError(f"The stack on {state.path} runs without {client.protocol}, which {client.title} needs.")
+        raise CommandError(f"The stack on {state.path} runs without {client.protocol}, which {client.name} speaks.")
     listening, _, port = service["listen"].rpartition(":")
     where = socket.gethostname() if listening in _EVERYWHERE else listening
     return Address(host or where, int(port), service.get("ca") or "", service.get("keys") or "")

@@ -84,9 +84,7 @@ def show_addresses(state: StateFolder) -> None:
     console.OUT.print("\nSend something, for example:")
     for service in record["services"].values():
         console.OUT.print("  " + service["hint"].format(listen=service["listen"]), markup=False)
-    console.OUT.print(
-        f"  {command('snippet', state.path)} prints the configuration of these and other clients", markup=False
-    )
+    console.OUT.print(f"More clients, with their configurations: {command('snippet', state.path)}", markup=False)
     if any(service.get("ca") for service in record["services"].values()):
         folder = state.path / "tls"
         console.OUT.print(
