@@ -28,12 +28,25 @@ SECRETS: Final = "x-secrets"
 """The same for a part's secrets."""
 
 OWNED: Final = frozenset(
-    {"listen.host", "listen.port", "listen.socket", "ops.host", "ops.port", "tls.cert", "tls.key", "tls.client_ca"}
+    {
+        "listen.host",
+        "listen.port",
+        "listen.socket",
+        "listen.reuse_port",
+        "ops.host",
+        "ops.port",
+        "tls.cert",
+        "tls.key",
+        "tls.client_ca",
+    }
     | {"lake.jars", "lake.master", "logjam.consumer"}
 )
 """Settings that the chart itself decides."""
 
-NOT_FOR_LOGJAM: Final = frozenset({"tls.minimum", "listen.trusted_proxies"})
+FROM_SECRETS: Final = ("sasl_username", "ca", "certificate", "key", "oauth_client_id", "oauth_ca")
+"""Settings of Kafka's clients that the chart takes from Secrets."""
+
+NOT_FOR_LOGJAM: Final = frozenset({"tls.minimum", "listen.trusted_proxies", "limits.connections_per_address"})
 """What ZeroMQ lacks: the receiver would refuse to start."""
 
 
@@ -51,7 +64,7 @@ def _receiver(cls: type[BaseSettings], without: frozenset[str] = OWNED) -> Part:
 
 
 PARTS: Final[Mapping[str, Part]] = {
-    "kafka": Part(ServiceSettings, frozenset({"kafka"}), OWNED | {"kafka.sasl_username", "kafka.ca"}),
+    "kafka": Part(ServiceSettings, frozenset({"kafka"}), OWNED | {f"kafka.{name}" for name in FROM_SECRETS}),
     "receiver": _receiver(ServiceSettings),
     "forward": _receiver(ForwardSettings),
     "lumberjack": _receiver(LumberjackSettings),
@@ -106,8 +119,24 @@ class Sasl(Value):
 
 
 class Ca(Value):
-    existing_secret: str = Field("", description="Secret with the CA that signed the brokers' certificates.")
+    existing_secret: str = Field("", description="Secret with the CA that signed the other side's certificates.")
     key: str = Field("ca.crt", description="The CA's key in it.")
+
+
+class KafkaCertificate(Value):
+    existing_secret: str = Field("", description="Secret with the certificate that all parts show to your own brokers.")
+    certificate_key: str = Field("tls.crt", description="The certificate's key in it.")
+    key_key: str = Field("tls.key", description="The private key's key in it.")
+    password_key: str = Field("", description="The key of the private key's password in it, if that is encrypted.")
+
+
+class OAuth(Value):
+    existing_secret: str = Field(
+        "", description="Secret with client id and client secret; for `sasl_mechanism: OAUTHBEARER`."
+    )
+    client_id_key: str = Field("client-id", description="The client id's key in it.")
+    client_secret_key: str = Field("client-secret", description="The client secret's key in it.")
+    ca: Ca = Field(Ca(), description="How to trust the endpoint that gives tokens; default: as systems do.")
 
 
 class Storage(Value):
@@ -137,7 +166,9 @@ class Kafka(Value):
     )
     settings: Kubernetes = _settings("kafka", "Settings of section `kafka`, the same for every part: your own brokers.")
     sasl: Sasl = Field(Sasl(), description="How to log in to your own brokers.")
+    oauth: OAuth = Field(OAuth(), description="How to get tokens for them; the endpoint is `settings.oauth_endpoint`.")
     ca: Ca = Field(Ca(), description="How to trust your own brokers.")
+    certificate: KafkaCertificate = Field(KafkaCertificate(), description="How your own brokers trust us, by mTLS.")
     development: DevelopmentKafka = Field(DevelopmentKafka(), description="The development broker.")
 
 

@@ -92,16 +92,21 @@ def up(
     tls: Annotated[
         bool, typer.Option("--tls", help="Speak TLS, with a certificate authority that the stack makes for itself.")
     ] = False,
+    processes: Annotated[
+        int, typer.Option(metavar="N", help="Run N processes of each receiver, on one port; Logjam stays one.")
+    ] = 1,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Return when everything is ready; the stack keeps running.")
     ] = False,
 ) -> None:
     """Start the stack: Kafka, the topics, the receivers and the landing job. Ctrl-C stops it."""
-    from headrace_cli.stack.stack import Options
+    from headrace_cli.stack.stack import Options, check_processes
     from headrace_cli.verbs import up as verb
 
     check_bootstrap(kafka)
-    options = Options(kafka, tuple(name.strip() for name in services.split(",") if name.strip()), any_port, host, tls)
+    check_processes(processes)
+    names = tuple(name.strip() for name in services.split(",") if name.strip())
+    options = Options(kafka, names, any_port, host, tls, processes)
     raise typer.Exit((verb.detach if detach else verb.up)(state, options))
 
 

@@ -31,7 +31,7 @@ from headrace_lake.landing.landing_events import EventsLanding
 from headrace_lake.landing.markers import GapMarkers
 from headrace_lake.rows.decode import Topics
 from headrace_lake.spark.causes import chain, kafka_is_away, root_cause
-from headrace_lake.spark.halt import HaltError, KafkaAwayError, StoppingError
+from headrace_lake.spark.halt import HaltError, KafkaAwayError, NoTokenError, StoppingError
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.fence import Fence, transaction
 from headrace_lake.tables.layout import BATCHES
@@ -110,6 +110,8 @@ class Job:
                 if not missing:
                     return found
                 lacks = f"there is no topic {' and no topic '.join(missing)}"
+            except NoTokenError as error:
+                lacks = str(error)
             except KafkaAwayError:
                 lacks = f"Kafka at {self._settings.kafka.bootstrap_servers} does not answer"
             if self._once and time.monotonic() > deadline:

@@ -19,9 +19,19 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from headrace_cli.clients.traffic import send_events
 from headrace_cli.errors import CommandError
 from headrace_cli.processes.ports import holder, is_taken
+from headrace_cli.stack import stack as planning
 from headrace_cli.stack.broker import SEGMENT_BYTES
-from headrace_cli.stack.services import SERVICES
-from headrace_cli.stack.stack import RETENTION_BYTES, Options, _kafka_disk_bytes, _PortAllocator, select_receivers
+from headrace_cli.stack.services import CONTROLLER_PORT, KAFKA_PORT, LAKE_OPS_PORT, SERVICES
+from headrace_cli.stack.stack import (
+    MOST_PROCESSES,
+    OPS_STEP,
+    RETENTION_BYTES,
+    Options,
+    _kafka_disk_bytes,
+    _PortAllocator,
+    plan,
+    select_receivers,
+)
 from headrace_cli.stack.state import StateFolder
 
 from tests.contract.processes import command, gone
@@ -179,9 +189,50 @@ class TestOptions:
         with pytest.raises(CommandError, match=r"no service called nonsense; the services are: forward"):
             select_receivers(["forward", "nonsense"])
 
+    @pytest.fixture(autouse=True)
+    def nothing_fetched(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(planning, "jars", lambda *_: tmp_path)
+        monkeypatch.setattr(planning, "java_home", lambda: tmp_path)
+
+    def test_several_processes_of_a_receiver_share_its_port_and_nothing_else(self, tmp_path: Path) -> None:
+        stack = plan(StateFolder(tmp_path / "state"), Options(kafka="127.0.0.1:1", any_port=True, processes=3))
+        names = [spec.name for spec, _ in stack.receivers]
+        assert names[:3] == ["forward", "forward-2", "forward-3"]
+        assert [name for name in names if name.startswith("logjam")] == ["logjam"]
+        assert len({endpoint.ops for _, endpoint in stack.receivers}) == len(names)
+        assert len({spec.log for spec, _ in stack.receivers}) == len(names)
+        assert len({endpoint.listen for _, endpoint in stack.receivers[:3]}) == 1
+        shared = {spec.name for spec, _ in stack.receivers if "HEADRACE_LISTEN__REUSE_PORT" in spec.environment}
+        assert shared == set(names) - {"logjam"}
+
+    def test_one_process_shares_nothing(self, tmp_path: Path) -> None:
+        stack = plan(StateFolder(tmp_path / "state"), Options(kafka="127.0.0.1:1", any_port=True))
+        assert [spec.name for spec, _ in stack.receivers] == [service.name for service in SERVICES]
+        assert not any("HEADRACE_LISTEN__REUSE_PORT" in spec.environment for spec, _ in stack.receivers)
+
+    @pytest.mark.parametrize("number", ["0", "-1", "33"])
+    def test_a_number_of_processes_that_cannot_be_meant(self, tmp_path: Path, number: str) -> None:
+        done = headrace("up", "--state", str(tmp_path / "state"), "--processes", number)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == f"headrace: --processes {number}: a receiver has 1 to 32 processes.\n"
+        assert not (tmp_path / "state").exists()
+
+    def test_processes_and_a_unix_socket(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADRACE_LISTEN__SOCKET", "/tmp/x")
+        done = headrace("up", "--state", str(tmp_path / "state"), "--processes", "2")
+        assert done.returncode == 1
+        assert done.stderr.startswith("headrace: HEADRACE_LISTEN__SOCKET is set: only one process can have that socket")
+        assert not (tmp_path / "state").exists()
+
     def test_ports_are_distinct(self) -> None:
         ports = [service.ops_port for service in SERVICES]
         ports += [listener.port for service in SERVICES for listener in service.listeners]
+        assert len(set(ports)) == len(ports)
+
+    def test_ports_of_several_processes_are_distinct(self) -> None:
+        ports = [service.ops_port + OPS_STEP * number for service in SERVICES for number in range(MOST_PROCESSES)]
+        ports += [listener.port for service in SERVICES for listener in service.listeners]
+        ports += [KAFKA_PORT, CONTROLLER_PORT, LAKE_OPS_PORT]
         assert len(set(ports)) == len(ports)
 
     @pytest.mark.parametrize("broker", ["localhost", ":9092", "localhost:", "localhost:99999", "localhost:x"])

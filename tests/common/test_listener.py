@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from headrace_common.connection.addresses import Addresses
 from headrace_common.listening.listener import KEEP_ALIVE, Listener
 from headrace_common.listening.sockets import TcpListener
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -20,7 +21,7 @@ from tests.contract.waiting import PATIENCE
 async def test_a_client_that_has_gone_is_noticed_within_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     accepted: asyncio.Queue[socket.socket] = asyncio.Queue()
 
-    async def welcome(self: Listener, client: socket.socket, address: Any) -> None:
+    async def welcome(self: Listener, client: socket.socket, address: Any, taken: str) -> None:
         accepted.put_nowait(client)
 
     monkeypatch.setattr(Listener, "_welcome", welcome)
@@ -29,6 +30,7 @@ async def test_a_client_that_has_gone_is_noticed_within_minutes(monkeypatch: pyt
         limits=SimpleNamespace(connections=1),
         admitted=0,
         metrics=ReceiverMetrics(),
+        addresses=Addresses(0),
     )
     tasks = Tasks()
     listener = TcpListener(receiver, tasks, lambda peer: None, ListenSettings(host="127.0.0.1"), 0, None)  # type: ignore[arg-type]

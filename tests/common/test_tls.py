@@ -14,8 +14,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from headrace_common.listening import tls
 from headrace_common.listening.tls import TlsContext, identity
+from headrace_common.operations import certificates
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import TlsSettings
@@ -86,7 +86,7 @@ class Files:
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
-    monkeypatch.setattr(tls, "LOOK", 0.0)
+    monkeypatch.setattr(certificates, "LOOK", 0.0)
     made = Files(tmp_path)
     made.make()
     return made

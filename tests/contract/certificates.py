@@ -28,21 +28,27 @@ class Authority:
         )
         self.file.write_bytes(self._certificate.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, name: str, common_name: str | None, dns: str = "localhost") -> tuple[Path, Path]:
-        """Certificate and key, in `name`.pem and `name`.key. Both appear by a rename, as a Kubernetes secret does."""
+    def issue(
+        self, name: str, common_name: str | None, dns: str = "localhost", *, days: int = 1, password: str = ""
+    ) -> tuple[Path, Path]:
+        """Certificate and key, in `name`.pem and `name`.key. Both appear by a rename, as a Kubernetes secret does.
+
+        `days`: how long it is valid; negative: since when it is not. `password`: what the key is encrypted with.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Headrace's tests")]
         if common_name is not None:
             attributes.append(x509.NameAttribute(NameOID.COMMON_NAME, common_name))
         names = [x509.DNSName(dns), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         certificate = (
-            _builder(x509.Name(attributes), self._name, key.public_key())
+            _builder(x509.Name(attributes), self._name, key.public_key(), days)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .sign(self._key, hashes.SHA256())
         )
-        encoded = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        locked: serialization.KeySerializationEncryption = serialization.NoEncryption()
+        if password:
+            locked = serialization.BestAvailableEncryption(password.encode())
+        encoded = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked)
         files = (self.folder / f"{name}.pem", self.folder / f"{name}.key")
         for path, content in zip(files, (certificate.public_bytes(serialization.Encoding.PEM), encoded), strict=True):
             part = path.with_suffix(path.suffix + ".part")
@@ -58,7 +64,9 @@ class Authority:
         return context
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int = 1
+) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
@@ -66,6 +74,8 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicK
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_before(
+            now + min(datetime.timedelta(days=days - 1), datetime.timedelta()) - datetime.timedelta(hours=1)
+        )
+        .not_valid_after(now + datetime.timedelta(days=days))
     )

@@ -133,12 +133,23 @@ def test_a_receiver_overrides_what_holds_for_all_with_nothing_too() -> None:
     assert settings(values, "courier")["HEADRACE_LIMITS__CONNECTION_AGE"] == "300"
 
 
+def test_what_zeromq_lacks_is_for_the_others_alone() -> None:
+    values = """
+    receiverDefaults:
+      settings: {limits: {connections_per_address: 50}, listen: {trusted_proxies: 10.0.0.1}, tls: {minimum: "1.3"}}
+    """
+    lacking = {"HEADRACE_LIMITS__CONNECTIONS_PER_ADDRESS", "HEADRACE_LISTEN__TRUSTED_PROXIES", "HEADRACE_TLS__MINIMUM"}
+    assert lacking <= settings(values).keys()
+    assert not lacking & settings(values, "logjam").keys()
+
+
 def test_a_mapping_is_json() -> None:
     given = settings("lake: {settings: {lake: {quarantine: {too_deep: skip}, spark: {spark.x: 1g}}}}", "lake")
     assert json.loads(given["HEADRACE_LAKE__QUARANTINE"]) == {"too_deep": "skip"}
     assert json.loads(given["HEADRACE_LAKE__SPARK"]) == {"spark.x": "1g"}
 
 
+TOKENS = "kafka.settings.security_protocol=SASL_SSL,kafka.settings.sasl_mechanism=OAUTHBEARER"
 OWN = "kafka.enabled=false,kafka.settings.bootstrap_servers=k:9092"
 
 
@@ -163,6 +174,13 @@ OWN = "kafka.enabled=false,kafka.settings.bootstrap_servers=k:9092"
         ("kafka.settings.bootstrap_servers=k:9092", "Set kafka.enabled to false"),
         ("kafka.enabled=false", "bootstrap_servers is missing"),
         (f"{OWN},kafka.settings.security_protocol=SASL_SSL", "kafka.sasl.existingSecret is missing"),
+        (f"{OWN},{TOKENS}", "OAUTHBEARER needs kafka.oauth.existingSecret"),
+        (f"{OWN},{TOKENS},kafka.oauth.existingSecret=x", "kafka.settings.oauth_endpoint"),
+        (f"{OWN},kafka.oauth.existingSecret=x", "a SASL security_protocol and sasl_mechanism OAUTHBEARER"),
+        ("kafka.settings.oauth_client_secret=x", "oauth_client_secret"),
+        ("kafka.certificate.existingSecret=x", "Set kafka.enabled to false"),
+        (f"{OWN},kafka.certificate.existingSecret=x", "needs kafka.settings.security_protocol SSL or SASL_SSL"),
+        (f"{OWN},kafka.settings.certificate=/x", "certificate"),
         ("receivers.forward.tls.clientCa.existingSecret=x", "needs a certificate"),
         ("receivers.forward.tls.existingSecret=x,receivers.forward.tls.certManager.enabled=true", "exclude each other"),
         ("receivers.forward.tls.certManager.enabled=true", "issuerRef is missing"),
@@ -183,6 +201,39 @@ def test_what_cannot_be_meant_is_refused(values: str, says: str) -> None:
     with pytest.raises(RefusedError) as refused:
         rendered("--set", values)
     assert says in str(refused.value)
+
+
+def test_every_part_shows_kafka_its_certificate() -> None:
+    folder = "/etc/headrace/kafka"
+    for part, container in parts("kafka-certificates"):
+        given = variables(container)
+        assert given["HEADRACE_KAFKA__CERTIFICATE"] == f"{folder}/tls.crt", part
+        assert given["HEADRACE_KAFKA__KEY"] == f"{folder}/tls.key", part
+        assert given["HEADRACE_KAFKA__KEY_PASSWORD_FILE"] == f"{folder}/key-password", part
+
+
+def test_every_part_has_what_tokens_need() -> None:
+    """The operator mounts no single keys: its driver gets the secret as a variable."""
+    for part, container in parts("kafka-tokens"):
+        given = variables(container)
+        for name, key in (("ID", "client-id"), ("SECRET", "client-secret")):
+            value = given.get(f"HEADRACE_KAFKA__OAUTH_CLIENT_{name}")
+            if name == "ID" or part == "lake":
+                assert value == {"secretKeyRef": {"name": "kafka-client", "key": key}}, part
+            else:
+                assert given["HEADRACE_KAFKA__OAUTH_CLIENT_SECRET_FILE"] == "/etc/headrace/kafka/client-secret"
+        assert given["HEADRACE_KAFKA__OAUTH_ENDPOINT"] == "https://login.example.org/token"
+
+
+@pytest.mark.parametrize(
+    ("name", "files"), [("spark-operator", ["CA", "CERTIFICATE", "KEY"]), ("kafka-tokens", ["OAUTH_CA"])]
+)
+def test_the_driver_of_the_operator_has_the_files_that_it_names(name: str, files: list[str]) -> None:
+    (application,) = of(scenario(name), "SparkApplication")
+    driver = application["spec"]["driver"]
+    folders = {secret["path"] for secret in driver["secrets"]}
+    for setting in files:
+        assert variables(driver)[f"HEADRACE_KAFKA__{setting}"].rpartition("/")[0] in folders
 
 
 def test_the_chart_has_the_version_of_everything() -> None:

@@ -70,6 +70,7 @@ def test_the_innermost_exception_is_the_reason_in_one_line() -> None:
         ("org.apache.spark.rpc.RpcTimeoutException: Futures timed out", False),
         ("org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized", False),
         ("org.apache.spark.SparkException: Job aborted", False),
+        ("KafkaException: x | javax.security.auth.login.LoginException: The response code 401", True),
     ],
 )
 def test_kafka_away_is_told_from_kafka_refuses(cause: str, away: bool) -> None:

@@ -22,7 +22,7 @@ class ReceiverSpec:
 
     `hint` shows a user how to send to it; ``{listen}`` is its address, ``{transport}`` tcp or tls. When the
     stack speaks TLS, `tls_hint` follows; ``{ca}`` is the file of the stack's own authority. `curve`: it speaks CURVE where
-    others speak TLS; ``{keys}`` is the folder of the keys.
+    others speak TLS; ``{keys}`` is the folder of the keys. `shares`: several processes can listen on its ports.
     """
 
     name: str
@@ -32,6 +32,7 @@ class ReceiverSpec:
     hint: str
     tls_hint: str = ""
     curve: bool = False
+    shares: bool = True
 
 
 SERVICES: Final = (
@@ -67,6 +68,7 @@ SERVICES: Final = (
         'logjam_agent: LogjamAgent.add_forwarder(:zmq, host: "{listen}")',
         "; but only clients that speak CURVE, with the keys {keys}/curve.pub and curve-client.*",
         curve=True,
+        shares=False,
     ),
     ReceiverSpec(
         "segment",

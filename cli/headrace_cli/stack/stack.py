@@ -33,6 +33,9 @@ from headrace_cli.stack.services import (
 from headrace_cli.stack.state import STACK_VARIABLE, StateFolder
 
 MIB: Final = 1024 * 1024
+MOST_PROCESSES: Final = 32
+OPS_STEP: Final = 10
+"""Between the ports for health and metrics of a receiver's processes: 8082, 8092, …"""
 RETENTION_BYTES: Final = 256 * MIB
 """Default of TOPICS__RETENTION_BYTES with the embedded broker: `retention.bytes` of each partition."""
 _KAFKA_OWN_BYTES: Final = 4 * SEGMENT_BYTES  # metadata and consumer offsets
@@ -40,13 +43,17 @@ _KAFKA_OWN_BYTES: Final = 4 * SEGMENT_BYTES  # metadata and consumer offsets
 
 @dataclass(frozen=True)
 class Options:
-    """The options of `up`. `kafka`: the user's own broker; `services`: names of receivers, all if empty."""
+    """The options of `up`. `kafka`: the user's own broker; `services`: names of receivers, all if empty.
+
+    `processes`: of each receiver that can share its ports.
+    """
 
     kafka: str | None = None
     services: tuple[str, ...] = ()
     any_port: bool = False
     host: str = HOST
     tls: bool = False
+    processes: int = 1
 
 
 @dataclass(frozen=True)
@@ -102,7 +109,10 @@ def plan(state: StateFolder, options: Options, progress: FetchProgress | None = 
         (
             service,
             [ports.take(service.name, listener.port, options.host) for listener in service.listeners],
-            ports.take(f"{service.name}'s health and metrics", service.ops_port, HOST),
+            [
+                ports.take(f"{name}'s health and metrics", service.ops_port + number * OPS_STEP, HOST)
+                for number, name in enumerate(_names(service, options.processes))
+            ],
         )
         for service in services
     ]
@@ -142,13 +152,30 @@ def plan(state: StateFolder, options: Options, progress: FetchProgress | None = 
         kafka,
         (module("headrace_common.topics"), topics),
         [
-            _receiver(service, listening, ops, options.host, state, base, certificates)
+            _receiver(replace(service, name=name), listening, ops[number], options.host, state, own, certificates)
             for service, listening, ops in assigned
+            for own in [{**base, **environment("listen", reuse_port=True)} if len(ops) > 1 else base]
+            for number, name in enumerate(_names(service, options.processes))
         ],
         ProcessSpec("lake", module(LAKE_MODULE), lake_environment, state.log("lake"), http_probe(HOST, lake_ops)),
         f"{HOST}:{lake_ops}",
         _kafka_disk_bytes(topics) if broker is not None else None,
     )
+
+
+def _names(service: ReceiverSpec, processes: int) -> list[str]:
+    """Return what its processes are called: forward, forward-2, forward-3."""
+    count = processes if service.shares else 1
+    return [service.name, *(f"{service.name}-{number}" for number in range(2, count + 1))]
+
+
+def check_processes(processes: int) -> None:
+    """Raise `CommandError` for a number of processes that cannot be meant, or that cannot share what the settings name."""
+    if not 1 <= processes <= MOST_PROCESSES:
+        raise CommandError(f"--processes {processes}: a receiver has 1 to {MOST_PROCESSES} processes.", status=2)
+    name = variable("listen", "socket")
+    if processes > 1 and name in os.environ:
+        raise CommandError(f"{name} is set: only one process can have that socket, so leave out --processes or it.")
 
 
 def module(name: str) -> tuple[str, ...]:

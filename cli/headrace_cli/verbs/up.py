@@ -15,7 +15,7 @@ from rich.table import Table
 
 from headrace_cli.errors import EXIT_FAILED, CommandError
 from headrace_cli.places import command
-from headrace_cli.stack.stack import Options, Stack, module, plan
+from headrace_cli.stack.stack import Options, Stack, module, plan, select_receivers
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.stack.supervisor import Supervisor
 from headrace_cli.verbs import console
@@ -47,6 +47,10 @@ def _prepare(state: StateFolder, options: Options) -> tuple[Stack, int]:
     if ended:
         console.line("stack", "note", f"stopped {ended} processes that an earlier run had left")
     shutil.rmtree(state.path / "run" / "spark", ignore_errors=True)  # scratch files of a killed landing job
+    if options.processes > 1:
+        for service in select_receivers(options.services):
+            if not service.shares:
+                console.line(service.name, "note", "stays one process: ZeroMQ's sockets cannot share a port")
     with console.fetching() as progress:
         return plan(state, options, progress), lock
 
@@ -82,8 +86,9 @@ def show_addresses(state: StateFolder) -> None:
     console.OUT.print(table)
     console.OUT.print(f"The tables are in {record['lake']}", markup=False)
     console.OUT.print("\nSend something, for example:")
-    for service in record["services"].values():
-        console.OUT.print("  " + service["hint"].format(listen=service["listen"]), markup=False)
+    hints = [service["hint"].format(listen=service["listen"]) for service in record["services"].values()]
+    for hint in dict.fromkeys(hints):  # a receiver's processes have the same
+        console.OUT.print(f"  {hint}", markup=False)
     console.OUT.print(f"More clients, with their configurations: {command('snippet', state.path)}", markup=False)
     if any(service.get("ca") for service in record["services"].values()):
         folder = state.path / "tls"
@@ -142,6 +147,8 @@ def _arguments(options: Options) -> list[str]:
         arguments.append("--tls")
     if options.any_port:
         arguments.append("--any-port")
+    if options.processes != 1:
+        arguments += ["--processes", str(options.processes)]
     return arguments
 
 

@@ -20,8 +20,7 @@ def build(runtime: Runtime[ForwardSettings]) -> Parts:
         runtime, PORT, lambda peer: ForwardSession(peer, settings.limits, settings.forward, guard)
     )
     if settings.forward.heartbeat:
-        listen = settings.listen
-        listeners.append(HeartbeatListener(listen.host, listen.port or PORT, runtime.ready_problems))
+        listeners.append(HeartbeatListener(settings.listen, PORT, runtime.ready_problems))
     return Parts(listeners)
 
 

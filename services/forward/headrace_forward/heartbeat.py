@@ -8,6 +8,7 @@ from typing import cast
 
 from headrace_common.listening.endpoint import Endpoint
 from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.settings import ListenSettings
 from typing_extensions import override
 
 from headrace_forward.wire import heartbeat
@@ -33,9 +34,11 @@ class _Datagrams(asyncio.DatagramProtocol):
 class HeartbeatListener(Endpoint):
     """Answers UDP heartbeats, from `bind` on, while the service is ready."""
 
-    def __init__(self, host: str, port: int, ready_problems: Callable[[], list[str]]) -> None:
-        self._host = host
-        self._port = port
+    def __init__(self, listen: ListenSettings, port: int, ready_problems: Callable[[], list[str]]) -> None:
+        """`port`: the protocol's own, used if the settings name none."""
+        self._host = listen.host
+        self._port = listen.port or port
+        self._shared = listen.reuse_port
         self._ready_problems = ready_problems
         self._transport: asyncio.DatagramTransport | None = None
 
@@ -43,7 +46,9 @@ class HeartbeatListener(Endpoint):
     async def bind(self) -> str:
         try:
             self._transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
-                lambda: _Datagrams(self._ready_problems), local_addr=(self._host, self._port)
+                lambda: _Datagrams(self._ready_problems),
+                local_addr=(self._host, self._port),
+                reuse_port=self._shared or None,
             )
         except OSError as error:
             raise ConfigError(f"LISTEN {self._host}:{self._port} (UDP): {error.strerror or error}") from error

@@ -166,7 +166,9 @@ class LogjamSettings(ServiceSettings):
         for given, name in (
             *((True, f"TLS__{each.upper()}") for each in sorted(self.tls.model_fields_set)),
             (self.listen.socket is not None, "LISTEN__SOCKET"),
+            (self.listen.reuse_port, "LISTEN__REUSE_PORT"),
             (bool(self.listen.trusted_proxies), "LISTEN__TRUSTED_PROXIES"),
+            (bool(self.limits.connections_per_address), "LIMITS__CONNECTIONS_PER_ADDRESS"),
         ):
             if given:
                 raise ValueError(f"{name} means nothing to ZeroMQ: Logjam's receiver does not have it")

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote_plus
 
+from headrace_common.operations.certificates import KeyPair, kafka_key_pair
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import KafkaSettings
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from headrace_lake.spark.causes import chain, kafka_is_away, root_cause
-from headrace_lake.spark.halt import HaltError, KafkaAwayError
+from headrace_lake.spark.halt import HaltError, KafkaAwayError, NoTokenError
 from headrace_lake.spark.jvm import java_class
 
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+_BEARER: Final = "org.apache.kafka.common.security.oauthbearer"
+_LOGIN_TIME: Final = "10000"
+"""Milliseconds that Kafka's client waits for a token endpoint."""
 _OFFSET: Final = re.compile(r"([\w.-]+)-(\d+)=ListOffsetsResultInfo\(offset=(-?\d+),")
 """An entry of Kafka's answer as text, ``topic-partition=…``."""
 _ANSWER_TIME: Final = 30  # seconds to wait for one answer of the brokers
@@ -42,12 +48,17 @@ _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 def client_options(settings: KafkaSettings) -> dict[str, str]:
-    """The options of Kafka's Java client for `settings`. Raises `ConfigError` if the CA's file has no certificate."""
+    """The options of Kafka's Java client for `settings`. Raises `ConfigError` for files that cannot be used.
+
+    What is in the files goes into the options, for executors that do not have them.
+    """
     options = {
         "bootstrap.servers": settings.bootstrap_servers,
         "security.protocol": settings.security_protocol,
     }
-    if settings.security_protocol.startswith("SASL"):
+    if settings.by_token:
+        options.update(_token_options(settings))
+    elif settings.security_protocol.startswith("SASL"):
         module = "plain.Plain" if settings.sasl_mechanism == "PLAIN" else "scram.Scram"
         user, password = _quoted(settings.sasl_username), _quoted(settings.sasl_password.get_secret_value())
         options["sasl.mechanism"] = settings.sasl_mechanism
@@ -56,18 +67,62 @@ def client_options(settings: KafkaSettings) -> dict[str, str]:
         )
     if settings.ca is not None and settings.security_protocol.endswith("SSL"):
         options["ssl.truststore.type"] = "PEM"
-        options["ssl.truststore.certificates"] = _certificates(settings.ca)
+        options["ssl.truststore.certificates"] = _certificates("KAFKA__CA", settings.ca)
+    pair = kafka_key_pair(settings)
+    if pair is not None:
+        options.update(_key_store(pair))
     return options
 
 
-def _certificates(path: Path) -> str:
-    """The certificates in the file, for executors that do not have it: other text between them is left out."""
+def _token_options(settings: KafkaSettings) -> dict[str, str]:
+    """Kafka's Java client fetches tokens by itself. What it needs for TLS with the endpoint stands in its login's options."""
+    pair = (settings.oauth_client_id, settings.oauth_client_secret.get_secret_value())
+    login = {"clientId": pair[0], "clientSecret": pair[1]}
+    if settings.oauth_scope:
+        login["scope"] = settings.oauth_scope
+    if settings.oauth_ca is not None:
+        login["ssl.truststore.type"] = "PEM"
+        login["ssl.truststore.certificates"] = _certificates("KAFKA__OAUTH_CA", settings.oauth_ca)
+    words = " ".join(f"{name}={_quoted(value)}" for name, value in login.items())
+    return {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.login.callback.handler.class": f"{_BEARER}.OAuthBearerLoginCallbackHandler",
+        "sasl.oauthbearer.token.endpoint.url": settings.oauth_endpoint,
+        "sasl.oauthbearer.header.urlencode": str(any(quote_plus(word) != word for word in pair)).lower(),
+        "sasl.login.connect.timeout.ms": _LOGIN_TIME,
+        "sasl.login.read.timeout.ms": _LOGIN_TIME,
+        "sasl.jaas.config": f"{_BEARER}.OAuthBearerLoginModule required {words};",
+    }
+
+
+def _key_store(pair: KeyPair) -> dict[str, str]:
+    """The certificate to show to brokers. Java reads a key only in PKCS#8, and Java 17 only without encryption."""
+    from cryptography.hazmat.primitives import serialization  # megabytes that most jobs do not need
+
+    pair.load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))  # says what is wrong
+    text = pair.key[1].read_bytes()
+    try:
+        key = serialization.load_pem_private_key(text, pair.password.encode() or None)
+    except TypeError:  # a password for a key that is not encrypted
+        key = serialization.load_pem_private_key(text, None)
+    plain = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": _certificates("KAFKA__CERTIFICATE", pair.certificate[1]),
+        "ssl.keystore.key": plain.decode().strip(),
+    }
+
+
+def _certificates(setting: str, path: Path) -> str:
+    """The certificates in the file: other text between them is left out."""
     try:
         found = _CERTIFICATE.findall(path.read_text(errors="replace"))
     except OSError as error:
-        raise ConfigError(f"KAFKA__CA {path}: {error.strerror}") from error
+        raise ConfigError(f"{setting} {path}: {error.strerror}") from error
     if not found:
-        raise ConfigError(f"KAFKA__CA {path} has no certificate in PEM in it")
+        raise ConfigError(f"{setting} {path} has no certificate in PEM in it")
     return "\n".join(found)
 
 
@@ -186,6 +241,10 @@ class Brokers:
             try:
                 self._admin = self._class("org.apache.kafka.clients.admin.AdminClient").create(options)
             except Py4JJavaError as error:
+                if kafka_is_away(" | ".join(chain(error))):  # so is what gives us tokens
+                    raise NoTokenError(
+                        f"no token from {self._settings.oauth_endpoint} ({root_cause(error)})"
+                    ) from error
                 raise HaltError(f"Kafka's client does not start: {root_cause(error)}") from error
         return self._admin
 
@@ -214,4 +273,4 @@ class _UnknownTopicError(Exception):
 
 
 def _quoted(value: str) -> str:
-    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

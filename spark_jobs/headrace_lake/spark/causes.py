@@ -8,6 +8,7 @@ from typing import Any, Final
 _AWAY: Final = re.compile(
     r"org\.apache\.kafka\.\S*(?:Timeout|Disconnect|Network|NotLeaderOrFollower)\w*Exception"
     r"|TimeoutException: Cannot fetch record"  # Spark's own consumer of Kafka says so
+    r"|javax\.security\.auth\.login\.LoginException"  # its client has no token
 )
 _NOISE: Final = re.compile(r"\s+(SQLSTATE: \w+|===.*)$", re.DOTALL)
 _LONGEST: Final = 600

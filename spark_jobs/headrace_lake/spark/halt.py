@@ -23,3 +23,7 @@ class StoppingError(HeadraceError):
 
 class KafkaAwayError(HeadraceError):
     """Kafka does not answer. The job may wait for it."""
+
+
+class NoTokenError(KafkaAwayError):
+    """Nobody gives us a token for Kafka now; the message says who, and why."""

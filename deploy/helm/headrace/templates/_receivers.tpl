@@ -68,6 +68,12 @@ spec:
   {{- include "headrace.pod" (dict "root" $root "user" ($root.Values.podSecurity.runAsUser | int)) | nindent 2 }}
   serviceAccountName: {{ include "headrace.account" $root }}
   {{- include "headrace.placement" $values | nindent 2 }}
+  {{- if eq .name "logjam" }}
+  {{- /* What ZeroMQ lacks can only come from receiverDefaults: the schema refuses it here. */}}
+  {{- range list (list "tls" "minimum") (list "listen" "trusted_proxies") (list "limits" "connections_per_address") }}
+  {{- $_ := unset (default dict (index $settings (first .))) (last .) }}
+  {{- end }}
+  {{- end }}
   {{- /* The pause, the delay, the drain, and what ends after it: listeners and the producer. */}}
   {{- $delay := dig "limits" "stop_delay" 0 $settings | ceil | int }}
   terminationGracePeriodSeconds: {{ add (int $values.preStopSeconds) $delay (dig "limits" "drain_time" 25 $settings | ceil | int) 15 }}

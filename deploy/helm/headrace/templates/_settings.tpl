@@ -16,13 +16,23 @@
 {{- $kafka := .Values.kafka -}}
 {{- $settings := deepCopy $kafka.settings -}}
 {{- $protocol := default "PLAINTEXT" $settings.security_protocol -}}
-{{- if and $kafka.enabled (or $settings.bootstrap_servers $kafka.sasl.existingSecret $kafka.ca.existingSecret (ne $protocol "PLAINTEXT")) -}}
+{{- if and $kafka.enabled (or $settings.bootstrap_servers (include "headrace.kafka.secrets" .) (ne $protocol "PLAINTEXT")) -}}
 {{- fail "kafka.enabled is true: the development broker has no login and no TLS. Set kafka.enabled to false to use your own brokers." -}}
+{{- end -}}
+{{- if and $kafka.certificate.existingSecret (not (hasSuffix "SSL" $protocol)) -}}
+{{- fail (printf "kafka.certificate.existingSecret needs kafka.settings.security_protocol SSL or SASL_SSL, not %s." $protocol) -}}
 {{- end -}}
 {{- if and (not $kafka.enabled) (not $settings.bootstrap_servers) -}}
 {{- fail "kafka.settings.bootstrap_servers is missing: with kafka.enabled false, say where your own brokers are." -}}
 {{- end -}}
-{{- if and (hasPrefix "SASL" $protocol) (not $kafka.sasl.existingSecret) -}}
+{{- $byToken := and (hasPrefix "SASL" $protocol) (eq (default "" $settings.sasl_mechanism) "OAUTHBEARER") -}}
+{{- if and $byToken (not (and $kafka.oauth.existingSecret $settings.oauth_endpoint)) -}}
+{{- fail "OAUTHBEARER needs kafka.oauth.existingSecret (client id and client secret) and kafka.settings.oauth_endpoint." -}}
+{{- end -}}
+{{- if and $kafka.oauth.existingSecret (not $byToken) -}}
+{{- fail "kafka.oauth.existingSecret needs kafka.settings: a SASL security_protocol and sasl_mechanism OAUTHBEARER." -}}
+{{- end -}}
+{{- if and (hasPrefix "SASL" $protocol) (not $byToken) (not $kafka.sasl.existingSecret) -}}
 {{- fail (printf "kafka.sasl.existingSecret is missing: security_protocol %s needs a user name and a password." $protocol) -}}
 {{- end -}}
 {{- if $kafka.enabled -}}
@@ -38,10 +48,41 @@
 - name: HEADRACE_KAFKA__SASL_PASSWORD_FILE
   value: /etc/headrace/kafka/password
 {{- end }}
+{{- with $kafka.oauth.existingSecret }}
+- name: HEADRACE_KAFKA__OAUTH_CLIENT_ID
+  valueFrom:
+    secretKeyRef:
+      name: {{ . }}
+      key: {{ $kafka.oauth.clientIdKey }}
+- name: HEADRACE_KAFKA__OAUTH_CLIENT_SECRET_FILE
+  value: /etc/headrace/kafka/client-secret
+{{- end }}
+{{- if $kafka.oauth.ca.existingSecret }}
+- name: HEADRACE_KAFKA__OAUTH_CA
+  value: /etc/headrace/kafka/oauth-ca.crt
+{{- end }}
 {{- if $kafka.ca.existingSecret }}
 - name: HEADRACE_KAFKA__CA
   value: /etc/headrace/kafka/ca.crt
 {{- end }}
+{{- with $kafka.certificate }}
+{{- if .existingSecret }}
+- name: HEADRACE_KAFKA__CERTIFICATE
+  value: /etc/headrace/kafka/tls.crt
+- name: HEADRACE_KAFKA__KEY
+  value: /etc/headrace/kafka/tls.key
+{{- if .passwordKey }}
+- name: HEADRACE_KAFKA__KEY_PASSWORD_FILE
+  value: /etc/headrace/kafka/key-password
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Whether anything of the access to Kafka comes from Secrets; empty: no. */}}
+{{- define "headrace.kafka.secrets" -}}
+{{- $kafka := .Values.kafka -}}
+{{- if or $kafka.sasl.existingSecret $kafka.ca.existingSecret $kafka.certificate.existingSecret $kafka.oauth.existingSecret $kafka.oauth.ca.existingSecret -}}true{{- end -}}
 {{- end -}}
 
 {{/* Variables that name the files of secret settings: (section: {name: {secret, key}}). */}}
@@ -57,7 +98,7 @@
 {{/* Volumes of the Secrets: (dict "root" $ "secrets" {…}). Files are for the pod's group only. */}}
 {{- define "headrace.secrets.volumes" -}}
 {{- $kafka := .root.Values.kafka -}}
-{{- if or $kafka.sasl.existingSecret $kafka.ca.existingSecret }}
+{{- if include "headrace.kafka.secrets" .root }}
 - name: kafka-access
   projected:
     defaultMode: 0440
@@ -75,6 +116,35 @@
           items:
             - key: {{ $kafka.ca.key }}
               path: ca.crt
+      {{- end }}
+      {{- with $kafka.oauth.existingSecret }}
+      - secret:
+          name: {{ . }}
+          items:
+            - key: {{ $kafka.oauth.clientSecretKey }}
+              path: client-secret
+      {{- end }}
+      {{- with $kafka.oauth.ca.existingSecret }}
+      - secret:
+          name: {{ . }}
+          items:
+            - key: {{ $kafka.oauth.ca.key }}
+              path: oauth-ca.crt
+      {{- end }}
+      {{- with $kafka.certificate }}
+      {{- if .existingSecret }}
+      - secret:
+          name: {{ .existingSecret }}
+          items:
+            - key: {{ .certificateKey }}
+              path: tls.crt
+            - key: {{ .keyKey }}
+              path: tls.key
+            {{- if .passwordKey }}
+            - key: {{ .passwordKey }}
+              path: key-password
+            {{- end }}
+      {{- end }}
       {{- end }}
 {{- end }}
 {{- if .secrets }}
@@ -95,8 +165,7 @@
 {{- end -}}
 
 {{- define "headrace.secrets.mounts" -}}
-{{- $kafka := .root.Values.kafka -}}
-{{- if or $kafka.sasl.existingSecret $kafka.ca.existingSecret }}
+{{- if include "headrace.kafka.secrets" .root }}
 - name: kafka-access
   mountPath: /etc/headrace/kafka
   readOnly: true

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Final
 
+from headrace_common.connection.addresses import Addresses
 from headrace_common.connection.backend import NO_BACKEND, Backend
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import FairScheduler
@@ -55,6 +56,11 @@ class ReceiverState:
     empty: asyncio.Event = field(default_factory=asyncio.Event)
     admitted: int = 0
     """Admitted clients that are still connected, including those in their TLS handshake."""
+    taken: dict[Stoppable, str] = field(default_factory=dict)
+    """What each connection gives back to `addresses` when it closes."""
+
+    def __post_init__(self) -> None:
+        self.addresses = Addresses(self.limits.connections_per_address)
 
     def age(self) -> float:
         """The age in seconds at which a new connection closes; 0: never."""
@@ -82,6 +88,7 @@ class ReceiverState:
         self.metrics.connections_closed.labels(why).inc()
         self.log.debug("connection closed", peer=peer.address, why=why)
         self.admitted -= 1
+        self.addresses.give_back(self.taken.pop(connection, ""))
         if not self.connections:
             self.empty.set()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -16,7 +15,9 @@ from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition
 from typing_extensions import override
 
-from headrace_common.operations.errors import ConfigError, DeliveryError, DeliveryPolicy
+from headrace_common.kafka.access import broker_tls
+from headrace_common.kafka.tokens import TokenError, shared_tokens
+from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import KafkaSettings
 
 BROKER_DEFAULT_MESSAGE_BYTES: Final = 1_048_588
@@ -28,7 +29,10 @@ HINTS: Final = (
     ("UnsupportedSaslMechanism", "the broker does not support KAFKA__SASL_MECHANISM"),
     ("CERTIFICATE_VERIFY_FAILED", "KAFKA__CA is not the CA of the brokers"),
     ("WRONG_VERSION_NUMBER", "KAFKA__SECURITY_PROTOCOL asks for TLS, which the broker does not speak there"),
-    ("closed", "perhaps the broker speaks another KAFKA__SECURITY_PROTOCOL there"),
+    (
+        "closed",
+        "perhaps the broker speaks another KAFKA__SECURITY_PROTOCOL there, or asks for another KAFKA__CERTIFICATE",
+    ),
 )
 """Which setting to check, by a word in the reason why a connection to a broker failed."""
 
@@ -78,19 +82,21 @@ logging.getLogger("aiokafka").addFilter(CONNECT_TROUBLE)
 
 
 def client_arguments(settings: KafkaSettings) -> dict[str, Any]:
-    """Keyword arguments of every aiokafka client. Raises `ConfigError` if the CA cannot be read."""
+    """Keyword arguments of every aiokafka client. Call it inside the event loop. Raises `ConfigError` for files that
+    cannot be used.
+    """
     arguments: dict[str, Any] = {
         "bootstrap_servers": settings.bootstrap_servers,
         "security_protocol": settings.security_protocol,
         "request_timeout_ms": int(settings.request_timeout * 1000),
     }
     if settings.security_protocol.endswith("SSL"):
-        try:
-            arguments["ssl_context"] = ssl.create_default_context(cafile=settings.ca)
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"KAFKA__CA {settings.ca}: {error}") from error
+        arguments["ssl_context"] = broker_tls(settings)
     if settings.security_protocol.startswith("SASL"):
         arguments["sasl_mechanism"] = settings.sasl_mechanism
+    if settings.by_token:
+        arguments["sasl_oauth_token_provider"] = shared_tokens(settings)
+    elif settings.security_protocol.startswith("SASL"):
         arguments["sasl_plain_username"] = settings.sasl_username
         arguments["sasl_plain_password"] = settings.sasl_password.get_secret_value()
     return arguments
@@ -227,6 +233,7 @@ def explain(error: BaseException) -> str:
     text = str(error).strip() or type(error).__name__
     if "Unable to bootstrap" in text and CONNECT_TROUBLE.reason:
         text = CONNECT_TROUBLE.reason.partition(" (_ssl.c")[0]
-        hint = next((hint for word, hint in HINTS if word in text), None)
+        hints = () if text.startswith(TokenError.__name__) else HINTS  # it says itself what to check
+        hint = next((hint for word, hint in hints if word in text), None)
         return text if hint is None else f"{text} ({hint})"
     return text if type(error).__name__ in text else f"{type(error).__name__}: {text}"

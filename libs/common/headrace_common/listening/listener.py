@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 from typing_extensions import override
 
+from headrace_common.connection.addresses import LIMIT
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.connection.tcp import TcpConnection
 from headrace_common.listening.endpoint import Endpoint
@@ -132,6 +133,11 @@ class Listener(Endpoint):
             receiver.limited.warning("too many connections", limit="LIMITS__CONNECTIONS", peer=address.address)
             client.close()
             return
+        # behind a balancer: once its header has said who it is
+        taken = "" if within(address.address, self._proxies) else receiver.addresses.take(address.address)
+        if taken is None:
+            self._refuse(client, address)
+            return
         receiver.admitted += 1
         receiver.metrics.connections_opened.inc()
         with contextlib.suppress(OSError):
@@ -139,12 +145,21 @@ class Listener(Endpoint):
             client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for option, value in KEEP_ALIVE.items():
                 client.setsockopt(socket.IPPROTO_TCP, option, value)
-        task = asyncio.create_task(self._welcome(client, address))
+        task = asyncio.create_task(self._welcome(client, address, taken))
         self._handshakes.add(task)
         task.add_done_callback(self._handshakes.discard)
 
-    async def _welcome(self, client: socket.socket, address: Client) -> None:
-        """Reads the PROXY header and does the TLS handshake where these apply, then hands the client to its connection."""
+    def _refuse(self, client: socket.socket, address: Client) -> None:
+        """Closes a connection of an address that has as many as it may."""
+        self._receiver.metrics.limit_hits.labels(LIMIT).inc()
+        self._receiver.limited.warning("too many connections of an address", limit=LIMIT, peer=address.address)
+        client.close()
+
+    async def _welcome(self, client: socket.socket, address: Client, taken: str) -> None:
+        """Reads the PROXY header and does the TLS handshake where these apply, then hands the client to its connection.
+
+        `taken`: what its address has taken, to give back when it ends.
+        """
         loop = asyncio.get_running_loop()
         receiver = self._receiver
         connected = False
@@ -153,12 +168,22 @@ class Listener(Endpoint):
             nonlocal connected
             connected = True  # from now on the connection's end decrements `admitted`
             peer = Peer(address.address, address.port, subject or self._identity(address), certified=bool(subject))
-            return TcpConnection(receiver, peer, self._new_session(peer))
+            connection = TcpConnection(receiver, peer, self._new_session(peer))
+            if taken:
+                receiver.taken[connection] = taken
+            return connection
 
         try:
             if within(address.address, self._proxies):
                 async with asyncio.timeout(receiver.limits.handshake_time):
-                    address = await _proxied(client) or address
+                    named = await _proxied(client)
+                if named is not None:  # else the balancer speaks for itself
+                    address = named
+                    found = receiver.addresses.take(named.address)
+                    if found is None:
+                        self._refuse(client, named)
+                        return
+                    taken = found
             if self._tls is None:
                 await loop.connect_accepted_socket(connect, client)
                 return
@@ -177,6 +202,7 @@ class Listener(Endpoint):
         finally:
             if not connected:
                 receiver.admitted -= 1
+                receiver.addresses.give_back(taken)
 
     def _unwelcome(self, address: Client, error: Exception) -> None:
         """Logs a client that failed before its protocol began. One that just left (a health check) is only a debug line."""

@@ -18,12 +18,17 @@ from headrace_common.operations.settings import ListenSettings
 from headrace_common.operations.tasks import Tasks
 
 
-def bound_socket(host: str, port: int, setting: str) -> socket.socket:
-    """A TCP socket that has its address and does not listen yet. Raises `ConfigError`, which names `setting`."""
+def bound_socket(host: str, port: int, setting: str, *, shared: bool = False) -> socket.socket:
+    """A TCP socket that has its address and does not listen yet. Raises `ConfigError`, which names `setting`.
+
+    `shared`: other processes of this user may listen there too; the kernel deals new connections out among those that listen.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if host == "::" else 1)
         bound.bind((host, port))
@@ -58,10 +63,11 @@ class TcpListener(Listener):
         super().__init__(receiver, tasks, new_session, tls, listen.proxies)
         self._host = listen.host
         self._port = listen.port or port
+        self._shared = listen.reuse_port
 
     @override
     async def bind(self) -> str:
-        self._socket = bound_socket(self._host, self._port, "LISTEN")
+        self._socket = bound_socket(self._host, self._port, "LISTEN", shared=self._shared)
         return address_of(self._socket)
 
     @override

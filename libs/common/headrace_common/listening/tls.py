@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import ssl
-import time
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
+from headrace_common.operations.certificates import KeyPair, Watched, expiry
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import TlsSettings
-
-LOOK: Final = 1.0
-"""Seconds between two checks of the files. A check happens when a client connects."""
 
 
 class TlsContext:
@@ -28,20 +23,13 @@ class TlsContext:
         self._settings = settings
         self._metrics = metrics
         self._log = log
-        self._files = [path for path in (settings.cert, settings.key, settings.client_ca) if path is not None]
-        self._stamp = self._look()
-        self._looked = time.monotonic()
+        self._files = Watched(path for path in (settings.cert, settings.key, settings.client_ca) if path is not None)
         self._context = self._load()
 
     def current(self) -> ssl.SSLContext:
         """The context for a connection that is accepted now. Reloads the files if they have changed."""
-        now = time.monotonic()
-        if now - self._looked >= LOOK:
-            self._looked = now
-            stamp = self._look()
-            if stamp != self._stamp:
-                self._stamp = stamp
-                self._reload()
+        if self._files.changed():
+            self._reload()
         return self._context
 
     def _reload(self) -> None:
@@ -52,26 +40,23 @@ class TlsContext:
         else:
             self._log.info("tls files read again", cert=str(self._settings.cert))
 
-    def _look(self) -> list[tuple[int, int, int]]:
-        # Kubernetes replaces a symbolic link; stat follows it, so inode and time change.
-        return [_stamp(path) for path in self._files]
-
     def _load(self) -> ssl.SSLContext:
         settings = self._settings
         assert settings.cert is not None
+        assert settings.key is not None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2 if settings.minimum == "1.2" else ssl.TLSVersion.TLSv1_3
         # A write-only client never reads TLS 1.3's session tickets. If it closes with them unread, its kernel sends a reset,
         # ours discards the bytes not read yet, and data is lost that the client believes delivered.
         context.num_tickets = 0
-        try:
-            context.load_cert_chain(settings.cert, settings.key, password=_no_password)
-            if settings.client_ca is not None:
+        KeyPair("TLS", ("CERT", settings.cert), ("KEY", settings.key)).load_into(context)
+        if settings.client_ca is not None:
+            try:
                 context.load_verify_locations(settings.client_ca)
-                context.verify_mode = ssl.CERT_REQUIRED
-        except (OSError, ssl.SSLError, ValueError) as error:
-            raise ConfigError(f"TLS files ({', '.join(map(str, self._files))}): {error}") from error
-        self._metrics.certificate_expiry.set(_expiry(settings.cert))
+            except OSError as error:
+                raise ConfigError(f"TLS__CLIENT_CA {settings.client_ca}: {error}") from error
+            context.verify_mode = ssl.CERT_REQUIRED
+        self._metrics.certificate_expiry.set(expiry(settings.cert))
         return context
 
 
@@ -87,21 +72,3 @@ def identity(certificate: dict[str, Any] | None) -> str | None:
         if kind == "DNS" and value:
             return str(value)
     return ",".join(f"{key}={value}" for key, value in subject) or None
-
-
-def _no_password() -> str:
-    raise ConfigError("TLS__KEY is encrypted; Headrace reads unencrypted keys")
-
-
-def _stamp(path: Path) -> tuple[int, int, int]:
-    try:
-        status = path.stat()
-    except OSError:
-        return (0, 0, 0)
-    return (status.st_mtime_ns, status.st_ino, status.st_size)
-
-
-def _expiry(cert: Path) -> float:
-    """Unix time when the first certificate of the PEM file expires."""
-    decoded = ssl._ssl._test_decode_cert(str(cert))  # type: ignore[attr-defined]  # the standard library offers no public function
-    return datetime.strptime(decoded["notAfter"], "%b %d %H:%M:%S %Y %Z").replace(tzinfo=UTC).timestamp()

@@ -9,16 +9,15 @@ variables of sections that it lacks; an unknown name inside one of its sections 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, Self, TypeVar, get_origin
+from typing import Final, Literal, Self, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
-    EnvSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     SettingsError,
@@ -30,14 +29,15 @@ from headrace_common.operations.probe import OPS_PORT
 from headrace_common.operations.variables import (
     PREFIX,
     Bytes,
+    Environment,
     Seconds,
     WholeSeconds,
-    did_you_mean,
     each_setting,
-    read_secrets,
+    explain,
+    explain_json,
+    read_yaml,
     variable,
 )
-from headrace_common.operations.yaml_file import read_yaml
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -73,14 +73,30 @@ class KafkaSettings(Section):
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
         "PLAINTEXT", description="Security protocol, as in every Kafka client."
     )
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = Field(
         "SCRAM-SHA-512", description="SASL mechanism, for a SASL protocol."
     )
     sasl_username: str = Field("", description="User name, for a SASL protocol.")
     sasl_password: SecretStr = Field(SecretStr(""), description="Password, for a SASL protocol; prefer `…_FILE`.")
+    oauth_endpoint: str = Field(
+        "", description="URL where OAUTHBEARER's tokens come from, by the grant `client_credentials`."
+    )
+    oauth_client_id: str = Field("", description="Client id, for OAUTHBEARER.")
+    oauth_client_secret: SecretStr = Field(
+        SecretStr(""), description="Client secret, for OAUTHBEARER; prefer `…_FILE`."
+    )
+    oauth_scope: str = Field("", description="Scope to ask for, with OAUTHBEARER; default: the endpoint's own.")
+    oauth_ca: Path | None = Field(
+        None, description="PEM file of the CA that signed the endpoint's certificate; default: the system's."
+    )
     ca: Path | None = Field(
         None, description="PEM file of the CA that signed the brokers' certificates; default: the system's."
     )
+    certificate: Path | None = Field(
+        None, description="PEM file with the certificate, and its chain, that this process shows to brokers with TLS."
+    )
+    key: Path | None = Field(None, description="PEM file with the certificate's private key.")
+    key_password: SecretStr = Field(SecretStr(""), description="Password of KEY, if it is encrypted; prefer `…_FILE`.")
     ack_deadline: Seconds = Field(
         300,
         gt=0,
@@ -101,10 +117,39 @@ class KafkaSettings(Section):
 
     @model_validator(mode="after")
     def _credentials(self) -> Self:
-        if self.security_protocol.startswith("SASL") and not (
-            self.sasl_username and self.sasl_password.get_secret_value()
-        ):
+        if self.oauth_endpoint and not self.by_token:
+            raise ValueError(
+                "KAFKA__OAUTH_ENDPOINT needs KAFKA__SASL_MECHANISM OAUTHBEARER and a SASL security protocol"
+            )
+        secret = self.oauth_client_secret.get_secret_value()
+        if self.by_token and not (self.oauth_endpoint and self.oauth_client_id and secret):
+            raise ValueError("OAUTHBEARER needs OAUTH_ENDPOINT, OAUTH_CLIENT_ID and OAUTH_CLIENT_SECRET")
+        password = self.sasl_username and self.sasl_password.get_secret_value()
+        if self.security_protocol.startswith("SASL") and not (self.by_token or password):
             raise ValueError("a SASL security protocol needs SASL_USERNAME and SASL_PASSWORD")
+        return self
+
+    @property
+    def by_token(self) -> bool:
+        """Whether this process logs in by a token."""
+        return self.security_protocol.startswith("SASL") and self.sasl_mechanism == "OAUTHBEARER"
+
+    @field_validator("oauth_endpoint")
+    @classmethod
+    def _endpoint(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if url and (parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None):
+            raise ValueError("not a URL such as https://login.example.org/token, with no user in it")
+        return url
+
+    @model_validator(mode="after")
+    def _certificate(self) -> Self:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("KAFKA__CERTIFICATE and KAFKA__KEY go together")
+        if self.key_password.get_secret_value() and self.key is None:
+            raise ValueError("KAFKA__KEY_PASSWORD needs KAFKA__KEY")
+        if self.certificate is not None and not self.security_protocol.endswith("SSL"):
+            raise ValueError("KAFKA__CERTIFICATE needs KAFKA__SECURITY_PROTOCOL SSL or SASL_SSL")
         return self
 
 
@@ -143,6 +188,9 @@ class ListenSettings(Section):
     host: str = Field("0.0.0.0", description="Address to listen on.")  # noqa: S104  (clients must reach a receiver)
     port: int = Field(0, ge=0, le=65_535, description="Port; 0: the protocol's own.")
     socket: Path | None = Field(None, description="Path of an additional Unix stream socket, without TLS.")
+    reuse_port: bool = Field(
+        False, description="Let several processes of one receiver, of one user, listen on the same port (SO_REUSEPORT)."
+    )
     trusted_proxies: str = Field(
         "",
         description="Addresses and networks, separated by commas, of load balancers. They must send a PROXY protocol header,"
@@ -184,6 +232,11 @@ class LimitSettings(Section):
     """Limits on what one client, and all clients together, may ask of this process. A metric counts each hit."""
 
     connections: int = Field(10_000, ge=1, description="Maximum open connections; further ones are closed at once.")
+    connections_per_address: int = Field(
+        0,
+        ge=0,
+        description="Maximum open connections of one client address (IPv6: of one /64); further ones are closed at once. 0: any.",
+    )
     frame_bytes: Bytes = Field(16 * MIB, ge=KIB, description="Maximum size of one frame as received.")
     frame_time: Seconds = Field(
         60, gt=0, description="Maximum time from a frame's first byte to its last, plus 1 s for each 8 KiB."
@@ -273,7 +326,7 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """The environment, with secrets from files, comes first, then the YAML that `load` has read."""
-        return (_Environment(settings_cls), init_settings)
+        return (Environment(settings_cls), init_settings)
 
 
 class ServiceSettings(Settings):
@@ -293,18 +346,6 @@ class TopicsProcessSettings(Settings):
     topics: TopicSettings = TopicSettings()
 
 
-class _Environment(EnvSettingsSource):
-    """The environment, plus the secrets read from the files that ``…_FILE`` variables name."""
-
-    def _load_env_vars(self) -> Mapping[str, str | None]:
-        values = dict(super()._load_env_vars())
-        for section in self.settings_cls.model_fields:
-            name = f"{PREFIX}{section}"
-            if name.lower() in values:
-                raise ConfigError(f"{name.upper()} is a section: its settings are {name.upper()}__<NAME>")
-        return read_secrets(self.settings_cls, values)
-
-
 S = TypeVar("S", bound=Settings)
 
 
@@ -317,9 +358,9 @@ def load(cls: type[S], config: Path | None = None) -> S:
     try:
         found = cls(**document)
     except ValidationError as error:
-        raise ConfigError("\n".join([*problems, *(_explain(cls, each) for each in error.errors())])) from error
+        raise ConfigError("\n".join([*problems, *(explain(cls, each) for each in error.errors())])) from error
     except SettingsError as error:
-        raise ConfigError("\n".join([*problems, _explain_json(cls)])) from error
+        raise ConfigError("\n".join([*problems, explain_json(cls)])) from error
     if problems:
         raise ConfigError("\n".join(problems))
     return found
@@ -354,26 +395,3 @@ def environment(section: str, **values: object) -> dict[str, str]:
 def own_environment() -> dict[str, str]:
     """The Headrace variables in this process's environment."""
     return {name: value for name, value in os.environ.items() if name.upper().startswith(PREFIX)}
-
-
-def _explain_json(cls: type[Settings]) -> str:
-    """Names the variables that must hold JSON and do not; pydantic-settings names only their section."""
-    bad = []
-    for name, value in read_secrets(cls, {key.lower(): value for key, value in os.environ.items()}).items():
-        for section, setting, info in each_setting(cls):
-            if name == variable(section, setting).lower() and get_origin(info.annotation) in (dict, tuple):
-                try:
-                    json.loads(value or "")
-                except ValueError:
-                    bad.append(f"{name.upper()}: not JSON")
-    return "\n".join(bad) or "a section's value is not JSON"
-
-
-def _explain(cls: type[Settings], problem: Any) -> str:
-    location = [str(part) for part in problem["loc"]]
-    name = variable(location[0], "__".join(location[1:])) if len(location) > 1 else "__".join(location).upper()
-    if problem["type"] == "extra_forbidden":
-        known = [variable(section, setting) for section, setting, _ in each_setting(cls) if section == location[0]]
-        return f"{name}: there is no such setting{did_you_mean(name, known)}"
-    message = problem["msg"].removeprefix("Value error, ")
-    return f"{name}: {message}" if len(location) > 1 else message

@@ -1,17 +1,19 @@
-"""Environment variables of settings: how they are called, what units their values have, and how secrets come from files."""
+"""Where settings come from: variables and their units, files of secrets, a YAML file; and what is said of wrong ones."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Final, get_args
+from typing import Annotated, Any, Final, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, SecretStr
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings
+from pydantic_settings import BaseSettings, EnvSettingsSource
 
 from headrace_common.operations.errors import ConfigError
 
@@ -64,6 +66,65 @@ def read_secrets(cls: type[BaseSettings], values: dict[str, str | None]) -> dict
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{direct.upper()}_FILE: {error}") from error
     return values
+
+
+class Environment(EnvSettingsSource):
+    """The environment, plus the secrets read from the files that ``…_FILE`` variables name."""
+
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        values = dict(super()._load_env_vars())
+        for section in self.settings_cls.model_fields:
+            name = f"{PREFIX}{section}"
+            if name.lower() in values:
+                raise ConfigError(f"{name.upper()} is a section: its settings are {name.upper()}__<NAME>")
+        return read_secrets(self.settings_cls, values)
+
+
+def read_yaml(path: Path, sections: Collection[str]) -> tuple[dict[str, Any], list[str]]:
+    """The file's sections as mappings, names in lower case, and a sentence for each section not in `sections`, without it.
+
+    Raises `ConfigError` where there is no such mapping.
+    """
+    import yaml  # a megabyte that most processes do not need
+
+    try:
+        document = yaml.safe_load(path.read_text()) or {}
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+    if isinstance(document, dict):  # a section whose settings are all commented out
+        document = {name: {} if value is None else value for name, value in document.items()}
+    if not isinstance(document, dict) or not all(isinstance(value, dict) for value in document.values()):
+        raise ConfigError(f"{path}: expected a mapping of sections, each a mapping of settings")
+    document = {str(name).lower(): {str(k).lower(): v for k, v in value.items()} for name, value in document.items()}
+    problems = []
+    for name in sorted(set(document) - set(sections)):
+        del document[name]
+        problems.append(f"{path}: no section is called {name}{did_you_mean(name, sections)}")
+    return document, problems
+
+
+def explain_json(cls: type[BaseSettings]) -> str:
+    """Names the variables that must hold JSON and do not; pydantic-settings names only their section."""
+    bad = []
+    for name, value in read_secrets(cls, {key.lower(): value for key, value in os.environ.items()}).items():
+        for section, setting, info in each_setting(cls):
+            if name == variable(section, setting).lower() and get_origin(info.annotation) in (dict, tuple):
+                try:
+                    json.loads(value or "")
+                except ValueError:
+                    bad.append(f"{name.upper()}: not JSON")
+    return "\n".join(bad) or "a section's value is not JSON"
+
+
+def explain(cls: type[BaseSettings], problem: Any) -> str:
+    """One sentence for a problem that pydantic found: the variable and what is wrong with it."""
+    location = [str(part) for part in problem["loc"]]
+    name = variable(location[0], "__".join(location[1:])) if len(location) > 1 else "__".join(location).upper()
+    if problem["type"] == "extra_forbidden":
+        known = [variable(section, setting) for section, setting, _ in each_setting(cls) if section == location[0]]
+        return f"{name}: there is no such setting{did_you_mean(name, known)}"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{name}: {message}" if len(location) > 1 else message
 
 
 def _holds_secret(annotation: Any) -> bool:

@@ -60,10 +60,12 @@ Build = Callable[[Runtime[S]], Parts]
 
 
 def stream_listeners(runtime: Runtime[S], port: int, new_session: SessionFactory) -> list[Endpoint]:
-    """The listeners that LISTEN and TLS ask for: TCP, and a Unix socket if the settings name a path."""
+    """The listeners that LISTEN and TLS ask for: TCP, and a Unix socket if the settings name a path. Raises `ConfigError`."""
     settings = runtime.settings
     tls = TlsContext(settings.tls, runtime.metrics, runtime.log) if settings.tls.cert is not None else None
     listen = settings.listen
+    if listen.reuse_port and listen.socket is not None:
+        raise ConfigError("LISTEN__SOCKET: one process has it, so LISTEN__REUSE_PORT does not go with it")
     found: list[Endpoint] = [TcpListener(runtime.receiver, runtime.tasks, new_session, listen, port, tls)]
     if listen.socket is not None:
         found.append(UnixListener(runtime.receiver, runtime.tasks, new_session, listen.socket))

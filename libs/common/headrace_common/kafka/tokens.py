@@ -1,0 +1,176 @@
+"""Tokens for SASL OAUTHBEARER, from a token endpoint by the grant ``client_credentials`` (RFC 6749, section 4.4)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import math
+import ssl
+import time
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import quote_plus
+from weakref import WeakKeyDictionary
+
+import aiohttp
+from aiokafka import conn as connections
+from aiokafka.abc import AbstractTokenProvider
+from aiokafka.errors import KafkaError
+from typing_extensions import override
+
+from headrace_common.kafka.access import trust
+from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.settings import KafkaSettings
+
+FETCH_TIME: Final = 10.0
+"""Seconds for one request to the endpoint; KAFKA__REQUEST_TIMEOUT if that is less."""
+
+RENEWED: Final = 0.8
+"""Share of a token's life after which the next connection asks for a new one."""
+
+UNSAID_LIFE: Final = 300.0
+"""Seconds that a token counts as valid if the endpoint does not say how long it is."""
+
+_MOST: Final = 1 << 20
+"""Bytes of an answer that are read."""
+
+
+class TokenError(KafkaError):  # type: ignore[misc]  # aiokafka has no types
+    """There is no token, or the broker refuses it. For aiokafka a connection that failed. One line, without the secret."""
+
+
+class Tokens(AbstractTokenProvider):  # type: ignore[misc]
+    """The token of one client id, for all clients of Kafka on one event loop: one request at a time, and only when needed."""
+
+    def __init__(self, settings: KafkaSettings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._token = ""
+        self._renew_at = self._ends_at = 0.0
+        self._fetching: asyncio.Task[None] | None = None
+
+    @override
+    async def token(self) -> str:
+        """A token that is valid now. Waits for the endpoint, at most `FETCH_TIME`, if that takes a new one.
+
+        Raises `TokenError`, but not while the last token is still valid.
+        """
+        if self._clock() >= self._renew_at:
+            if self._fetching is None:
+                self._fetching = asyncio.create_task(self._fetch())
+                self._fetching.add_done_callback(self._fetched)
+            try:
+                await asyncio.shield(self._fetching)
+            except TokenError:
+                if self._clock() >= self._ends_at:
+                    raise
+        return self._token
+
+    def refused(self, words: bytes) -> TokenError:
+        """The broker does not accept the last token: the next connection asks for another one."""
+        self._renew_at = self._ends_at = 0.0
+        said = " ".join(words.decode(errors="replace").split())[:200]
+        return TokenError(f"the broker does not accept the token from {self._settings.oauth_endpoint}: {said}")
+
+    def _fetched(self, task: asyncio.Task[None]) -> None:
+        self._fetching = None
+        if not task.cancelled():
+            task.exception()  # whoever asked may have gone: asyncio shall not log it as never retrieved
+
+    async def _fetch(self) -> None:
+        asked = self._clock()
+        answer = await self._ask()
+        token, life = answer.get("access_token"), answer.get("expires_in", UNSAID_LIFE)
+        if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable():
+            raise self._error("the answer has no access_token")
+        try:
+            life = float(life)
+        except (TypeError, ValueError):
+            life = 0.0
+        if not 0 < life < math.inf:
+            raise self._error("expires_in is no number of seconds")
+        self._token = token
+        self._renew_at, self._ends_at = asked + RENEWED * life, asked + life
+
+    async def _ask(self) -> dict[str, Any]:
+        settings = self._settings
+        form = {"grant_type": "client_credentials", **({"scope": settings.oauth_scope} if settings.oauth_scope else {})}
+        timeout = aiohttp.ClientTimeout(total=min(FETCH_TIME, settings.request_timeout))
+        try:
+            tls = endpoint_tls(settings)
+        except ConfigError as error:  # the file was there at the start
+            raise self._error(str(error)) from None
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(ssl=tls)) as session,
+                session.post(
+                    settings.oauth_endpoint,
+                    data=form,
+                    headers={"Authorization": f"Basic {_credentials(settings)}", "Accept": "application/json"},
+                    allow_redirects=False,  # the secret goes nowhere else
+                ) as answer,
+            ):
+                body = await answer.content.read(_MOST)
+                status = answer.status
+        except TimeoutError:
+            raise self._error(f"no answer within {timeout.total:g} s") from None
+        except aiohttp.ClientSSLError as error:
+            raise self._error(f"{error}; is KAFKA__OAUTH_CA its CA?") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._error(str(error) or type(error).__name__) from None
+        try:
+            found = json.loads(body)
+        except ValueError:
+            found = None
+        found = found if isinstance(found, dict) else {}
+        if status != 200:
+            raise self._error(_refusal(status, found))
+        return found
+
+    def _error(self, why: str) -> TokenError:
+        secret = self._settings.oauth_client_secret.get_secret_value()
+        said = " ".join(why.replace(secret, "***").split())[:300]
+        return TokenError(f"no token from {self._settings.oauth_endpoint}: {said}")
+
+
+def endpoint_tls(settings: KafkaSettings) -> ssl.SSLContext:
+    """Whom to trust as the endpoint. Reads a file. Raises `ConfigError`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trust(context, "KAFKA__OAUTH_CA", settings.oauth_ca)
+    return context
+
+
+def _refusal(status: int, answer: dict[str, Any]) -> str:
+    """What the endpoint says, by RFC 6749, section 5.2."""
+    words = [str(answer[name]) for name in ("error", "error_description") if answer.get(name)]
+    hint = "; are KAFKA__OAUTH_CLIENT_ID and KAFKA__OAUTH_CLIENT_SECRET right?" if status in (400, 401, 403) else ""
+    return f"{': '.join([f'status {status}', *words])[:200]}{hint}"
+
+
+def _credentials(settings: KafkaSettings) -> str:
+    """RFC 6749, section 2.3.1: both parts as in a form, then as in HTTP's Basic."""
+    pair = (settings.oauth_client_id, settings.oauth_client_secret.get_secret_value())
+    return base64.b64encode(":".join(map(quote_plus, pair)).encode()).decode()
+
+
+class _Authenticator(connections.OAuthAuthenticator):  # type: ignore[misc]
+    """aiokafka takes a refusal for success: the broker answers without an error code, and says why (RFC 7628, 3.2.2)."""
+
+    @override
+    async def step(self, payload: bytes | None) -> Any:
+        provider = self._sasl_oauth_token_provider
+        if payload and isinstance(provider, Tokens):
+            raise provider.refused(payload)
+        return await super().step(payload)
+
+
+connections.OAuthAuthenticator = _Authenticator
+
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[KafkaSettings, Tokens]] = WeakKeyDictionary()
+
+
+def shared_tokens(settings: KafkaSettings) -> Tokens:
+    """The tokens that all clients with these settings share. Call it inside the event loop. Raises `ConfigError`."""
+    endpoint_tls(settings)
+    return _shared.setdefault(asyncio.get_running_loop(), {}).setdefault(settings, Tokens(settings))

@@ -1,0 +1,182 @@
+"""The certificate that Kafka's clients show: what is refused, what is warned of, and what is read again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from headrace_common.kafka.access import broker_tls
+from headrace_common.kafka.client import client_arguments
+from headrace_common.operations import certificates
+from headrace_common.operations.certificates import kafka_key_pair
+from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.settings import KafkaSettings
+from headrace_lake.kafka.source import client_options
+
+from tests.contract.certificates import Authority
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def with_tls(certificate: Path | None, key: Path | None, password: str = "") -> KafkaSettings:
+    return KafkaSettings(security_protocol="SSL", certificate=certificate, key=key, key_password=password)
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("given", "says"),
+        [
+            ({"certificate": "c", "security_protocol": "SSL"}, "KAFKA__CERTIFICATE and KAFKA__KEY go together"),
+            ({"key": "k", "security_protocol": "SSL"}, "KAFKA__CERTIFICATE and KAFKA__KEY go together"),
+            ({"key_password": "p"}, "KAFKA__KEY_PASSWORD needs KAFKA__KEY"),
+            ({"certificate": "c", "key": "k"}, "needs KAFKA__SECURITY_PROTOCOL SSL or SASL_SSL"),
+        ],
+    )
+    def test_what_does_not_fit_is_refused(self, given: dict[str, str], says: str) -> None:
+        with pytest.raises(ValueError, match=says):
+            KafkaSettings(**given)
+
+    def test_what_fits_is_taken(self) -> None:
+        with_tls(Path("c"), Path("k"))
+        assert kafka_key_pair(with_tls(None, None)) is None
+
+    def test_the_password_is_not_shown(self) -> None:
+        assert "hidden-word" not in repr(kafka_key_pair(with_tls(Path("c"), Path("k"), "hidden-word")))
+
+
+BOTH_SIDES = pytest.mark.parametrize("read", [client_arguments, client_options], ids=["receivers", "landing job"])
+
+
+@BOTH_SIDES
+class TestFiles:
+    """Each fault is a `ConfigError`, hence status 78, for both clients of Kafka."""
+
+    def test_a_pair(self, authority: Authority, read) -> None:
+        read(with_tls(*authority.issue("client", "client")))
+
+    def test_an_encrypted_key(self, authority: Authority, read) -> None:
+        certificate, key = authority.issue("client", "client", password="right")
+        read(with_tls(certificate, key, "right"))
+        with pytest.raises(
+            ConfigError, match=r"KAFKA__KEY .+client\.key is encrypted, and there is no password for it"
+        ):
+            read(with_tls(certificate, key))
+        with pytest.raises(
+            ConfigError, match=r"client\.key has no private key in PEM that KAFKA__KEY_PASSWORD opens in it"
+        ):
+            read(with_tls(certificate, key, "not-it"))
+
+    def test_a_key_of_another_certificate(self, authority: Authority, read) -> None:
+        (certificate, _), (_, other) = authority.issue("one", "one"), authority.issue("two", "two")
+        with pytest.raises(
+            ConfigError, match=r"KAFKA__KEY .+two\.key does not belong to KAFKA__CERTIFICATE .+one\.pem"
+        ):
+            read(with_tls(certificate, other))
+
+    def test_files_that_are_not_there(self, authority: Authority, read, tmp_path: Path) -> None:
+        certificate, key = authority.issue("client", "client")
+        with pytest.raises(ConfigError, match=r"KAFKA__CERTIFICATE .+none: No such file"):
+            read(with_tls(tmp_path / "none", key))
+        with pytest.raises(ConfigError, match=r"KAFKA__KEY .+none: No such file"):
+            read(with_tls(certificate, tmp_path / "none"))
+
+    def test_files_of_something_else(self, authority: Authority, read, tmp_path: Path) -> None:
+        certificate, key = authority.issue("client", "client")
+        other = tmp_path / "other"
+        other.write_text("nothing\n")
+        with pytest.raises(ConfigError, match=r"KAFKA__CERTIFICATE .+other has no certificate in PEM in it"):
+            read(with_tls(other, key))
+        with pytest.raises(ConfigError, match=r"KAFKA__KEY .+other has no private key in PEM in it"):
+            read(with_tls(certificate, other))
+
+
+class TestLandingJob:
+    def test_executors_get_certificate_and_key_themselves(self, authority: Authority, tmp_path: Path) -> None:
+        certificate, key = authority.issue("client", "client")
+        options = client_options(with_tls(certificate, key))
+        assert options["ssl.keystore.type"] == "PEM"
+        assert options["ssl.keystore.certificate.chain"] == certificate.read_text().strip()
+        assert options["ssl.keystore.key"] == key.read_text().strip()
+        assert str(tmp_path) not in "".join(options.values())
+
+    def test_java_gets_a_key_that_it_can_read(self, authority: Authority) -> None:
+        """Java 17 lacks the encryption of today's keys, and no Java reads OpenSSL's older form."""
+        certificate, key = authority.issue("client", "client")
+        plain = client_options(with_tls(certificate, key))["ssl.keystore.key"]
+        loaded = serialization.load_pem_private_key(key.read_bytes(), None)
+        for form in (serialization.PrivateFormat.PKCS8, serialization.PrivateFormat.TraditionalOpenSSL):
+            for lock in (serialization.NoEncryption(), serialization.BestAvailableEncryption(b"pw")):
+                key.write_bytes(loaded.private_bytes(serialization.Encoding.PEM, form, lock))
+                options = client_options(with_tls(certificate, key, "pw"))
+                assert options["ssl.keystore.key"] == plain
+                assert "ssl.key.password" not in options
+
+
+def test_an_expired_certificate_is_warned_of_once(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
+    settings = with_tls(*authority.issue("client", "client", days=-3))
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            broker_tls(settings)
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "client.pem has expired at 20" in said
+    assert said.endswith("UTC: brokers will refuse it")
+
+
+def test_a_valid_certificate_is_not_warned_of(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
+    broker_tls(with_tls(*authority.issue("client", "client")))
+    assert not caplog.records
+
+
+class Broker:
+    """Asks for a certificate and says whose it was."""
+
+    def __init__(self, authority: Authority) -> None:
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.load_cert_chain(*authority.issue("broker", "broker"))
+        self.context.load_verify_locations(authority.file)
+        self.context.verify_mode = ssl.CERT_REQUIRED
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        subject = dict(pair for group in writer.get_extra_info("peercert")["subject"] for pair in group)
+        writer.write(subject["commonName"].encode())
+        writer.close()
+
+    async def sees(self, client: ssl.SSLContext) -> str:
+        """The name in the certificate that a client with this context shows."""
+        server = await asyncio.start_server(self._answer, "127.0.0.1", 0, ssl=self.context)
+        async with server:
+            reader, writer = await asyncio.open_connection(
+                *server.sockets[0].getsockname(), ssl=client, server_hostname="localhost"
+            )
+            said = (await reader.read()).decode()
+            writer.close()
+        return said
+
+
+async def test_a_renewed_certificate_is_shown_on_the_next_connection(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A producer lives for months, its certificate for days."""
+    monkeypatch.setattr(certificates, "LOOK", 0.0)
+    broker = Broker(authority)
+    certificate, key = authority.issue("client", "first")
+    context = broker_tls(with_tls(certificate, key).model_copy(update={"ca": authority.file}))
+    assert await broker.sees(context) == "first"
+    authority.issue("client", "second")
+    assert await broker.sees(context) == "second"
+    whole = key.read_bytes()
+    key.write_bytes(whole[:50])  # half written
+    assert await broker.sees(context) == "second"
+    assert "the former ones stay: KAFKA__KEY" in caplog.text
+    _, other = authority.issue("other", "other")
+    key.write_bytes(other.read_bytes())  # the certificate has not come yet
+    assert await broker.sees(context) == "second"
+    authority.issue("client", "third")
+    assert await broker.sees(context) == "third"

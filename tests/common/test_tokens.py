@@ -1,0 +1,218 @@
+"""Tokens for OAUTHBEARER: when the endpoint is asked, and what is said when it gives none."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headrace_common.kafka import tokens as module
+from headrace_common.kafka.client import client_arguments
+from headrace_common.kafka.tokens import TokenError, Tokens, shared_tokens
+from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.settings import KafkaSettings
+from headrace_lake.kafka.source import client_options
+
+from tests.contract.certificates import Authority
+from tests.contract.tokens import CLIENT, SECRET, Signer, TokenEndpoint
+from tests.contract.waiting import until
+
+
+def by_token(url: str = "http://127.0.0.1:1/token", **other: Any) -> KafkaSettings:
+    given = {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "OAUTHBEARER",
+        "oauth_endpoint": url,
+        "oauth_client_id": CLIENT,
+        "oauth_client_secret": SECRET,
+    }
+    return KafkaSettings(**{**given, **other})
+
+
+class TestSettings:
+    @pytest.mark.parametrize("name", ["oauth_endpoint", "oauth_client_id", "oauth_client_secret"])
+    def test_each_is_needed(self, name: str) -> None:
+        with pytest.raises(
+            ValueError, match="OAUTHBEARER needs OAUTH_ENDPOINT, OAUTH_CLIENT_ID and OAUTH_CLIENT_SECRET"
+        ):
+            by_token(**{name: ""})
+
+    @pytest.mark.parametrize("other", [{"security_protocol": "SSL"}, {"sasl_mechanism": "PLAIN"}])
+    def test_an_endpoint_that_nobody_asks(self, other: dict[str, str]) -> None:
+        with pytest.raises(ValueError, match="KAFKA__OAUTH_ENDPOINT needs KAFKA__SASL_MECHANISM OAUTHBEARER"):
+            by_token(**other)
+
+    @pytest.mark.parametrize(
+        "url", ["file:///token", "login.example.org", "https://", "https://u:p@login.example.org/t"]
+    )
+    def test_an_endpoint_that_is_no_web_address(self, url: str) -> None:
+        with pytest.raises(ValueError, match="not a URL such as https"):
+            by_token(url)
+
+
+@pytest.fixture(scope="module")
+def signer() -> Signer:
+    return Signer()
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_one_request_for_all_who_ask_at_once(signer: Signer) -> None:
+    async with TokenEndpoint(signer) as endpoint:
+        tokens = Tokens(by_token(endpoint.url, oauth_scope="kafka"))
+        assert len(set(await asyncio.gather(*(tokens.token() for _ in range(20))))) == 1
+        assert endpoint.asked == [{"grant_type": "client_credentials", "scope": "kafka"}]
+        await tokens.token()
+        assert len(endpoint.asked) == 1
+
+
+async def test_it_is_renewed_before_it_ends(signer: Signer) -> None:
+    clock = Clock()
+    async with TokenEndpoint(signer, life=100) as endpoint:
+        tokens = Tokens(by_token(endpoint.url), clock)
+        await tokens.token()
+        clock.now += 79.9
+        await tokens.token()
+        assert len(endpoint.asked) == 1
+        clock.now += 0.2
+        await tokens.token()
+        assert endpoint.asked == [{"grant_type": "client_credentials"}] * 2
+
+
+async def test_while_it_is_valid_an_endpoint_that_fails_does_no_harm(signer: Signer) -> None:
+    clock = Clock()
+    async with TokenEndpoint(signer, life=100) as endpoint:
+        tokens = Tokens(by_token(endpoint.url), clock)
+        first = await tokens.token()
+        endpoint.instead = (503, "away")
+        clock.now += 99.9
+        assert await tokens.token() == first
+        clock.now += 0.2
+        with pytest.raises(TokenError, match="status 503"):
+            await tokens.token()
+        endpoint.instead = None
+        await tokens.token()
+
+
+async def test_without_a_word_about_its_life_it_is_renewed_soon(signer: Signer) -> None:
+    clock = Clock()
+    async with TokenEndpoint(signer) as endpoint:
+        endpoint.instead = (200, '{"access_token": "t"}')
+        tokens = Tokens(by_token(endpoint.url), clock)
+        assert await tokens.token() == "t"
+        clock.now += module.UNSAID_LIFE
+        await tokens.token()
+        assert len(endpoint.asked) == 2
+
+
+async def test_a_client_that_goes_away_takes_the_token_from_nobody(signer: Signer) -> None:
+    async with TokenEndpoint(signer) as endpoint:
+        endpoint.delay = 0.2
+        tokens = Tokens(by_token(endpoint.url))
+        gone = asyncio.create_task(tokens.token())
+        await until(lambda: endpoint.asked, "the endpoint was asked")
+        gone.cancel()
+        assert await tokens.token()
+        assert len(endpoint.asked) == 1
+
+
+async def test_the_clients_of_a_process_share_it() -> None:
+    assert client_arguments(by_token())["sasl_oauth_token_provider"] is shared_tokens(by_token())
+    assert shared_tokens(by_token()) is not shared_tokens(by_token(oauth_scope="other"))
+    assert "sasl_plain_password" not in client_arguments(by_token())
+
+
+async def fails(settings: KafkaSettings) -> str:
+    """What is said: one line that names the endpoint and never the secret."""
+    with pytest.raises(TokenError) as raised:
+        await Tokens(settings).token()
+    said = str(raised.value)
+    assert "\n" not in said
+    assert SECRET not in said
+    assert len(said) < 500
+    assert said.startswith(f"TokenError: no token from {settings.oauth_endpoint}: ")
+    return said
+
+
+async def test_a_wrong_secret(signer: Signer) -> None:
+    async with TokenEndpoint(signer) as endpoint:
+        said = await fails(by_token(endpoint.url, oauth_client_secret="wrong"))
+    assert (
+        "status 401: invalid_client: Invalid client; are KAFKA__OAUTH_CLIENT_ID and KAFKA__OAUTH_CLIENT_SECRET" in said
+    )
+
+
+async def test_nobody_there() -> None:
+    assert "Connect" in await fails(by_token())
+
+
+async def test_a_slow_one(signer: Signer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FETCH_TIME", 0.2)
+    async with TokenEndpoint(signer) as endpoint:
+        endpoint.delay = 600
+        assert "no answer within 0.2 s" in await fails(by_token(endpoint.url))
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "says"),
+    [
+        (500, "a\nb" * 1000, "status 500"),
+        (302, "", "status 302"),
+        (200, "nothing", "no access_token"),
+        (200, "[1]", "no access_token"),
+        (200, '{"access_token": ""}', "no access_token"),
+        (200, '{"access_token": "a\\u0001b"}', "no access_token"),
+        *((200, f'{{"access_token": "t", "expires_in": {life}}}', "expires_in is no") for life in ('"soon"', 0, "NaN")),
+        (400, f'{{"error": "x {SECRET} x", "error_description": "{"y" * 5000}"}}', "x *** x"),
+    ],
+)
+async def test_an_answer_that_is_none(signer: Signer, status: int, body: str, says: str) -> None:
+    async with TokenEndpoint(signer) as endpoint:
+        endpoint.instead = (status, body)
+        assert says in await fails(by_token(endpoint.url))
+
+
+async def test_a_ca_that_is_not_its_own(signer: Signer, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    async with TokenEndpoint(signer, tls=authority.issue("login", "login")) as endpoint:
+        assert "is KAFKA__OAUTH_CA its CA?" in await fails(by_token(endpoint.url))
+        assert await Tokens(by_token(endpoint.url, oauth_ca=authority.file)).token()
+
+
+async def test_a_ca_that_is_not_there_is_a_wrong_setting(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"KAFKA__OAUTH_CA .+none"):
+        client_arguments(by_token(oauth_ca=tmp_path / "none"))
+    with pytest.raises(ConfigError, match=r"KAFKA__OAUTH_CA .+none"):
+        client_options(by_token(oauth_ca=tmp_path / "none"))
+
+
+class TestLandingJob:
+    def test_java_fetches_tokens_by_the_same_settings(self) -> None:
+        bearer = "org.apache.kafka.common.security.oauthbearer"
+        options = client_options(
+            by_token("https://login.example.org/t", oauth_scope="kafka", oauth_client_secret='s"\\')
+        )
+        assert options["sasl.mechanism"] == "OAUTHBEARER"
+        assert options["sasl.login.callback.handler.class"] == f"{bearer}.OAuthBearerLoginCallbackHandler"
+        assert options["sasl.oauthbearer.token.endpoint.url"] == "https://login.example.org/t"
+        assert options["sasl.oauthbearer.header.urlencode"] == "true"
+        assert options["sasl.jaas.config"] == (
+            f'{bearer}.OAuthBearerLoginModule required clientId="headrace" clientSecret="s\\"\\\\" scope="kafka";'
+        )
+
+    def test_what_needs_no_encoding_is_left_as_it_is(self) -> None:
+        """Java would encode ``~`` too, which nobody must, and not every endpoint decodes."""
+        assert client_options(by_token(oauth_client_secret="a.b~c"))["sasl.oauthbearer.header.urlencode"] == "false"
+
+    def test_executors_get_the_endpoints_ca_itself(self, tmp_path: Path) -> None:
+        made = Authority(tmp_path).file
+        login = client_options(by_token(oauth_ca=made))["sasl.jaas.config"]
+        inline = made.read_text().strip().replace("\n", "\\n")
+        assert f'ssl.truststore.type="PEM" ssl.truststore.certificates="{inline}";' in login

@@ -1,0 +1,138 @@
+"""LIMITS__CONNECTIONS_PER_ADDRESS at a receiver: what TCP receivers share, tested with Forward."""
+
+from __future__ import annotations
+
+import socket
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgpack
+import pytest
+
+from tests.contract.certificates import Authority
+from tests.contract.receiver import HOST, Receiver
+from tests.contract.waiting import PATIENCE, until
+from tests.forward.speaking import speaking
+
+pytestmark = pytest.mark.kafka
+
+LIMIT = "LIMITS__CONNECTIONS_PER_ADDRESS"
+MOST = 3
+
+
+@contextmanager
+def from_address(receiver: Receiver, address: str, head: bytes = b"") -> Iterator[socket.socket]:
+    """A connection from an address of this machine's own network, 127.0.0.0/8."""
+    with socket.create_connection(receiver.address, PATIENCE, source_address=(address, 0)) as client:
+        client.sendall(head)
+        yield client
+
+
+def acknowledged(client: socket.socket) -> bool:
+    """Whether it is served; False: it was closed."""
+    try:
+        client.sendall(msgpack.packb(["t", 1, {"mark": uuid.uuid4().hex}, {"chunk": "c"}]))
+        return bool(client.recv(100))
+    except ConnectionError:
+        return False
+
+
+async def refused(receiver: Receiver, times: int) -> None:
+    await until(lambda: _is(receiver, times), f"{times} were refused")
+
+
+async def _is(receiver: Receiver, times: int) -> bool:
+    return await receiver.metric("limit_hits_total", limit=LIMIT) == times
+
+
+async def gone(receiver: Receiver) -> None:
+    await until(lambda: _nobody(receiver), "they are gone")
+
+
+async def _nobody(receiver: Receiver) -> bool:
+    return await receiver.metric("connections") == 0
+
+
+async def test_one_address_does_not_shut_out_others(start) -> None:
+    """The whole limit of connections is larger than one address's, so there is always room for another one."""
+    receiver = await start(limits={"connections": MOST + 1, "connections_per_address": MOST})
+    with from_address(receiver, "127.0.0.2") as one, from_address(receiver, "127.0.0.2") as two:
+        with from_address(receiver, "127.0.0.2") as three:
+            for client in (one, two, three):
+                assert acknowledged(client)
+            for number in range(1, 31):
+                with from_address(receiver, "127.0.0.2") as greedy:
+                    assert not acknowledged(greedy)
+                await refused(receiver, number)
+            with from_address(receiver, HOST) as other:
+                assert acknowledged(other)
+            assert await receiver.metric("limit_hits_total", limit="LIMITS__CONNECTIONS") == 0
+            lines = receiver.lines("too many connections of an address")
+            assert 0 < len(lines) <= 20, "a hostile peer does not fill the log"
+            assert (lines[0]["peer"], lines[0]["limit"]) == ("127.0.0.2", LIMIT)
+        await until(lambda: _open(receiver, 2), "one has left")
+        with from_address(receiver, "127.0.0.2") as again:
+            assert acknowledged(again)
+
+
+async def _open(receiver: Receiver, number: int) -> bool:
+    return await receiver.metric("connections") == number
+
+
+async def test_without_the_setting_an_address_has_all(start) -> None:
+    receiver = await start()
+    clients = [socket.create_connection(receiver.address, PATIENCE) for _ in range(20)]
+    assert all(acknowledged(client) for client in clients)
+    for client in clients:
+        client.close()
+
+
+def proxied(address: str) -> bytes:
+    return f"PROXY TCP4 {address} 127.0.0.1 4000 24224\r\n".encode()
+
+
+async def test_behind_a_balancer_the_clients_address_counts(start) -> None:
+    receiver = await start(listen={"trusted_proxies": "127.0.0.0/8"}, limits={"connections_per_address": 1})
+    with from_address(receiver, HOST, proxied("203.0.113.5")) as one, from_address(receiver, HOST) as other:
+        other.sendall(proxied("203.0.113.6"))
+        assert acknowledged(one)
+        assert acknowledged(other)
+        with from_address(receiver, HOST, proxied("203.0.113.5")) as greedy:
+            assert not acknowledged(greedy)
+        await refused(receiver, 1)
+        assert receiver.lines("too many connections of an address")[0]["peer"] == "203.0.113.5"
+        itself = b"PROXY UNKNOWN\r\n"  # the balancer: no client's address
+        with from_address(receiver, HOST, itself) as first, from_address(receiver, HOST, itself) as second:
+            assert acknowledged(first)
+            assert acknowledged(second)
+    await gone(receiver)
+    with from_address(receiver, HOST, proxied("203.0.113.5")) as again:
+        assert acknowledged(again)
+
+
+async def test_a_handshake_that_fails_gives_its_place_back(start, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("server", "server")
+    receiver = await start(tls={"cert": cert, "key": key}, limits={"connections_per_address": 1})
+    for number in range(1, 4):
+        with from_address(receiver, HOST) as stranger:
+            stranger.sendall(b"no TLS at all, and long enough for a record\r\n" * 10)
+            stranger.recv(100)
+        await until(lambda n=number: len(receiver.lines("tls handshake failed")) == n, "it is told of")
+    with speaking(receiver.address, authority.context()) as client:
+        client.send(msgpack.packb(["t", 1, {"mark": uuid.uuid4().hex}, {"chunk": "c"}]))
+        client.acknowledges("c")
+
+
+async def test_a_unix_socket_is_exempt(start, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    await start(listen={"socket": path}, limits={"connections_per_address": 1})
+    clients = [socket.socket(socket.AF_UNIX) for _ in range(5)]
+    for client in clients:
+        client.settimeout(PATIENCE)
+        client.connect(str(path))
+    assert all(acknowledged(client) for client in clients)
+    for client in clients:
+        client.close()

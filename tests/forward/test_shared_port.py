@@ -1,0 +1,88 @@
+"""Several processes of one receiver on one port: what TCP receivers share, tested with Forward."""
+
+from __future__ import annotations
+
+import socket
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgpack
+import pytest
+from headrace_common.operations.errors import EXIT_CONFIG
+from headrace_common.operations.settings import KafkaSettings
+
+from tests.contract.receiver import Receiver
+from tests.contract.topic import events
+from tests.forward.speaking import speaking
+
+pytestmark = pytest.mark.kafka
+
+MOST = 500
+"""Connections until both processes have one: the kernel deals them out by a hash of the client's port. That all go to one is
+as likely as 500 heads in a row."""
+
+
+@pytest.fixture
+async def pair(store: KafkaSettings, tmp_path: Path) -> AsyncIterator[list[Receiver]]:
+    started: list[Receiver] = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        started.append(Receiver("forward", store, tmp_path / name, {"listen": {"reuse_port": True}}))
+        started[-1].port = started[0].port
+        await started[-1].start()
+    yield started
+    for receiver in started:
+        receiver.stop()
+
+
+def send(receiver: Receiver, mark: str) -> None:
+    """One event over a connection of its own, acknowledged."""
+    with speaking(receiver.address) as client:
+        client.send(msgpack.packb(["t", 1, {"mark": mark}, {"chunk": "c"}]))
+        client.acknowledges("c")
+
+
+async def opened(receiver: Receiver) -> float:
+    return await receiver.metric("connections_opened_total")
+
+
+async def test_both_get_connections_and_what_they_acknowledge_is_stored(
+    pair: list[Receiver], store: KafkaSettings
+) -> None:
+    one, two = pair
+    assert one.port == two.port
+    assert one.ops != two.ops
+    mark, sent = uuid.uuid4().hex, 0
+    while not (await opened(one) and await opened(two)):
+        assert sent < MOST, "one of them gets no connection"
+        send(one, mark)
+        sent += 1
+    assert await opened(one) + await opened(two) == sent
+    two.stop()
+    for _ in range(10):  # who is left serves all
+        send(one, mark)
+    assert len(await events(store, mark)) == sent + 10
+
+
+async def test_without_the_setting_a_port_has_one_process(start, store: KafkaSettings, tmp_path: Path) -> None:
+    first = await start()
+    second = Receiver("forward", store, tmp_path, {"listen": {"reuse_port": True}})
+    second.port = first.port
+    second.spawn()
+    assert await second.ended() == EXIT_CONFIG
+    assert "Address already in use" in second.log.read_text()
+
+
+async def test_a_unix_socket_has_one_process(store: KafkaSettings, tmp_path: Path) -> None:
+    receiver = Receiver("forward", store, tmp_path, {"listen": {"reuse_port": True, "socket": tmp_path / "s"}})
+    receiver.spawn()
+    assert await receiver.ended() == EXIT_CONFIG
+    assert "LISTEN__REUSE_PORT does not go with it" in receiver.log.read_text()
+
+
+async def test_heartbeats_are_answered_too(pair: list[Receiver]) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.settimeout(60)
+        client.sendto(b"\0", pair[0].address)
+        assert client.recv(10)

@@ -1,0 +1,158 @@
+"""Kafka that asks for client certificates: a receiver, the topics job and the landing job; and what is said without one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+from headrace_cli.fetch.toolchain import jars, java_home
+from headrace_cli.processes.ports import free_port
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_cli.verbs import query
+from headrace_common.operations.settings import KafkaSettings
+
+from tests.contract.certificates import Authority
+from tests.contract.receiver import HOST, Receiver, variables
+from tests.contract.topic import events, own_topics
+from tests.contract.waiting import PATIENCE, until
+from tests.forward.speaking import speaking
+
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
+
+PASSWORD = "not-a-secret"
+
+
+class Mutual(EmbeddedKafka):
+    """A broker with a second listener that asks for a certificate."""
+
+    def __init__(self, folder: Path, authority: Authority) -> None:
+        cert, key = authority.issue("broker", "broker")
+        store = authority.folder / "broker-keystore.pem"
+        store.write_bytes(key.read_bytes() + cert.read_bytes())
+        port, controller, self.mutual = (free_port() for _ in range(3))
+        listeners = {"PLAINTEXT": port, "MUTUAL": self.mutual}
+        addresses = ",".join(f"{name}://{HOST}:{at}" for name, at in listeners.items())
+        super().__init__(
+            folder,
+            port,
+            controller,
+            {
+                "listeners": f"{addresses},CONTROLLER://{HOST}:{controller}",
+                "advertised.listeners": addresses,
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,MUTUAL:SSL,CONTROLLER:PLAINTEXT",
+                "ssl.client.auth": "required",
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.location": str(store),
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.location": str(authority.file),
+            },
+        )
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("pki"))
+
+
+@pytest.fixture(scope="module")
+def mutual(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Mutual]:
+    running = Mutual(tmp_path_factory.mktemp("kafka"), authority)
+    running.start()
+    yield running
+    running.stop()
+
+
+def access(mutual: Mutual, authority: Authority, **other: Any) -> dict[str, Any]:
+    """Settings for the listener that asks."""
+    return {
+        "bootstrap_servers": f"{HOST}:{mutual.mutual}",
+        "security_protocol": "SSL",
+        "ca": authority.file,
+        **other,
+    }
+
+
+@pytest.mark.spark
+async def test_an_event_from_a_client_to_the_lake_with_an_encrypted_key(
+    mutual: Mutual, authority: Authority, tmp_path: Path
+) -> None:
+    plain = own_topics(mutual.bootstrap)
+    certificate, key = authority.issue("client", "headrace", password=PASSWORD)
+    password = tmp_path / "password"
+    password.write_text(PASSWORD + "\n")
+    kafka = access(mutual, authority, certificate=certificate, key=key, key_password_file=password)
+    receiver = Receiver("forward", plain, tmp_path, {"kafka": kafka})
+    await receiver.start()
+    try:
+        mark = uuid.uuid4().hex
+        with speaking(receiver.address) as client:
+            client.send(msgpack.packb(["t", 1, {"mark": mark}, {"chunk": "c"}]))
+            client.acknowledges("c")
+        assert len(await events(plain, mark)) == 1
+        assert PASSWORD not in receiver.log.read_text()
+    finally:
+        receiver.stop()
+    lake = {"path": tmp_path / "lake", "checkpoint": tmp_path / "checkpoint", "jars": jars("spark")}
+    job = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "headrace_lake", "--once"],
+        env={**variables(plain, {"kafka": kafka, "lake": lake}), "JAVA_HOME": str(java_home())},
+        capture_output=True,
+        text=True,
+        timeout=10 * PATIENCE,
+    )
+    assert job.returncode == 0, job.stderr
+    assert PASSWORD not in job.stderr
+    (row,) = query.run("select body from events", tmp_path / "lake")
+    assert json.loads(row["body"])["mark"] == mark
+
+
+async def test_topics_are_made(mutual: Mutual, authority: Authority) -> None:
+    certificate, key = authority.issue("admin", "admin")
+    names = {f"{name}_topic": uuid.uuid4().hex for name in ("events", "quarantine", "segments", "snapshots")}
+    kafka = access(mutual, authority, certificate=certificate, key=key, **names)
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "headrace_common.topics"],
+        env=variables(KafkaSettings(), {"kafka": kafka}),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "created" in done.stderr
+
+
+async def test_without_a_certificate_it_waits_and_says_what_is_missing(
+    mutual: Mutual, authority: Authority, tmp_path: Path
+) -> None:
+    kafka = access(mutual, authority, request_timeout=5)
+    receiver = Receiver("forward", KafkaSettings(), tmp_path, {"kafka": kafka})
+    receiver.spawn()
+    try:
+        await until(lambda: receiver.lines("kafka is not usable"), "it says what is wrong")
+        assert "asks for another KAFKA__CERTIFICATE" in receiver.lines("kafka is not usable")[0]["problem"]
+        assert receiver.exit_status() is None
+    finally:
+        receiver.stop()
+
+
+async def test_a_key_of_another_certificate_ends_it_with_78(
+    mutual: Mutual, authority: Authority, tmp_path: Path
+) -> None:
+    (certificate, _), (_, key) = authority.issue("one", "one"), authority.issue("two", "two")
+    kafka = access(mutual, authority, certificate=certificate, key=key)
+    receiver = Receiver("forward", KafkaSettings(), tmp_path, {"kafka": kafka})
+    receiver.spawn()
+    assert await receiver.ended() == 78
+    assert receiver.lines()[-1]["event"].endswith(
+        f"KAFKA__KEY {key} does not belong to KAFKA__CERTIFICATE {certificate}"
+    )

@@ -1,0 +1,190 @@
+"""Kafka with SASL OAUTHBEARER: tokens that a broker checks, that end soon, that it refuses, and that nobody gives."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+from headrace_cli.fetch.toolchain import jars, java_home
+from headrace_cli.processes.ports import free_port
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_cli.verbs import query
+from headrace_common.operations.settings import KafkaSettings
+
+from tests.contract.certificates import Authority
+from tests.contract.receiver import HOST, Receiver, variables
+from tests.contract.tokens import CLIENT, SECRET, Signer, TokenEndpoint
+from tests.contract.topic import events, own_topics
+from tests.contract.waiting import PATIENCE, until
+from tests.forward.speaking import speaking
+
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
+
+_BEARER = "org.apache.kafka.common.security.oauthbearer"
+
+
+class Guarded(EmbeddedKafka):
+    """A broker with a second listener that asks for tokens of a signer, and closes connections whose token has ended."""
+
+    def __init__(self, folder: Path, keys: Path) -> None:
+        self._keys = keys.as_uri()
+        port, controller, self.guarded = (free_port() for _ in range(3))
+        listeners = {"PLAINTEXT": port, "GUARDED": self.guarded}
+        addresses = ",".join(f"{name}://{HOST}:{at}" for name, at in listeners.items())
+        prefix = "listener.name.guarded.oauthbearer"
+        super().__init__(
+            folder,
+            port,
+            controller,
+            {
+                "listeners": f"{addresses},CONTROLLER://{HOST}:{controller}",
+                "advertised.listeners": addresses,
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,GUARDED:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+                "sasl.enabled.mechanisms": "OAUTHBEARER",
+                f"{prefix}.sasl.jaas.config": f"{_BEARER}.OAuthBearerLoginModule required;",
+                f"{prefix}.sasl.server.callback.handler.class": f"{_BEARER}.OAuthBearerValidatorCallbackHandler",
+                "sasl.oauthbearer.jwks.endpoint.url": self._keys,
+                "sasl.oauthbearer.expected.audience": "brokers",
+                f"{prefix}.connections.max.reauth.ms": "3600000",
+            },
+        )
+
+    def _java(self, main: str, *arguments: str) -> list[str]:
+        java, *rest = super()._java(main, *arguments)
+        return [java, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self._keys}", *rest]
+
+
+@pytest.fixture(scope="module")
+def signer() -> Signer:
+    return Signer()
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory, signer: Signer) -> Iterator[Guarded]:
+    keys = tmp_path_factory.mktemp("keys") / "keys.json"
+    keys.write_text(signer.keys)
+    running = Guarded(tmp_path_factory.mktemp("kafka"), keys)
+    running.start()
+    yield running
+    running.stop()
+
+
+def access(guarded: Guarded, endpoint: TokenEndpoint, folder: Path, **other: Any) -> dict[str, Any]:
+    """Settings for the listener that asks."""
+    secret = folder / "secret"
+    secret.write_text(SECRET + "\n")
+    return {
+        "bootstrap_servers": f"{HOST}:{guarded.guarded}",
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "OAUTHBEARER",
+        "oauth_endpoint": endpoint.url,
+        "oauth_client_id": CLIENT,
+        "oauth_client_secret_file": secret,
+        "oauth_scope": "kafka",
+        **other,
+    }
+
+
+async def store(receiver: Receiver, mark: str) -> None:
+    """Sends one event and hears that it is stored."""
+
+    def send() -> None:
+        with speaking(receiver.address) as client:
+            client.send(msgpack.packb(["t", 1, {"mark": mark}, {"chunk": "c"}]))
+            client.acknowledges("c")
+
+    await asyncio.to_thread(send)
+
+
+@pytest.mark.spark
+async def test_an_event_from_a_client_to_the_lake(guarded: Guarded, signer: Signer, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    plain = own_topics(guarded.bootstrap)
+    mark = uuid.uuid4().hex
+    async with TokenEndpoint(signer, tls=authority.issue("login", "login")) as endpoint:
+        kafka = access(guarded, endpoint, tmp_path, oauth_ca=authority.file)
+        receiver = Receiver("forward", plain, tmp_path, {"kafka": kafka})
+        await receiver.start()
+        try:
+            await store(receiver, mark)
+            assert len(await events(plain, mark)) == 1
+            assert len(endpoint.asked) == 1, "its clients share one token"
+            assert SECRET not in receiver.log.read_text()
+        finally:
+            receiver.stop()
+        lake = {"path": tmp_path / "lake", "checkpoint": tmp_path / "checkpoint", "jars": jars("spark")}
+        job = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-m", "headrace_lake", "--once"],
+            env={**variables(plain, {"kafka": kafka, "lake": lake}), "JAVA_HOME": str(java_home())},
+            capture_output=True,
+            text=True,
+            timeout=10 * PATIENCE,
+        )
+        assert job.returncode == 0, job.stderr
+        assert SECRET not in job.stderr
+    (row,) = query.run("select body from events", tmp_path / "lake")
+    assert json.loads(row["body"])["mark"] == mark
+
+
+async def test_tokens_that_end_soon_cost_a_new_connection_and_no_event(
+    guarded: Guarded, signer: Signer, tmp_path: Path
+) -> None:
+    """The broker closes a connection whose token has ended; aiokafka does not log in anew on the same one."""
+    plain = own_topics(guarded.bootstrap)
+    mark = uuid.uuid4().hex
+    async with TokenEndpoint(signer, life=4) as endpoint:
+        receiver = Receiver("forward", plain, tmp_path, {"kafka": access(guarded, endpoint, tmp_path)})
+        await receiver.start()
+        try:
+            sent = 0
+            while len(endpoint.asked) < 4:
+                await store(receiver, mark)
+                sent += 1
+                await asyncio.sleep(0.2)
+            assert len(await events(plain, mark)) == sent
+        finally:
+            receiver.stop()
+
+
+async def test_no_token_and_then_one(guarded: Guarded, signer: Signer, tmp_path: Path) -> None:
+    plain = own_topics(guarded.bootstrap)
+    async with TokenEndpoint(signer) as endpoint:
+        endpoint.instead = (503, "later")
+        kafka = access(guarded, endpoint, tmp_path, request_timeout=5)
+        receiver = Receiver("forward", plain, tmp_path, {"kafka": kafka})
+        receiver.spawn()
+        try:
+            await until(lambda: receiver.lines("kafka is not usable"), "it says what is wrong")
+            await until(lambda: len(endpoint.asked) > 3, "it tries again")
+            (line,) = [line for line in receiver.lines() if line["event"] not in ("starting", "stopping")]
+            assert line["event"] == "kafka is not usable"
+            assert f"no token from {endpoint.url}: status 503" in line["problem"]
+            endpoint.instead = None
+            await receiver.listens()
+            await store(receiver, uuid.uuid4().hex)
+        finally:
+            receiver.stop()
+
+
+async def test_a_token_that_the_broker_refuses(guarded: Guarded, tmp_path: Path) -> None:
+    async with TokenEndpoint(Signer()) as endpoint:
+        kafka = access(guarded, endpoint, tmp_path, request_timeout=5)
+        receiver = Receiver("forward", KafkaSettings(), tmp_path, {"kafka": kafka})
+        receiver.spawn()
+        try:
+            await until(lambda: receiver.lines("kafka is not usable"), "it says what is wrong")
+            problem = receiver.lines("kafka is not usable")[0]["problem"]
+            assert "the broker does not accept the token" in problem
+            assert "\n" not in problem
+            assert receiver.exit_status() is None
+        finally:
+            receiver.stop()
