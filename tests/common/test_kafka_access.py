@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import time
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,15 @@ def test_an_expired_certificate_is_warned_of_once(authority: Authority, caplog: 
     (said,) = [record.getMessage() for record in caplog.records]
     assert "client.pem has expired at 20" in said
     assert said.endswith("UTC: brokers will refuse it")
+
+
+def test_when_it_expires(authority: Authority, tmp_path: Path) -> None:
+    pair = kafka_key_pair(with_tls(*authority.issue("client", "client", days=3)))
+    assert pair is not None
+    assert 2.9 * 86_400 < pair.ends() - time.time() <= 3 * 86_400
+    (tmp_path / "client.pem").write_text("half written")
+    assert pair.ends() == 0
+    assert pair.expired() is None
 
 
 def test_a_valid_certificate_is_not_warned_of(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,6 +98,7 @@ async def test_an_event_from_a_client_to_the_lake_with_an_encrypted_key(
             client.send(msgpack.packb(["t", 1, {"mark": mark}, {"chunk": "c"}]))
             client.acknowledges("c")
         assert len(await events(plain, mark)) == 1
+        assert await receiver.metric("kafka_certificate_expiry_timestamp_seconds") > time.time()
         assert PASSWORD not in receiver.log.read_text()
     finally:
         receiver.stop()

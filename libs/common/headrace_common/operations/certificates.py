@@ -44,14 +44,18 @@ class KeyPair:
             secret = f" that {self.section}__KEY_PASSWORD opens" if self.password else ""
             raise ConfigError(f"{key} has no private key in PEM{secret} in it") from error
 
+    def ends(self) -> float:
+        """Unix time when the certificate expires; 0 if the file cannot be read now. Reads it."""
+        try:
+            return expiry(self.certificate[1])
+        except OSError:  # `load_into` says it
+            return 0.0
+
     def expired(self) -> str | None:
         """A sentence if the certificate has expired: the other side will refuse it."""
         name, path = self.certificate
-        try:
-            ended = expiry(path)
-        except OSError:  # `load_into` says it
-            return None
-        if ended >= time.time():
+        ended = self.ends()
+        if not ended or ended >= time.time():
             return None
         return (
             f"{self.section}__{name} {path} has expired at {datetime.fromtimestamp(ended, UTC):%Y-%m-%d %H:%M:%S} UTC"

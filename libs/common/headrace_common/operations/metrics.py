@@ -236,5 +236,9 @@ class ReceiverMetrics(Catalogue):
         self.certificate_expiry = self.gauge(
             "certificate_expiry_timestamp_seconds", "Unix time when the TLS certificate expires."
         )
+        self.kafka_certificate_expiry = self.gauge(
+            "kafka_certificate_expiry_timestamp_seconds",
+            "Unix time when the certificate in KAFKA__CERTIFICATE expires.",
+        )
         for reason in Reason:
             self.events_quarantined.labels(reason.value)

@@ -12,6 +12,7 @@ from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import FairScheduler
 from headrace_common.kafka.client import Topic
 from headrace_common.kafka.producer import ProducerSource
+from headrace_common.operations.certificates import kafka_key_pair
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -200,7 +201,9 @@ class Publisher:
         return min((since for pump in self._pumps if (since := pump.oldest()) is not None), default=None)
 
     def collect(self) -> None:
-        """Updates the gauges."""
+        """Updates the gauges. Reads the file of the certificate for Kafka, if there is one."""
+        pair = kafka_key_pair(self._settings)
+        self._metrics.kafka_certificate_expiry.set(0.0 if pair is None else pair.ends())
         oldest = self.oldest()
         self._metrics.oldest_pending_seconds.set(0 if oldest is None else self._loop.time() - oldest)
         self._metrics.frames_pending.set(sum(pump.waiting for pump in self._pumps))
