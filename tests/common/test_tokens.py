@@ -98,6 +98,7 @@ async def test_while_it_is_valid_an_endpoint_that_fails_does_no_harm(signer: Sig
         with pytest.raises(TokenError, match="status 503"):
             await tokens.token()
         endpoint.instead = None
+        clock.now += module.PAUSE
         await tokens.token()
 
 
@@ -121,6 +122,42 @@ async def test_a_client_that_goes_away_takes_the_token_from_nobody(signer: Signe
         gone.cancel()
         assert await tokens.token()
         assert len(endpoint.asked) == 1
+
+
+async def test_an_endpoint_that_fails_is_asked_once_a_second(signer: Signer) -> None:
+    clock = Clock()
+    async with TokenEndpoint(signer) as endpoint:
+        endpoint.instead = (503, "away")
+        tokens = Tokens(by_token(endpoint.url), clock)
+        for asked in (1, 2):
+            for _ in range(10):
+                with pytest.raises(TokenError, match="status 503"):
+                    await tokens.token()
+            assert len(endpoint.asked) == asked
+            clock.now += module.PAUSE
+
+
+async def test_after_a_refusal_by_a_broker_another_token_is_asked_for(signer: Signer) -> None:
+    clock = Clock()
+    async with TokenEndpoint(signer) as endpoint:
+        tokens = Tokens(by_token(endpoint.url), clock)
+        await tokens.token()
+        said = str(tokens.refused(b'{"status":\n"invalid_token"}'))
+        assert said.endswith("does not accept the token from " + endpoint.url + ': {"status": "invalid_token"}')
+        with pytest.raises(TokenError, match="the broker does not accept the token"):
+            await tokens.token()
+        assert len(endpoint.asked) == 1
+        clock.now += module.PAUSE
+        await tokens.token()
+        assert len(endpoint.asked) == 2
+
+
+async def test_an_answer_may_come_in_pieces_and_has_an_end(signer: Signer) -> None:
+    async with TokenEndpoint(signer) as endpoint:
+        endpoint.pieces = 50
+        assert (await Tokens(by_token(endpoint.url)).token()).count(".") == 2
+        endpoint.instead = (200, "x" * 2_000_000)
+        assert "more than 1048576 bytes" in await fails(by_token(endpoint.url))
 
 
 async def test_the_clients_of_a_process_share_it() -> None:

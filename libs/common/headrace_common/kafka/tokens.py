@@ -32,8 +32,11 @@ RENEWED: Final = 0.8
 UNSAID_LIFE: Final = 300.0
 """Seconds that a token counts as valid if the endpoint does not say how long it is."""
 
+PAUSE: Final = 1.0
+"""Seconds after a failure in which the endpoint is not asked again: aiokafka tries to connect ten times a second."""
+
 _MOST: Final = 1 << 20
-"""Bytes of an answer that are read."""
+"""Bytes of an answer; a longer one is none."""
 
 
 class TokenError(KafkaError):  # type: ignore[misc]  # aiokafka has no types
@@ -49,6 +52,8 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
         self._token = ""
         self._renew_at = self._ends_at = 0.0
         self._fetching: asyncio.Task[None] | None = None
+        self._problem = ""
+        self._quiet_until = -math.inf
 
     @override
     async def token(self) -> str:
@@ -57,21 +62,31 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
         Raises `TokenError`, but not while the last token is still valid.
         """
         if self._clock() >= self._renew_at:
-            if self._fetching is None:
-                self._fetching = asyncio.create_task(self._fetch())
-                self._fetching.add_done_callback(self._fetched)
             try:
-                await asyncio.shield(self._fetching)
+                await self._renew()
             except TokenError:
                 if self._clock() >= self._ends_at:
                     raise
         return self._token
 
+    async def _renew(self) -> None:
+        if self._fetching is None:
+            if self._clock() < self._quiet_until:
+                raise TokenError(self._problem)
+            self._fetching = asyncio.create_task(self._fetch())
+            self._fetching.add_done_callback(self._fetched)
+        await asyncio.shield(self._fetching)
+
     def refused(self, words: bytes) -> TokenError:
         """The broker does not accept the last token: the next connection asks for another one."""
         self._renew_at = self._ends_at = 0.0
         said = " ".join(words.decode(errors="replace").split())[:200]
-        return TokenError(f"the broker does not accept the token from {self._settings.oauth_endpoint}: {said}")
+        return self._failed(f"the broker does not accept the token from {self._settings.oauth_endpoint}: {said}")
+
+    def _failed(self, problem: str) -> TokenError:
+        self._problem = problem
+        self._quiet_until = self._clock() + PAUSE
+        return TokenError(problem)
 
     def _fetched(self, task: asyncio.Task[None]) -> None:
         self._fetching = None
@@ -111,7 +126,11 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
                     allow_redirects=False,  # the secret goes nowhere else
                 ) as answer,
             ):
-                body = await answer.content.read(_MOST)
+                body = b""
+                async for piece in answer.content.iter_any():
+                    body += piece
+                    if len(body) > _MOST:
+                        raise self._error(f"an answer of more than {_MOST} bytes")
                 status = answer.status
         except TimeoutError:
             raise self._error(f"no answer within {timeout.total:g} s") from None
@@ -131,7 +150,7 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
     def _error(self, why: str) -> TokenError:
         secret = self._settings.oauth_client_secret.get_secret_value()
         said = " ".join(why.replace(secret, "***").split())[:300]
-        return TokenError(f"no token from {self._settings.oauth_endpoint}: {said}")
+        return self._failed(f"no token from {self._settings.oauth_endpoint}: {said}")
 
 
 def endpoint_tls(settings: KafkaSettings) -> ssl.SSLContext:
@@ -172,5 +191,6 @@ _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[KafkaSettings, Tokens
 
 def shared_tokens(settings: KafkaSettings) -> Tokens:
     """The tokens that all clients with these settings share. Call it inside the event loop. Raises `ConfigError`."""
-    endpoint_tls(settings)
+    if settings.oauth_ca is not None:
+        endpoint_tls(settings)
     return _shared.setdefault(asyncio.get_running_loop(), {}).setdefault(settings, Tokens(settings))
