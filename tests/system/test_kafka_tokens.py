@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import msgpack
 import pytest
 from headrace_cli.fetch.toolchain import jars, java_home
 from headrace_cli.processes.ports import free_port
+from headrace_cli.processes.tether import tethered
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings
@@ -104,6 +105,18 @@ async def store(receiver: Receiver, mark: str) -> None:
     await asyncio.to_thread(send)
 
 
+def landing(plain: KafkaSettings, sections: Mapping[str, Any], said: Path) -> subprocess.Popen[bytes]:
+    """The landing job, to the end of what Kafka holds; what it says goes to `said`."""
+    with said.open("wb") as output:
+        return subprocess.Popen(
+            tethered([sys.executable, "-m", "headrace_lake", "--once"]),
+            env={**variables(plain, sections), "JAVA_HOME": str(java_home())},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+
+
 @pytest.mark.spark
 async def test_an_event_from_a_client_to_the_lake(guarded: Guarded, signer: Signer, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
@@ -120,17 +133,21 @@ async def test_an_event_from_a_client_to_the_lake(guarded: Guarded, signer: Sign
             assert SECRET not in receiver.log.read_text()
         finally:
             receiver.stop()
+        endpoint.instead = (401, "")  # the landing job waits for one, too
         lake = {"path": tmp_path / "lake", "checkpoint": tmp_path / "checkpoint", "jars": jars("spark")}
-        job = await asyncio.to_thread(
-            subprocess.run,
-            [sys.executable, "-m", "headrace_lake", "--once"],
-            env={**variables(plain, {"kafka": kafka, "lake": lake}), "JAVA_HOME": str(java_home())},
-            capture_output=True,
-            text=True,
-            timeout=10 * PATIENCE,
-        )
-        assert job.returncode == 0, job.stderr
-        assert SECRET not in job.stderr
+        said = tmp_path / "lake.log"
+        job = landing(plain, {"kafka": kafka, "lake": lake}, said)
+        try:
+            waits = f"no token from {endpoint.url} "
+            await until(lambda: waits in said.read_text() or job.poll() is not None, "it waits", 10 * PATIENCE)
+            endpoint.instead = None
+            await until(lambda: job.poll() is not None, "it ends", 10 * PATIENCE)
+        finally:
+            job.kill()
+        text = said.read_text()
+        assert job.returncode == 0, text
+        assert waits in text
+        assert SECRET not in text
     (row,) = query.run("select body from events", tmp_path / "lake")
     assert json.loads(row["body"])["mark"] == mark
 
