@@ -110,6 +110,16 @@ class Decoder:
         partial_bytes = len(self._data) - self._at + len(self._body) + self._entries.partial_bytes
         return partial_bytes if self._stage is _Stage.HEADER else max(partial_bytes, 1)
 
+    @property
+    def span(self) -> tuple[int, int]:
+        """Where the message that was yielded last begins and ends, in bytes from the connection's start."""
+        return self._offset, self._base + self._at
+
+    @property
+    def head(self) -> bytes:
+        """The first bytes of that message, at most `SAMPLE`."""
+        return self._sample
+
     def receive(self, data: bytes) -> Iterator[MessageKind | Payload]:
         """Yields what `data` completes. Exhaust it before the next call. It does a bounded part of the work: see `busy`.
 

@@ -78,7 +78,7 @@ _AWAITED: Final = (
     said.TruncateSegment,
     said.DeleteSegment,
 )
-_REPLIES: Final = (
+REPLIES: Final = frozenset(
     {each for each in Kind if each in MESSAGES}
     - _SERVED
     - {
@@ -86,7 +86,9 @@ _REPLIES: Final = (
         Kind.CONDITIONAL_APPEND,
     }
 )
-_NEVER_ALONE: Final = {Kind.EVENT, Kind.PARTIAL_MESSAGE} | _REPLIES
+"""What only a server says."""
+
+_NEVER_ALONE: Final = {Kind.EVENT, Kind.PARTIAL_MESSAGE} | REPLIES
 
 
 class TodayDecoder(Decoder[Request]):
