@@ -45,10 +45,15 @@ def event(number: int) -> Mapping[str, Any]:
     }
 
 
+Make = Callable[[int], Mapping[str, Any]]
+"""Makes the event of a number."""
+
+
 class DemoForwardClient(DemoClient):
     """Sends chunks as fluentd does, every second one compressed."""
 
-    def __init__(self) -> None:
+    def __init__(self, make: Make = event) -> None:
+        self._make = make
         self._replies = forward.Replies()
         self._waiting: dict[str | bytes, int] = {}
         self._frames = 0
@@ -61,7 +66,7 @@ class DemoForwardClient(DemoClient):
         self._waiting[chunk] = count
         now = time.time_ns()
         times = (forward.EventTime(*divmod(now + number, 10**9)) for number in range(first, first + count))
-        entries = [(at, event(first + index)) for index, at in enumerate(times)]
+        entries = [(at, self._make(first + index)) for index, at in enumerate(times)]
         return forward.encode(STREAM, entries, mode=mode, chunk=chunk)
 
     @override
@@ -75,7 +80,8 @@ class DemoCourierClient(DemoClient):
     It does not wait for VERS before its first EVNT; the receiver accepts that.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, make: Make = event) -> None:
+        self._make = make
         self._replies = CourierReplies()
         self._waiting: dict[bytes, int] = {}
         self._frames = 0
@@ -88,7 +94,7 @@ class DemoCourierClient(DemoClient):
         self._waiting[nonce] = count
         now = time.time_ns()
         events = [
-            orjson.dumps({"@timestamp": _rfc3339(now + number), "type": STREAM, **event(number)})
+            orjson.dumps({"@timestamp": _rfc3339(now + number), "type": STREAM, **self._make(number)})
             for number in range(first, first + count)
         ]
         return hello + (courier.evnt if self._frames % 2 else courier.jdat)(nonce, events)
@@ -111,7 +117,8 @@ def _rfc3339(nanoseconds: int) -> str:
 class DemoLumberjackClient(DemoClient):
     """Sends each window in one compressed frame as Filebeat does. The events have the fields that ids are made from."""
 
-    def __init__(self) -> None:
+    def __init__(self, make: Make = event) -> None:
+        self._make = make
         self._replies = lumberjack.Replies()
         self._waiting: deque[int] = deque()
         self._agent = {"id": os.urandom(8).hex(), "ephemeral_id": os.urandom(8).hex(), "type": "filebeat"}
@@ -128,7 +135,7 @@ class DemoLumberjackClient(DemoClient):
                     "@metadata": {"beat": STREAM, "type": "_doc"},
                     "agent": self._agent,
                     "log": {"file": {"path": "/var/log/shop.log"}, "offset": number},
-                    **event(number),
+                    **self._make(number),
                 }
                 for number in range(first, first + count)
             ]
@@ -143,7 +150,8 @@ class DemoLumberjackClient(DemoClient):
 class DemoSegmentClient(DemoClient):
     """Writes one segment, in the original dialect: a writer of its own, and each frame a block of events."""
 
-    def __init__(self) -> None:
+    def __init__(self, make: Make = event) -> None:
+        self._make = make
         self._replies = SegmentReplies()
         self._writer = os.urandom(16)
         self._level = 0
@@ -153,7 +161,9 @@ class DemoSegmentClient(DemoClient):
     def frame(self, first: int, count: int) -> bytes:
         encode = segment.MESSAGES.encode
         hello = b"" if self._level else encode(segment.SetupAppend(self._writer, STREAM))
-        content = b"".join(encode(segment.Event(orjson.dumps(event(number)))) for number in range(first, first + count))
+        content = b"".join(
+            encode(segment.Event(orjson.dumps(self._make(number)))) for number in range(first, first + count)
+        )
         before, self._level = self._level, self._level + len(content)
         self._waiting.append((self._level, count))
         begin = encode(segment.BeginAppendBlock(self._writer, before, len(content)))
@@ -168,10 +178,10 @@ class DemoSegmentClient(DemoClient):
         return done
 
 
-DEMO_CLIENTS: Final[Mapping[str, Callable[[], DemoClient]]] = {
+DEMO_CLIENTS: Final[Mapping[str, Callable[..., DemoClient]]] = {
     "courier": DemoCourierClient,
     "forward": DemoForwardClient,
     "lumberjack": DemoLumberjackClient,
     "segment": DemoSegmentClient,
 }
-"""Clients by service, of the protocols that are streams of bytes."""
+"""Clients by service, of the protocols that are streams of bytes. Each takes what makes its events: a `Make`."""

@@ -30,3 +30,10 @@ def parse_moment(text: str, option: str, now: datetime) -> datetime:
             status=2,
         ) from None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def parse_span(text: str, option: str) -> float:
+    """Read how long something lasts, in seconds: ``30s``, ``5m``. Raises `CommandError`."""
+    if (found := _AGO.fullmatch(text)) is None or not int(found[1]):
+        raise CommandError(f"{option} {text}: expected how long, as 30s, 10m, 2h or 1d.", status=2)
+    return timedelta(**{_UNITS[found[2]]: int(found[1])}).total_seconds()

@@ -1,10 +1,15 @@
-"""``explain``, as the command line takes it."""
+"""``explain`` and ``send``, as the command line takes them."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from headrace_cli.errors import CommandError
+from headrace_cli.operating.options import StateOption
+from headrace_cli.places import DEFAULT_STATE
 
 app = typer.Typer()
 
@@ -46,3 +51,66 @@ def explain(
 
     options = verb.Options(protocol, as_hex, from_server, from_client, parts, frames, as_json)
     raise typer.Exit(verb.explain(file, options))
+
+
+_SEND_EXAMPLES = """Examples:
+
+tail -f access.log | ./headrace send forward
+
+./headrace send lumberjack --rate 1000 --for 30s --size 300 --connections 4 --then-check
+
+./headrace send courier logs.example.org:5043 --file events.jsonl --ca ca.pem --timeout 10"""
+
+
+@app.command(epilog=_SEND_EXAMPLES)
+def send(
+    protocol: Annotated[str, typer.Argument(metavar="PROTOCOL", help="courier, forward, lumberjack or segment.")],
+    target: Annotated[
+        str, typer.Argument(metavar="[HOST:PORT]", help="A receiver; default: the stack in --state.")
+    ] = "",
+    state: StateOption = DEFAULT_STATE,
+    file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Send its lines; default: standard input, unless there is a --rate."),
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(metavar="N", min=0.1, max=10_000_000, help="Send so many events a second instead.")
+    ] = None,
+    duration: Annotated[
+        str, typer.Option("--for", metavar="TIME", help="With --rate: for so long, as 30s or 5m.")
+    ] = "10s",
+    size: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="With --rate: bytes of an event's JSON, about.")
+    ] = 300,
+    connections: Annotated[int, typer.Option(min=1, max=1000, help="Connections, which share the events.")] = 1,
+    batch: Annotated[int, typer.Option(min=1, max=10_000, help="Most events in a frame.")] = 100,
+    tls: Annotated[bool, typer.Option("--tls", help="Speak TLS, and trust what this machine trusts.")] = False,
+    ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Speak TLS, and trust the authorities in this PEM file.")
+    ] = None,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0.1, max=86_400, help="Give a connection up that acknowledges nothing for so long."
+        ),
+    ] = 60,
+    then_check: Annotated[
+        bool,
+        typer.Option("--then-check", help="Then find every event in the lake, and say which are missing or double."),
+    ] = False,
+    lake: Annotated[
+        Path | None, typer.Option("--lake", help="The lake for --then-check; default: that of the stack in --state.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Send lines or made-up events, and count the acknowledgements. Exit status 1 if one is missing. Ctrl-C ends it."""
+    from headrace_cli.operating.watch.moments import parse_span
+    from headrace_cli.operating.wire.send import verb
+
+    if lake is not None and not then_check:
+        raise CommandError("--lake: only --then-check looks there.", status=2)
+    options = verb.Options(
+        target, file, rate, parse_span(duration, "--for"), size, connections, batch, tls, ca, timeout,
+        (lake or state / "lake") if then_check else None, as_json,
+    )  # fmt: skip
+    raise typer.Exit(verb.send(protocol, state, options))

@@ -1,0 +1,132 @@
+"""What is sent: lines of a file or of standard input, or events at a rate."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sys
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, BinaryIO, Final
+
+import orjson
+
+LINE_BYTES: Final = 960 << 10
+"""Longest line; what is beyond it is cut off. With its mark it is below LIMITS__EVENT_BYTES, unless JSON escapes much of it."""
+QUEUED: Final = 4096
+"""Lines that are read ahead."""
+_TICK: Final = 0.02
+
+
+class Source(ABC):
+    """Events, numbered from 0. Each has ``{"headrace": {"run": …, "n": …}}``, by which it is found again."""
+
+    def __init__(self) -> None:
+        self.run = secrets.token_hex(8)
+        """Names this run."""
+        self.taken = 0
+        """Events that were taken: the number of the next."""
+
+    @abstractmethod
+    async def take(self, most: int) -> range:
+        """The numbers of the next events, at most so many; waits until there is one. Empty: there are no more."""
+
+    @abstractmethod
+    def event(self, number: int) -> Mapping[str, Any]:
+        """The event of a number that was taken. It is asked for once."""
+
+    def _mark(self, number: int) -> Mapping[str, Any]:
+        return {"headrace": {"run": self.run, "n": number}}
+
+    def _next(self, count: int) -> range:
+        first, self.taken = self.taken, self.taken + count
+        return range(first, self.taken)
+
+
+class RateSource(Source):
+    """`rate` events a second for `seconds`, each of about `size` bytes of JSON."""
+
+    def __init__(self, rate: float, seconds: float, size: int) -> None:
+        super().__init__()
+        self._rate = rate
+        self._total = max(1, round(rate * seconds))
+        self._size = size
+        self._began: float | None = None
+        self._lock = asyncio.Lock()
+
+    async def take(self, most: int) -> range:
+        """See `Source`."""
+        async with self._lock:
+            if self._began is None:
+                self._began = time.monotonic()
+            while self.taken < self._total:
+                due = min(self._total, 1 + int((time.monotonic() - self._began) * self._rate))
+                if due > self.taken:
+                    return self._next(min(most, due - self.taken))
+                await asyncio.sleep(max(_TICK, self._began + self.taken / self._rate - time.monotonic()))
+            return range(0)
+
+    def event(self, number: int) -> Mapping[str, Any]:
+        """See `Source`."""
+        text = f"event {number} "
+        plain = {"message": text, **self._mark(number)}
+        return {**plain, "message": text + "x" * (self._size - len(orjson.dumps(plain)))}
+
+
+class LineSource(Source):
+    """A line an event: its own keys if it is a JSON object, else ``message``. A thread reads, and ends with the process."""
+
+    def __init__(self, stream: BinaryIO | None = None) -> None:
+        """`stream`: standard input if it is None."""
+        super().__init__()
+        self._stream = stream
+        self._lines: asyncio.Queue[bytes | None] = asyncio.Queue(QUEUED)
+        self._kept: dict[int, bytes] = {}
+        self._lock = asyncio.Lock()
+        self._reading: threading.Thread | None = None
+        self._over = False
+
+    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            # A reader of its own: the interpreter cannot end while a thread waits in that of sys.stdin.
+            stream = open(sys.stdin.fileno(), "rb", closefd=False) if self._stream is None else self._stream  # noqa: SIM115
+            while line := stream.readline(LINE_BYTES):
+                text = line.rstrip(b"\r\n")
+                while line and not line.endswith(b"\n"):  # what is beyond
+                    line = stream.readline(LINE_BYTES)
+                if text:
+                    asyncio.run_coroutine_threadsafe(self._lines.put(text), loop).result()
+            asyncio.run_coroutine_threadsafe(self._lines.put(None), loop).result()
+        except (RuntimeError, OSError, asyncio.CancelledError):  # the loop has ended
+            return
+
+    async def take(self, most: int) -> range:
+        """See `Source`."""
+        async with self._lock:
+            if self._reading is None:
+                loop = asyncio.get_running_loop()
+                self._reading = threading.Thread(target=self._read, args=(loop,), daemon=True)
+                self._reading.start()
+            found: list[bytes] = []
+            while not self._over and len(found) < most and not (found and self._lines.empty()):
+                line = await self._lines.get()
+                if line is None:
+                    self._over = True
+                else:
+                    found.append(line)
+            numbers = self._next(len(found))
+            self._kept.update(zip(numbers, found, strict=True))
+            return numbers
+
+    def event(self, number: int) -> Mapping[str, Any]:
+        """See `Source`."""
+        line = self._kept.pop(number)
+        try:
+            given = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            given = None
+        if not isinstance(given, dict):
+            given = {"message": line.decode("utf-8", "replace")}
+        return {**given, **self._mark(number)}

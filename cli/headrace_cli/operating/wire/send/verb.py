@@ -1,0 +1,192 @@
+"""``headrace send``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import ssl
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from headrace_cli.clients.protocols import DEMO_CLIENTS
+from headrace_cli.errors import EXIT_FAILED, EXIT_NOTHING_RUNS, CommandError
+from headrace_cli.operating.watch.shown import printable
+from headrace_cli.operating.watch.top import seconds
+from headrace_cli.operating.wire.send.connections import Connection, Tally, Target
+from headrace_cli.operating.wire.send.landed import Landed, look
+from headrace_cli.operating.wire.send.source import LineSource, RateSource, Source
+from headrace_cli.places import command
+from headrace_cli.stack.state import StateFolder
+from headrace_cli.verbs import console
+
+_EVERY: Final = 0.25
+
+
+@dataclass(frozen=True)
+class Options:
+    """`rate`: events a second, None for lines of `file` (None: standard input). `lake`: where `check` looks. Times in seconds."""
+
+    target: str = ""
+    file: Path | None = None
+    rate: float | None = None
+    duration: float = 10.0
+    size: int = 300
+    connections: int = 1
+    batch: int = 100
+    tls: bool = False
+    ca: Path | None = None
+    timeout: float = 60.0
+    lake: Path | None = None
+    as_json: bool = False
+
+
+def send(protocol: str, state: Path, options: Options) -> int:
+    """Send, and print what became of it. Return 0 if all was acknowledged (with `lake`: and landed once), else 1.
+
+    Raises `CommandError` for what makes no sense, and if nothing could be sent at all.
+    """
+    if protocol not in DEMO_CLIENTS:
+        raise CommandError(f"send does not speak {protocol}; it speaks {', '.join(sorted(DEMO_CLIENTS))}.", status=2)
+    if options.rate is not None and options.file is not None:
+        raise CommandError("--rate and --file: name one of them.", status=2)
+    target = target_of(protocol, state, options)
+    with ExitStack() as stack:
+        tally, source = asyncio.run(_run(target, _opened(options, stack), options))
+    if not tally.sent and tally.problems:
+        raise CommandError(f"{next(iter(tally.problems))}.")
+    landed = None
+    unknown = False
+    if options.lake is not None:
+        try:
+            landed = look(options.lake, source.run, tally)
+        except KeyboardInterrupt:
+            unknown = True
+    if options.as_json:
+        sys.stdout.write(json.dumps(_described(tally, source.run, landed)) + "\n")
+    else:
+        _print(tally, source.run, landed)
+    fine = tally.fine and not unknown and (landed is None or landed.fine)
+    return 0 if fine else EXIT_FAILED
+
+
+def target_of(protocol: str, state: Path, options: Options) -> Target:
+    """The address that was named, or that of the stack in `state`. Raises `CommandError`."""
+    ca = str(options.ca) if options.ca is not None else ""
+    if options.target:
+        host, _, port = options.target.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+            raise CommandError(f"{options.target}: expected HOST:PORT.", status=2)
+        return Target(protocol, host.strip("[]"), int(port), _context(ca) if options.tls or ca else None)
+    folder = StateFolder(state)
+    record = folder.read_record() if folder.running() else {}
+    if not record:
+        raise CommandError(
+            f"Nothing runs on {folder.path}: start it ({command('up', folder.path)}), or name a receiver: HOST:PORT.",
+            status=EXIT_NOTHING_RUNS,
+        )
+    service = record["services"].get(protocol)
+    if service is None:
+        raise CommandError(f"The stack on {folder.path} runs without {protocol}.", status=EXIT_NOTHING_RUNS)
+    host, _, port = service["listen"].rpartition(":")
+    ca = ca or service.get("ca") or ""
+    return Target(protocol, _reachable(host), int(port), _context(ca) if ca else None)
+
+
+def _reachable(host: str) -> str:
+    """What listens everywhere is reached by loopback."""
+    return "127.0.0.1" if host in ("", "0.0.0.0", "::", "[::]") else host.strip("[]")  # noqa: S104
+
+
+def _context(ca: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca or None)
+    except (OSError, ssl.SSLError) as error:
+        raise CommandError(f"--ca {ca}: {getattr(error, 'strerror', None) or error}.", status=2) from error
+
+
+def _opened(options: Options, stack: ExitStack) -> Source:
+    if options.rate is not None:
+        return RateSource(options.rate, options.duration, options.size)
+    if options.file is None:
+        return LineSource()
+    try:
+        return LineSource(stack.enter_context(options.file.open("rb")))
+    except OSError as error:
+        raise CommandError(f"--file {options.file}: {error.strerror}.", status=2) from error
+
+
+async def _run(target: Target, source: Source, options: Options) -> tuple[Tally, Source]:
+    tally, stop = Tally(), asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
+    made = [
+        Connection(target, source, tally, options.batch, options.timeout).run(stop) for _ in range(options.connections)
+    ]
+    working = asyncio.gather(*made)
+    live = Live(console=console.ERR, auto_refresh=False, transient=True) if console.ERR.is_terminal else nullcontext()
+    with live as shown:
+        while not working.done():
+            await asyncio.wait({working}, timeout=_EVERY)
+            if shown is not None:
+                shown.update(Text(_line(tally)), refresh=True)
+    await working
+    tally.took = time.monotonic() - tally.began
+    return tally, source
+
+
+def _line(tally: Tally) -> str:
+    p50, p99 = (seconds(tally.quantile(share)) for share in (0.5, 0.99))
+    return (
+        f"sent {tally.sent:,}  acknowledged {tally.acknowledged:,}  in flight {tally.in_flight:,}  p50 {p50}  p99 {p99}"
+    )
+
+
+def _described(tally: Tally, run: str, landed: Landed | None) -> Mapping[str, Any]:
+    found = {
+        "run": run,
+        "sent": tally.sent,
+        "acknowledged": tally.acknowledged,
+        "frames": tally.frames,
+        "bytes": tally.size,
+        "seconds": round(tally.took, 3),
+        "p50": tally.quantile(0.5),
+        "p99": tally.quantile(0.99),
+        "problems": dict(tally.problems),
+    }
+    return found if landed is None else {**found, "lake": landed.described()}
+
+
+def _print(tally: Tally, run: str, landed: Landed | None) -> None:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right")
+    rate = tally.acknowledged / tally.took if tally.took else 0.0
+    for name, value in (
+        ("run", run),
+        ("sent", f"{tally.sent:,}"),
+        ("acknowledged", f"{tally.acknowledged:,}"),
+        ("not acknowledged", f"{tally.in_flight:,}"),
+        ("frames", f"{tally.frames:,} ({console.format_size(tally.size)})"),
+        ("took", f"{tally.took:.1f} s ({rate:,.0f} a second)"),
+        ("p50, p99 of a frame", f"{seconds(tally.quantile(0.5))}, {seconds(tally.quantile(0.99))}"),
+        *(landed.rows() if landed is not None else ()),
+    ):
+        table.add_row(name, value)
+    console.OUT.print(table)
+    for problem, times in tally.problems.items():
+        console.ERR.print(Text(f"{printable(problem)}{f' ({times} connections)' if times > 1 else ''}", style="red"))
+    if tally.in_flight:
+        console.ERR.print(Text(f"{tally.in_flight:,} of {tally.sent:,} events were not acknowledged.", style="red"))
+    if tally.problems and not tally.complete:
+        console.ERR.print(Text("Not all was sent: no connection is left.", style="red"))
+    for problem in landed.problems() if landed is not None else ():
+        console.ERR.print(Text(problem, style="red"))

@@ -1,0 +1,360 @@
+"""`headrace send`: every event reaches the receiver once, what is not acknowledged is counted, and a fault is one sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import pty
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headrace_cli.clients.protocols import DEMO_CLIENTS
+from headrace_cli.errors import EXIT_NOTHING_RUNS, CommandError
+from headrace_cli.operating.watch.moments import parse_span
+from headrace_cli.operating.wire.explain.receiver import RECEIVERS, Receiver
+from headrace_cli.operating.wire.send import landed
+from headrace_cli.operating.wire.send.connections import Tally
+from headrace_cli.operating.wire.send.source import LINE_BYTES, RateSource, Source
+from headrace_cli.operating.wire.send.verb import Options, send
+from headrace_cli.processes.ports import free_port
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_cli.stack.certificates import ensure
+from headrace_cli.stack.state import StateFolder
+
+from tests.contract import receiver as real
+from tests.contract.topic import events, own_topics
+from tests.contract.waiting import wait_for
+from tests.lake.test_query import event, make
+
+HOST = "127.0.0.1"
+PROTOCOLS = sorted(DEMO_CLIENTS)
+
+
+@dataclass
+class Server:
+    """Listens on a free port in a thread. `answers` makes what a connection says to bytes; None: it is reset."""
+
+    answers: Callable[[], Callable[[bytes], bytes | None]]
+    tls: ssl.SSLContext | None = None
+    port: int = 0
+    heard: list[bytes] = field(default_factory=list)
+    connections: int = 0
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        answer = self.answers()
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65_536):
+                self.heard.append(data)
+                said = answer(data)
+                if said is None:
+                    break
+                writer.write(said)
+        writer.transport.abort()
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Server]:
+        loop = asyncio.new_event_loop()
+        server = loop.run_until_complete(asyncio.start_server(self._serve, HOST, 0, ssl=self.tls))
+        self.port = server.sockets[0].getsockname()[1]
+        thread = threading.Thread(target=loop.run_forever)
+        thread.start()
+        try:
+            yield self
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            server.close()
+            loop.run_until_complete(asyncio.sleep(0))
+            for task in asyncio.all_tasks(loop):
+                task.cancel()
+            loop.run_until_complete(asyncio.sleep(0))
+            loop.close()
+
+    @property
+    def target(self) -> str:
+        return f"{HOST}:{self.port}"
+
+
+class Stored:
+    """A receiver's own session that stores in memory."""
+
+    def __init__(self, protocol: str) -> None:
+        self.protocol = protocol
+        self.bodies: list[Any] = []
+
+    def __call__(self) -> Callable[[bytes], bytes | None]:
+        receiver = Receiver(RECEIVERS[self.protocol](0)[1], 1_000_000)
+
+        def answer(data: bytes) -> bytes:
+            heard = receiver.feed(data, 1_700_000_000_000)
+            assert heard.error is None
+            assert not heard.rejects
+            self.bodies += [each.get("body") or json.loads(each["payload"]) for each in heard.events]
+            return b"".join(heard.replies)
+
+        return answer
+
+
+def silent() -> Callable[[bytes], bytes | None]:
+    return lambda data: b""
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_events_at_a_rate_arrive_once(protocol: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    stored = Stored(protocol)
+    with Server(stored).running() as server:
+        options = Options(server.target, rate=2000, duration=0.5, size=400, connections=3, batch=7, as_json=True)
+        assert send(protocol, tmp_path, options) == 0
+    told = json.loads(capfd.readouterr().out)
+    assert (told["sent"], told["acknowledged"], told["problems"]) == (1000, 1000, {})
+    assert 0 < told["p50"] <= told["p99"]
+    assert sorted(body["headrace"]["n"] for body in stored.bodies) == list(range(1000))
+    assert {body["headrace"]["run"] for body in stored.bodies} == {told["run"]}
+    assert server.connections == 3
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_lines_of_a_file(protocol: str, tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b'plain \xff text\r\n\n{"a": 1}\n[1]\n' + b"x" * (LINE_BYTES + 5) + b"\nlast")
+    stored = Stored(protocol)
+    with Server(stored).running() as server:
+        assert send(protocol, tmp_path, Options(server.target, path, batch=2)) == 0
+    first, *rest = sorted(stored.bodies, key=lambda body: body["headrace"]["n"])
+    assert first["message"] == "plain \ufffd text"
+    assert rest[0]["a"] == 1
+    assert [body["message"] for body in rest[1:]] == ["[1]", "x" * LINE_BYTES, "last"]
+
+
+def test_an_event_has_about_the_size_that_was_asked_for() -> None:
+    source = RateSource(1, 1, 300)
+    for number in (0, 9, 12_345):
+        assert len(json.dumps(source.event(number), separators=(",", ":"))) == 300
+    assert len(json.dumps(RateSource(1, 1, 1).event(7))) > 1
+
+
+async def taken(source: Source) -> list[range]:
+    found = []
+    while numbers := await source.take(10):
+        found.append(numbers)
+    return found
+
+
+def test_a_rate_sends_what_is_due_and_no_more() -> None:
+    found = asyncio.run(taken(RateSource(100, 0.5, 300)))
+    assert [number for numbers in found for number in numbers] == list(range(50))
+    assert len(found) > 5  # it does not wait until a frame is full
+
+
+def test_a_server_that_never_acknowledges(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with Server(silent).running() as server:
+        options = Options(server.target, rate=100, duration=0.1, connections=2, batch=5, timeout=0.5)
+        assert send("forward", tmp_path, options) == 1
+    told = capfd.readouterr()
+    assert "acknowledged nothing for 0.5 s" in told.err
+    assert "10 of 10 events were not acknowledged." in told.err
+    assert "not acknowledged" in told.out
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (None, "the connection"),  # a reset, or an end, by chance
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"\xff" * 300, "answered what it should not"),
+    ],
+)
+@pytest.mark.parametrize("protocol", ["courier", "lumberjack"])
+def test_a_server_of_another_kind(
+    protocol: str, answer: bytes | None, sentence: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with Server(lambda: lambda data: answer).running() as server:
+        assert send(protocol, tmp_path, Options(server.target, rate=1000, duration=0.1)) == 1
+    told = capfd.readouterr().err
+    assert sentence in told
+    assert "were not acknowledged" in told
+
+
+def test_an_acknowledgement_of_what_was_not_sent(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with Server(lambda: lambda data: b"\x81\xa3ack\xa1x").running() as server:
+        assert send("forward", tmp_path, Options(server.target, rate=10, duration=0.1)) == 1
+    assert "acknowledged what was not sent" in capfd.readouterr().err
+
+
+def test_nothing_listens(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="refuses connections") as raised:
+        send("forward", tmp_path, Options(f"{HOST}:{free_port()}", rate=10, connections=3))
+    assert raised.value.status == 1
+
+
+def test_tls(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    certificates = ensure(tmp_path / "certificates", HOST)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificates.server)
+    stored = Stored("lumberjack")
+    with Server(stored, context).running() as server:
+        assert send("lumberjack", tmp_path, Options(server.target, rate=100, duration=0.1, ca=certificates.ca)) == 0
+        assert len(stored.bodies) == 10
+        with pytest.raises(CommandError, match="not trusted"):
+            send("lumberjack", tmp_path, Options(server.target, rate=10, tls=True))
+    with Server(silent).running() as server, pytest.raises(CommandError, match=f"{HOST}:{server.port}"):
+        send("lumberjack", tmp_path, Options(server.target, rate=10, timeout=2, ca=certificates.ca))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "options", "sentence", "status"),
+    [
+        ("syslog", Options(), "send does not speak syslog", 2),
+        ("forward", Options("host"), "expected HOST:PORT", 2),
+        ("forward", Options("host:99999"), "expected HOST:PORT", 2),
+        ("forward", Options(), "Nothing runs", EXIT_NOTHING_RUNS),
+        ("forward", Options("h:1", Path("missing")), "--file missing", 2),
+        ("forward", Options("h:1", Path("x"), rate=1.0), "name one of them", 2),
+        ("forward", Options("h:1", ca=Path("missing")), "--ca missing", 2),
+    ],
+)
+def test_wrong_input_is_one_sentence(
+    protocol: str, options: Options, sentence: str, status: int, tmp_path: Path
+) -> None:
+    with pytest.raises(CommandError, match=sentence) as raised:
+        send(protocol, tmp_path, options)
+    assert raised.value.status == status
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("30s", 30.0), ("5m", 300.0), ("0s", None), ("5", None), ("", None)])
+def test_how_long(text: str, seconds: float | None) -> None:
+    if seconds is not None:
+        assert parse_span(text, "--for") == seconds
+        return
+    with pytest.raises(CommandError, match="--for"):
+        parse_span(text, "--for")
+
+
+def test_ctrl_c_ends_it_with_the_table_and_a_terminal_has_a_live_line(tmp_path: Path) -> None:
+    stored = Stored("forward")
+    main, follower = pty.openpty()
+    with Server(stored).running() as server:
+        command = [
+            sys.executable,
+            "-m",
+            "headrace_cli",
+            "send",
+            "forward",
+            server.target,
+            "--rate",
+            "50",
+            "--for",
+            "1h",
+        ]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=follower, text=True)
+        os.close(follower)
+        shown = b""
+
+        def live() -> bool:
+            nonlocal shown
+            shown += os.read(main, 65_536)
+            return b"acknowledged 1" in shown and b"p99" in shown
+
+        wait_for(live, "the live line")
+        process.send_signal(signal.SIGINT)
+        reading = threading.Thread(target=lambda: drained(main), daemon=True)
+        reading.start()
+        out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert "not acknowledged" in out
+    assert str(len(stored.bodies)) in out
+
+
+def drained(terminal: int) -> None:
+    with contextlib.suppress(OSError):  # its other side has ended
+        while os.read(terminal, 65_536):
+            pass
+
+
+def test_standard_input_is_sent_as_it_comes(tmp_path: Path) -> None:
+    stored = Stored("courier")
+    with Server(stored).running() as server:
+        command = [sys.executable, "-m", "headrace_cli", "send", "courier", server.target]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert process.stdin is not None
+        process.stdin.write("one\n")
+        process.stdin.flush()
+        wait_for(lambda: stored.bodies, "the first line, before the second is written")
+        out, _ = process.communicate("two\n", timeout=120)
+    assert process.returncode == 0
+    assert Counter(body["message"] for body in stored.bodies) == {"one": 1, "two": 1}
+    assert "2" in out
+
+
+def test_ctrl_c_while_standard_input_says_nothing() -> None:
+    stored = Stored("courier")
+    with Server(stored).running() as server:
+        command = [sys.executable, "-m", "headrace_cli", "send", "courier", server.target]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(command, **pipes, text=True)  # type: ignore[call-overload]
+        process.stdin.write("one\n")
+        process.stdin.flush()
+        wait_for(lambda: stored.bodies, "the line")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(120) == 0
+        assert "acknowledged" in process.stdout.read()
+        assert process.stderr.read() == ""
+        process.stdin.close()
+
+
+def test_the_lake_is_asked_for_what_was_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landed, "PATIENCE", 0.0)
+    run = "0123456789abcdef"
+
+    def row(offset: int, number: int, whose: str = run, *, payload: bool = False) -> dict[str, Any]:
+        body = json.dumps({"headrace": {"run": whose, "n": number}}, separators=(",", ":"))
+        content = {"body": None, "payload": body.encode()} if payload else {"body": body}
+        return event(offset, event_id=f"d.{offset}", **content)
+
+    make(tmp_path / "lake", events=[row(0, 0), row(1, 1, payload=True), row(2, 3), row(3, 3), row(4, 2, "another")])
+    tally = Tally(sent=4, acknowledged=4)
+    found = landed.look(tmp_path / "lake", run, tally)
+    assert found == landed.Landed(3, 1, 1, [2], [3])
+    assert not found.fine
+    assert [problem.split(":")[1] for problem in found.problems()] == [" number 2.", " number 3."]
+    tally = Tally(sent=4, acknowledged=3, open=[range(2, 3)])  # nobody promised number 2
+    assert landed.look(tmp_path / "lake", run, tally).missing == 0
+    assert landed.look(tmp_path / "lake", "another", Tally(sent=3, acknowledged=1, open=[range(2)])).fine
+    with pytest.raises(CommandError, match="no tables"):
+        landed.look(tmp_path / "nowhere", run, tally)
+
+
+@pytest.mark.parametrize("protocol", ["courier", "forward", "lumberjack"])
+async def test_a_real_receiver_of_a_stack(protocol: str, kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    """What is acknowledged is on the topic. The address is that of the stack in the state folder."""
+    settings = own_topics(kafka.bootstrap)
+    receiver = real.Receiver(protocol, settings, tmp_path)
+    await receiver.start()
+    state = StateFolder(tmp_path / "state")
+    state.make()
+    lock = state.lock()
+    state.write_record({"services": {protocol: {"listen": f"{HOST}:{receiver.port}"}}})
+    options = ["--state", str(state.path), "--rate", "500", "--for", "1s", "--json"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "headrace_cli", "send", protocol, *options, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    out, err = await process.communicate()
+    receiver.stop()
+    os.close(lock)
+    assert process.returncode == 0, err
+    told = json.loads(out)
+    assert (told["sent"], told["acknowledged"]) == (500, 500)
+    found = [each.json["headrace"] for each in await events(settings)]
+    assert sorted(mark["n"] for mark in found) == list(range(500))
+    assert {mark["run"] for mark in found} == {told["run"]}
