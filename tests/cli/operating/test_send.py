@@ -23,7 +23,7 @@ from headrace_cli.clients.protocols import DEMO_CLIENTS
 from headrace_cli.errors import EXIT_NOTHING_RUNS, CommandError
 from headrace_cli.operating.watch.moments import parse_span
 from headrace_cli.operating.wire.explain.receiver import RECEIVERS, Receiver
-from headrace_cli.operating.wire.send import landed
+from headrace_cli.operating.wire.send import landed, source
 from headrace_cli.operating.wire.send.connections import Tally
 from headrace_cli.operating.wire.send.source import LINE_BYTES, RateSource, Source
 from headrace_cli.operating.wire.send.verb import Options, send
@@ -138,16 +138,39 @@ def test_lines_of_a_file(protocol: str, tmp_path: Path) -> None:
     assert [body["message"] for body in rest[1:]] == ["[1]", "x" * LINE_BYTES, "last"]
 
 
+def test_a_line_waits_for_no_other_and_many_fill_a_frame(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"".join(b"%d\n" % number for number in range(20_000)))
+    stored = Stored("forward")
+    with Server(stored).running() as server:
+        assert send("forward", tmp_path, Options(server.target, path, batch=1000, connections=2, as_json=True)) == 0
+    assert sorted(int(body["message"]) for body in stored.bodies) == list(range(20_000))
+    assert json.loads(capfd.readouterr().out)["frames"] <= 40
+
+
+def test_a_file_that_cannot_be_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(stream: object) -> Iterator[list[bytes]]:
+        yield [b"one"]
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(source, "_lines", broken)
+    (tmp_path / "x").touch()
+    stored = Stored("forward")
+    with Server(stored).running() as server:
+        assert send("forward", tmp_path, Options(server.target, tmp_path / "x")) == 1
+    assert [body["message"] for body in stored.bodies] == ["one"]
+
+
 def test_an_event_has_about_the_size_that_was_asked_for() -> None:
-    source = RateSource(1, 1, 300)
+    made = RateSource(1, 1, 300)
     for number in (0, 9, 12_345):
-        assert len(json.dumps(source.event(number), separators=(",", ":"))) == 300
+        assert len(json.dumps(made.event(number), separators=(",", ":"))) == 300
     assert len(json.dumps(RateSource(1, 1, 1).event(7))) > 1
 
 
-async def taken(source: Source) -> list[range]:
+async def taken(made: Source) -> list[range]:
     found = []
-    while numbers := await source.take(10):
+    while numbers := await made.take(10):
         found.append(numbers)
     return found
 

@@ -65,9 +65,7 @@ tail -f access.log | ./headrace send forward
 @app.command(epilog=_SEND_EXAMPLES)
 def send(
     protocol: Annotated[str, typer.Argument(metavar="PROTOCOL", help="courier, forward, lumberjack or segment.")],
-    target: Annotated[
-        str, typer.Argument(metavar="[HOST:PORT]", help="A receiver; default: the stack in --state.")
-    ] = "",
+    target: Annotated[str, typer.Argument(metavar="HOST:PORT", help="A receiver; default: the stack in --state.")] = "",
     state: StateOption = DEFAULT_STATE,
     file: Annotated[
         Path | None,

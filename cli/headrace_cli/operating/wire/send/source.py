@@ -8,15 +8,18 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, BinaryIO, Final
+from collections import deque
+from collections.abc import Iterator, Mapping
+from io import BufferedReader
+from typing import Any, Final
 
 import orjson
 
 LINE_BYTES: Final = 960 << 10
 """Longest line; what is beyond it is cut off. With its mark it is below LIMITS__EVENT_BYTES, unless JSON escapes much of it."""
-QUEUED: Final = 4096
-"""Lines that are read ahead."""
+QUEUED: Final = 16
+"""Pieces of at most 64 KiB, or one line, that are read ahead."""
+_READ: Final = 64 << 10
 _TICK: Final = 0.02
 
 
@@ -28,6 +31,8 @@ class Source(ABC):
         """Names this run."""
         self.taken = 0
         """Events that were taken: the number of the next."""
+        self.problem = ""
+        """Why it ended early; empty if it did not."""
 
     @abstractmethod
     async def take(self, most: int) -> range:
@@ -78,11 +83,12 @@ class RateSource(Source):
 class LineSource(Source):
     """A line an event: its own keys if it is a JSON object, else ``message``. A thread reads, and ends with the process."""
 
-    def __init__(self, stream: BinaryIO | None = None) -> None:
+    def __init__(self, stream: BufferedReader | None = None) -> None:
         """`stream`: standard input if it is None."""
         super().__init__()
         self._stream = stream
-        self._lines: asyncio.Queue[bytes | None] = asyncio.Queue(QUEUED)
+        self._pieces: asyncio.Queue[list[bytes] | None] = asyncio.Queue(QUEUED)
+        self._ready: deque[bytes] = deque()
         self._kept: dict[int, bytes] = {}
         self._lock = asyncio.Lock()
         self._reading: threading.Thread | None = None
@@ -92,14 +98,13 @@ class LineSource(Source):
         try:
             # A reader of its own: the interpreter cannot end while a thread waits in that of sys.stdin.
             stream = open(sys.stdin.fileno(), "rb", closefd=False) if self._stream is None else self._stream  # noqa: SIM115
-            while line := stream.readline(LINE_BYTES):
-                text = line.rstrip(b"\r\n")
-                while line and not line.endswith(b"\n"):  # what is beyond
-                    line = stream.readline(LINE_BYTES)
-                if text:
-                    asyncio.run_coroutine_threadsafe(self._lines.put(text), loop).result()
-            asyncio.run_coroutine_threadsafe(self._lines.put(None), loop).result()
-        except (RuntimeError, OSError, asyncio.CancelledError):  # the loop has ended
+            try:
+                for lines in _lines(stream):
+                    asyncio.run_coroutine_threadsafe(self._pieces.put(lines), loop).result()
+            except OSError as error:
+                self.problem = f"reading failed: {error.strerror}"
+            asyncio.run_coroutine_threadsafe(self._pieces.put(None), loop).result()
+        except (RuntimeError, asyncio.CancelledError):  # the loop has ended
             return
 
     async def take(self, most: int) -> range:
@@ -109,15 +114,13 @@ class LineSource(Source):
                 loop = asyncio.get_running_loop()
                 self._reading = threading.Thread(target=self._read, args=(loop,), daemon=True)
                 self._reading.start()
-            found: list[bytes] = []
-            while not self._over and len(found) < most and not (found and self._lines.empty()):
-                line = await self._lines.get()
-                if line is None:
-                    self._over = True
-                else:
-                    found.append(line)
-            numbers = self._next(len(found))
-            self._kept.update(zip(numbers, found, strict=True))
+            while not self._over and (not self._ready or (len(self._ready) < most and not self._pieces.empty())):
+                piece = await self._pieces.get()
+                self._over = piece is None
+                self._ready += piece or ()
+            numbers = self._next(min(most, len(self._ready)))
+            for number in numbers:
+                self._kept[number] = self._ready.popleft()
             return numbers
 
     def event(self, number: int) -> Mapping[str, Any]:
@@ -130,3 +133,14 @@ class LineSource(Source):
         if not isinstance(given, dict):
             given = {"message": line.decode("utf-8", "replace")}
         return {**given, **self._mark(number)}
+
+
+def _lines(stream: BufferedReader) -> Iterator[list[bytes]]:
+    """The lines that come together; empty ones are left out."""
+    rest = b""
+    while data := stream.read1(_READ):
+        *lines, rest = (rest + data).split(b"\n")
+        rest = rest[:LINE_BYTES]
+        yield [line for each in lines if (line := each.rstrip(b"\r")[:LINE_BYTES])]
+    if rest:
+        yield [rest]

@@ -62,6 +62,9 @@ def send(protocol: str, state: Path, options: Options) -> int:
     target = target_of(protocol, state, options)
     with ExitStack() as stack:
         tally, source = asyncio.run(_run(target, _opened(options, stack), options))
+    if source.problem:
+        tally.problems[source.problem] += 1
+        tally.complete = False
     if not tally.sent and tally.problems:
         raise CommandError(f"{next(iter(tally.problems))}.")
     landed = None
@@ -187,6 +190,6 @@ def _print(tally: Tally, run: str, landed: Landed | None) -> None:
     if tally.in_flight:
         console.ERR.print(Text(f"{tally.in_flight:,} of {tally.sent:,} events were not acknowledged.", style="red"))
     if tally.problems and not tally.complete:
-        console.ERR.print(Text("Not all was sent: no connection is left.", style="red"))
+        console.ERR.print(Text("Not all was sent.", style="red"))
     for problem in landed.problems() if landed is not None else ():
         console.ERR.print(Text(problem, style="red"))
