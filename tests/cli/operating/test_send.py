@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import pty
+import re
 import signal
 import ssl
 import subprocess
@@ -16,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -175,19 +178,21 @@ async def taken(made: Source) -> list[range]:
     return found
 
 
-def test_a_rate_sends_what_is_due_and_no_more() -> None:
+def test_a_rate_sends_what_is_due_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count()
+    monkeypatch.setattr(source, "time", SimpleNamespace(monotonic=lambda: next(clock) / 64))
     found = asyncio.run(taken(RateSource(100, 0.5, 300)))
     assert [number for numbers in found for number in numbers] == list(range(50))
-    assert len(found) > 5  # it does not wait until a frame is full
+    assert len(found) > 10  # it does not wait until a frame is full
 
 
 def test_a_server_that_never_acknowledges(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with Server(silent).running() as server:
-        options = Options(server.target, rate=100, duration=0.1, connections=2, batch=5, timeout=0.5)
+        options = Options(server.target, rate=1000, duration=0.01, timeout=0.5)
         assert send("forward", tmp_path, options) == 1
     told = capfd.readouterr()
-    assert "acknowledged nothing for 0.5 s" in told.err
-    assert "10 of 10 events were not acknowledged." in told.err
+    assert f"{server.target} acknowledged nothing for 0.5 s" in told.err
+    assert "events were not acknowledged." in told.err
     assert "not acknowledged" in told.out
 
 
@@ -294,9 +299,11 @@ def test_ctrl_c_ends_it_with_the_table_and_a_terminal_has_a_live_line(tmp_path: 
         reading = threading.Thread(target=lambda: drained(main), daemon=True)
         reading.start()
         out, _ = process.communicate(timeout=120)
-    assert process.returncode == 0
-    assert "not acknowledged" in out
-    assert str(len(stored.bodies)) in out
+    sent, acknowledged = (
+        int(text.replace(",", "")) for text in re.findall(r"^(?:sent|acknowledged) +([\d,]+)$", out, re.M)
+    )
+    assert sent >= acknowledged >= 10
+    assert process.returncode == int(sent > acknowledged)
 
 
 def drained(terminal: int) -> None:
@@ -323,15 +330,16 @@ def test_standard_input_is_sent_as_it_comes(tmp_path: Path) -> None:
 def test_ctrl_c_while_standard_input_says_nothing() -> None:
     stored = Stored("courier")
     with Server(stored).running() as server:
-        command = [sys.executable, "-m", "headrace_cli", "send", "courier", server.target]
+        command = [sys.executable, "-m", "headrace_cli", "send", "courier", server.target, "--json"]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = subprocess.Popen(command, **pipes, text=True)  # type: ignore[call-overload]
         process.stdin.write("one\n")
         process.stdin.flush()
         wait_for(lambda: stored.bodies, "the line")
         process.send_signal(signal.SIGINT)
-        assert process.wait(120) == 0
-        assert "acknowledged" in process.stdout.read()
+        status = process.wait(120)
+        told = json.loads(process.stdout.read())
+        assert (told["sent"], status) == (1, 1 - told["acknowledged"])
         assert process.stderr.read() == ""
         process.stdin.close()
 
