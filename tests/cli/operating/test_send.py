@@ -26,8 +26,8 @@ from headrace_cli.clients.protocols import DEMO_CLIENTS
 from headrace_cli.errors import EXIT_NOTHING_RUNS, CommandError
 from headrace_cli.operating.watch.moments import parse_span
 from headrace_cli.operating.wire.explain.receiver import RECEIVERS, Receiver
-from headrace_cli.operating.wire.send import landed, source
-from headrace_cli.operating.wire.send.connections import Tally
+from headrace_cli.operating.wire.send import connections, landed, source
+from headrace_cli.operating.wire.send.connections import Connection, Tally, Target
 from headrace_cli.operating.wire.send.source import LINE_BYTES, RateSource, Source
 from headrace_cli.operating.wire.send.verb import Options, send
 from headrace_cli.processes.ports import free_port
@@ -267,6 +267,32 @@ def test_how_long(text: str, seconds: float | None) -> None:
         return
     with pytest.raises(CommandError, match="--for"):
         parse_span(text, "--for")
+
+
+async def test_what_is_in_flight_at_ctrl_c_is_still_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "GRACE", 600.0)
+    stop, tally = asyncio.Event(), Tally()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answer, said = Stored("forward")(), b""
+        while True:
+            try:
+                data = await asyncio.wait_for(reader.read(65_536), 0.5)
+            except TimeoutError:  # it has stopped sending
+                writer.write(said)
+                said = b""
+                continue
+            if not data:
+                return
+            said += answer(data) or b""
+            stop.set()
+
+    server = await asyncio.start_server(serve, HOST, 0)
+    target = Target("forward", HOST, server.sockets[0].getsockname()[1])
+    await Connection(target, RateSource(200, 3600, 200), tally, 1, 600).run(stop)
+    server.close()
+    assert tally.sent == tally.acknowledged > 0
+    assert not tally.problems
 
 
 def test_ctrl_c_ends_it_with_the_table_and_a_terminal_has_a_live_line(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ class Connection:
                         raise _ServerError("closed the connection")
                     self._hear(data, now)
                     reading = asyncio.create_task(reader.read(_READ))
-                if sending.done() and (error := sending.exception()) is not None:
+                if sending.done() and not sending.cancelled() and (error := sending.exception()) is not None:
                     raise error
                 if stop.is_set():
                     sending.cancel()
