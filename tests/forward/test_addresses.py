@@ -81,6 +81,7 @@ async def _open(receiver: Receiver, number: int) -> bool:
     return await receiver.metric("connections") == number
 
 
+@pytest.mark.long
 async def test_without_the_setting_an_address_has_all(start) -> None:
     receiver = await start()
     clients = [socket.create_connection(receiver.address, PATIENCE) for _ in range(20)]
@@ -93,6 +94,7 @@ def proxied(address: str) -> bytes:
     return f"PROXY TCP4 {address} 127.0.0.1 4000 24224\r\n".encode()
 
 
+@pytest.mark.long
 async def test_behind_a_balancer_the_clients_address_counts(start) -> None:
     receiver = await start(listen={"trusted_proxies": "127.0.0.0/8"}, limits={"connections_per_address": 1})
     with from_address(receiver, HOST, proxied("203.0.113.5")) as one, from_address(receiver, HOST) as other:
@@ -112,6 +114,7 @@ async def test_behind_a_balancer_the_clients_address_counts(start) -> None:
         assert acknowledged(again)
 
 
+@pytest.mark.long
 async def test_a_handshake_that_fails_gives_its_place_back(start, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     cert, key = authority.issue("server", "server")
@@ -126,6 +129,7 @@ async def test_a_handshake_that_fails_gives_its_place_back(start, tmp_path: Path
         client.acknowledges("c")
 
 
+@pytest.mark.long
 async def test_a_unix_socket_is_exempt(start, tmp_path: Path) -> None:
     path = tmp_path / "s"
     await start(listen={"socket": path}, limits={"connections_per_address": 1})

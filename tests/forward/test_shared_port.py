@@ -16,7 +16,7 @@ from tests.contract.receiver import Receiver
 from tests.contract.topic import events
 from tests.forward.speaking import speaking
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 MOST = 500
 """Connections until both processes have one: the kernel deals them out by a hash of the client's port. That all go to one is

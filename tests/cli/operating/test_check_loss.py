@@ -128,6 +128,7 @@ class TestLag:
 
 
 @pytest.mark.kafka
+@pytest.mark.long
 def test_what_has_not_landed_is_measured_against_the_topics_retention(kafka: EmbeddedKafka) -> None:
     topics = own_topics(
         kafka.bootstrap, TopicSettings(events_partitions=1, segments_partitions=0, events_retention=3600)

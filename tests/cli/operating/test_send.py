@@ -393,6 +393,7 @@ def test_the_lake_is_asked_for_what_was_sent(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("protocol", ["courier", "forward", "lumberjack"])
+@pytest.mark.long
 async def test_a_real_receiver_of_a_stack(protocol: str, kafka: EmbeddedKafka, tmp_path: Path) -> None:
     """What is acknowledged is on the topic. The address is that of the stack in the state folder."""
     settings = own_topics(kafka.bootstrap)

@@ -271,6 +271,7 @@ def test_it_ends_when_nobody_reads_even_if_nothing_comes(filled: KafkaSettings) 
 
 
 @pytest.mark.kafka
+@pytest.mark.long
 def test_it_goes_on_when_kafka_is_back(tmp_path: Path) -> None:
     broker = EmbeddedKafka(tmp_path / "kafka", free_port(HOST), free_port(HOST))  # the same ports after it was killed
     broker.start()
