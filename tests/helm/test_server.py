@@ -15,7 +15,9 @@ pytestmark = [pytest.mark.requires("helm", "k8s"), pytest.mark.long]
 FOREIGN = {"PodMonitor", "ServiceMonitor", "PrometheusRule", "SparkApplication", "ScaledObject", "Certificate"}
 """Kinds whose operators are not in the cluster."""
 
-OURS = sorted(set(SCENARIOS) - {"keda", "monitoring", "spark-operator", "strict-network", "tls-and-balancers"})
+OURS = sorted(
+    set(SCENARIOS) - {"kafka-tokens", "keda", "monitoring", "spark-operator", "strict-network", "tls-and-balancers"}
+)
 """Scenarios without such kinds."""
 
 
