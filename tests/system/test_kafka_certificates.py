@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -14,48 +15,23 @@ from typing import Any
 
 import msgpack
 import pytest
+import zmq.asyncio
+from headrace_cli.clients.single import SEND_ONE
 from headrace_cli.fetch.toolchain import jars, java_home
-from headrace_cli.processes.ports import free_port
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.verbs import query
-from headrace_common.operations.settings import KafkaSettings
+from headrace_common.operations.settings import KafkaSettings, TopicSettings
 
 from tests.contract.certificates import Authority
+from tests.contract.guarded import GuardedKafka
 from tests.contract.receiver import HOST, Receiver, variables
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import PATIENCE, until
 from tests.forward.speaking import speaking
+from tests.logjam.test_devices import Device, complete, consumer, numbers
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 PASSWORD = "not-a-secret"
-
-
-class Mutual(EmbeddedKafka):
-    """A broker with a second listener that asks for a certificate."""
-
-    def __init__(self, folder: Path, authority: Authority) -> None:
-        cert, key = authority.issue("broker", "broker")
-        store = authority.folder / "broker-keystore.pem"
-        store.write_bytes(key.read_bytes() + cert.read_bytes())
-        port, controller, self.mutual = (free_port() for _ in range(3))
-        listeners = {"PLAINTEXT": port, "MUTUAL": self.mutual}
-        addresses = ",".join(f"{name}://{HOST}:{at}" for name, at in listeners.items())
-        super().__init__(
-            folder,
-            port,
-            controller,
-            {
-                "listeners": f"{addresses},CONTROLLER://{HOST}:{controller}",
-                "advertised.listeners": addresses,
-                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,MUTUAL:SSL,CONTROLLER:PLAINTEXT",
-                "ssl.client.auth": "required",
-                "ssl.keystore.type": "PEM",
-                "ssl.keystore.location": str(store),
-                "ssl.truststore.type": "PEM",
-                "ssl.truststore.location": str(authority.file),
-            },
-        )
 
 
 @pytest.fixture(scope="module")
@@ -64,17 +40,19 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def mutual(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Mutual]:
-    running = Mutual(tmp_path_factory.mktemp("kafka"), authority)
+def mutual(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[GuardedKafka]:
+    running = GuardedKafka(
+        tmp_path_factory.mktemp("kafka"), "SSL", {"ssl.client.auth": "required"}, authority=authority
+    )
     running.start()
     yield running
     running.stop()
 
 
-def access(mutual: Mutual, authority: Authority, **other: Any) -> dict[str, Any]:
+def access(mutual: GuardedKafka, authority: Authority, **other: Any) -> dict[str, Any]:
     """Settings for the listener that asks."""
     return {
-        "bootstrap_servers": f"{HOST}:{mutual.mutual}",
+        "bootstrap_servers": mutual.guarded,
         "security_protocol": "SSL",
         "ca": authority.file,
         **other,
@@ -83,7 +61,7 @@ def access(mutual: Mutual, authority: Authority, **other: Any) -> dict[str, Any]
 
 @pytest.mark.spark
 async def test_an_event_from_a_client_to_the_lake_with_an_encrypted_key(
-    mutual: Mutual, authority: Authority, tmp_path: Path
+    mutual: GuardedKafka, authority: Authority, tmp_path: Path
 ) -> None:
     plain = own_topics(mutual.bootstrap)
     certificate, key = authority.issue("client", "headrace", password=PASSWORD)
@@ -117,7 +95,7 @@ async def test_an_event_from_a_client_to_the_lake_with_an_encrypted_key(
     assert json.loads(row["body"])["mark"] == mark
 
 
-async def test_topics_are_made(mutual: Mutual, authority: Authority) -> None:
+async def test_topics_are_made(mutual: GuardedKafka, authority: Authority) -> None:
     certificate, key = authority.issue("admin", "admin")
     names = {f"{name}_topic": uuid.uuid4().hex for name in ("events", "quarantine", "segments", "snapshots")}
     kafka = access(mutual, authority, certificate=certificate, key=key, **names)
@@ -134,7 +112,7 @@ async def test_topics_are_made(mutual: Mutual, authority: Authority) -> None:
 
 
 async def test_without_a_certificate_it_waits_and_says_what_is_missing(
-    mutual: Mutual, authority: Authority, tmp_path: Path
+    mutual: GuardedKafka, authority: Authority, tmp_path: Path
 ) -> None:
     kafka = access(mutual, authority, request_timeout=5)
     receiver = Receiver("forward", KafkaSettings(), tmp_path, {"kafka": kafka})
@@ -148,7 +126,7 @@ async def test_without_a_certificate_it_waits_and_says_what_is_missing(
 
 
 async def test_a_key_of_another_certificate_ends_it_with_78(
-    mutual: Mutual, authority: Authority, tmp_path: Path
+    mutual: GuardedKafka, authority: Authority, tmp_path: Path
 ) -> None:
     (certificate, _), (_, key) = authority.issue("one", "one"), authority.issue("two", "two")
     kafka = access(mutual, authority, certificate=certificate, key=key)
@@ -158,3 +136,53 @@ async def test_a_key_of_another_certificate_ends_it_with_78(
     assert receiver.lines()[-1]["event"].endswith(
         f"KAFKA__KEY {key} does not belong to KAFKA__CERTIFICATE {certificate}"
     )
+
+
+async def test_the_segment_service_reads_its_log_again(
+    mutual: GuardedKafka, authority: Authority, tmp_path: Path
+) -> None:
+    """It has a producer and consumers of its own."""
+    plain = own_topics(mutual.bootstrap, TopicSettings(events_partitions=2, segments_partitions=2))
+    certificate, key = authority.issue("segments", "segments")
+    kafka = access(mutual, authority, certificate=certificate, key=key)
+    for number in range(2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        receiver = Receiver("segment", plain, folder, {"kafka": kafka})
+        await receiver.start()
+        try:
+            await asyncio.to_thread(SEND_ONE["segment"], HOST, receiver.port, number, None, PATIENCE)
+            receiver.signal(signal.SIGTERM)
+            assert await receiver.ended() == 0
+        finally:
+            receiver.stop()
+    stored = await events(plain)
+    assert len({record.id for record in stored}) == len(stored) == 2
+
+
+async def test_logjam_knows_after_a_restart_what_it_missed(
+    mutual: GuardedKafka, authority: Authority, tmp_path: Path
+) -> None:
+    """It keeps the last number in a consumer group."""
+    plain = own_topics(mutual.bootstrap)
+    certificate, key = authority.issue("logjam", "logjam")
+    context = zmq.asyncio.Context()
+    try:
+        device = Device(context)
+        kafka = access(mutual, authority, certificate=certificate, key=key)
+        for number in range(2):
+            receiver = consumer(plain, tmp_path / str(number), {"one": device}, kafka=kafka)
+            await receiver.start()
+            try:
+                await device.joined()
+                await device.send(5)
+                await complete(plain, device.sequence)
+                receiver.signal(signal.SIGTERM)
+                assert await receiver.ended() == 0
+            finally:
+                receiver.stop()
+            await device.left()
+            device.skip(3 - 3 * number)
+        assert numbers(await events(plain)) == list(range(1, 14))
+    finally:
+        context.destroy(linger=0)

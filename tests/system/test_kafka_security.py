@@ -10,12 +10,11 @@ from typing import Any
 
 import msgpack
 import pytest
-from headrace_cli.processes.ports import free_port
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.certificates import Authority
-from tests.contract.receiver import HOST, Receiver
+from tests.contract.guarded import GuardedKafka
+from tests.contract.receiver import Receiver
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import until
 from tests.forward.speaking import speaking
@@ -25,52 +24,34 @@ pytestmark = [pytest.mark.kafka, pytest.mark.long]
 USER, PASSWORD = "headrace", "not-a-secret"
 
 
-class Secured(EmbeddedKafka):
-    """A broker with a second listener that asks for TLS and a password."""
-
-    def __init__(self, folder: Path, authority: Authority) -> None:
-        cert, key = authority.issue("broker", "broker")
-        store = authority.folder / "broker-keystore.pem"
-        store.write_bytes(key.read_bytes() + cert.read_bytes())
-        port, controller, self.secured = (free_port() for _ in range(3))
-        listeners = {"PLAINTEXT": port, "SECURED": self.secured}
-        addresses = ",".join(f"{name}://{HOST}:{at}" for name, at in listeners.items())
-        super().__init__(
-            folder,
-            port,
-            controller,
-            {
-                "listeners": f"{addresses},CONTROLLER://{HOST}:{controller}",
-                "advertised.listeners": addresses,
-                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECURED:SASL_SSL,CONTROLLER:PLAINTEXT",
-                "sasl.enabled.mechanisms": "SCRAM-SHA-512",
-                "listener.name.secured.scram-sha-512.sasl.jaas.config": (
-                    "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-                ),
-                "ssl.keystore.type": "PEM",
-                "ssl.keystore.location": str(store),
-            },
-            scram_users={USER: PASSWORD},
-        )
-
-
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("pki"))
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Secured]:
-    running = Secured(tmp_path_factory.mktemp("kafka"), authority)
+def secured(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[GuardedKafka]:
+    running = GuardedKafka(
+        tmp_path_factory.mktemp("kafka"),
+        "SASL_SSL",
+        {
+            "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "listener.name.guarded.scram-sha-512.sasl.jaas.config": (
+                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+            ),
+        },
+        authority=authority,
+        scram_users={USER: PASSWORD},
+    )
     running.start()
     yield running
     running.stop()
 
 
-def access(secured: Secured, authority: Authority, **other: Any) -> dict[str, Any]:
+def access(secured: GuardedKafka, authority: Authority, **other: Any) -> dict[str, Any]:
     """Settings for the listener that asks."""
     right = {
-        "bootstrap_servers": f"{HOST}:{secured.secured}",
+        "bootstrap_servers": secured.guarded,
         "security_protocol": "SASL_SSL",
         "sasl_username": USER,
         "sasl_password": PASSWORD,
@@ -80,7 +61,7 @@ def access(secured: Secured, authority: Authority, **other: Any) -> dict[str, An
 
 
 async def test_a_receiver_stores_with_a_password_over_tls(
-    secured: Secured, authority: Authority, tmp_path: Path
+    secured: GuardedKafka, authority: Authority, tmp_path: Path
 ) -> None:
     plain = own_topics(secured.bootstrap)
     password = tmp_path / "password"
@@ -110,7 +91,7 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 async def test_what_is_wrong_is_said_in_one_line_and_it_waits(
-    secured: Secured, authority: Authority, tmp_path: Path, name: str
+    secured: GuardedKafka, authority: Authority, tmp_path: Path, name: str
 ) -> None:
     """Unready and alive: nobody restarts it, and when the broker's side is put right it goes on."""
     other, word = WRONG[name]

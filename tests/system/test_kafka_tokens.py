@@ -14,14 +14,13 @@ from typing import Any
 import msgpack
 import pytest
 from headrace_cli.fetch.toolchain import jars, java_home
-from headrace_cli.processes.ports import free_port
 from headrace_cli.processes.tether import tethered
-from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.certificates import Authority
-from tests.contract.receiver import HOST, Receiver, variables
+from tests.contract.guarded import GuardedKafka
+from tests.contract.receiver import Receiver, variables
 from tests.contract.tokens import CLIENT, SECRET, Signer, TokenEndpoint
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import PATIENCE, until
@@ -30,37 +29,7 @@ from tests.forward.speaking import speaking
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 _BEARER = "org.apache.kafka.common.security.oauthbearer"
-
-
-class Guarded(EmbeddedKafka):
-    """A broker with a second listener that asks for tokens of a signer, and closes connections whose token has ended."""
-
-    def __init__(self, folder: Path, keys: Path) -> None:
-        self._keys = keys.as_uri()
-        port, controller, self.guarded = (free_port() for _ in range(3))
-        listeners = {"PLAINTEXT": port, "GUARDED": self.guarded}
-        addresses = ",".join(f"{name}://{HOST}:{at}" for name, at in listeners.items())
-        prefix = "listener.name.guarded.oauthbearer"
-        super().__init__(
-            folder,
-            port,
-            controller,
-            {
-                "listeners": f"{addresses},CONTROLLER://{HOST}:{controller}",
-                "advertised.listeners": addresses,
-                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,GUARDED:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-                "sasl.enabled.mechanisms": "OAUTHBEARER",
-                f"{prefix}.sasl.jaas.config": f"{_BEARER}.OAuthBearerLoginModule required;",
-                f"{prefix}.sasl.server.callback.handler.class": f"{_BEARER}.OAuthBearerValidatorCallbackHandler",
-                "sasl.oauthbearer.jwks.endpoint.url": self._keys,
-                "sasl.oauthbearer.expected.audience": "brokers",
-                f"{prefix}.connections.max.reauth.ms": "3600000",
-            },
-        )
-
-    def _java(self, main: str, *arguments: str) -> list[str]:
-        java, *rest = super()._java(main, *arguments)
-        return [java, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self._keys}", *rest]
+_LISTENER = "listener.name.guarded.oauthbearer"
 
 
 @pytest.fixture(scope="module")
@@ -69,21 +38,33 @@ def signer() -> Signer:
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory, signer: Signer) -> Iterator[Guarded]:
+def guarded(tmp_path_factory: pytest.TempPathFactory, signer: Signer) -> Iterator[GuardedKafka]:
     keys = tmp_path_factory.mktemp("keys") / "keys.json"
     keys.write_text(signer.keys)
-    running = Guarded(tmp_path_factory.mktemp("kafka"), keys)
+    running = GuardedKafka(
+        tmp_path_factory.mktemp("kafka"),
+        "SASL_PLAINTEXT",
+        {
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            f"{_LISTENER}.sasl.jaas.config": f"{_BEARER}.OAuthBearerLoginModule required;",
+            f"{_LISTENER}.sasl.server.callback.handler.class": f"{_BEARER}.OAuthBearerValidatorCallbackHandler",
+            "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
+            "sasl.oauthbearer.expected.audience": "brokers",
+            f"{_LISTENER}.connections.max.reauth.ms": "3600000",
+        },
+        java=[f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys.as_uri()}"],
+    )
     running.start()
     yield running
     running.stop()
 
 
-def access(guarded: Guarded, endpoint: TokenEndpoint, folder: Path, **other: Any) -> dict[str, Any]:
+def access(guarded: GuardedKafka, endpoint: TokenEndpoint, folder: Path, **other: Any) -> dict[str, Any]:
     """Settings for the listener that asks."""
     secret = folder / "secret"
     secret.write_text(SECRET + "\n")
     return {
-        "bootstrap_servers": f"{HOST}:{guarded.guarded}",
+        "bootstrap_servers": guarded.guarded,
         "security_protocol": "SASL_PLAINTEXT",
         "sasl_mechanism": "OAUTHBEARER",
         "oauth_endpoint": endpoint.url,
@@ -118,7 +99,7 @@ def landing(plain: KafkaSettings, sections: Mapping[str, Any], said: Path) -> su
 
 
 @pytest.mark.spark
-async def test_an_event_from_a_client_to_the_lake(guarded: Guarded, signer: Signer, tmp_path: Path) -> None:
+async def test_an_event_from_a_client_to_the_lake(guarded: GuardedKafka, signer: Signer, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     plain = own_topics(guarded.bootstrap)
     mark = uuid.uuid4().hex
@@ -153,7 +134,7 @@ async def test_an_event_from_a_client_to_the_lake(guarded: Guarded, signer: Sign
 
 
 async def test_tokens_that_end_soon_cost_a_new_connection_and_no_event(
-    guarded: Guarded, signer: Signer, tmp_path: Path
+    guarded: GuardedKafka, signer: Signer, tmp_path: Path
 ) -> None:
     """The broker closes a connection whose token has ended; aiokafka does not log in anew on the same one."""
     plain = own_topics(guarded.bootstrap)
@@ -172,7 +153,7 @@ async def test_tokens_that_end_soon_cost_a_new_connection_and_no_event(
             receiver.stop()
 
 
-async def test_no_token_and_then_one(guarded: Guarded, signer: Signer, tmp_path: Path) -> None:
+async def test_no_token_and_then_one(guarded: GuardedKafka, signer: Signer, tmp_path: Path) -> None:
     plain = own_topics(guarded.bootstrap)
     async with TokenEndpoint(signer) as endpoint:
         endpoint.instead = (503, "later")
@@ -192,7 +173,7 @@ async def test_no_token_and_then_one(guarded: Guarded, signer: Signer, tmp_path:
             receiver.stop()
 
 
-async def test_a_token_that_the_broker_refuses(guarded: Guarded, tmp_path: Path) -> None:
+async def test_a_token_that_the_broker_refuses(guarded: GuardedKafka, tmp_path: Path) -> None:
     async with TokenEndpoint(Signer()) as endpoint:
         kafka = access(guarded, endpoint, tmp_path, request_timeout=5)
         receiver = Receiver("forward", KafkaSettings(), tmp_path, {"kafka": kafka})
