@@ -21,6 +21,10 @@ class Cut(enum.Enum):
     LATER = "some milliseconds later: the acknowledgement may be on its way, or heard"
 
 
+ENDS: Final = (Kind.END_APPEND_BLOCK, Kind.CONDITIONAL_APPEND)
+"""What a client waits for an answer to when it appends."""
+
+
 class CutError(Exception):
     """This connection is to be cut now."""
 
@@ -74,8 +78,8 @@ class CuttingProxy:
             header = await reader.readexactly(HEADER.size)
             kind, length = HEADER.unpack(header)
             message = header + await reader.readexactly(length)
-            self.blocks += kind == Kind.END_APPEND_BLOCK
-            if kind != Kind.END_APPEND_BLOCK or self.blocks % self._every:
+            self.blocks += kind in ENDS
+            if kind not in ENDS or self.blocks % self._every:
                 writer.write(message)
                 await writer.drain()
                 continue

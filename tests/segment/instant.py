@@ -15,6 +15,7 @@ from headrace_common.session.interface import Peer
 from headrace_segment.events import BlockFrame
 from headrace_segment.questions import (
     AppendBlock,
+    AttributeRead,
     BlockStored,
     BytesRead,
     ChangeQuestion,
@@ -23,6 +24,7 @@ from headrace_segment.questions import (
     DescribeSegment,
     NoSegment,
     OpenSession,
+    ReadAttribute,
     Refused,
     RepliesLeft,
     Sealed,
@@ -34,6 +36,7 @@ from headrace_segment.questions import (
     StoreQuestion,
     Truncated,
     TruncateSegment,
+    UpdateAttribute,
 )
 from headrace_segment.session.dialects import SegmentSession
 from headrace_segment.session.limits import Limits
@@ -94,6 +97,8 @@ class InstantStore:
             return NoSegment()
         if isinstance(question, DescribeSegment):
             return SegmentDescription(there.start, there.length, there.sealed, there.modified, len(there.writers))
+        if isinstance(question, ReadAttribute):
+            return AttributeRead(there.attributes.get(question.attribute, records.NO_VALUE))
         if question.offset < there.start:
             return Truncated(there.start)
         data = self.content(question.segment, min(question.offset, there.length), question.length)
@@ -104,6 +109,9 @@ class InstantStore:
         request = next(self._ids).to_bytes(16, "big")
         if isinstance(asked, TruncateSegment):
             changed = self.append(asked.segment, records.Truncate(request, asked.offset))
+        elif isinstance(asked, UpdateAttribute):
+            record = records.SetAttribute(request, asked.attribute, asked.value, asked.expected)
+            changed = self.append(asked.segment, record)
         else:
             kinds = {CreateSegment: records.Create, SealSegment: records.Seal, DeleteSegment: records.Delete}
             changed = self.append(asked.segment, kinds[type(asked)](request))
@@ -112,6 +120,8 @@ class InstantStore:
             return NoSegment()
         if changed.why is Refusal.EXISTS:
             return SegmentExists()
+        if changed.why is Refusal.SEALED:
+            return Sealed(changed.length)
         return SegmentChanged() if changed.why is None else Refused(changed.why)
 
     def _append(self, asked: AppendBlock) -> object:
@@ -237,7 +247,8 @@ class Driven:
                 again = True
             for question in list(session.questions()):
                 answer = (self.answer or self.store.answer)(question)  # type: ignore[arg-type]
-                if isinstance(question, AppendBlock) and not isinstance(answer, BlockStored):
+                published = isinstance(question, AppendBlock) and question.expected == records.ANY_LENGTH
+                if published and not isinstance(answer, BlockStored):
                     outcome.refused.add(self._published[_which(question)])
                 try:
                     session.answered(question.ticket, answer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from headrace_segment.store import state
 from headrace_segment.store.fold import Fold
@@ -20,6 +21,7 @@ from headrace_segment.store.records import (
     Record,
     Renew,
     Seal,
+    SetAttribute,
     Truncate,
     decode,
 )
@@ -40,7 +42,7 @@ def identity(number: int) -> bytes:
 
 Step = tuple[int, int, int, int, int]
 steps = st.lists(
-    st.tuples(st.integers(0, 30), st.integers(0, 1), st.integers(0, 1), st.integers(0, 6), st.integers(0, 40)),
+    st.tuples(st.integers(0, 32), st.integers(0, 1), st.integers(0, 1), st.integers(0, 6), st.integers(0, 40)),
     max_size=60,
 )
 
@@ -67,6 +69,11 @@ def record_of(model: Naive, step: Step, number: int) -> tuple[str, Record]:
     if what < 10:
         numbering = Numbering((odd == 6) ^ writer_at)  # mostly one writer counts bytes, the other one events
         return name, Open(writer, identity(number if odd else 7), numbering, create=odd > 1)
+    if what > 30:
+        known = there.attributes if there else {}
+        attribute, gone = identity(odd % 3), -(1 << 63)
+        value = gone if odd == 5 else number
+        return name, SetAttribute(identity(number), attribute, value, known.get(attribute, gone) + (odd == 4))
     data = bytes([number % 256]) * size
     before = max(level + [0, 0, 0, 0, 0, 5, -3][odd], -(1 << 63))
     after = before + size + (odd == 4) + (number if writer_at else 0)  # event numbers may skip
@@ -136,6 +143,7 @@ def test_the_fold_is_the_naive_model(history: list[Step], cut: int, offset: int,
         assert {writer: (each.session, each.level) for writer, each in segment.writers.items()} == {
             writer: tuple(each[:2]) for writer, each in there.writers.items()
         }
+        assert segment.attributes == {key: value for key, value in there.attributes.items() if value != -(1 << 63)}
         at = min(max(offset, there.start), len(there.content))
         assert gathered(log, fold, name, at, length) == there.content[at : at + length]
         assert gathered(log, fold, name, there.start, 10**6) == there.content[there.start :]
@@ -175,6 +183,40 @@ def test_event_numbers_may_skip() -> None:
     assert outcomes[0] == Opened("a", W, S, lowest)
     assert outcomes[1] == Appended("a", W, S, 100, 1)
     assert [each.why for each in outcomes[2:]] == [Refusal.REPEAT, Refusal.GAP]
+
+
+def test_an_attribute_is_set_where_it_has_the_expected_value() -> None:
+    fold = Fold()
+    first, second, gone = identity(8), identity(9), -(1 << 63)
+    outcomes = opened(
+        fold,
+        Create(S),
+        SetAttribute(S, first, 5, gone),
+        SetAttribute(S, first, 6, gone),
+        SetAttribute(S, first, 7, 5),
+        SetAttribute(S, second, 1, gone),
+        SetAttribute(S, second, gone, 1),
+        SetAttribute(S, second, gone, gone),
+        Seal(S),
+        SetAttribute(S, first, 8, 7),
+    )
+    assert [outcome.why for outcome in outcomes] == [
+        None, None, Refusal.CONDITION, None, None, None, None, None, Refusal.SEALED
+    ]  # fmt: skip
+    assert fold.segments["a"].attributes == {first: 7}
+
+
+def test_a_set_without_attributes_is_of_the_version_that_knows_none() -> None:
+    """So who goes back to an earlier release can read it, and who cannot does not take half of it."""
+    fold = Fold()
+    opened(fold, Create(S))
+    versions = [msgspec.msgpack.decode(as_snapshot(fold)[-1][1])[0]]
+    opened(fold, SetAttribute(S, S, 5, -(1 << 63)))
+    versions.append(msgspec.msgpack.decode(as_snapshot(fold)[-1][1])[0])
+    assert versions == [1, 2]
+    begun = restored(as_snapshot(fold))
+    assert begun is not None
+    assert begun.segments["a"].attributes == {S: 5}
 
 
 def test_a_segment_that_is_made_anew_knows_nobody() -> None:

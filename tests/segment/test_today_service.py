@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 import uuid
+from functools import partial
 
 import pytest
 from headrace_common.operations.settings import KafkaSettings
@@ -17,7 +18,21 @@ from tests.contract.topic import events
 from tests.contract.waiting import until
 from tests.segment.client import Client, Services, new_writer, restart
 from tests.segment.speaking import events as framed
-from tests.segment.speaking_today import KEEP_ALIVE, REQUEST, append, create, delete, info, read, seal, setup, truncate
+from tests.segment.speaking_today import (
+    KEEP_ALIVE,
+    REQUEST,
+    append,
+    append_if,
+    create,
+    delete,
+    get,
+    info,
+    read,
+    seal,
+    setup,
+    truncate,
+    update,
+)
 from tests.segment.today_client import TodayClient
 
 pytestmark = pytest.mark.kafka
@@ -160,6 +175,60 @@ async def test_told_to_stop_it_acknowledges_what_is_pending(own_segments: KafkaS
                 level = (await client.reply()).level
     await service.ended()
     assert len(await events(own_segments)) == level
+
+
+async def test_a_condition_holds_for_one_of_two_replicas(own_segments: KafkaSettings, start: Services) -> None:
+    """Both expect the same length, at once: the log decides, and one of them hears that nothing has moved."""
+    one, two = await start(own_segments), await start(own_segments)
+    writers = [new_writer(), new_writer()]
+    async with await TodayClient.connect(one.address) as first, await TodayClient.connect(two.address) as second:
+        await first.ask(create("a"))
+        levels, length = {}, 0
+        for client, writer in zip((first, second), writers, strict=True):
+            await until(partial(_is_there, client, "a"), "it has read of the segment")
+            levels[writer] = max(await client.setup("a", writer), 0)
+        for _ in range(20):
+            asked = [
+                client.ask(append_if(length, levels[writer] + 1, writer, writer=writer))
+                for client, writer in zip((first, second), writers, strict=True)
+            ]
+            replies = await asyncio.gather(*asked)
+            kinds = sorted(type(reply).__name__ for reply in replies)
+            assert kinds == ["ConditionalCheckFailed", "DataAppended"]
+            (stored,) = (reply for reply in replies if isinstance(reply, said.DataAppended))
+            levels[stored.writer], length = stored.level, stored.length
+        assert len(await second.content("a")) == length == 20 * 24
+    assert await events(own_segments) == []
+
+
+async def _is_there(client: TodayClient, segment: str) -> bool:
+    return isinstance(await client.ask(info(segment)), said.SegmentInfo)
+
+
+@pytest.mark.parametrize("snapshots", [10, 100_000])
+async def test_attributes_are_there_after_kill_9(own_segments: KafkaSettings, start: Services, snapshots: int) -> None:
+    """From a snapshot, or from the log."""
+    service = await start(own_segments, segment={"snapshot_records": snapshots, "attributes": 2})
+    async with await TodayClient.connect(service.address) as client:
+        await client.ask(create("a"))
+        before = NO_LEVEL
+        for value in range(30):
+            answer = await client.ask(update(b"m" * 16, value, before, "a"))
+            assert answer == said.SegmentAttributeUpdated(REQUEST, True)
+            before = value
+        assert await client.ask(update(b"m" * 16, 99, 5, "a")) == said.SegmentAttributeUpdated(REQUEST, False)
+        assert (await client.ask(update(b"n" * 16, 1, NO_LEVEL, "a"))).success
+        with pytest.raises(asyncio.IncompleteReadError):
+            await client.ask(update(b"o" * 16, 1, NO_LEVEL, "a"))
+        assert await service.metric("limit_hits_total", limit="SEGMENT__ATTRIBUTES") == 1
+        if snapshots < 30:
+            await until(lambda: service.metric("segment_snapshots_total"), "a snapshot is written")
+        service.kill()
+    await restart(service)
+    async with await TodayClient.connect(service.address) as client:
+        assert await client.ask(get(b"m" * 16, "a")) == said.SegmentAttribute(REQUEST, 29)
+        assert (await client.ask(update(b"n" * 16, NO_LEVEL, 1, "a"))).success
+        assert (await client.ask(update(b"o" * 16, 1, NO_LEVEL, "a"))).success
 
 
 async def test_both_dialects_share_a_segment(service: Receiver, name: str) -> None:

@@ -191,6 +191,8 @@ def _info(name: str, segment: Segment) -> None:
     print(f"begins   {segment.start:,}")
     print(f"sealed   {'yes' if segment.sealed else 'no'}")
     print(f"changed  {_time(segment.modified)}")
+    for attribute, value in segment.attributes.items():
+        print(f"attribute {attribute.hex()}  {value:,}")
     for writer, known in segment.writers.items():
         print(
             f"writer   {writer.hex()}  level {known.level:,} ({known.numbering.name.lower()}), {_time(known.touched)}"

@@ -121,10 +121,34 @@ class DescribeSegment:
     size: int = OVERHEAD
 
 
-ChangeQuestion = CreateSegment | SealSegment | TruncateSegment | DeleteSegment
+@dataclass(frozen=True, slots=True)
+class UpdateAttribute:
+    """Give an attribute this value, if it has the `expected` one. Answered by `SegmentChanged`; `Refused` if it has another;
+    `Sealed`, `NoSegment`, `Limited` or `Lost`.
+    """
+
+    ticket: Ticket
+    segment: str
+    attribute: bytes
+    value: int
+    expected: int
+    size: int = OVERHEAD
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAttribute:
+    """What value has an attribute, now that it is asked? Answered by `AttributeRead`, `NoSegment` or `Lost`."""
+
+    ticket: Ticket
+    segment: str
+    attribute: bytes
+    size: int = OVERHEAD
+
+
+ChangeQuestion = CreateSegment | SealSegment | TruncateSegment | DeleteSegment | UpdateAttribute
 """Each becomes a record of its own. They are independent of each other and of the sessions: who needs an order waits."""
 
-StoreQuestion = OpenSession | AppendBlock | ReadBytes | RepliesLeft | ChangeQuestion | DescribeSegment
+StoreQuestion = OpenSession | AppendBlock | ReadBytes | RepliesLeft | ChangeQuestion | DescribeSegment | ReadAttribute
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +216,13 @@ class SegmentDescription:
     sealed: bool
     modified: int
     writers: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeRead:
+    """`value`: `NO_VALUE` if the segment does not have the attribute."""
+
+    value: int
 
 
 @dataclass(frozen=True, slots=True)

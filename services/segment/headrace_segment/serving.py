@@ -30,9 +30,21 @@ from headrace_segment.questions import (
     SessionLost,
     SessionOpened,
     TruncateSegment,
+    UpdateAttribute,
 )
 from headrace_segment.store.outcomes import Appended, Changed, NotAppended, NotOpened, Opened, Outcome, Refusal
-from headrace_segment.store.records import Block, Create, Delete, Numbering, Open, Renew, Seal, Truncate
+from headrace_segment.store.records import (
+    Block,
+    Change,
+    Create,
+    Delete,
+    Numbering,
+    Open,
+    Renew,
+    Seal,
+    SetAttribute,
+    Truncate,
+)
 
 K = TypeVar("K")
 
@@ -122,7 +134,7 @@ class ServedSessions:
             question.expected,
         )
 
-    def change(self, question: ChangeQuestion, caller: Caller, now: float) -> Create | Seal | Truncate | Delete:
+    def change(self, question: ChangeQuestion, caller: Caller, now: float) -> Change:
         """The record to produce."""
         request = self._new_id()
         self._changes[request] = _Change(caller, question.ticket, now)
@@ -130,6 +142,8 @@ class ServedSessions:
             return Create(request)
         if isinstance(question, TruncateSegment):
             return Truncate(request, question.offset)
+        if isinstance(question, UpdateAttribute):
+            return SetAttribute(request, question.attribute, question.value, question.expected)
         return Seal(request) if isinstance(question, SealSegment) else Delete(request)
 
     def renewals(self, touched: Callable[[str, bytes], int | None], before: int) -> list[tuple[str, Renew]]:

@@ -54,6 +54,11 @@ class SegmentSection(Section):
     writers: int = Field(
         100_000, ge=1, description="Maximum writers of one segment whose levels are known; beyond them none is set up."
     )
+    attributes: int = Field(
+        1_000,
+        ge=0,
+        description="Maximum attributes of one segment; beyond them the connection that adds one is closed.",
+    )
     connection_writers: int = Field(10_000, ge=1, description="Maximum writers that one connection sets up.")
     tail_readers: int = Field(
         10_000, ge=0, description="Maximum reads that wait at a segment's end; beyond them, the oldest is answered."

@@ -12,10 +12,12 @@ from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
 
 from headrace_segment.questions import (
+    AttributeRead,
     BytesRead,
     DescribeSegment,
     Lost,
     NoSegment,
+    ReadAttribute,
     ReadBytes,
     RepliesLeft,
     SegmentDescription,
@@ -25,7 +27,7 @@ from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.partition import Partition
 from headrace_segment.replica.replies import ReplyMemory
 from headrace_segment.store.reading import Gathering
-from headrace_segment.store.records import LogError
+from headrace_segment.store.records import NO_VALUE, LogError
 from headrace_segment.store.state import Segment
 
 END_WAIT: Final = 1.0
@@ -33,7 +35,7 @@ END_WAIT: Final = 1.0
 
 RETRY: Final = 0.5
 
-Asked = ReadBytes | DescribeSegment | RepliesLeft
+Asked = ReadBytes | DescribeSegment | ReadAttribute | RepliesLeft
 
 
 class Readers:
@@ -112,14 +114,14 @@ class Readers:
         self._replies.release(caller, question.length - len(data or b""))
         return None if data is None else BytesRead(data, at_tail=False, end_of_segment=False)
 
-    async def _answer(self, question: ReadBytes | DescribeSegment, caller: Caller) -> None:
+    async def _answer(self, question: ReadBytes | DescribeSegment | ReadAttribute, caller: Caller) -> None:
         answer: object = Lost()
         try:
             partition = self._partition_of(question.segment)
             if isinstance(question, ReadBytes):
                 answer = await self._read(partition, question, caller)
             else:
-                answer = await self._describe(partition, question.segment)
+                answer = await self._describe(partition, question)
         except TimeoutError:
             caller.end("ack_deadline")
         except LogError:
@@ -130,12 +132,14 @@ class Readers:
         finally:
             caller.answered(question.ticket, answer)
 
-    async def _describe(self, partition: Partition, name: str) -> object:
+    async def _describe(self, partition: Partition, question: DescribeSegment | ReadAttribute) -> object:
         async with asyncio.timeout(self._deadline):
             await partition.passed()
-        segment = partition.fold.segments.get(name)
+        segment = partition.fold.segments.get(question.segment)
         if segment is None:
             return NoSegment()
+        if isinstance(question, ReadAttribute):
+            return AttributeRead(segment.attributes.get(question.attribute, NO_VALUE))
         return SegmentDescription(segment.start, segment.length, segment.sealed, segment.modified, len(segment.writers))
 
     async def _read(self, partition: Partition, question: ReadBytes, caller: Caller) -> object:

@@ -20,16 +20,16 @@ from typing_extensions import override
 
 from headrace_segment.questions import (
     AppendBlock,
+    ChangeQuestion,
     CreateSegment,
-    DeleteSegment,
     DescribeSegment,
     Limited,
     Lost,
     OpenSession,
+    ReadAttribute,
     ReadBytes,
     RepliesLeft,
-    SealSegment,
-    TruncateSegment,
+    UpdateAttribute,
 )
 from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.partition import Partition
@@ -49,7 +49,7 @@ RETRY: Final = 1.0
 STUCK_TIME: Final = 30.0
 """Seconds without an answer from Kafka for a batch after which readiness turns red."""
 
-Appending = OpenSession | AppendBlock | CreateSegment | SealSegment | TruncateSegment | DeleteSegment
+Appending = OpenSession | AppendBlock | ChangeQuestion
 
 
 def new_id() -> bytes:
@@ -184,7 +184,7 @@ class Segments(Backend, Own):
 
     @override
     def ask(self, question: Question, caller: Caller) -> None:
-        if isinstance(question, ReadBytes | DescribeSegment | RepliesLeft):
+        if isinstance(question, ReadBytes | DescribeSegment | ReadAttribute | RepliesLeft):
             self._readers.ask(question, caller)
             return
         assert isinstance(question, Appending)
@@ -215,9 +215,13 @@ class Segments(Backend, Own):
     def _limit(self, partition: Partition, question: Appending) -> str | None:
         """The limit that the question exceeds. Replicas that are asked at once may go a little beyond it together."""
         section = self._settings.segment
-        if not isinstance(question, OpenSession | CreateSegment):
+        if not isinstance(question, OpenSession | CreateSegment | UpdateAttribute):
             return None
         segment = partition.fold.segments.get(question.segment)
+        if isinstance(question, UpdateAttribute):
+            known = segment.attributes if segment is not None else {}
+            new = question.attribute not in known
+            return "SEGMENT__ATTRIBUTES" if new and len(known) >= section.attributes else None
         if segment is None:
             count = sum(len(each.fold.segments) for each in self._partitions)
             return "SEGMENT__SEGMENTS" if count >= section.segments else None

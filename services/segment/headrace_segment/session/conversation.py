@@ -277,6 +277,7 @@ class Conversation(ByteSession, Generic[B]):
             self._waiting_bytes -= waiting.size
             writer.under_way += 1
             asked = waiting.asked
+            writer.alone = self._alone(asked)
             if isinstance(asked, Setup):
                 writer.sets_up(asked, self._numbering.first)
                 question = OpenSession(next(self._question_tickets), asked.segment, writer.id, self._numbering)
@@ -289,9 +290,13 @@ class Conversation(ByteSession, Generic[B]):
     def _has_its_turn(self, writer: Writer[B], waiting: Waiting[B]) -> bool:
         if not self._orders[waiting.segment].may_append(waiting.number):
             return False
-        if isinstance(waiting.asked, Setup):  # what may still be stored counts for the level that we are going to hear
-            return not writer.under_way
-        return writer.session is not None or not writer.under_way
+        return not writer.under_way or not (writer.alone or writer.session is None or self._alone(waiting.asked))
+
+    def _alone(self, asked: Setup | B) -> bool:
+        """Whether it waits for all that its writer has under way. What may still be stored counts for the level that a
+        SetupAppend hears.
+        """
+        return isinstance(asked, Setup)
 
     def _publish(self, writer: Writer[B], run: Run, number: int, request: int, received_ms: int) -> None:
         """The first way of a block: its events to the events topic."""

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 from headrace_common.session.interface import Ticket
 
-from headrace_segment.questions import ChangeQuestion, DescribeSegment, ReadBytes
+from headrace_segment.questions import ChangeQuestion, DescribeSegment, ReadAttribute, ReadBytes
 
-AboutSegment = ReadBytes | ChangeQuestion | DescribeSegment
+AboutSegment = ReadBytes | ChangeQuestion | DescribeSegment | ReadAttribute
 """A question that is about a segment and about no writer."""
 
 

@@ -7,6 +7,8 @@ Hello                     Hello with the versions that we speak; if they are not
 SetupAppend               AppendSetup with the writer's last event number, when its session is open; NoSuchSegment
 a block                   DataAppended, when the block is stored: first its events on the events topic, then its bytes in
                           its segment; SegmentIsSealed, NoSuchSegment; InvalidEventNumber, and the conversation ends
+ConditionalAppend         as for a block, but nothing goes to the events topic; ConditionalCheckFailed, and nothing moves,
+                          if the segment has another length than the client expects
 ReadSegment               SegmentRead, SegmentIsTruncated, NoSuchSegment
 GetStreamSegmentInfo      StreamSegmentInfo, NoSuchSegment
 CreateSegment             SegmentCreated, SegmentAlreadyExists
@@ -14,6 +16,9 @@ SealSegment               SegmentSealed, also if it is sealed already; NoSuchSeg
 TruncateSegment           SegmentTruncated, also if nothing is left to cut; SegmentIsTruncated if the offset lies behind the
                           segment's end; NoSuchSegment
 DeleteSegment             SegmentDeleted, NoSuchSegment
+GetSegmentAttribute       SegmentAttribute, NoSuchSegment
+UpdateSegmentAttribute    SegmentAttributeUpdated: true, or false if it had another value than the client expects;
+                          SegmentIsSealed, NoSuchSegment
 KeepAlive                 the same, at once
 all else                  OperationUnsupported
 ========================  ================================================================================================
@@ -22,7 +27,10 @@ A reply repeats the number of its request. Requests about one segment are done i
 Event numbers rise, and a client resumes above the number that AppendSetup tells it; what does not rise, or comes when another
 connection has set up the same writer, is an InvalidEventNumber. Delegation tokens are not looked at.
 
-Sources: `AppendProcessor`, `PravegaRequestProcessor` and `SegmentOutputStreamImpl` of Pravega 0.13.
+A conditional append has its turn alone among those of its writer: whether the next one's number rises depends on its answer.
+
+Sources: `AppendProcessor`, `PravegaRequestProcessor`, `SegmentOutputStreamImpl` and `ConditionalOutputStreamImpl` of Pravega
+0.13.
 """
 
 from __future__ import annotations
@@ -59,6 +67,7 @@ class TodaySession(Conversation[Append]):
     def __init__(self, peer: Peer, limits: Limits) -> None:
         self._decoder = TodayDecoder(limits.frame_bytes)
         super().__init__(peer, limits, self._decoder, said.MESSAGES, Numbering.EVENTS)
+        self._own: said.DataAppended | None = None  # the newest reply that is of one request alone
 
     @override
     def receive(self, data: bytes, now_ms: int) -> None:
@@ -92,6 +101,18 @@ class TodaySession(Conversation[Append]):
         elif isinstance(request, said.TruncateSegment):
             cut = partial(ask.TruncateSegment, segment=request.segment, offset=request.offset)
             self._about(request.segment, request.request, cut, changes=True)
+        elif isinstance(request, said.GetSegmentAttribute):
+            get = partial(ask.ReadAttribute, segment=request.segment, attribute=request.attribute)
+            self._about(request.segment, request.request, get)
+        elif isinstance(request, said.UpdateSegmentAttribute):
+            update = partial(
+                ask.UpdateAttribute,
+                segment=request.segment,
+                attribute=request.attribute,
+                value=request.value,
+                expected=request.expected,
+            )
+            self._about(request.segment, request.request, update, changes=True)
         else:
             assert isinstance(request, said.CreateSegment | said.SealSegment | said.DeleteSegment)
             change: type[ask.CreateSegment | ask.SealSegment | ask.DeleteSegment] = _CHANGES[type(request)]
@@ -100,9 +121,6 @@ class TodaySession(Conversation[Append]):
     # Appends
 
     def _appends(self, block: Append, now_ms: int) -> None:
-        if block.expected is not None:
-            self._replies.append(said.OperationUnsupported(block.request, "conditionalAppend"))
-            return
         if not block.data:
             raise self._decoder.refuse("a block without data")
         self._arrives(block, now_ms)
@@ -114,8 +132,39 @@ class TodaySession(Conversation[Append]):
             self._say_once(self._is_sealed(writer.segment, block.request, block.level))
             self._answered_here(writer, number)
             return
+        if block.expected is not None:
+            self._append_if(writer, block, block.expected, before, number)
+            return
         run = EventRun(writer.segment, writer.id, before, block.level, block.data, block.events)
         self._publish(writer, run, number, block.request, received_ms)
+
+    def _append_if(self, writer: Writer[Append], block: Append, expected: int, before: int, number: int) -> None:
+        """Nothing of the writer is under way. What is true of a segment's length is no event: only the segment gets it."""
+        if expected < 0:  # no segment is so long
+            self._check_failed(writer, block.level, block.request)
+            self._answered_here(writer, number)
+            return
+        assert writer.session is not None
+        question = ask.AppendBlock(
+            next(self._question_tickets),
+            writer.segment,
+            writer.id,
+            writer.session,
+            before,
+            block.level,
+            block.events,
+            block.data,
+            expected,
+        )
+        self._ask(Asked(question, number, block.request, writer))
+
+    def _check_failed(self, writer: Writer[Append], level: int, request: int) -> None:
+        writer.sent = writer.level
+        self._replies.append(said.ConditionalCheckFailed(writer.id, level, request))
+
+    @override
+    def _alone(self, asked: Setup | Append) -> bool:
+        return super()._alone(asked) or (isinstance(asked, Append) and asked.expected is not None)
 
     def _rises(self, writer: Writer[Append], block: Append) -> int:
         """The event number before the block's. Raises `ProtocolError`, also for a block that is then refused: whether the
@@ -138,6 +187,9 @@ class TodaySession(Conversation[Append]):
     @override
     def _refused(self, asked: Asked[Append], writer: Writer[Append], answer: ask.Refused) -> None:
         question = asked.question
+        if answer.why is Refusal.CONDITION and isinstance(question, ask.AppendBlock):
+            self._check_failed(writer, question.after, asked.request)
+            return
         if answer.why is Refusal.SESSION and isinstance(question, ask.AppendBlock):
             self._invalid(writer, question.after, asked.request)
         raise ProtocolError(f"an append is refused: {answer.why.value}")
@@ -155,11 +207,19 @@ class TodaySession(Conversation[Append]):
     @override
     def _acknowledge(self, writer: Writer[Append], stored: ask.BlockStored, request: int) -> None:
         previous, writer.level = writer.level, stored.level
-        last = self._replies[-1] if self._replies else None
-        if isinstance(last, said.DataAppended) and last.writer == writer.id and last.level == previous:
+        last = self._replies[-1] if self._replies and not writer.alone else None  # one that was alone has its own reply
+        if (
+            isinstance(last, said.DataAppended)
+            and last is not self._own
+            and last.writer == writer.id
+            and last.level == previous
+        ):
             previous = last.previous
             self._replies.pop()
-        self._replies.append(said.DataAppended(writer.id, stored.level, previous, request, stored.length))
+        reply = said.DataAppended(writer.id, stored.level, previous, request, stored.length)
+        self._replies.append(reply)
+        if writer.alone:
+            self._own = reply
 
     @override
     def _append_setup(self, segment: str, request: int, writer: Writer[Append]) -> object:
@@ -181,7 +241,12 @@ class TodaySession(Conversation[Append]):
             offset = question.offset if isinstance(question, ask.ReadBytes) else -1
             self._replies.append(said.NoSuchSegment(request, question.segment, _NO_TRACE, offset))
         elif isinstance(answer, ask.Limited):
-            raise ProtocolError(f"CreateSegment exceeds {answer.setting}", limit=answer.setting)
+            what = "UpdateSegmentAttribute" if isinstance(question, ask.UpdateAttribute) else "CreateSegment"
+            raise ProtocolError(f"{what} exceeds {answer.setting}", limit=answer.setting)
+        elif isinstance(answer, ask.Sealed):
+            self._replies.append(said.SegmentIsSealed(request, question.segment, _NO_TRACE, answer.length))
+        elif isinstance(answer, ask.Refused) and isinstance(question, ask.UpdateAttribute):
+            self._replies.append(said.SegmentAttributeUpdated(request, False))
         elif isinstance(answer, ask.Refused):
             assert isinstance(question, ask.TruncateSegment)
             describe = ask.DescribeSegment(next(self._question_tickets), question.segment)
@@ -210,9 +275,14 @@ def _reply(question: AboutSegment, request: int, answer: object) -> object:
         return said.SegmentInfo(
             request, segment, True, answer.sealed, False, answer.modified, answer.length, answer.start
         )
+    if isinstance(question, ask.ReadAttribute):
+        assert isinstance(answer, ask.AttributeRead)
+        return said.SegmentAttribute(request, answer.value)
     if isinstance(answer, ask.SegmentExists):
         return said.SegmentAlreadyExists(request, segment)
     assert isinstance(answer, ask.SegmentChanged)
+    if isinstance(question, ask.UpdateAttribute):
+        return said.SegmentAttributeUpdated(request, True)
     return _DONE[type(question)](request, segment)
 
 

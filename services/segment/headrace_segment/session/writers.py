@@ -81,6 +81,8 @@ class Writer(Generic[B]):
     """Its segment was sealed when a block came: nothing more of this session can be stored."""
     waiting: deque[Waiting[B]] = field(default_factory=deque)
     under_way: int = 0  # requests that had their turn and have no answer yet
+    alone: bool = False
+    """What had its turn last has it alone: nothing before it or behind it is under way at the same time."""
 
     def sets_up(self, setup: Setup, first: int) -> None:
         """Its SetupAppend has its turn. `first`: the level of a writer that has stored nothing."""

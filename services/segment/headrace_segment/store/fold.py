@@ -10,6 +10,7 @@ create      the segment is not there
 seal        the segment is there
 truncate    its offset lies in the segment; below its start there is nothing to do
 delete      the segment is there
+attribute   the segment is there and not sealed, and its attribute has the value that the record expects
 forget      the writer is still in the session and at the level that the record names, and was not heard since
 renew       the writer is still in the session that the record names
 ==========  ==========================================================================================================
@@ -31,7 +32,7 @@ from headrace_segment.store.outcomes import (
     Refusal,
     Renewed,
 )
-from headrace_segment.store.records import ANY_LENGTH, Create, Delete, LogError, Numbering, Open, Seal, Truncate
+from headrace_segment.store.records import ANY_LENGTH, NO_VALUE, Create, Delete, LogError, Numbering, Open
 from headrace_segment.store.state import Segment, Writer
 
 
@@ -128,9 +129,7 @@ class Fold:
             return Refusal.CONDITION
         return None
 
-    def _change(
-        self, name: str, segment: Segment | None, record: Create | Seal | Truncate | Delete, time_ms: int
-    ) -> Refusal | None:
+    def _change(self, name: str, segment: Segment | None, record: records.Change, time_ms: int) -> Refusal | None:
         if isinstance(record, Create):
             if segment is not None:
                 return Refusal.EXISTS
@@ -141,7 +140,9 @@ class Fold:
         if isinstance(record, Delete):
             del self.segments[name]
             return None
-        if isinstance(record, Truncate):
+        if isinstance(record, records.SetAttribute):
+            return self._set(segment, record)
+        if isinstance(record, records.Truncate):
             if not 0 <= record.offset <= segment.length:
                 return Refusal.NONSENSE
             if record.offset > segment.start:
@@ -149,6 +150,18 @@ class Fold:
         else:
             segment.sealed = True
         segment.modified = time_ms
+        return None
+
+    @staticmethod
+    def _set(segment: Segment, record: records.SetAttribute) -> Refusal | None:
+        if segment.sealed:
+            return Refusal.SEALED
+        if segment.attributes.get(record.attribute, NO_VALUE) != record.expected:
+            return Refusal.CONDITION
+        if record.value == NO_VALUE:
+            segment.attributes.pop(record.attribute, None)
+        else:
+            segment.attributes[record.attribute] = record.value
         return None
 
     @staticmethod

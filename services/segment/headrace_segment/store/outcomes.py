@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from headrace_segment.store.records import Create, Delete, Seal, Truncate
+from headrace_segment.store.records import Change
 
 
 class Refusal(Enum):
@@ -18,7 +18,7 @@ class Refusal(Enum):
     REPEAT = "its session has stored it before"
     SEALED = "the segment is sealed"
     GAP = "it does not begin at its writer's level"
-    CONDITION = "the segment has another length than it expects"
+    CONDITION = "the segment has another length, or the attribute another value, than it expects"
     NONSENSE = "its numbers contradict each other, or the segment's"
 
 
@@ -67,10 +67,13 @@ class NotAppended:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A segment was created, sealed, truncated or deleted; or not, if there is a `why`. `length`: the segment's."""
+    """A segment was created, sealed, truncated or deleted, or an attribute of it was set; or not, if there is a `why`.
+
+    `length`: the segment's.
+    """
 
     segment: str
-    record: Create | Seal | Truncate | Delete
+    record: Change
     why: Refusal | None = None
     length: int = 0
 

@@ -15,6 +15,8 @@ from headrace_common.operations.errors import HeadraceError
 VERSION: Final = 1
 ANY_LENGTH: Final = -1
 ID_BYTES: Final = 16
+NO_VALUE: Final = -(1 << 63)
+"""The value of an attribute that a segment does not have."""
 
 _HEAD: Final = struct.Struct(">BB")
 _OPEN: Final = struct.Struct(">BB16s16sBB")
@@ -23,6 +25,7 @@ _REQUEST: Final = struct.Struct(">BB16s")
 _TRUNCATE: Final = struct.Struct(">BB16sq")
 _FORGET: Final = struct.Struct(">BB16s16sqq")
 _RENEW: Final = struct.Struct(">BB16s16s")
+_ATTRIBUTE: Final = struct.Struct(">BB16s16sqq")
 
 BLOCK_OVERHEAD: Final = _BLOCK.size
 """Bytes that a block costs in its record's value beyond its own."""
@@ -43,6 +46,7 @@ class Kind(IntEnum):
     DELETE = 6
     FORGET = 7
     RENEW = 8
+    ATTRIBUTE = 9
 
 
 class Numbering(IntEnum):
@@ -166,7 +170,22 @@ class Renew:
         return _RENEW.pack(VERSION, Kind.RENEW, self.writer, self.session)
 
 
-Record = Open | Block | Create | Seal | Truncate | Delete | Forget | Renew
+@dataclass(frozen=True, slots=True)
+class SetAttribute:
+    """An attribute of the segment gets this value, if it has the `expected` one. `NO_VALUE`: it is not there, or goes."""
+
+    request: bytes
+    attribute: bytes
+    value: int
+    expected: int
+
+    def encode(self) -> bytes:
+        """The record's value."""
+        return _ATTRIBUTE.pack(VERSION, Kind.ATTRIBUTE, self.request, self.attribute, self.value, self.expected)
+
+
+Change = Create | Seal | Truncate | Delete | SetAttribute
+Record = Open | Block | Change | Forget | Renew
 
 
 def segment_of(key: bytes | None) -> str:
@@ -206,6 +225,9 @@ def _decode(kind: int, value: bytes) -> Record:
     if kind == Kind.RENEW:
         _, _, writer, session = _RENEW.unpack(value)
         return Renew(writer, session)
+    if kind == Kind.ATTRIBUTE:
+        _, _, request, attribute, attribute_value, expected = _ATTRIBUTE.unpack(value)
+        return SetAttribute(request, attribute, attribute_value, expected)
     simple: dict[int, type[Create | Seal | Delete]] = {Kind.CREATE: Create, Kind.SEAL: Seal, Kind.DELETE: Delete}
     if kind not in simple:
         raise LogError(f"a record of kind {kind}")

@@ -17,14 +17,17 @@ from headrace_segment.store.fold import Fold
 from headrace_segment.store.records import Numbering
 from headrace_segment.store.state import Segment, Writer
 
-VERSION: Final = 1
+VERSION: Final = 2
+WITHOUT_ATTRIBUTES: Final = 1
+"""The version of a set in which no segment has attributes: whoever knows no attributes can read it."""
+
 PART_BYTES: Final = 512 << 10
 """A part is closed when it is so large."""
 
 LONGS: Final = 4096
 """Numbers in one row of an index or of refused offsets."""
 
-_SEGMENT, _WRITER, _INDEX, _REFUSED = range(4)
+_SEGMENT, _WRITER, _INDEX, _REFUSED, _ATTRIBUTES = range(5)
 MANIFEST: Final = "manifest"
 
 
@@ -58,7 +61,8 @@ def snapshot(fold: Fold, partition: int, part_bytes: int = PART_BYTES) -> Iterat
         digest.update(value)
         yield key(partition, fold.next_offset, count), value
         count += 1
-    manifest = Manifest(VERSION, count, digest.digest())
+    version = VERSION if any(segment.attributes for segment in fold.segments.values()) else WITHOUT_ATTRIBUTES
+    manifest = Manifest(version, count, digest.digest())
     yield key(partition, fold.next_offset, MANIFEST), msgspec.msgpack.encode(manifest)
 
 
@@ -74,6 +78,9 @@ def _rows(fold: Fold) -> Iterator[bytes]:
             yield pack((_INDEX, index.offsets[piece].tolist(), index.log_offsets[piece].tolist()))
         for at in range(0, len(refused), LONGS):
             yield pack((_REFUSED, refused[at : at + LONGS].tolist()))
+        attributes = list(segment.attributes.items())
+        for at in range(0, len(attributes), LONGS):
+            yield pack((_ATTRIBUTES, attributes[at : at + LONGS]))
 
 
 class Snapshots:
@@ -124,8 +131,8 @@ class Snapshots:
         values = [parts.get(str(number)) for number in range(manifest.parts)]
         there = [value for value in values if value is not None]
         digest = blake2b(b"".join(there), digest_size=16).digest()
-        whole = manifest.version == VERSION and len(there) == manifest.parts and digest == manifest.digest
-        return there if whole else None
+        known = manifest.version in (VERSION, WITHOUT_ATTRIBUTES)
+        return there if known and len(there) == manifest.parts and digest == manifest.digest else None
 
 
 def _restore(offset: int, values: list[bytes]) -> Fold:
@@ -143,6 +150,8 @@ def _restore(offset: int, values: list[bytes]) -> Fold:
             elif kind == _INDEX:
                 segment.index.offsets.extend(array("q", row[0]))
                 segment.index.log_offsets.extend(array("q", row[1]))
-            else:
+            elif kind == _REFUSED:
                 segment.refused.extend(array("q", row[0]))
+            else:
+                segment.attributes.update(row[0])
     return fold

@@ -191,6 +191,44 @@ class SegmentTruncated:
 
 
 @dataclass(frozen=True, slots=True)
+class GetSegmentAttribute:
+    """What value has an attribute of a segment?"""
+
+    request: int
+    segment: str
+    attribute: bytes
+    token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentAttribute:
+    """The lowest number of 64 bits if the segment does not have it."""
+
+    request: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateSegmentAttribute:
+    """An attribute is to get `value`, if it has the `expected` one."""
+
+    request: int
+    segment: str
+    attribute: bytes
+    value: int
+    expected: int
+    token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentAttributeUpdated:
+    """Done, or it had another value."""
+
+    request: int
+    success: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteSegment:
     """It may go."""
 
@@ -308,6 +346,10 @@ MESSAGES: Final = Table(
         Kind.SEGMENT_SEALED: (SegmentSealed, (I64, TEXT)),
         Kind.TRUNCATE_SEGMENT: (TruncateSegment, (I64, TEXT, I64, TEXT)),
         Kind.SEGMENT_TRUNCATED: (SegmentTruncated, (I64, TEXT)),
+        Kind.GET_SEGMENT_ATTRIBUTE: (GetSegmentAttribute, (I64, TEXT, UUID, TEXT)),
+        Kind.SEGMENT_ATTRIBUTE: (SegmentAttribute, (I64, I64)),
+        Kind.UPDATE_SEGMENT_ATTRIBUTE: (UpdateSegmentAttribute, (I64, TEXT, UUID, I64, I64, TEXT)),
+        Kind.SEGMENT_ATTRIBUTE_UPDATED: (SegmentAttributeUpdated, (I64, BOOLEAN)),
         Kind.DELETE_SEGMENT: (DeleteSegment, (I64, TEXT, TEXT)),
         Kind.SEGMENT_DELETED: (SegmentDeleted, (I64, TEXT)),
         Kind.WRONG_HOST: (WrongHost, (I64, TEXT, TEXT, TEXT)),

@@ -57,6 +57,8 @@ Request = (
     | said.SealSegment
     | said.TruncateSegment
     | said.DeleteSegment
+    | said.GetSegmentAttribute
+    | said.UpdateSegmentAttribute
     | Unsupported
 )
 
@@ -70,6 +72,8 @@ _SERVED: Final = {
     Kind.SEAL_SEGMENT,
     Kind.TRUNCATE_SEGMENT,
     Kind.DELETE_SEGMENT,
+    Kind.GET_SEGMENT_ATTRIBUTE,
+    Kind.UPDATE_SEGMENT_ATTRIBUTE,
 }
 _AWAITED: Final = (
     said.SetupAppend,
@@ -168,8 +172,6 @@ class TodayDecoder(Decoder[Request]):
 
 _OPERATIONS: Final = {
     32: "updateSegmentPolicy",
-    34: "getSegmentAttribute",
-    36: "updateSegmentAttribute",
     40: "createTransientSegment",
     41: "locateOffset",
     58: "mergeSegments",
