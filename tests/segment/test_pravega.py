@@ -1,4 +1,6 @@
-"""Pravega's own Java client, version 0.13.0: it writes, follows and seals segments, while its connections are cut."""
+"""Pravega's own Java client, version 0.13.0, while its connections are cut: it writes, follows and seals segments, changes a
+common state under conditions, and reads in a group.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import shutil
 import struct
 import subprocess
 import uuid
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -77,10 +79,10 @@ def heard(file: Path) -> list[bytes]:
     return found
 
 
-async def run(class_path: str, *arguments: object) -> str:
+async def run(class_path: str, *arguments: object, program: str = "SegmentClient") -> str:
     """A client's whole run."""
     process = await asyncio.create_subprocess_exec(
-        *("java", "-Xmx1g", "-cp", class_path, "SegmentClient"),
+        *("java", "-Xmx1g", "-cp", class_path, program),
         *map(str, arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
@@ -127,3 +129,28 @@ async def test_the_java_client_while_its_connections_are_cut(
     records = await events(own_segments)
     assert {(record["ce_subject"], record.value) for record in records} == stored
     assert len({record.id for record in records}) == EVENTS  # whatever came twice has its id
+
+
+RAISED = sized(20, 40, 1_000)
+TOGETHER = 3
+
+
+async def test_a_state_that_several_change_and_a_group_of_readers(
+    java: str, own_segments: KafkaSettings, start: Services
+) -> None:
+    """Each value follows the one before it, and is of one client alone; each event comes to one reader, whole and once."""
+    service = await start(own_segments)
+    stream = uuid.uuid4().hex
+    async with CuttingProxy(service.port, every=17, seed=1) as proxy:
+        arguments = (proxy.port, stream, SEGMENTS, RAISED, EVENTS, TOGETHER)
+        said = await run(java, *arguments, program="GroupClient")
+        assert sum(proxy.cuts.values()) > 3, proxy.cuts
+    lines = said.splitlines()
+    counted = [line.split()[1:] for line in lines if line.startswith("counter ")]
+    assert [int(value) for value, _ in counted] == list(range(1, TOGETHER * RAISED + 1))
+    assert Counter(thread for _, thread in counted) == {str(thread): RAISED for thread in range(TOGETHER)}
+    read = [line.split()[1:] for line in lines if line.startswith("event ")]
+    assert sorted(event for _, event in read) == sorted(f"event-{n}" for n in range(EVENTS))
+    assert len({reader for reader, _ in read}) == TOGETHER
+    records = await events(own_segments)
+    assert len({record.id for record in records}) == EVENTS  # what is appended under a condition is no event
