@@ -25,9 +25,10 @@ import pytest
 from headrace_cli.clients.protocols import DEMO_CLIENTS
 from headrace_cli.errors import EXIT_NOTHING_RUNS, CommandError
 from headrace_cli.operating.watch.moments import parse_span
+from headrace_cli.operating.wire.address import Target
 from headrace_cli.operating.wire.explain.receiver import RECEIVERS, Receiver
 from headrace_cli.operating.wire.send import connections, landed, source
-from headrace_cli.operating.wire.send.connections import Connection, Tally, Target
+from headrace_cli.operating.wire.send.connections import Connection, Tally
 from headrace_cli.operating.wire.send.source import LINE_BYTES, RateSource, Source
 from headrace_cli.operating.wire.send.verb import Options, send
 from headrace_cli.processes.ports import free_port

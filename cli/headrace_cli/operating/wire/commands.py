@@ -1,4 +1,4 @@
-"""``explain`` and ``send``, as the command line takes them."""
+"""``explain``, ``send`` and ``conform``, as the command line takes them."""
 
 from __future__ import annotations
 
@@ -112,3 +112,49 @@ def send(
         (lake or state / "lake") if then_check else None, as_json,
     )  # fmt: skip
     raise typer.Exit(verb.send(protocol, state, options))
+
+
+_CONFORM_EXAMPLES = """Examples:
+
+./headrace conform --protocol lumberjack
+
+./headrace conform logs.example.org:24224 --protocol forward --ca ca.pem --format json
+
+./headrace conform 127.0.0.1:5044 --protocol lumberjack --hold-command 'kill -STOP 4711' --release-command 'kill -CONT 4711'"""
+
+
+@app.command(epilog=_CONFORM_EXAMPLES)
+def conform(
+    target: Annotated[str, typer.Argument(metavar="HOST:PORT", help="A server; default: the stack in --state.")] = "",
+    protocol: Annotated[str, typer.Option(metavar="NAME", help="courier, forward or lumberjack.")] = "",
+    state: StateOption = DEFAULT_STATE,
+    tls: Annotated[bool, typer.Option("--tls", help="Speak TLS, and trust what this machine trusts.")] = False,
+    ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Speak TLS, and trust the authorities in this PEM file.")
+    ] = None,
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, max=3600, help="Time that the server has for each answer.")
+    ] = 8,
+    hold: Annotated[
+        str, typer.Option("--hold-command", metavar="CMD", help="Stalls the server's storage, for the shell.")
+    ] = "",
+    release: Annotated[str, typer.Option("--release-command", metavar="CMD", help="Lets it go again.")] = "",
+    largest: Annotated[int, typer.Option(metavar="MIB", min=1, max=1024, help="Largest frame that is tried.")] = 4,
+    inflated: Annotated[
+        int, typer.Option(metavar="MIB", min=1, max=4096, help="What the compressed frame inflates to.")
+    ] = 100,
+    only: Annotated[list[str] | None, typer.Option(metavar="PROBE", help="Only this probe; may be repeated.")] = None,
+    show: Annotated[
+        bool, typer.Option("--list", help="Print the probes and how they are judged; ask nothing.")
+    ] = False,
+    style: Annotated[str, typer.Option("--format", metavar="FORMAT", help="table or json.")] = "table",
+) -> None:
+    """Ask any server when it acknowledges, and what bad input does to it. It sends events and harmful bytes; exit status 1
+    if the server breaks the promise.
+    """
+    from headrace_cli.operating.wire.conform import verb
+
+    if show:
+        raise typer.Exit(verb.list_probes(protocol))
+    options = verb.Options(target, tls, ca, wait, hold, release, largest << 20, inflated << 20, only or (), style)
+    raise typer.Exit(verb.conform(protocol, state, options))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Final
 from headrace_common.operations.errors import ProtocolError
 
 from headrace_cli.clients.protocols import DEMO_CLIENTS
+from headrace_cli.operating.wire.address import Target, why_not
 from headrace_cli.operating.wire.send.source import Source
 
 WINDOW: Final = 32
@@ -22,21 +22,6 @@ KEPT: Final = 100_000
 """Frames whose time is kept, the latest."""
 _LOOK: Final = 0.1
 _READ: Final = 65_536
-
-
-@dataclass(frozen=True)
-class Target:
-    """Where a receiver listens. `tls`: how to speak TLS, if it does."""
-
-    protocol: str
-    host: str
-    port: int
-    tls: ssl.SSLContext | None = None
-
-    @property
-    def address(self) -> str:
-        """As ``host:port``."""
-        return f"{self.host}:{self.port}"
 
 
 @dataclass
@@ -94,7 +79,7 @@ class Connection:
                     self._target.host, self._target.port, ssl=self._target.tls
                 )
         except (OSError, TimeoutError) as error:
-            self._tally.problems[_why_not(self._target, error, self._timeout)] += 1
+            self._tally.problems[why_not(self._target, error, self._timeout)] += 1
             return
         sending = asyncio.create_task(self._send(writer))
         try:
@@ -180,15 +165,3 @@ def _what_happened(error: Exception) -> str:
     if isinstance(error, ProtocolError):
         return f"answered what it should not: {error}"
     return str(error)
-
-
-def _why_not(target: Target, error: Exception, timeout: float) -> str:
-    if isinstance(error, ConnectionRefusedError):
-        return f"{target.address} refuses connections: nothing listens there"
-    if isinstance(error, TimeoutError):
-        return f"{target.address} took no connection within {timeout:g} s"
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"{target.address} shows a certificate that is not trusted: {error.verify_message}"
-    if isinstance(error, ssl.SSLError):
-        return f"{target.address} does not speak TLS as we do: {error.reason or error}"
-    return f"{target.address}: {getattr(error, 'strerror', None) or error}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import ssl
 import sys
 import time
 from collections.abc import Mapping
@@ -19,14 +18,13 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace_cli.clients.protocols import DEMO_CLIENTS
-from headrace_cli.errors import EXIT_FAILED, EXIT_NOTHING_RUNS, CommandError
+from headrace_cli.errors import EXIT_FAILED, CommandError
 from headrace_cli.operating.watch.shown import printable
 from headrace_cli.operating.watch.top import seconds
-from headrace_cli.operating.wire.send.connections import Connection, Tally, Target
+from headrace_cli.operating.wire.address import Target, target_of
+from headrace_cli.operating.wire.send.connections import Connection, Tally
 from headrace_cli.operating.wire.send.landed import Landed, look
 from headrace_cli.operating.wire.send.source import LineSource, RateSource, Source
-from headrace_cli.places import command
-from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import console
 
 _EVERY: Final = 0.25
@@ -59,7 +57,7 @@ def send(protocol: str, state: Path, options: Options) -> int:
         raise CommandError(f"send does not speak {protocol}; it speaks {', '.join(sorted(DEMO_CLIENTS))}.", status=2)
     if options.rate is not None and options.file is not None:
         raise CommandError("--rate and --file: name one of them.", status=2)
-    target = target_of(protocol, state, options)
+    target = target_of(protocol, state, options.target, tls=options.tls, ca=options.ca)
     with ExitStack() as stack:
         tally, source = asyncio.run(_run(target, _opened(options, stack), options))
     if source.problem:
@@ -80,41 +78,6 @@ def send(protocol: str, state: Path, options: Options) -> int:
         _print(tally, source.run, landed)
     fine = tally.fine and not unknown and (landed is None or landed.fine)
     return 0 if fine else EXIT_FAILED
-
-
-def target_of(protocol: str, state: Path, options: Options) -> Target:
-    """The address that was named, or that of the stack in `state`. Raises `CommandError`."""
-    ca = str(options.ca) if options.ca is not None else ""
-    if options.target:
-        host, _, port = options.target.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65_536:
-            raise CommandError(f"{options.target}: expected HOST:PORT.", status=2)
-        return Target(protocol, host.strip("[]"), int(port), _context(ca) if options.tls or ca else None)
-    folder = StateFolder(state)
-    record = folder.read_record() if folder.running() else {}
-    if not record:
-        raise CommandError(
-            f"Nothing runs on {folder.path}: start it ({command('up', folder.path)}), or name a receiver: HOST:PORT.",
-            status=EXIT_NOTHING_RUNS,
-        )
-    service = record["services"].get(protocol)
-    if service is None:
-        raise CommandError(f"The stack on {folder.path} runs without {protocol}.", status=EXIT_NOTHING_RUNS)
-    host, _, port = service["listen"].rpartition(":")
-    ca = ca or service.get("ca") or ""
-    return Target(protocol, _reachable(host), int(port), _context(ca) if ca else None)
-
-
-def _reachable(host: str) -> str:
-    """What listens everywhere is reached by loopback."""
-    return "127.0.0.1" if host in ("", "0.0.0.0", "::", "[::]") else host.strip("[]")  # noqa: S104
-
-
-def _context(ca: str) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=ca or None)
-    except (OSError, ssl.SSLError) as error:
-        raise CommandError(f"--ca {ca}: {getattr(error, 'strerror', None) or error}.", status=2) from error
 
 
 def _opened(options: Options, stack: ExitStack) -> Source:

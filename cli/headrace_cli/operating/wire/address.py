@@ -1,0 +1,74 @@
+"""Where a receiver is: an address that was named, or that of the stack; and why it cannot be reached."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace_cli.errors import EXIT_NOTHING_RUNS, CommandError
+from headrace_cli.places import command
+from headrace_cli.stack.state import StateFolder
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a receiver listens. `tls`: how to speak TLS, if it does."""
+
+    protocol: str
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+
+    @property
+    def address(self) -> str:
+        """As ``host:port``."""
+        return f"{self.host}:{self.port}"
+
+
+def target_of(protocol: str, state: Path, named: str, *, tls: bool, ca: Path | None) -> Target:
+    """The address `named`, or that of the stack in `state`. `ca`: speak TLS, and trust its authorities. Raises `CommandError`."""
+    authority = str(ca) if ca is not None else ""
+    if named:
+        host, _, port = named.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+            raise CommandError(f"{named}: expected HOST:PORT.", status=2)
+        return Target(protocol, host.strip("[]"), int(port), _context(authority) if tls or authority else None)
+    folder = StateFolder(state)
+    record = folder.read_record() if folder.running() else {}
+    if not record:
+        raise CommandError(
+            f"Nothing runs on {folder.path}: start it ({command('up', folder.path)}), or name a receiver: HOST:PORT.",
+            status=EXIT_NOTHING_RUNS,
+        )
+    service = record["services"].get(protocol)
+    if service is None:
+        raise CommandError(f"The stack on {folder.path} runs without {protocol}.", status=EXIT_NOTHING_RUNS)
+    host, _, port = service["listen"].rpartition(":")
+    authority = authority or service.get("ca") or ""
+    return Target(protocol, _reachable(host), int(port), _context(authority) if authority else None)
+
+
+def _reachable(host: str) -> str:
+    """What listens everywhere is reached by loopback."""
+    return "127.0.0.1" if host in ("", "0.0.0.0", "::", "[::]") else host.strip("[]")  # noqa: S104
+
+
+def _context(ca: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca or None)
+    except (OSError, ssl.SSLError) as error:
+        raise CommandError(f"--ca {ca}: {getattr(error, 'strerror', None) or error}.", status=2) from error
+
+
+def why_not(target: Target, error: Exception, timeout: float) -> str:
+    """One sentence, without its point, for a connection that did not come about."""
+    if isinstance(error, ConnectionRefusedError):
+        return f"{target.address} refuses connections: nothing listens there"
+    if isinstance(error, TimeoutError):
+        return f"{target.address} took no connection within {timeout:g} s"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"{target.address} shows a certificate that is not trusted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"{target.address} does not speak TLS as we do: {error.reason or error}"
+    return f"{target.address}: {getattr(error, 'strerror', None) or error}"

@@ -1,0 +1,17 @@
+"""The clients by protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from headrace_cli.operating.wire.talk.courier import CourierTalk
+from headrace_cli.operating.wire.talk.forward import ForwardTalk
+from headrace_cli.operating.wire.talk.interface import Talk
+from headrace_cli.operating.wire.talk.lumberjack import LumberjackTalk
+
+TALKS: Final[Mapping[str, Callable[[], Talk]]] = {
+    "courier": CourierTalk,
+    "forward": ForwardTalk,
+    "lumberjack": LumberjackTalk,
+}
