@@ -134,7 +134,11 @@ def conform(
     ] = None,
     wait: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.1, max=3600, help="Time that the server has for each answer.")
-    ] = 8,
+    ] = 10,
+    silence: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0.1, max=3600, help="How long to listen where it should say nothing."),
+    ] = 6,
     hold: Annotated[
         str, typer.Option("--hold-command", metavar="CMD", help="Stalls the server's storage, for the shell.")
     ] = "",
@@ -156,5 +160,7 @@ def conform(
 
     if show:
         raise typer.Exit(verb.list_probes(protocol))
-    options = verb.Options(target, tls, ca, wait, hold, release, largest << 20, inflated << 20, only or (), style)
+    options = verb.Options(
+        target, tls, ca, wait, silence, hold, release, largest << 20, inflated << 20, only or (), style
+    )
     raise typer.Exit(verb.conform(protocol, state, options))

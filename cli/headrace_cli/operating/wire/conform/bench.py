@@ -41,10 +41,14 @@ class Finding:
 
 @dataclass
 class Bench:
-    """`wait`: seconds that a server has for each thing that is waited for. `largest`, `inflated`: bytes, the user's bounds."""
+    """`wait`: seconds that a server has for what is waited for; `silence`: for so long is listened where it should say nothing.
+
+    `largest`, `inflated`: bytes, the user's bounds.
+    """
 
     target: Target
     wait: float
+    silence: float
     storage: Storage | None
     largest: int
     inflated: int

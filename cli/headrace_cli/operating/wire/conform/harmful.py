@@ -14,7 +14,7 @@ async def late_byte(bench: Bench) -> Finding:
     async with bench.line() as line:
         data = line.talk.frame(bench.events(10))
         await line.send(data[:-1], bench.wait)
-        await line.silence(bench.wait / 4)
+        await line.acknowledged(0, bench.silence / 4)
         if any(answer.whole for _, answer in line.answers) or line.fault:
             return Finding(Verdict.BROKEN, f"{outcome(line)} before its last byte is sent")
         if line.ended:
@@ -32,7 +32,7 @@ async def half_frame(bench: Bench) -> Finding:
         half = line.talk.frame(bench.events(10))
         await line.send(whole + half[: len(half) // 2], bench.wait)
         line.finish()
-        await line.until(lambda: line.whole(1), bench.wait)
+        await line.acknowledged(1, bench.wait)
         if line.whole(1) or line.fault:
             return Finding(Verdict.BROKEN, f"of half a frame: {outcome(line, 1)}")
         first = "acknowledges the whole frame before it" if line.whole(0) else "acknowledges neither"
@@ -60,7 +60,7 @@ async def unknown(bench: Bench) -> Finding:
 
 async def _after_bad(bench: Bench, line: Line, data: bytes, what: str) -> Finding:
     await line.send(data, bench.wait)
-    await line.until(lambda: line.whole(1), bench.wait)
+    await line.acknowledged(1, bench.wait)
     before = "acknowledges the frame before it" if line.whole(0) else "acknowledges not even the frame before it"
     figures = {"before": line.whole(0), "after": line.whole(1), "closed": bool(line.ended)}
     if line.fault:

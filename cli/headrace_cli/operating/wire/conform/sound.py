@@ -65,7 +65,7 @@ async def empty_frame(bench: Bench) -> Finding:
     """A frame without events, and one with some."""
     async with bench.line() as line:
         await line.send(line.talk.frame([]), bench.wait)
-        heard = await line.acknowledged(0, bench.wait / 2)
+        heard = await line.acknowledged(0, bench.silence)
         await line.send(line.talk.frame(bench.events(3)), bench.wait)
         after = await line.acknowledged(1, bench.wait)
         said = outcome(line)
@@ -126,7 +126,7 @@ async def half_close(bench: Bench) -> Finding:
         await line.send(line.talk.frame(bench.events(10)), bench.wait)
         line.finish()
         if await line.acknowledged(0, bench.wait):
-            await line.silence(bench.wait / 4)
+            await line.silence(bench.silence / 4)
             return Finding(Verdict.KEPT, "acknowledges it" + (f", then {line.ended}" if line.ended else ", stays open"))
         return Finding(Verdict.NOTED, f"{outcome(line)}: the client sends it again")
 
@@ -162,7 +162,7 @@ async def no_chunk(bench: Bench) -> Finding:
     async with bench.line() as line:
         assert isinstance(line.talk, ForwardTalk)
         await line.send(line.talk.without_chunk(bench.events(3)), bench.wait)
-        await line.silence(bench.wait / 4)
+        await line.silence(bench.silence / 4)
         if line.over:
             return Finding(Verdict.NOTED, f"{outcome(line)}: a logger that asks for nothing loses what it writes next")
         await line.send(line.talk.frame(bench.events(3)), bench.wait)

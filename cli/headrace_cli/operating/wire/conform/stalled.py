@@ -38,7 +38,7 @@ async def half_closed(bench: Bench) -> Finding:
         async with bench.storage.held():
             await line.send(line.talk.frame(bench.events(10)), bench.wait)
             line.finish()
-            await line.until(lambda: line.whole(0), bench.wait)
+            await line.acknowledged(0, bench.silence)
             early, ended = line.whole(0), line.ended
         if early or line.fault:
             return Finding(Verdict.BROKEN, f"{outcome(line)} while the storage stands still")
@@ -54,7 +54,7 @@ async def gone(bench: Bench) -> Finding:
     assert bench.storage is not None
     async with bench.storage.held(), bench.line() as line:
         await line.send(line.talk.frame(bench.events(10)), bench.wait)
-        await line.silence(bench.wait / 4)
+        await line.acknowledged(0, bench.silence / 4)
         early = line.whole(0)
     if early:
         return Finding(Verdict.BROKEN, "acknowledges it while the storage stands still")
@@ -70,7 +70,7 @@ async def _held(bench: Bench, line: Line) -> Finding:
     async with bench.storage.held():
         begun = time.monotonic()
         await line.send(line.talk.frame(bench.events(100)), bench.wait)
-        await line.until(lambda: line.whole(1), bench.wait)
+        await line.until(lambda: any(each.frame == 1 and each.count for _, each in line.answers), bench.silence)
         heard = [(at - begun, answer) for at, answer in line.answers if answer.frame == 1]
     released = time.monotonic()
     figures = {"while_held": [[round(at, 3), answer.count] for at, answer in heard]}
@@ -96,5 +96,7 @@ async def _held(bench: Bench, line: Line) -> Finding:
 def _kept_alive(heard: list[tuple[float, Answer]]) -> str:
     if not heard:
         return " without a word"
+    if len(heard) == 1:
+        return f" with a keep-alive after {heard[0][0]:.1f} s"
     gaps = [later - earlier for earlier, later in pairwise([0.0, *(at for at, _ in heard)])]
     return f" with {len(heard)} keep-alives, at most {max(gaps):.1f} s apart"

@@ -29,12 +29,16 @@ _COLORS: Final = {Verdict.KEPT: "green", Verdict.BROKEN: "red", Verdict.NOTED: "
 
 @dataclass(frozen=True)
 class Options:
-    """`largest`, `inflated`: bytes. `hold`, `release`: commands for the shell. `only`: names of probes; all if empty."""
+    """`wait`, `silence`: seconds, and `largest`, `inflated`: bytes, see `Bench`.
+
+    `hold`, `release`: commands for the shell. `only`: names of probes; all if empty.
+    """
 
     target: str = ""
     tls: bool = False
     ca: Path | None = None
-    wait: float = 8.0
+    wait: float = 10.0
+    silence: float = 6.0
     hold: str = ""
     release: str = ""
     largest: int = 4 << 20
@@ -60,7 +64,7 @@ def conform(protocol: str, state: Path, options: Options) -> int:
     probes = chosen(protocol, options)
     target = target_of(protocol, state, options.target, tls=options.tls, ca=options.ca)
     storage = Storage(options.hold, options.release) if options.hold else None
-    bench = Bench(target, options.wait, storage, options.largest, options.inflated)
+    bench = Bench(target, options.wait, options.silence, storage, options.largest, options.inflated)
     asked = asyncio.run(_run(bench, probes))
     if options.style == "json":
         sys.stdout.write(json.dumps(_described(bench, asked), indent=1) + "\n")

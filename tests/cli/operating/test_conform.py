@@ -1,0 +1,303 @@
+"""`headrace conform`: an honest server breaks nothing, and each way of breaking the promise is found by its probe."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headrace_cli.errors import EXIT_NOTHING_RUNS, CommandError
+from headrace_cli.operating.wire.conform import verb
+from headrace_cli.operating.wire.conform.probes import PROBES
+from headrace_cli.operating.wire.conform.storage import Storage
+from headrace_cli.operating.wire.conform.verb import Options, conform
+from headrace_cli.operating.wire.explain.receiver import RECEIVERS, Receiver
+from headrace_cli.operating.wire.talk.protocols import TALKS
+from headrace_cli.processes.ports import free_port
+from headrace_common.operations.errors import ProtocolError
+from headrace_lumberjack.wire import V1, acknowledgement
+
+HOST = "127.0.0.1"
+PROTOCOLS = sorted(TALKS)
+SERVERS = Path(__file__).parent / "servers"
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@contextlib.contextmanager
+def serving(serve: Serve) -> Iterator[str]:
+    """A server in a thread: its address."""
+    loop = asyncio.new_event_loop()
+
+    async def each(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            await serve(reader, writer)
+            await writer.drain()
+        writer.close()
+
+    server = loop.run_until_complete(asyncio.start_server(each, HOST, 0))
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield f"{HOST}:{server.sockets[0].getsockname()[1]}"
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        server.close()
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+
+
+def honest(protocol: str, hold: Path, meanwhile: bytes = b"") -> Serve:
+    """A receiver's own session, which answers when nothing holds its storage. `meanwhile`: what it says while it waits."""
+
+    def held() -> bool:
+        return hold.exists()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        receiver = Receiver(RECEIVERS[protocol](0)[1], 0)
+        while data := await reader.read(65_536):
+            heard = receiver.feed(data, time.time_ns() // 1_000_000)
+            if held():
+                writer.write(meanwhile)
+            while held() and heard.stored:  # noqa: ASYNC110  (a command of the shell ends it)
+                await asyncio.sleep(0.01)
+            writer.write(b"".join(heard.replies))
+            if heard.error is not None:
+                break
+        writer.write(b"".join(receiver.end().replies))
+
+    return serve
+
+
+def replying(answer: bytes) -> Serve:
+    """Says `answer` once, whatever it hears."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(65_536)
+        writer.write(answer)
+        while await reader.read(65_536):
+            pass
+
+    return serve
+
+
+def told(
+    capfd: pytest.CaptureFixture[str], protocol: str, target: str, **options: Any
+) -> tuple[int, dict[str, dict[str, Any]]]:
+    """The exit status and the probes by name. Patience is long for what must come, and short for what must not."""
+    given = {"wait": 60.0, "silence": 0.2, "inflated": 1 << 20, "largest": 1 << 20, "style": "json", **options}
+    status = conform(protocol, Path("/nowhere"), Options(target, **given))
+    return status, {probe["name"]: probe for probe in json.loads(capfd.readouterr().out)["probes"]}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_an_honest_server_breaks_nothing(protocol: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    hold = tmp_path / "hold"
+    with serving(honest(protocol, hold)) as target:
+        status, probes = told(capfd, protocol, target, hold=f"touch {hold}", release=f"rm {hold}")
+    assert {name: probe["answer"] for name, probe in probes.items() if probe["verdict"] == "broken"} == {}
+    assert status == 0
+    assert not hold.exists()
+    assert list(probes) == [probe.name for probe in PROBES if protocol in probe.protocols]
+    assert "not asked" not in {probe["verdict"] for probe in probes.values()}
+    assert re.fullmatch(
+        "waits without a word, and acknowledges .* after it goes on", probes["before-storage"]["answer"]
+    )
+    assert probes["malformed"]["answer"] == "closes; acknowledges the frame before it"
+    assert probes["large-frame"]["figures"]["taken"] == 1 << 20
+
+
+def test_who_acknowledges_before_storing_is_found(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    hold = tmp_path / "hold"
+    with serving(honest("forward", tmp_path / "another")) as target:
+        status, probes = told(
+            capfd, "forward", target, hold=f"touch {hold}", release=f"rm {hold}",
+            only=["before-storage", "half-closed", "gone"], silence=60,
+        )  # fmt: skip
+    assert status == 1
+    assert "acknowledges before it stores" in probes["before-storage"]["answer"]
+    assert [probe["verdict"] for probe in probes.values()] == ["broken"] * 3
+
+
+@pytest.mark.long
+def test_keep_alives_are_counted_and_break_version_1(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    hold = tmp_path / "hold"
+    commands = {"hold": f"touch {hold}", "release": f"rm {hold}"}
+    with serving(honest("lumberjack", hold, acknowledgement(V1 + 1, 0))) as target:
+        _, probes = told(capfd, "lumberjack", target, **commands, only=["before-storage"], silence=3)
+    assert probes["before-storage"]["verdict"] == "kept"
+    assert "waits with a keep-alive after" in probes["before-storage"]["answer"]
+    with serving(honest("lumberjack", hold, acknowledgement(V1, 0))) as target:
+        status, probes = told(capfd, "lumberjack", target, **commands, only=["version-1"], silence=3)
+    assert status == 1
+    assert "takes them as success" in probes["version-1"]["answer"]
+
+
+def test_part_of_a_frame_before_it_is_stored(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    hold = tmp_path / "hold"
+    with serving(honest("lumberjack", hold, acknowledgement(V1 + 1, 7))) as target:
+        status, probes = told(
+            capfd, "lumberjack", target, hold=f"touch {hold}", release=f"rm {hold}", only=["before-storage"], silence=60
+        )
+    assert status == 1
+    assert "acknowledges 7 of 100 events before it stores" in probes["before-storage"]["answer"]
+
+
+@pytest.mark.parametrize(
+    ("probe", "answer", "sentence"),
+    [
+        ("acknowledges", b"2A\x00\x00\x00\x65", "number 101 in a window of 100 events"),
+        ("acknowledges", b"HTTP/1.1 400", "no server may say"),
+        ("late-byte", b"2A\x00\x00\x00\x0a", "before its last byte"),
+        ("half-frame", b"2A\x00\x00\x00\x0a" * 2, "of half a frame"),
+        ("malformed", b"2A\x00\x00\x00\x0a" * 3, "nothing waits for one"),
+        ("in-flight", b"", "acknowledges 0 of 8"),
+    ],
+)
+def test_a_liar_is_found(
+    probe: str, answer: bytes, sentence: str, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with serving(replying(answer)) as target:
+        status, probes = told(
+            capfd, "lumberjack", target, only=[probe], wait=0.5 if probe == "in-flight" else 60, silence=60
+        )
+    assert status == 1
+    assert sentence in probes[probe]["answer"]
+
+
+def test_who_serves_nobody_after_a_bomb_is_found(capfd: pytest.CaptureFixture[str]) -> None:
+    bombed = threading.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not bombed.is_set():
+            while await reader.read(65_536):
+                bombed.set()
+
+    with serving(serve) as target:
+        status, probes = told(capfd, "courier", target, only=["bomb"], wait=0.5)
+    assert status == 1
+    assert re.search("; afterwards a new client hears: (closes|resets)", probes["bomb"]["answer"])
+
+
+def test_the_storage_is_let_go_whatever_happens(tmp_path: Path) -> None:
+    (tmp_path / "held").touch()
+
+    async def interrupted() -> None:
+        async with Storage("true", f"rm {tmp_path}/held").held():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(interrupted())
+    assert not (tmp_path / "held").exists()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "options", "sentence", "status"),
+    [
+        ("syslog", Options("h:1"), "--protocol syslog: it is one of courier, forward, lumberjack", 2),
+        ("", Options("h:1"), "--protocol", 2),
+        ("forward", Options("h"), "expected HOST:PORT", 2),
+        ("forward", Options(), "Nothing runs", EXIT_NOTHING_RUNS),
+        ("forward", Options("h:1", hold="true"), "name both", 2),
+        ("forward", Options("h:1", style="xml"), "--format xml", 2),
+        ("forward", Options("h:1", only=["version-1"]), "--only version-1", 2),
+        ("forward", Options("h:1", ca=Path("missing")), "--ca missing", 2),
+    ],
+)
+def test_wrong_input_is_one_sentence(
+    protocol: str, options: Options, sentence: str, status: int, tmp_path: Path
+) -> None:
+    with pytest.raises(CommandError, match=sentence) as raised:
+        conform(protocol, tmp_path, options)
+    assert raised.value.status == status
+
+
+def test_nothing_listens_or_a_command_fails(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="refuses connections") as raised:
+        conform("forward", tmp_path, Options(f"{HOST}:{free_port()}"))
+    assert raised.value.status == 1
+    options = {"hold": "echo why >&2; exit 3", "release": "true", "only": ["before-storage"]}
+    refused = pytest.raises(CommandError, match=r"--hold-command echo .*: it ended with 3 \(why\)")
+    with serving(honest("forward", tmp_path / "hold")) as target, refused as raised:
+        conform("forward", tmp_path, Options(target, **options))  # type: ignore[arg-type]
+    assert raised.value.status == 1
+
+
+def test_every_probe_is_declared_once_and_documented(capfd: pytest.CaptureFixture[str]) -> None:
+    names = [probe.name for probe in PROBES]
+    assert len(set(names)) == len(names)
+    page = (Path(__file__).parents[3] / "docs" / "conformance.md").read_text()
+    assert [name for name in names if f"| `{name}` |" not in page] == []
+    assert verb.list_probes("courier") == 0
+    listed = capfd.readouterr().out
+    assert "before-storage\n" in listed
+    assert "version-1" not in listed
+
+
+def test_what_a_talk_hears(tmp_path: Path) -> None:
+    for protocol, make in TALKS.items():
+        talk = make()
+        receiver = Receiver(RECEIVERS[protocol](0)[1], 0)
+        said = b"".join(receiver.feed(talk.greeting() + talk.frame([{"a": 1}, {"a": 2}]), 1_700_000_000_000).replies)
+        heard = [answer for answer in talk.receive(said) if getattr(answer, "whole", False)]
+        assert [(answer.frame, answer.count) for answer in heard] == [(0, 2)]  # type: ignore[union-attr]
+        with pytest.raises(ProtocolError):
+            make().receive(said[-28:] if protocol == "courier" else said)
+
+
+@pytest.mark.long
+def test_a_server_that_is_not_ours(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], request: pytest.FixtureRequest
+) -> None:
+    """go-lumber's: as its program stores first, or acknowledges first."""
+    if shutil.which("go") is None:
+        pytest.skip("needs go")
+    program, hold = tmp_path / "golumber", tmp_path / "hold"
+    built = subprocess.run(
+        ["go", "build", "-o", program, "."], cwd=SERVERS / "golumber", capture_output=True, text=True, timeout=280
+    )
+    assert built.returncode == 0, built.stderr
+    found = {}
+    for early in (False, True):
+        command = [program, "-store", tmp_path / "store", "-hold", hold, *(["-early"] if early else [])]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+            assert server.stdout is not None
+            target = server.stdout.readline().strip()
+            try:
+                commands = {"hold": f"touch {hold}", "release": f"rm {hold}"}
+                status, probes = told(capfd, "lumberjack", target, silence=4.0, **commands)
+            finally:
+                server.kill()
+        found[early] = status, {name for name, probe in probes.items() if probe["verdict"] == "broken"}
+        if not early:
+            assert "keep-alive" in probes["before-storage"]["answer"]
+            assert probes["overfull"]["verdict"] == "noted"
+    assert found[False] == (0, set())
+    assert found[True][0] == 1
+    assert {"before-storage", "version-1", "gone"} <= found[True][1]
+
+
+@pytest.mark.long
+def test_the_command_line(tmp_path: Path) -> None:
+    with serving(honest("courier", tmp_path / "hold")) as target:
+        command = [sys.executable, "-m", "headrace_cli", "conform", target, "--protocol", "courier", "--inflated", "1"]
+        done = subprocess.run(
+            [*command, "--largest", "1", "--silence", "1"], capture_output=True, text=True, timeout=300
+        )
+    assert done.returncode == 0, done.stderr
+    assert "before-storage  not asked  needs --hold-command" in done.stdout
+    assert "nothing broken" in done.stderr
