@@ -12,7 +12,7 @@ from headrace_cli.places import DEFAULT_STATE
 
 app = typer.Typer(
     name="quarantine",
-    help="List, show and export what could not be understood: from the lake, or with --topic or --kafka from the topic.",
+    help="List, show, export and replay what could not be understood: from the lake, or with --topic or --kafka from the topic.",
     no_args_is_help=True,
 )
 
@@ -106,3 +106,41 @@ def export(
     check_bootstrap(kafka)
     wanted = verbs.wanted_of(reason or [], protocol or [], since, until)
     raise typer.Exit(verbs.export_items(verbs.Source(state, lake or state / "lake", kafka, topic), wanted, folder))
+
+
+_REPLAY_EXAMPLES = """Examples:
+
+HEADRACE_LIMITS__EVENT_BYTES=4MiB ./headrace quarantine replay --reason oversized
+
+./headrace quarantine replay --reason internal --since 7d --apply"""
+
+
+@app.command(epilog=_REPLAY_EXAMPLES)
+def replay(
+    state: StateOption = DEFAULT_STATE,
+    lake: LakeOption = None,
+    topic: TopicOption = False,
+    kafka: KafkaOption = None,
+    reason: ReasonOption = None,
+    protocol: ProtocolOption = None,
+    since: SinceOption = "",
+    until: UntilOption = "",
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="YAML file with settings; the environment overrides it.")
+    ] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Publish the events; without it they are only counted.")
+    ] = False,
+    blind: Annotated[
+        bool, typer.Option("--blind", help="Do without a lake: what it has already is published again.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Read it once more, with this version and the settings now given, and publish what is understood, with the same ids."""
+    from headrace_cli.operating.quarantined import verbs
+    from headrace_cli.operating.quarantined.replay import verb
+
+    check_bootstrap(kafka)
+    wanted = verbs.wanted_of(reason or [], protocol or [], since, until)
+    source = verbs.Source(state, lake or state / "lake", kafka, topic)
+    raise typer.Exit(verb.replay(source, wanted, verb.Options(apply, blind, config, as_json)))

@@ -1,0 +1,102 @@
+"""`headrace quarantine replay`: what is understood by now becomes the event that it would have been, with the same id each time."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from headrace_cli.errors import CommandError
+from headrace_cli.operating.quarantined.items import Item
+from headrace_cli.operating.quarantined.replay.protocols import Reader
+from headrace_cli.operating.quarantined.replay.reading import Replayed, frames_of, parts_of
+from headrace_cli.operating.quarantined.replay.verb import Options, replay
+from headrace_cli.operating.quarantined.sources import Wanted
+from headrace_cli.operating.quarantined.verbs import Source
+from headrace_cli.operating.wire.talk.interface import Talk
+from headrace_cli.operating.wire.talk.protocols import TALKS
+from headrace_common.operations.settings import LimitSettings
+from headrace_common.record.encoding import decode
+from headrace_common.record.event import Reject
+from headrace_common.session.interface import ByteSession, Peer
+from headrace_courier.session import CourierSession
+from headrace_courier.settings import CourierLimits, CourierSection
+from headrace_forward.session import ForwardSession
+from headrace_forward.settings import ForwardSection
+from headrace_lumberjack.session import LumberjackSession
+from headrace_lumberjack.settings import LumberjackSection
+
+PEER = Peer("10.0.0.7", 1, "10.0.0.7")
+MS = 1_700_000_000_000
+EVENTS = [{"n": 1}, {"n": 2, "filler": "x" * 2000}, {"n": 3}]
+
+
+def session(protocol: str, event_bytes: int) -> ByteSession:
+    if protocol == "courier":
+        return CourierSession(PEER, CourierLimits(event_bytes=event_bytes), CourierSection())
+    limits = LimitSettings(event_bytes=event_bytes)
+    if protocol == "forward":
+        return ForwardSession(PEER, limits, ForwardSection())
+    return LumberjackSession(PEER, limits, LumberjackSection())
+
+
+def item_of(reject: Reject) -> Item:
+    import orjson
+
+    sha256 = hashlib.sha256(reject.raw).hexdigest()
+    received = datetime.fromtimestamp(MS / 1000, UTC)
+    return Item(
+        reject.id.decode(), reject.reason.value, reject.detail, reject.protocol, reject.subject, reject.source, received,
+        sha256, 1, orjson.loads(reject.attributes), {1: len(reject.raw)}, {1: reject.raw},
+    )  # fmt: skip
+
+
+def rejected(protocol: str, talk: Talk, data: bytes) -> list[Item]:
+    parts = parts_of(frames_of(session(protocol, 1024), talk.greeting() + data, MS))
+    return [item_of(part) for part in parts if isinstance(part, Reject)]
+
+
+def read(item: Item) -> Replayed:
+    return Reader().read(item)
+
+
+@pytest.mark.parametrize("protocol", sorted(TALKS))
+def test_what_was_too_large_becomes_the_event_that_it_would_have_been(protocol: str) -> None:
+    talk = TALKS[protocol]()
+    data = talk.frame(EVENTS)
+    (item,) = rejected(protocol, talk, data)
+    (event,) = read(item).events
+    assert read(item).events[0].id == event.id
+    assert event.id.startswith("d.")
+    large = list(parts_of(frames_of(session(protocol, 1 << 20), talk.greeting() + data, MS)))[1]
+    assert not isinstance(large, Reject)
+    value, headers = decode(large)
+    assert event.value == value
+    there, here = dict(headers), dict(event.headers)
+    if protocol != "lumberjack":  # whose events here have nothing that names them
+        assert here["ce_id"] == there["ce_id"]
+    assert {name: here[name] for name in here if name != "ce_id"} == {n: there[n] for n in there if n != "ce_id"}
+
+
+@pytest.mark.parametrize("protocol", sorted(TALKS))
+def test_what_is_still_not_understood_is_counted(protocol: str) -> None:
+    talk = TALKS[protocol]()
+    for item in rejected(protocol, talk, talk.bad_event([{"n": 1}])):
+        found = read(item)
+        assert not found.events
+        assert found.rejects == {item.reason: 1}
+
+
+def test_what_cannot_be_read_again_says_why() -> None:
+    talk = TALKS["courier"]()
+    (item,) = rejected("courier", talk, talk.frame(EVENTS))
+    item.parts = 2
+    assert "parts are missing" in read(item).impossible
+    item.parts, item.reason = 1, "null_value"
+    assert "breaks the contract" in read(item).impossible
+
+
+def test_without_a_lake_it_wants_to_be_told_so(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="--blind does without"):
+        replay(Source(tmp_path, tmp_path / "lake"), Wanted(), Options())
