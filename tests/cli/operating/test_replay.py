@@ -1,4 +1,4 @@
-"""`headrace quarantine replay`: what is understood by now becomes the event that it would have been, with the same id each time."""
+"""`headrace quarantine replay`: what is understood by now becomes the event that it would have been, once."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 from datetime import UTC, datetime
 from pathlib import Path
 
+import orjson
 import pytest
 from headrace_cli.errors import CommandError
 from headrace_cli.operating.quarantined.items import Item
@@ -42,8 +43,6 @@ def session(protocol: str, event_bytes: int) -> ByteSession:
 
 
 def item_of(reject: Reject) -> Item:
-    import orjson
-
     sha256 = hashlib.sha256(reject.raw).hexdigest()
     received = datetime.fromtimestamp(MS / 1000, UTC)
     return Item(

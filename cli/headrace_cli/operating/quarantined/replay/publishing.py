@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from headrace_common.kafka.client import CONNECT_TROUBLE, Topic, client_arguments, describe, explain
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import HEADERS
@@ -84,6 +84,8 @@ class Publisher:
                 waiting.append(
                     await self._producer.send(self._topic.name, event.value, partition=partition, headers=event.headers)
                 )
+            except MessageSizeTooLargeError:
+                refused[f"larger than the topic's max.message.bytes ({self._topic.max_message_bytes})"] += 1
             except KafkaError as error:
                 refused[explain(error)] += 1
         for answer in await asyncio.gather(*waiting, return_exceptions=True):
