@@ -55,6 +55,9 @@ class S3:
         )  # fmt: skip
         self._make_bucket()
 
+    def make_bucket(self, name: str) -> None:
+        self._client.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
+
     def _make_bucket(self) -> None:
         deadline = time.monotonic() + TIMEOUT
         while not self._has_bucket():
@@ -64,7 +67,7 @@ class S3:
 
     def _has_bucket(self) -> bool:
         try:
-            self._client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
+            self.make_bucket(BUCKET)
         except (BotoCoreError, ClientError):
             return False
         return True

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import closing
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable, QueryBuilder
-from headrace_cli.fetch.toolchain import jars
+from headrace_cli.fetch.toolchain import jars, java_home
 from headrace_lake.tables.layout import EVENTS, QUARANTINE
 
 from tests.lake.bench import Bench
@@ -79,6 +86,62 @@ def test_kills(bench: Bench, s3: S3, class_path: Path) -> None:
     check_landed(s3.mirror("lake", bench.folder), bench.sent)
     assert read(s3) == expected(bench.sent)
     assert not [key for key in s3.keys("checkpoint/") if "draft" in key]
+
+
+class Deaf(BaseHTTPRequestHandler):
+    """A server of S3's protocol that ignores If-None-Match: it passes everything else on."""
+
+    endpoint: str
+    protocol_version = "HTTP/1.1"
+
+    def pass_on(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        headers = {name: value for name, value in self.headers.items() if name.lower() != "if-none-match"}
+        with closing(HTTPConnection(self.endpoint.removeprefix("http://"))) as onward:
+            onward.request(self.command, self.path, self.rfile.read(length), headers)
+            answer = onward.getresponse()
+            body = answer.read()
+        self.send_response_only(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in {"connection", "transfer-encoding", "content-length"}:
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = pass_on  # noqa: N815
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+def test_a_commit_is_a_conditional_write(s3: S3, class_path: Path) -> None:
+    """A second driver cannot overwrite a commit. A server that ignores the condition is found out at the start."""
+    s3.make_bucket("deaf")
+    deaf = type("DeafTo", (Deaf,), {"endpoint": s3.endpoint})
+    with ThreadingHTTPServer(("127.0.0.1", 0), deaf) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        options = {
+            **s3.spark,
+            "spark.hadoop.fs.s3a.path.style.access": "true",
+            "spark.hadoop.fs.s3a.bucket.deaf.endpoint": f"http://127.0.0.1:{server.server_address[1]}",
+        }
+        variables = {
+            **os.environ, **s3.environment, "JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }  # fmt: skip
+        program = [sys.executable, "-m", "tests.lake.conditional_writes", str(class_path), json.dumps(options)]
+        done = subprocess.run(program, env=variables, capture_output=True, text=True, check=False)
+        server.shutdown()
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert "the server ignores If-None-Match: a second driver could overwrite its commits" in said.pop("deaf")
+    assert said == {
+        "said": [], "first": "written", "other": "FileAlreadyExistsException", "same": "written", "over": "written",
+    }  # fmt: skip
+    of_commit = [line for line in s3.log.read_text().splitlines() if "_delta_log/00000000000000000000.json" in line]
+    assert not [line for line in of_commit[:2] if "HEAD" in line], "nobody looks first: the server decides"
+    assert any(" 412 " in line and "PUT" in line for line in of_commit)
 
 
 @pytest.mark.full

@@ -19,6 +19,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from headrace_lake.configuration.settings import LakeSettings, location
+from headrace_lake.spark.log_store import install
 from headrace_lake.spark.storage import Storage
 
 JVM_END_SECONDS: Final = 5.0
@@ -126,10 +127,12 @@ def check_folder(name: str, path: str) -> None:
 
 def remarks(spark: SparkSession, paths: Mapping[str, str]) -> list[str]:
     """What the operator should know about where this job runs, one sentence each. `paths`: setting -> path."""
+    weak = install(spark, paths["LAKE__PATH"])
+    said = [weak] if weak else []
     if str(spark.sparkContext.master).startswith("local"):
-        return []
+        return said
     storage = Storage(spark)
-    return [
+    return said + [
         f"{name} ({path}) is a local folder: every host of the cluster must see the same folder there"
         for name, path in paths.items()
         if storage.scheme(path) == "file"
@@ -169,6 +172,7 @@ def running(settings: LakeSettings, log: LogSettings) -> Iterator[SparkSession]:
     spark = session(settings, log)
     process: Popen[bytes] | None = getattr(cast("Any", SparkContext)._gateway, "proc", None)  # None under spark-submit
     try:
+        install(spark, location(settings.path))
         yield spark
     except Exception as error:
         if process is None or (status := _end_of(process, error)) is None:
