@@ -156,7 +156,7 @@ def purge(
 @app.command()
 def query(
     sql: Annotated[
-        str | None, typer.Argument(help="One SQL query; the tables are events, quarantine, batches and gaps.")
+        str | None, typer.Argument(help="One SQL query; the tables are events, quarantine, batches, gaps and erasures.")
     ] = None,
     state: StateOption = DEFAULT_STATE,
     lake: Annotated[
@@ -165,7 +165,8 @@ def query(
     named: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Run a prepared query: exactly-once (the proof), gaps, hours, resends or quarantine."
+            metavar="NAME",
+            help="Run a prepared query: exactly-once (the proof), erasures, gaps, hours, resends or quarantine.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON objects.")] = False,

@@ -68,8 +68,11 @@ class Runs:
     def query(self, sql: str) -> list[dict[str, Any]]:
         return query.run(sql, self.lake)
 
+    def proof(self) -> list[dict[str, Any]]:
+        return query.exactly_once(self.lake)
+
     def proven(self) -> bool:
-        return all(row["ok"] for row in query.exactly_once(self.lake))
+        return all(row["ok"] for row in self.proof())
 
     def sql(self, table: str, statement: str) -> None:
         """Runs a Spark statement on a table, which it names TABLE, as an operator might by hand."""

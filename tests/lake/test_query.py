@@ -18,6 +18,8 @@ from headrace_cli.errors import CommandError
 from headrace_cli.lake import against_kafka
 from headrace_cli.lake.tables import TABLES
 from headrace_cli.verbs import console, query
+from headrace_lake.tables import erasures
+from headrace_lake.tables.erasures import ERASURES
 from headrace_lake.tables.fence import REPLAYED, claim_of, transaction
 from headrace_lake.tables.layout import BATCHES, DAY, EVENTS, GAPS, QUARANTINE, SCHEMAS
 from headrace_lake.tables.properties import APP_ID, RETAINED_FROM, STRAYS
@@ -62,6 +64,15 @@ def make(lake: Path, **rows: list[dict]) -> None:
         )
 
 
+def erase(lake: Path, *, offsets: list[int], ids: list[str], deletes: str = "false", table: str = EVENTS) -> None:
+    """Deletes rows of the table, and lists `offsets` of the first partition as erased."""
+    DeltaTable(str(lake / table)).delete(deletes)
+    columns = [(field.name, field.dataType.simpleString()) for field in erasures.SCHEMA.fields]
+    listed = {"topic_id": "id", "partition": 0, "rows": len(offsets), "offsets": offsets, "ids": ids}
+    why = {"erasure": "e1", "requested_by": "dpo", "reason": "ticket 5", "table": table, "erased_at": MOMENT}
+    append(lake / ERASURES, columns, [{**why, **listed}])
+
+
 def commit(lake: Path, table: str, version: int, properties: dict[str, str] | None = None) -> None:
     """Commits a transaction of the landing job's to the table, and properties; no rows."""
     columns = [(field.name, field.dataType.simpleString()) for field in SCHEMAS[table].fields]
@@ -75,7 +86,12 @@ def append(
 ) -> None:
     with duckdb.connect() as connection:
         connection.execute("set TimeZone = 'UTC'")
-        kinds = {"timestamp": "timestamptz", "binary": "blob"}
+        kinds = {
+            "timestamp": "timestamptz",
+            "binary": "blob",
+            "array<bigint>": "bigint[]",
+            "array<string>": "varchar[]",
+        }
         declared = ", ".join(f'"{name}" {kinds.get(kind, kind)}' for name, kind in columns)
         connection.execute(f"create table t ({declared})")
         for row in rows:
@@ -238,8 +254,20 @@ def test_either_sql_or_a_name(lake: Path) -> None:
 def test_the_proof_holds(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert query.query(None, lake, named="exactly-once", as_json=True) == 0
     proof = json.loads(capsys.readouterr().out)
-    assert [row["ok"] for row in proof] == [True] * 11
+    assert [row["ok"] for row in proof] == [True] * 12
     assert proof[-1]["detail"].startswith("ranges 3, partitions 2, records 5, events 4, ")
+
+
+def test_the_proof_holds_after_an_erasure_and_names_it(lake: Path) -> None:
+    erase(lake, offsets=[1], ids=["d.1"], deletes="event_id = 'd.1'")
+    erase(lake, offsets=[2], ids=[], deletes="true", table=QUARANTINE)
+    proof = query.exactly_once(lake)
+    assert all(row["ok"] for row in proof), proof
+    assert proof[-2] == {
+        "check": "what was erased on request", "ok": True,
+        "detail": "erasure e1, day 2026-05-06, by dpo, reason ticket 5, events 1, quarantined 1",
+    }  # fmt: skip
+    assert query.run(query.QUERIES["erasures"], lake)[0]["reason"] == "ticket 5"
 
 
 def test_rows_of_a_batch_under_way_are_no_contradiction(lake: Path) -> None:
@@ -403,6 +431,18 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
             lake, batches=[{**batch(at, at + 1, 0, records=0), "number": 5} for at in (4, 5)]
         ), "no row of batches is missing",
     ),
+    "an erased row that is there": (lambda lake: erase(lake, offsets=[1], ids=[]), "nothing is there that was erased"),
+    "an erased row of quarantine that is there": (
+        lambda lake: erase(lake, offsets=[2], ids=[], table=QUARANTINE), "nothing is there that was erased",
+    ),
+    "an erased event that landed again": (
+        lambda lake: erase(lake, offsets=[1], ids=["d.1", "d.3"], deletes="event_id = 'd.1'"),
+        "nothing is there that was erased",
+    ),
+    "more deleted than is listed": (
+        lambda lake: erase(lake, offsets=[1], ids=["d.1"], deletes="event_id in ('d.1', 'd.3')"), "the events table",
+    ),
+    "a list of what never landed": (lambda lake: erase(lake, offsets=[2], ids=[]), "the events table"),
     "the last batch deleted": (lambda lake: commit(lake, BATCHES, transaction(1, 3)), "the last batch"),
     "one in both tables, one in none": (
         lambda lake: make(lake, batches=[batch(4, 6, 1, 1)], events=[event(4)], quarantine=[reject(4)]),
@@ -422,7 +462,7 @@ def test_the_proof_fails_on(lake: Path, name: str) -> None:
 
 
 def test_tables_are_named_as_the_job_names_them() -> None:
-    assert {EVENTS, QUARANTINE, BATCHES, GAPS} == set(TABLES)
+    assert {EVENTS, QUARANTINE, BATCHES, GAPS, ERASURES} == set(TABLES)
 
 
 LANDED = {("t", 0): 100, ("t", 1): 5}

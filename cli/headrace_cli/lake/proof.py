@@ -25,6 +25,7 @@ class ProofCheck:
     sql: str
 
 
+_NAMED: Final = 20  # most erasures that the proof names
 _MAX_OFFSET: Final = "9223372036854775807"
 COVERED: Final = f"""
     select topic_id, "partition", "from", "to", epoch, batch, false as is_gap from batches
@@ -53,6 +54,16 @@ _UNDER_WAY: Final = f"""(
 """Whether a batch has rows that `batches` does not have yet, or a job is claiming the tables at this moment."""
 
 
+def _erased_from(table: str) -> str:
+    return f"""select distinct topic_id, "partition", unnest(offsets) as "offset" from erasures where "table" = '{table}'"""
+
+
+def _present(table: str) -> str:
+    """Return a query for the places of the rows of `table`, and of those that were erased: they count as if they were there."""
+    there = f'select topic_id, "partition", "offset" from {table}'
+    return f'({there} union all select * from ({_erased_from(table)}) anti join {table} using (topic_id, "partition", "offset"))'
+
+
 def _rows_agree(table: str, column: str) -> str:
     """Return a query that compares the rows of `table` with the counts in `batches`, range by range.
 
@@ -62,7 +73,7 @@ def _rows_agree(table: str, column: str) -> str:
     return f"""
     with covered as ({COVERED}),
     landed as (
-        select r.topic_id, r."partition", r."offset" from {table} r join ({_ENDS}) e using (topic_id, "partition")
+        select r.topic_id, r."partition", r."offset" from {_present(table)} r join ({_ENDS}) e using (topic_id, "partition")
         where r."offset" < e.landed_to),
     placed as (
         select l.topic_id, l."partition", c."from", count(*) as found, count(distinct l."offset") as different
@@ -85,8 +96,7 @@ def _beyond(table: str) -> str:
 _ROWS_BEYOND: Final = f"{_beyond('events')} union all {_beyond('quarantine')}"
 
 _ROWS_IN_GAPS: Final = f"""
-    with kept as (
-        select topic_id, "partition", "offset" from events union all select topic_id, "partition", "offset" from quarantine),
+    with kept as (from {_present("events")} union all from {_present("quarantine")}),
     placed as (
         select g.topic_id, g."partition", g."from", g."rows" as said, count(k."offset") as found,
             count(distinct k."offset") as different
@@ -96,6 +106,23 @@ _ROWS_IN_GAPS: Final = f"""
     select * from placed
     where found <> different or found > said or said is null or (found < said and not exists (from {RETAINED}))"""
 
+_NOT_ERASED: Final = " union all ".join(
+    [
+        *(
+            f"""select '{table}' as "table", topic_id, "partition", "offset" from {table}
+            semi join ({_erased_from(table)}) using (topic_id, "partition", "offset")"""
+            for table in ("events", "quarantine")
+        ),
+        """select 'events' as "table", topic_id, "partition", "offset" from events
+        where exists (from erasures) and event_id in (select unnest(ids) from erasures)""",
+    ]
+)
+
+_ERASURES: Final = """
+    select erasure, min(erased_at)::date as day, any_value(requested_by) as "by", any_value(reason) as reason,
+        coalesce(sum("rows") filter ("table" = 'events'), 0)::bigint as events,
+        coalesce(sum("rows") filter ("table" = 'quarantine'), 0)::bigint as quarantined
+    from erasures group by erasure order by min(erased_at), erasure"""
 
 EXACTLY_ONCE: Final = (
     ProofCheck(
@@ -129,6 +156,7 @@ EXACTLY_ONCE: Final = (
         "no record is in both tables",
         'select topic_id, "partition", "offset" from quarantine semi join events using (topic_id, "partition", "offset")',
     ),
+    ProofCheck("nothing is there that was erased", _NOT_ERASED),
     ProofCheck(
         "rows beyond all ranges are of a batch under way, or of one that a job left",
         f'select b.* from ({_ROWS_BEYOND}) b left join {STRAYED} s using (topic_id, "partition") '
@@ -162,6 +190,11 @@ def exactly_once(lake: Path | str) -> list[Row]:
             return [there, {"check": "all of it", "ok": False, "detail": ""}]
         proof = [there, *(_checked(connection, check) for check in EXACTLY_ONCE)]
         totals = rows(connection, _TOTALS)[0]
+        erased = rows(connection, _ERASURES)
+    if erased:
+        named = "; ".join(map(compact, erased[-_NAMED:]))
+        counted = f"{len(erased)} erasures, the last of them: " if len(erased) > _NAMED else ""
+        proof.append({"check": "what was erased on request", "ok": True, "detail": counted + named})
     landed = compact(totals) if totals["ranges"] else "nothing has landed yet"
     proof.append({"check": "all of it", "ok": all(row["ok"] for row in proof), "detail": landed})
     return proof

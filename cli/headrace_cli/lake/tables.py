@@ -1,7 +1,7 @@
 """The lake's tables as DuckDB views: it reads the Parquet files that Delta's log lists, and writes nothing.
 
 A connection sees one version of each table. `batches` is loaded first. So a query may see rows of an unfinished batch, but
-never a line in `batches` without its rows.
+never a line in `batches` without its rows. `erasures` is loaded last: what it lacks was not deleted from the others.
 """
 
 # ruff: noqa: S608  (the SQL is assembled from constants and quoted names)
@@ -20,7 +20,7 @@ from headrace_lake.tables.properties import APP_ID, RETAINED_FROM, STRAYS, stran
 
 from headrace_cli.errors import CommandError
 
-TABLES: Final = ("batches", "events", "quarantine", "gaps")
+TABLES: Final = ("batches", "events", "quarantine", "gaps", "erasures")
 _EXPLAIN: Final = re.compile(r"\s*explain\s+(analyze\s+)?(\([^)]*\)\s*)?", re.IGNORECASE)
 _TYPES: Final = {
     "string": "VARCHAR",
@@ -49,6 +49,18 @@ _NO_GAPS: Final = ", ".join(
         "bigint": ("partition", "from", "to", "rows", "device", "from_sequence", "to_sequence", "epoch"),
         "boolean": ("covered",),
         "timestamptz": ("landed_at",),
+    }.items()
+    for name in names
+)
+
+_NO_ERASURES: Final = ", ".join(
+    f'null::{kind} as "{name}"'
+    for kind, names in {
+        "varchar": ("erasure", "requested_by", "reason", "predicate", "table", "topic", "topic_id"),
+        "bigint": ("partition", "epoch", "batch", "from", "to", "rows"),
+        "bigint[]": ("offsets",),
+        "varchar[]": ("ids",),
+        "timestamptz": ("landed_at", "erased_at"),
     }.items()
     for name in names
 )
@@ -84,6 +96,8 @@ def connect(lake: Path | str) -> duckdb.DuckDBPyConnection:
         raise CommandError(f"There are no tables in {folder}: the landing job has not run yet, or --lake is wrong.")
     if "gaps" not in found:  # an older version has written the tables
         connection.execute(f"create view gaps as select {_NO_GAPS} where false")
+    if "erasures" not in found:  # nothing was ever erased
+        connection.execute(f"create view erasures as select {_NO_ERASURES} where false")
     connection.execute(f"set allowed_directories = [{_literal(str(folder))}]")
     connection.execute("set enable_external_access = false")
     connection.execute("set lock_configuration = true")
@@ -164,6 +178,8 @@ def _note_properties(connection: duckdb.DuckDBPyConnection, name: str, table: De
 
 
 def _type(kind: Any) -> str:
+    if hasattr(kind, "element_type"):
+        return f"{_type(kind.element_type)}[]"
     name = str(getattr(kind, "type", ""))
     return name.upper() if name.startswith("decimal") else _TYPES.get(name, "VARCHAR")
 

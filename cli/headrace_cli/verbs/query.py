@@ -61,6 +61,10 @@ def run(sql: str, lake: Path | str) -> list[Row]:
 EXAMPLE_QUERY: Final = "select event_time, stream, body from events order by landed_at desc limit 10"
 PROOF: Final = "exactly-once"
 QUERIES: Final = {
+    "erasures": """
+        select erasure, min(erased_at) as erased_at, any_value(requested_by) as requested_by, any_value(reason) as reason,
+            any_value(predicate) as predicate, "table", topic, "partition", sum("rows")::bigint as rows, count("from") as batches
+        from erasures group by erasure, "table", topic, "partition" order by erased_at, erasure, "table", topic, "partition\"""",
     "gaps": """
         select reason, topic, "partition", "from", "to", "to" - "from" - "rows" as lost, source, consumer, device,
             from_sequence, to_sequence, covered, landed_at, detail
@@ -75,7 +79,7 @@ QUERIES: Final = {
         select reason, protocol, count(*) as records, min(received_time) as first, max(received_time) as last
         from quarantine group by all order by records desc, reason, protocol""",
 }
-"""The first queries that people need: missing offsets, events by hour, collapsed resends, quarantined records."""
+"""The first queries that people need: erasures, missing offsets, events by hour, collapsed resends, quarantined records."""
 
 NAMED: Final[Mapping[str, Callable[[Path | str], list[Row]]]] = {
     PROOF: exactly_once,

@@ -1,1 +1,1 @@
-"""Commands that an operator runs while no job runs: replay and migrate."""
+"""Commands that an operator runs: replay and migrate while no job runs, erase at any time."""

@@ -2,7 +2,8 @@
 
 Not a stream: each step reads the ranges of a few rows of `batches`. A record whose (topic_id, partition, offset) is in a table
 is never touched. A missing record lands as a batch would land it today: a deleted row comes back, and a record that a policy
-left out lands if the policy has changed. A resend stays left out while a copy of it is in the table. Then the step corrects
+left out lands if the policy has changed. A resend stays left out while a copy of it is in the table. An erased record never
+comes back (`tables.erasures`). Then the step corrects
 the counts in its rows of `batches`, in one commit.
 
 A replay claims an epoch, so a running job stops. Each finished step is exact; if a replay was killed, run it again.
@@ -38,6 +39,7 @@ from headrace_lake.spark.causes import root_cause
 from headrace_lake.spark.halt import HaltError, KafkaAwayError
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import layout
+from headrace_lake.tables.erasures import ERASED, ErasedIds
 from headrace_lake.tables.fence import REPLAYED, Fence, transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS, QUARANTINE, SCHEMAS
 from headrace_lake.tables.properties import RETAINED_FROM
@@ -147,8 +149,10 @@ class Replay:
         kafka = self._settings.kafka
         ids = {name: topic.id for name, topic in topics.items()}
         self._topics = Topics(kafka.events_topic, kafka.quarantine_topic, ids)
+        self._erased = ErasedIds(self._spark, self._lake)
+        policies = Policies.of(self._settings.lake.quarantine)
         self._quarantine = Quarantine(
-            self._spark, self._lake, topics=self._topics, policies=Policies.of(self._settings.lake.quarantine)
+            self._spark, self._lake, topics=self._topics, policies=policies, erased=self._erased
         )
         total = ReplayResult()
         for number, step in enumerate(steps(self._batch_ranges(topics), self._settings.lake.batch_records)):
@@ -243,6 +247,7 @@ class Replay:
         version = transaction(self._epoch, REPLAYED + number)
         if not self._dry_run:
             self._fence.check(version)
+        self._erased.refresh()
         ranges = merged(step)
         spans = [Range(topic, partition, *pair) for (topic, partition), pair in sorted(ranges.items())]
         landed_at = datetime.now(UTC)
@@ -319,12 +324,14 @@ class Replay:
     ) -> tuple[DataFrame, DataFrame]:
         """The missing records as rows of the two tables, with `range_index`; `wanted`: the row lands."""
         events = decode.events(missing, self._topics, landed_at, self._shape).where(f"{FAULT} is null")
-        events = events.join(sf.broadcast(range_frame), _inside(), "inner")
+        events = self._erased.marked(events, "event_id").join(sf.broadcast(range_frame), _inside(), "inner")
         horizon = self._settings.lake.horizon
         if horizon and any(batch_range.duplicates for batch_range in step):
             events = self._without_resends(events, horizon)
         else:
             events = events.withColumn("wanted", sf.lit(True))
+        if self._erased.any():
+            events = events.withColumn("wanted", sf.col("wanted") & ~sf.col(ERASED))
         rows = self._quarantine.rows(missing, spans, landed_at, faults=True)
         assert rows is not None
         self._quarantine.check(missing, spans, landed_at)
@@ -377,14 +384,7 @@ class Replay:
         return self._spark.sql(f"select * from values {values} as ranges({names})")  # noqa: S608
 
     def _summary(self, batch_ranges: list[BatchRange]) -> DataFrame:
-        rows = ", ".join(
-            f"({p.epoch}L, {p.batch}L, {quoted(p.topic)}, {quoted(p.topic_id)}, {p.partition}, {p.start}L, {p.end}L, "
-            f"{p.records}L, {p.events}L, {p.duplicates}L, {p.quarantined}L, {p.skipped}L, "
-            f"timestamp'{p.landed_at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z', "
-            f"{'null' if p.number is None else f'{p.number}L'})"
-            for p in batch_ranges
-        )
-        names = ", ".join(f"`{name}`" for name in SCHEMAS[BATCHES].names)
+        names, rows = ", ".join(f"`{name}`" for name in SCHEMAS[BATCHES].names), replay_plan.values_of(batch_ranges)
         return self._spark.sql(f"select * from values {rows} as batch({names})").coalesce(1)  # noqa: S608
 
 

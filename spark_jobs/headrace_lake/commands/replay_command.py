@@ -28,13 +28,13 @@ def add(commands: Any) -> None:
     )
     begin = parser.add_mutually_exclusive_group(required=True)
     begin.add_argument(
-        "--from-time", type=_time, metavar="T", help="records received at T or later, like 2026-05-06T12:00:00Z"
+        "--from-time", type=moment, metavar="T", help="records received at T or later, like 2026-05-06T12:00:00Z"
     )
     begin.add_argument(
         "--from-offsets", type=_offsets, metavar="JSON", help='records from these offsets on, like {"topic": {"0": 5}}'
     )
     end = parser.add_mutually_exclusive_group()
-    end.add_argument("--to-time", type=_time, metavar="T", help="only records received before T")
+    end.add_argument("--to-time", type=moment, metavar="T", help="only records received before T")
     end.add_argument("--to-offsets", type=_offsets, metavar="JSON", help="only records before these offsets")
     parser.add_argument("--dry-run", action="store_true", help="say what the replay would do, and change nothing")
     parser.set_defaults(act=_act)
@@ -49,12 +49,13 @@ def _act(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log)
         Replay(spark, settings, request, dry_run=arguments.dry_run, log=log, stopping=stop.is_set).run()
 
 
-def _time(text: str) -> datetime:
+def moment(text: str) -> datetime:
+    """The time in `text`, UTC unless it says otherwise. Raises `argparse.ArgumentTypeError`."""
     try:
-        moment = datetime.fromisoformat(text)
+        found = datetime.fromisoformat(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time in ISO 8601") from error
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _offsets(text: str) -> dict[TopicPartition, int]:

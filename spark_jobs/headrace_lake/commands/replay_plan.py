@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from headrace_lake.kafka.source import TopicInfo, TopicPartition
@@ -143,4 +143,15 @@ def rows_of(batch_ranges: Iterable[BatchRange]) -> str:
     """SQL: the rows of `batches` for `batch_ranges`."""
     return " or ".join(
         f"(topic_id = {quoted(p.topic_id)} and partition = {p.partition} and `from` = {p.start}L)" for p in batch_ranges
+    )
+
+
+def values_of(batch_ranges: Iterable[BatchRange]) -> str:
+    """SQL: `batch_ranges` as rows of `batches`, behind VALUES."""
+    return ", ".join(
+        f"({p.epoch}L, {p.batch}L, {quoted(p.topic)}, {quoted(p.topic_id)}, {p.partition}, {p.start}L, {p.end}L, "
+        f"{p.records}L, {p.events}L, {p.duplicates}L, {p.quarantined}L, {p.skipped}L, "
+        f"timestamp'{p.landed_at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z', "
+        f"{'null' if p.number is None else f'{p.number}L'})"
+        for p in batch_ranges
     )

@@ -39,8 +39,7 @@ class Promotion:
         if found is None:
             raise ValueError(f"`{text.strip()}` is not of the form `body.path as name type`")
         path, name, kind = found["path"], found["name"], " ".join(found["kind"].lower().split())
-        if _STEP.sub("", path):
-            raise ValueError(f"`body{path}` is not a path: use .name, ['any name'] and [0]")
+        json_path(path)
         if not _NAME.fullmatch(name):
             raise ValueError(f"`{name}` is not a column name: letters, digits and _ only")
         if _DECIMAL.fullmatch(kind):
@@ -57,13 +56,19 @@ class Promotion:
 
     def column(self, text: str) -> str:
         """The column as SQL, from the expression `text` of the body; null if the value does not fit. Cannot throw."""
-        steps = ""
-        for name, index, quoted in _STEP.findall(self.path):
-            steps += f"[{index}]" if index else f"[\\'{name or quoted}\\']"
-        value = f"try_cast(get_json_object({text}, '${steps}') as {self.kind})"
+        path = json_path(self.path).replace("'", "\\'")
+        value = f"try_cast(get_json_object({text}, '{path}') as {self.kind})"
         if self.kind in _CALENDAR:
             value = f"case when {value} {_CALENDAR[self.kind]} then {value} end"
         return f"{value} as {self.name}"
+
+
+def json_path(path: str) -> str:
+    """`path` within the body as Spark's `get_json_object` takes it. Raises `ValueError` if it is not a path."""
+    if _STEP.sub("", path):
+        raise ValueError(f"`body{path}` is not a path: use .name, ['any name'] and [0]")
+    steps = (f"[{index}]" if index else f"['{name or other}']" for name, index, other in _STEP.findall(path))
+    return "$" + "".join(steps)
 
 
 def merged(promotions: Iterable[Promotion]) -> tuple[Promotion, ...]:

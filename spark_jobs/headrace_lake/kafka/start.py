@@ -17,6 +17,7 @@ from pyspark.sql import functions as sf
 from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.source import TopicInfo, TopicPartition
 from headrace_lake.spark.halt import HaltError
+from headrace_lake.tables.erasures import with_erased
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE, set_properties
 from headrace_lake.tables.properties import STRAYS
@@ -169,21 +170,24 @@ def note_strays(
 
 
 def landed_already(spark: SparkSession, lake: str, table: str, starts: EndOffsets, ids: Mapping[str, str]) -> DataFrame:
-    """(topic_id, partition, offset) of the rows of `table` from `starts` on, which an interrupted job left.
+    """(topic_id, partition, offset) of the rows of `table` from `starts` on, which an interrupted job left, and of erased ones.
 
     `ids`: topic -> Kafka's id of it.
     """
-    return _read(spark, lake, table).where(_from(starts, ids)).select("topic_id", "partition", "offset")
+    inside = _from(starts, ids)
+    rows = _read(spark, lake, table).where(inside).select("topic_id", "partition", "offset")
+    return with_erased(spark, lake, table, rows, inside)
 
 
 def rows_in(spark: SparkSession, lake: str, table: str, ranges: Iterable[Range], ids: Mapping[str, str]) -> DataFrame:
-    """(topic_id, partition, offset, landed_at) of the rows of `table` in `ranges`; `ids` as in `landed_already`."""
+    """(topic_id, partition, offset, landed_at) of the rows of `table` in `ranges`, and of erased ones; `ids` as above."""
     conditions = [
         f"(topic_id = '{ids[topic]}' and partition = {number} and offset >= {start} and offset < {end})"
         for topic, number, start, end in ranges
     ]
-    rows = _read(spark, lake, table).where(" or ".join(conditions) or "false")
-    return rows.select("topic_id", "partition", "offset", "landed_at")
+    inside = " or ".join(conditions) or "false"
+    rows = _read(spark, lake, table).where(inside).select("topic_id", "partition", "offset", "landed_at")
+    return with_erased(spark, lake, table, rows, inside)
 
 
 def _from(starts: EndOffsets, ids: Mapping[str, str]) -> str:

@@ -50,6 +50,8 @@ class BatchResult:
     """Ages of the landed events at the commit."""
     duplicates: Mapping[str, int] = field(default_factory=dict)
     """Resends left out, by protocol."""
+    erased: int = 0
+    """How many of the resends were erased before."""
     reasons: Mapping[str, int] = field(default_factory=dict)
     """Quarantined rows, by reason, as far as they were counted."""
     skipped: Mapping[str, int] = field(default_factory=dict)
@@ -101,7 +103,7 @@ class Landing:
         self._topics = topics
         self._position = position
         self._markers = markers
-        self._quarantine = Quarantine(spark, lake, topics=topics, policies=policies)
+        self._quarantine = Quarantine(spark, lake, topics=topics, policies=policies, erased=events.erased)
         self._events = events
         self._log = log
         self._stopping = stopping
@@ -166,6 +168,7 @@ class Landing:
                 ends={(topic, partition): end for topic, partition, _, end in ranges},
                 ages=freshness.ages(found.ages, took) if found.ages else Ages([]),
                 duplicates=found.duplicates,
+                erased=found.erased,
                 reasons=reasons,
                 skipped=skipped,
                 dedup_status=self._events.dedup_status(),

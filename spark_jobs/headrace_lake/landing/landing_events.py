@@ -27,6 +27,7 @@ from headrace_lake.rows import decode
 from headrace_lake.rows.decode import FAULT, GAP, LOOKED_UP, Topics
 from headrace_lake.rows.keyed_counts import counts, keyed_counts
 from headrace_lake.tables import layout
+from headrace_lake.tables.erasures import ERASED, ErasedIds, with_erased
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import EVENTS
 from headrace_lake.tables.shape import Shape
@@ -84,6 +85,8 @@ class EventCounts:
     """How many of the rows are in each `freshness.span`; empty if the batch was counted afterwards."""
     since: datetime | None = None
     """The earliest `landed_at` of the rows, if an earlier run wrote some of them."""
+    erased: int = 0
+    """How many of the duplicates were erased before; 0 if the batch was counted afterwards."""
 
 
 class EventsLanding:
@@ -116,6 +119,8 @@ class EventsLanding:
         self._horizon = horizon
         self._id_retention: Final = round((horizon + slack) * 1000)
         self._log = log
+        self.erased: Final = ErasedIds(spark, lake)
+        """Events that must not land again, as of the beginning of the batch."""
         self._faults = False  # whether the last batch had any: then the next is likely to have some too
 
     def rebuild_index(self) -> None:
@@ -130,7 +135,8 @@ class EventsLanding:
         self._log.info("remembers what landed", ids=self._index.state().ids, seconds=seconds)
 
     def begin_batch(self) -> None:
-        """Updates the watermarks before a batch. Raises `KafkaAwayError`."""
+        """Updates the watermarks, and what was erased, before a batch. Raises `KafkaAwayError`."""
+        self.erased.refresh()
         if self._watermarks is None:
             return
         self._watermarks.ask()
@@ -143,7 +149,7 @@ class EventsLanding:
         mine = [item for item in ranges if item.topic == self._topics.events]
         if not mine:
             return EventCounts({})
-        decoded = decode.events(records, self._topics, landed_at, self._shape)
+        decoded = self.erased.marked(decode.events(records, self._topics, landed_at, self._shape), "event_id")
         strays = any(start < self._position.strays.get((topic, number), 0) for topic, number, start, _ in mine)
         counted_again = partial(self._counted_again, decoded, mine, version, strays=strays)
         if self._fence.written(EVENTS, version):  # an earlier run wrote this batch and did not finish it
@@ -154,7 +160,13 @@ class EventsLanding:
             there = self._there(mine)
 
             def write_rest(marked: DataFrame) -> dict[str, Any]:
-                rows = marked.where(_WANTED).select(*columns).join(there, list(_KEY), "left_anti").select(*columns)
+                rows = (
+                    self._without_erased(marked)
+                    .where(_WANTED)
+                    .select(*columns)
+                    .join(there, list(_KEY), "left_anti")
+                    .select(*columns)
+                )
                 self._fence.write(EVENTS, rows, version)
                 return {}
 
@@ -163,7 +175,8 @@ class EventsLanding:
 
         def write(marked: DataFrame) -> dict[str, Any]:
             observation = Observation()
-            rows = marked.observe(observation, *_measures(mine))
+            measures = _measures(mine, erased=self.erased.any())
+            rows = self._without_erased(marked).observe(observation, *measures)
             ours = self._fence.write(EVENTS, rows.where(_WANTED).select(*columns), version)
             return (
                 dict(observation.get) if ours else {}
@@ -176,6 +189,11 @@ class EventsLanding:
         found = _measured(mine, seen)
         self._faults = any(count.records > count.sound for count in found.partitions.values())
         return found
+
+    def _without_erased(self, marked: DataFrame) -> DataFrame:
+        """An erased event that comes again counts as a duplicate."""
+        again = sf.col(DUPLICATE) | (sf.col(ERASED) & sf.expr(_SOUND))
+        return marked.withColumn(DUPLICATE, again) if self.erased.any() else marked
 
     def landed(self, ranges: Iterable[Range], counts: EventCounts) -> None:
         """The batch is in all tables: advances the watermarks."""
@@ -236,6 +254,7 @@ class EventsLanding:
             for topic, number, start, end in ranges
         )
         rows = self._spark.read.format("delta").load(f"{self._lake}/{EVENTS}").where(inside)
+        rows = with_erased(self._spark, self._lake, EVENTS, rows.select(*_KEY, "protocol", "landed_at"), inside)
         counted = rows.groupBy("partition", _protocol()).agg(sf.count(sf.lit(1)), sf.expr(EARLIEST))
         return [tuple(row) for row in counted.collect()]
 
@@ -245,7 +264,7 @@ def _protocol() -> Column:
     return sf.when(sf.col("protocol").isin(*map(str, WireProtocol)), sf.col("protocol")).otherwise(_OTHER)
 
 
-def _measures(ranges: Iterable[Range]) -> list[Column]:
+def _measures(ranges: Iterable[Range], *, erased: bool) -> list[Column]:
     """Aggregates over a batch's rows, however many partitions it has; `_measured` reads their values."""
     named = {
         "by_place": keyed_counts(sf.expr(f"partition * 3 + if({_SOUND}, if({DUPLICATE}, 2, 1), 0)")),
@@ -253,6 +272,7 @@ def _measures(ranges: Iterable[Range]) -> list[Column]:
         "by_age": keyed_counts(sf.expr(freshness.span(_WANTED))),
         "looked_up": sf.count_if(sf.expr(LOOKED_UP)),
         "markers": sf.count_if(sf.expr(_MARKER)),
+        **({"erased": sf.count_if(sf.expr(f"{ERASED} and {_SOUND}"))} if erased else {}),
         "lately": sf.to_json(sf.collect_list(sf.expr(_lately(ranges)))),
     }
     return [measure.alias(name) for name, measure in named.items()]
@@ -275,6 +295,7 @@ def _measured(ranges: Iterable[Range], seen: Mapping[str, Any]) -> EventCounts:
         latest,
         seen["markers"],
         counts(seen["by_age"]),
+        erased=seen.get("erased", 0),
     )
 
 

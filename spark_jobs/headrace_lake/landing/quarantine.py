@@ -19,6 +19,7 @@ from headrace_lake.rows import decode
 from headrace_lake.rows.decode import Topics
 from headrace_lake.rows.keyed_counts import counts, keyed_counts
 from headrace_lake.spark.halt import HaltError
+from headrace_lake.tables.erasures import ERASED, ErasedIds
 from headrace_lake.tables.layout import QUARANTINE
 
 _BY_PLACE: Final = "by place"
@@ -28,18 +29,25 @@ _FAULTS = tuple(str(fault) for fault in RecordFault)
 class Quarantine:
     """Rows from both sources: all records of the quarantine topic, and faulty records of the events topic."""
 
-    def __init__(self, spark: SparkSession, lake: str, *, topics: Topics, policies: Policies) -> None:
+    def __init__(
+        self, spark: SparkSession, lake: str, *, topics: Topics, policies: Policies, erased: ErasedIds
+    ) -> None:
         self._spark = spark
         self._lake = lake
         self._topics = topics
         self._policies = policies
+        self._erased = erased
         self._skip = policies.where(Policy.SKIP)
         self._skips = policies.have(Policy.SKIP, (*REASONS, OTHER))
         lands = policies.have(Policy.LOG, (*REASONS, OTHER)) or policies.have(Policy.SUSPEND, (*REASONS, OTHER))
         # if nothing lands: not a constant, otherwise Spark would not read the rows that are counted
         never = sf.col("offset") < 0
-        self.wanted = (~self._skip if lands else never) if self._skips else sf.lit(True)
+        self._kept = (~self._skip if lands else never) if self._skips else sf.lit(True)
+
+    @property
+    def wanted(self) -> Column:
         """Condition: which of `rows` land."""
+        return self._kept & ~sf.col(ERASED) if self._erased.any() else self._kept
 
     def rows(
         self, records: DataFrame, ranges: Iterable[Range], landed_at: datetime, *, faults: bool
@@ -52,7 +60,7 @@ class Quarantine:
             frames.append(decode.faults(records, self._topics, landed_at))
         if not frames:
             return None
-        return frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
+        return self._erased.marked(frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1]), "id")
 
     def check(self, records: DataFrame, ranges: list[Range], landed_at: datetime) -> None:
         """Raises `HaltError` if a record's reason has the policy `suspend`. Reads the batch once more if any reason has it."""
@@ -85,7 +93,8 @@ class Quarantine:
     def measures(self) -> list[Column]:
         """Aggregates to observe while `rows` are written; `measured` and `by_reason` read their values."""
         of_events = sf.when(sf.col("topic") == self._topics.events, 2).otherwise(0)
-        skipped = sf.when(self._skip, 1).otherwise(0) if self._skips else sf.lit(0)
+        left_out = self._skip | sf.col(ERASED) if self._erased.any() else self._skip
+        skipped = sf.when(left_out, 1).otherwise(0) if self._skips or self._erased.any() else sf.lit(0)
         by_place = keyed_counts(sf.col("partition") * 4 + of_events + skipped).alias(_BY_PLACE)
         return [by_place, *(sf.count_if(sf.col("reason") == reason).alias(reason) for reason in REASONS)]
 

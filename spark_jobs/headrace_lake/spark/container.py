@@ -3,7 +3,7 @@
 =========================  ==============================================================================================
 ``driver …``               what Kubernetes starts for ``spark-submit --deploy-mode cluster``: Spark's driver, in client mode
 ``executor``               what a driver on Kubernetes starts: an executor, which needs no Python
-anything else, or nothing  the landing job in its own process, with these arguments: ``--once``, ``replay …``
+anything else, or nothing  the landing job in its own process, with these arguments: ``--once``, ``erase …``
 =========================  ==============================================================================================
 
 The roles, their arguments and the variables are those of Spark's own image (``resource-managers/kubernetes/docker/src/main/

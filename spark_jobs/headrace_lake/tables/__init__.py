@@ -1,1 +1,1 @@
-"""The lake's tables: their columns, their shape, appends under a transaction version, and the fence: one writer only."""
+"""The lake's tables: their columns and shape, appends under a transaction version, one writer by the fence, erasures."""

@@ -120,13 +120,14 @@ SCHEMAS: Final = {
     ),
 }
 
-_PROPERTIES: Final = {
+PROPERTIES: Final = {
     "delta.enableDeletionVectors": "false",  # so that any engine can read the tables
     "delta.checkpointInterval": str(CHECKPOINT_EVERY),
     "delta.autoOptimize.optimizeWrite": "false",
     "delta.autoOptimize.autoCompact": "false",
     "delta.checkpointPolicy": "classic",  # the form that `transaction_log` reads
 }
+"""Of every table."""
 
 
 _LATER: Final = {BATCHES: ("number",)}
@@ -161,7 +162,7 @@ def create(storage: Storage, lake: str, shape: Shape = _PLAIN) -> None:
             continue
         partitioned = f"PARTITIONED BY ({DAY})" if DAY in schema.names else ""
         kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
-        properties = {**_PROPERTIES, VACUUMED_AT: str(int(time.time())), **statistics(name, shape)}
+        properties = {**PROPERTIES, VACUUMED_AT: str(int(time.time())), **statistics(name, shape)}
         if name == EVENTS:
             kinds |= shape.columns
             properties |= shape.properties

@@ -64,6 +64,11 @@ class TransactionLog:
             )
         return self._latest
 
+    def version(self) -> int:
+        """The number of the newest commit, of any writer; -1 without a table. Blocks and raises like `latest`."""
+        self.latest()
+        return self._next - 1
+
     def _read_on(self) -> None:
         while (text := self._storage.read(f"{self._folder}/{self._next:020d}.json")) is not None:
             for line in text.splitlines():

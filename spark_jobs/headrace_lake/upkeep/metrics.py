@@ -23,6 +23,10 @@ class LakeMetrics(Catalogue):
             "Resends left out since the start, by protocol: an event with the same id had landed within LAKE__HORIZON.",
             ("protocol",),
         )
+        self.erased_again = self.counter(
+            "lake_erased_again",
+            "Events left out since the start because an event with this id was erased: a client has sent it again.",
+        )
         self.remembered_ids = self.gauge("lake_remembered_ids", "Ids remembered now, to recognise duplicates.")
         self.remembered_bytes = self.gauge(
             "lake_remembered_bytes", "Bytes that the remembered ids take of LAKE__DEDUP_MEMORY."

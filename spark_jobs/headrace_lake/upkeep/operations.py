@@ -57,6 +57,7 @@ class LakeHealth(Health):
         metrics.batches_landed.inc()
         metrics.records_landed.inc(result.records)
         metrics.events_landed.inc(result.events)
+        metrics.erased_again.inc(result.erased)
         for counter, counts in (
             (metrics.duplicates, result.duplicates),
             (metrics.records_skipped, result.skipped),

@@ -1,0 +1,253 @@
+"""Erases records on request, beside a running job if need be.
+
+First one commit to the table `erasures` lists what goes, by place and id. From then on nothing of it lands again, and whoever
+counts takes it for there (`tables.erasures`). Only then the rows are deleted, table by table, in commits without a transaction
+identifier, like those of maintenance: each deletes what is listed and still there. So an erasure that was killed has done
+nothing, or left rows that are listed, and any later one deletes those.
+
+The fence needs no claim: a job that is shut out, or a new one, may land at any time without bringing a listed record back, as
+it looks at the list before each batch. A batch that has begun before the list was written, and holds the same event sent
+again, may land that; the next erasure deletes it, and the proof names it until then.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+from typing import Any, Final, cast
+from urllib.parse import unquote
+
+from headrace_common.operations.log import Log
+from headrace_common.record.contract import DETERMINISTIC
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as sf
+
+from headrace_lake.commands.predicate import Predicate, hashed
+from headrace_lake.configuration.settings import LakeSettings, location
+from headrace_lake.spark.halt import HaltError
+from headrace_lake.spark.jvm import java_class
+from headrace_lake.spark.storage import Storage
+from headrace_lake.tables import erasures
+from headrace_lake.tables.fence import Fence
+from headrace_lake.tables.layout import BATCHES, DAY, EVENTS, QUARANTINE
+from headrace_lake.tables.shape import BODY_VARIANT
+
+_KEY: Final = ("topic_id", "partition", "offset")
+_ID: Final = {EVENTS: "event_id", QUARANTINE: "id"}
+_RANGE: Final = ("epoch", "batch", "from", "to")
+_ATTEMPTS: Final = 20  # at a deletion that a compaction overtakes
+_CONFLICT: Final = re.compile(r"Concurrent\w+Exception|DELTA_CONCURRENT_\w+|(Metadata|Protocol)ChangedException")
+_SOURCE: Final = "headrace_erased"
+
+
+@dataclass(frozen=True)
+class ErasureRequest:
+    """What to erase, for whom and why. Without a predicate: only what earlier erasures have left."""
+
+    predicate: Predicate
+    reason: str
+    requested_by: str
+    keep_predicate: bool = False
+
+
+@dataclass(frozen=True)
+class ErasureResult:
+    """How many rows an erasure listed, or would list; and how many it deleted, which includes what earlier ones left."""
+
+    events: int = 0
+    quarantined: int = 0
+    deleted: int = 0
+    files: int = 0
+    """Data files deleted at once."""
+
+
+class Erase:
+    """One erasure. Without `apply` it changes nothing. `at_once`: deletes the bytes, too, instead of leaving them to vacuum."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: LakeSettings,
+        request: ErasureRequest,
+        *,
+        apply: bool,
+        at_once: bool = False,
+        log: Log,
+    ) -> None:
+        self._spark = spark
+        self._lake = location(settings.path)
+        self._request = request
+        self._apply = apply
+        self._at_once = at_once
+        self._log = log
+        self._storage = Storage(spark)
+        self._erasure = uuid.uuid4().hex
+
+    def run(self) -> ErasureResult:
+        """Erases, logs a line for each table and partition, and returns the sum. Blocks: reads all of both tables.
+
+        Raises `HaltError` without tables, or if a compaction overtakes it again and again.
+        """
+        if not self._storage.exists(f"{self._lake}/{EVENTS}/_delta_log"):
+            raise HaltError(f"there are no tables in {self._lake}: nothing was landed that could be erased")
+        Fence(self._spark, self._lake).epoch()  # refuses logs that it does not understand: deletion vectors keep bytes
+        listed = self._plan().persist()
+        try:
+            found = self._say(listed)
+            left = 0
+            if erasures.exists(self._spark, self._lake):
+                left = sum(self._listed(table).count() for table in (EVENTS, QUARANTINE))
+            if left:
+                self._log.warning("rows that an earlier erasure listed are still there", rows=left)
+            if not self._apply:
+                self._log.info("would erase", events=found[EVENTS], quarantined=found[QUARANTINE])
+                return ErasureResult(found[EVENTS], found[QUARANTINE])
+            if self._request.predicate or any(found.values()):
+                self._list(listed, any(found.values()))
+        finally:
+            listed.unpersist()
+        deleted = sum(self._delete(table) for table in (EVENTS, QUARANTINE)) if left or any(found.values()) else 0
+        files = sum(self._purge(table) for table in (EVENTS, QUARANTINE)) if self._at_once else 0
+        self._log.info(
+            "erased", erasure=self._erasure, events=found[EVENTS], quarantined=found[QUARANTINE], deleted=deleted,
+            files_deleted=files,
+        )  # fmt: skip
+        return ErasureResult(found[EVENTS], found[QUARANTINE], deleted, files)
+
+    def _read(self, table: str) -> DataFrame:
+        return self._spark.read.format("delta").load(f"{self._lake}/{table}")
+
+    def _plan(self) -> DataFrame:
+        """The rows of `erasures`, but for who, why and when: what the request names and is not listed yet.
+
+        Copies of a named event go with it, wherever they are: they have its id. So does what has an id that is listed.
+        """
+        events, rejects = self._read(EVENTS), self._read(QUARANTINE)
+        variant = BODY_VARIANT in events.columns
+        named = events.where(self._request.predicate.events(variant=variant)).select(sf.col("event_id").alias("gone"))
+        of_rejects = rejects.where(self._request.predicate.quarantine())
+        # ids without content ("u.") may be shared by what was refused together
+        same = of_rejects.where(sf.col("id").startswith(DETERMINISTIC.decode())).select(sf.col("id").alias("gone"))
+        before = erasures.read(self._spark, self._lake).select(sf.explode("ids").alias("gone"))
+        ids = named.unionAll(same).unionAll(before).distinct().persist()
+        columns = ("topic", *_KEY, "landed_at")
+        found = events.join(ids, events["event_id"] == ids["gone"], "left_semi")
+        places = [self._unlisted(found.select(*columns, sf.col("event_id").alias("own_id")), EVENTS)]
+        also = rejects.join(ids, rejects["id"] == ids["gone"], "left_semi")
+        rows = of_rejects.unionByName(also).select(*columns, "id").dropDuplicates(list(_KEY))
+        own_id = sf.when(sf.col("id").startswith(DETERMINISTIC.decode()), sf.col("id"))
+        places.append(self._unlisted(rows.select(*columns, own_id.alias("own_id")), QUARANTINE))
+        placed = self._with_batches(places[0].unionByName(places[1]))
+        return placed.groupBy("table", "topic", "topic_id", "partition", *_RANGE).agg(
+            sf.count(sf.lit(1)).alias("rows"),
+            sf.collect_list("offset").alias("offsets"),
+            sf.collect_set("own_id").alias("ids"),
+            sf.min("landed_at").alias("landed_at"),
+        )
+
+    def _unlisted(self, rows: DataFrame, table: str) -> DataFrame:
+        listed = erasures.places(self._spark, self._lake, table)
+        return rows.join(listed, list(_KEY), "left_anti").withColumn("table", sf.lit(table))
+
+    def _with_batches(self, rows: DataFrame) -> DataFrame:
+        """`rows` with the batch that landed them; null if `batches` does not have it."""
+        begin = self._read(BATCHES).select(
+            "topic_id", "partition", sf.col("from").alias("offset"), sf.struct(*_RANGE).alias("range")
+        )
+        begin = begin.join(rows.select("topic_id", "partition").distinct(), ["topic_id", "partition"], "left_semi")
+        order = Window.partitionBy("topic_id", "partition").orderBy("offset", "is_row")
+        both = begin.withColumn("is_row", sf.lit(0)).unionByName(
+            rows.withColumn("is_row", sf.lit(1)), allowMissingColumns=True
+        )
+        last = both.withColumn("range", sf.last("range", ignorenulls=True).over(order)).where("is_row = 1")
+        inside = sf.col("offset") < sf.col("range.to")
+        return last.select(*rows.columns, *(sf.when(inside, sf.col(f"range.{name}")).alias(name) for name in _RANGE))
+
+    def _say(self, listed: DataFrame) -> dict[str, int]:
+        """Logs a line for each table and partition; returns the rows of each table."""
+        summed = listed.groupBy("table", "topic", "partition").agg(
+            sf.sum("rows").alias("rows"), sf.count(sf.lit(1)).alias("batches"),
+            sf.min("landed_at").alias("first"), sf.max("landed_at").alias("last"),
+        )  # fmt: skip
+        found = {EVENTS: 0, QUARANTINE: 0}
+        for row in summed.orderBy("table", "topic", "partition").collect():
+            found[row["table"]] += row["rows"]
+            self._log.info(
+                "found", table=row["table"], topic=row["topic"], partition=row["partition"], rows=row["rows"],
+                batches=row["batches"], landed_first=str(row["first"]), landed_last=str(row["last"]),
+            )  # fmt: skip
+        return found
+
+    def _list(self, listed: DataFrame, found: bool) -> None:
+        """Writes the list, in one commit; from here on nothing of it lands again."""
+        request = self._request
+        text = str(request.predicate)
+        rows = listed if found else self._spark.range(1).select(sf.lit(0).alias("rows"))
+        own = {
+            "erasure": sf.lit(self._erasure),
+            "requested_by": sf.lit(request.requested_by),
+            "reason": sf.lit(request.reason),
+            "predicate": sf.lit(text if request.keep_predicate else hashed(text)),
+            "erased_at": sf.current_timestamp(),
+        }
+        columns = [
+            own.get(field.name, sf.col(field.name) if field.name in rows.columns else sf.lit(None))
+            .cast(field.dataType).alias(field.name)
+            for field in erasures.SCHEMA.fields
+        ]  # fmt: skip
+        erasures.create(self._storage, self._lake)
+        path = f"{self._lake}/{erasures.ERASURES}"
+        rows.select(*columns).coalesce(1).write.format("delta").mode("append").save(path)
+        self._log.debug("listed", erasure=self._erasure)
+
+    def _listed(self, table: str) -> DataFrame:
+        """(topic_id, partition, offset, day) of rows in `table` that are listed."""
+        places = erasures.places(self._spark, self._lake, table).select(*_KEY)
+        return self._read(table).select(*_KEY, DAY).join(places, list(_KEY), "left_semi")
+
+    def _delete(self, table: str) -> int:
+        """Deletes the listed rows of `table`; returns how many. Files that held any are written anew without them."""
+        deleted = 0
+        for _ in range(_ATTEMPTS):
+            days = {str(day): count for day, count in self._listed(table).groupBy(DAY).count().collect()}
+            if not days:
+                return deleted
+            places = erasures.places(self._spark, self._lake, table).select(*_KEY)
+            sf.broadcast(places).createOrReplaceTempView(_SOURCE)
+            same = " and ".join(f"t.`{name}` = s.`{name}`" for name in _KEY)
+            within = ", ".join(f"date'{day}'" for day in sorted(days))
+            try:
+                self._spark.sql(
+                    f"MERGE INTO delta.`{self._lake}/{table}` t USING {_SOURCE} s"
+                    f" ON {same} and t.{DAY} in ({within}) WHEN MATCHED THEN DELETE"
+                )
+            except (Py4JJavaError, PySparkException) as error:
+                if _CONFLICT.search(str(error)) is None:
+                    raise
+                self._log.debug("a commit came in between", table=table)
+                continue
+            deleted += sum(days.values())
+            self._log.debug("deleted", table=table, rows=sum(days.values()))
+        raise HaltError(
+            f"the rows of the table {table} are listed and not deleted yet, because compaction changes the same files all the"
+            " time: run `python -m headrace_lake erase --finish --apply` later"
+        )
+
+    def _purge(self, table: str) -> int:
+        """Deletes the data files that the table's newest version does not need; returns how many. Blocks on storage.
+
+        Only files that its log says were removed: those of a batch that is being written are not among them.
+        """
+        path = f"{self._lake}/{table}"
+        session = cast("Any", self._spark)._jsparkSession
+        log = java_class(self._spark, "org.apache.spark.sql.delta.DeltaLog").forTable(session, path)
+        snapshot = log.unsafeVolatileSnapshot()
+        removed, kept = (
+            {row[0] for row in DataFrame(files.toDF(), self._spark).select("path").collect()}
+            for files in (snapshot.tombstones(), snapshot.allFiles())
+        )
+        own = sorted(unquote(name) for name in removed - kept if not re.match(r"/|[a-z][a-z0-9+.-]*:", name))
+        return sum(self._storage.delete(f"{path}/{name}") for name in own)

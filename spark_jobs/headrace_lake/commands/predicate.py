@@ -1,0 +1,108 @@
+"""Which records to erase: conditions of the command line as SQL over the two tables. No Spark, no Kafka."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Self
+
+from headrace_lake.configuration.promotion import json_path
+from headrace_lake.rows.decode import quoted
+
+_CONDITION: Final = re.compile(
+    r"(?P<field>[a-z_]+)(?P<path>(?:\.[^.=\[\]]+|\[\d+\]|\['[^'\\]+'\])*)\s*=(?P<value>.*)", re.DOTALL
+)
+_PLAIN: Final = ("id", "source", "stream", "protocol")
+_WITHIN: Final = ("body", "attributes")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """`field` has the value; `path`: JSONPath within `body` or `attributes`, else empty."""
+
+    field: str
+    path: str
+    value: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parses ``source=…``, ``body.user.id=…``. Raises `ValueError`; its text says what is wrong."""
+        found = _CONDITION.fullmatch(text)
+        if found is None:
+            raise ValueError(f"{text!r} is not of the form NAME=VALUE")
+        field, path, value = found["field"], found["path"], found["value"]
+        if field not in (*_PLAIN, *_WITHIN):
+            raise ValueError(f"{field!r} is none of {', '.join(_PLAIN)}, body.PATH, attributes.PATH")
+        if bool(path) != (field in _WITHIN):
+            raise ValueError(
+                f"{text!r}: " + (f"{field} has no parts" if path else f"name a part, such as {field}.name")
+            )
+        if not value:
+            raise ValueError(f"{text!r} has no value")
+        return cls(field, json_path(path) if path else "", value)
+
+    def __str__(self) -> str:
+        return f"{self.field}{self.path.removeprefix('$')}={self.value}"
+
+    def sql(self, columns: dict[str, str]) -> str:
+        """SQL; `columns`: field -> its expression. A value within JSON is compared as text."""
+        subject = columns[self.field]
+        if self.path:
+            subject = f"get_json_object({subject}, {quoted(self.path)})"
+        return f"{subject} = {quoted(self.value)}"
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """The records received from `since` up to, but not including, `until` for which all `conditions` hold.
+
+    Without any of them it names nothing.
+    """
+
+    conditions: tuple[Condition, ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.conditions or self.since or self.until)
+
+    def __str__(self) -> str:
+        times = {"received_time>=": self.since, "received_time<": self.until}
+        said = [str(condition) for condition in self.conditions]
+        return json.dumps([*said, *(f"{name}{time.isoformat()}" for name, time in times.items() if time)])
+
+    def events(self, *, variant: bool) -> str:
+        """SQL over the events table; `variant`: it has the column `body_variant`."""
+        body = "coalesce(body, to_json(body_variant))" if variant else "body"
+        return self._sql({"id": "event_id", "body": body})
+
+    def quarantine(self) -> str:
+        """SQL over the quarantine table, where a body can be looked into only if the bytes are JSON."""
+        return self._sql({"id": "id", "body": "if(is_valid_utf8(raw), string(raw), null)"})
+
+    def _sql(self, own: dict[str, str]) -> str:
+        columns = {name: name for name in (*_PLAIN, *_WITHIN)} | own
+        parts = [condition.sql(columns) for condition in self.conditions]
+        for sign, moment in ((">=", self.since), ("<", self.until)):
+            if moment is not None:
+                parts.append(f"received_time {sign} timestamp'{moment.isoformat(sep=' ')}'")
+        return " and ".join(f"coalesce({part}, false)" for part in parts) or "false"
+
+
+def parse(texts: Iterable[str], since: datetime | None, until: datetime | None) -> Predicate:
+    """The predicate of the command line. Raises `ValueError`; its text says what is wrong."""
+    return Predicate(tuple(map(Condition.parse, texts)), since, until)
+
+
+def hashed(text: str, salt: str | None = None) -> str:
+    """A salted hash of `text`, as ``sha256:SALT:DIGEST``: who has the text can tell that it is the one.
+
+    The salt, 32 hex digits, is new unless given. The digest is that of the salt's digits followed by the text in UTF-8.
+    """
+    salt = salt or secrets.token_hex(16)
+    return f"sha256:{salt}:{hashlib.sha256((salt + text).encode()).hexdigest()}"

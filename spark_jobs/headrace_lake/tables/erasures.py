@@ -1,0 +1,132 @@
+"""The table `erasures`: which records were deleted on request. The first erasure creates it.
+
+A row lists the records of one batch and partition by offset. Whoever counts rows, or asks which records are there, takes an
+erased record for one that is there (`with_erased`): so it never lands from its place in Kafka again, and the counts in `batches`
+stay true. The ids of erased events are listed as well: an event with such an id does not land from anywhere (`ErasedIds`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from headrace_lake.spark.literals import quoted
+from headrace_lake.spark.storage import Storage
+from headrace_lake.tables.layout import PROPERTIES
+from headrace_lake.tables.transaction_log import TransactionLog
+
+ERASURES: Final = "erasures"
+ERASED: Final = "erased"
+"""Column of rows: the event with this id was erased."""
+
+_COLUMNS: Final[dict[str, DataType]] = {
+    "erasure": StringType(),
+    "requested_by": StringType(),
+    "reason": StringType(),
+    "predicate": StringType(),  # salted hash, or text
+    "table": StringType(),  # of the erased rows; null, like what follows, if the erasure found none
+    "topic": StringType(),
+    "topic_id": StringType(),
+    "partition": IntegerType(),
+    "epoch": LongType(),  # of the batch; null, like the next three, while `batches` does not have it
+    "batch": LongType(),
+    "from": LongType(),
+    "to": LongType(),
+    "rows": LongType(),
+    "offsets": ArrayType(LongType(), containsNull=False),
+    "ids": ArrayType(StringType(), containsNull=False),  # that must not land again
+    "landed_at": TimestampType(),  # the earliest of the erased rows
+    "erased_at": TimestampType(),  # when the list was written: rows are deleted after that
+}
+SCHEMA: Final = StructType([StructField(name, kind) for name, kind in _COLUMNS.items()])
+_KEY: Final = ("topic_id", "partition", "offset")
+
+
+def create(storage: Storage, lake: str) -> None:
+    """Creates the table if it is missing. Blocks on storage."""
+    kinds = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in SCHEMA.fields)
+    listed = ", ".join(f"'{name}' = {quoted(value)}" for name, value in PROPERTIES.items())
+    storage.spark.sql(
+        f"CREATE TABLE IF NOT EXISTS delta.`{lake}/{ERASURES}` ({kinds}) USING delta TBLPROPERTIES ({listed})"
+    )
+
+
+def exists(spark: SparkSession, lake: str) -> bool:
+    """Whether anything was ever erased. Blocks on storage."""
+    return Storage(spark).exists(f"{lake}/{ERASURES}/_delta_log")
+
+
+def read(spark: SparkSession, lake: str) -> DataFrame:
+    """The rows of the table; none if nothing was ever erased. Blocks on storage."""
+    if not exists(spark, lake):
+        nothing = (sf.lit(None).cast(field.dataType).alias(field.name) for field in SCHEMA.fields)
+        return spark.range(0).select(*nothing)
+    return spark.read.format("delta").load(f"{lake}/{ERASURES}")
+
+
+def places(spark: SparkSession, lake: str, table: str) -> DataFrame:
+    """(topic_id, partition, offset, landed_at) of all records that were erased from `table`."""
+    erased = read(spark, lake).where(sf.col("table") == table)
+    listed = erased.select("topic_id", "partition", sf.explode("offsets").alias("offset"), "landed_at")
+    return listed.groupBy(*_KEY).agg(sf.min("landed_at").alias("landed_at"))
+
+
+def with_erased(spark: SparkSession, lake: str, table: str, rows: DataFrame, inside: str) -> DataFrame:
+    """`rows` of `table` that are `inside` (a condition on their key), and the erased ones, with null in columns of no place.
+
+    `rows` has the columns of the key, perhaps others. Costs nothing but a look at storage if nothing was ever erased.
+    """
+    # The rows were looked up before: whoever misses one that was erased meanwhile finds it in the list, which is older.
+    if not exists(spark, lake):
+        return rows
+    erased = places(spark, lake, table).where(inside)
+    gone = erased.join(rows.select(*_KEY), list(_KEY), "left_anti")
+    return rows.unionByName(
+        gone.select(*(name for name in gone.columns if name in rows.columns)), allowMissingColumns=True
+    )
+
+
+class ErasedIds:
+    """The ids that must not land again. Follows the table's log: one small look per `refresh` while nothing changes."""
+
+    def __init__(self, spark: SparkSession, lake: str) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._log = TransactionLog(Storage(spark), f"{lake}/{ERASURES}")
+        self._version = -1
+        self._ids: DataFrame | None = None
+
+    def refresh(self) -> None:
+        """Learns of erasures since the last call. Blocks on storage; runs a query only if there are any."""
+        version = self._log.version()
+        if version == self._version:
+            return
+        if self._ids is not None:
+            self._ids.unpersist()
+        ids = read(self._spark, self._lake).select(sf.explode("ids").alias("erased_id")).distinct().persist()
+        self._ids = None if ids.isEmpty() else ids
+        self._version = version
+
+    def any(self) -> bool:
+        """Whether `marked` adds a column."""
+        return self._ids is not None
+
+    def marked(self, rows: DataFrame, column: str) -> DataFrame:
+        """`rows` with `ERASED`: whether their id in `column` is listed; unchanged if there are no ids."""
+        if self._ids is None:
+            return rows
+        listed = sf.broadcast(self._ids.withColumn(ERASED, sf.lit(True)))
+        joined = rows.join(listed, sf.col(column) == sf.col("erased_id"), "left").drop("erased_id")
+        return joined.withColumn(ERASED, sf.coalesce(ERASED, sf.lit(False)))

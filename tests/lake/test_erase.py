@@ -1,0 +1,346 @@
+"""Erasure: what was asked for is gone, the rest stays, nothing comes back, and the proof holds and names it."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from headrace_lake.commands import erase_command
+from headrace_lake.commands.erase import Erase, ErasureRequest, ErasureResult
+from headrace_lake.commands.predicate import Condition, Predicate, hashed, parse
+from headrace_lake.commands.replay import Replay
+from headrace_lake.commands.replay_plan import ReplayRequest
+from headrace_lake.spark.halt import HaltError
+from headrace_lake.tables.erasures import ERASURES
+from headrace_lake.tables.fence import Fence
+from headrace_lake.tables.layout import EVENTS, QUARANTINE
+
+from tests.lake.runs import Runs
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+def erase(runs: Runs, *where: str, apply: bool = True, at_once: bool = False, **request: Any) -> ErasureResult:
+    asked = ErasureRequest(parse(where, None, None), "somebody asked", "dpo", **request)
+    settings = runs.settings().lake
+    return Erase(runs.spark, settings, asked, apply=apply, at_once=at_once, log=runs.log()).run()
+
+
+def forget(runs: Runs, partition: int, index: int | None = None) -> None:
+    """The test expects nothing of `partition` of the events topic any more; with `index`, only not this event."""
+    for place, (event_id, _) in list(runs.sent.events.items()):
+        if place[1] == partition and (index is None or event_id.endswith(f"{index:08x}")):
+            del runs.sent.events[place]
+    if index is None:
+        for place in list(runs.sent.quarantined):
+            if place[:2] == (runs.kafka.events_topic, partition):
+                del runs.sent.quarantined[place]
+
+
+def landed(runs: Runs) -> set[tuple[str, int, int]]:
+    found = runs.query('select topic, "partition", "offset" from events')
+    return {(row["topic"], row["partition"], row["offset"]) for row in found}
+
+
+def gone(runs: Runs) -> None:
+    """Exactly what is expected is there, and the proof holds."""
+    assert landed(runs) == set(runs.sent.events)
+    kept = runs.query('select topic, "partition", "offset" from quarantine')
+    assert {tuple(row.values()) for row in kept} == set(runs.sent.quarantined)
+    proof = runs.proof()
+    assert all(row["ok"] for row in proof), proof
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*.parquet") if "_delta_log" not in path.parts]
+
+
+kafka = [pytest.mark.kafka, pytest.mark.spark]
+
+
+class TestOnKafka:
+    pytestmark = kafka
+
+    def test_what_was_asked_for_goes_and_never_comes_back(self, runs: Runs) -> None:
+        runs.send(800, resend_every=20)
+        runs.run(batch_records=300)
+        runs.check()
+        said = runs.query("select * from batches order by all")
+        dry = erase(runs, "source=/forward/host-1", apply=False)
+        wanted = sum(place[1] == 1 for place in runs.sent.events)
+        assert dry.events == wanted > 100
+        assert not (runs.lake / ERASURES).exists(), "a dry run changes nothing"
+        runs.check()
+
+        done = erase(runs, "source=/forward/host-1", "body.mark=a")
+        forget(runs, 1)
+        assert (done.events, done.deleted) == (wanted, wanted + done.quarantined)
+        gone(runs)
+        assert runs.query("select * from batches order by all") == said, "what landed has landed"
+        (named,) = [row for row in runs.proof() if row["check"] == "what was erased on request"]
+        assert f"events {wanted}" in named["detail"]
+        assert "somebody asked" in named["detail"]
+        listed = runs.query("select * from erasures")
+        assert sum(row["rows"] for row in listed if row["table"] == EVENTS) == wanted
+        assert {row["predicate"].split(":")[0] for row in listed} == {"sha256"}
+        assert not any("host-1" in str(row) for row in listed)
+        assert all((row["epoch"], row["batch"]) == (1, row["batch"]) and row["from"] < row["to"] for row in listed)
+        assert erase(runs, "source=/forward/host-1").events == 0
+
+        Replay(runs.spark, runs.settings(), ReplayRequest(LONG_AGO), dry_run=False, log=runs.log()).run()
+        gone(runs)
+        assert runs.query("select * from batches order by all") == said
+
+        runs.lose_checkpoint()
+        runs.run()
+        gone(runs)
+
+    @pytest.mark.parametrize("dedup", ["map", pytest.param("arrays", marks=pytest.mark.full)])
+    def test_an_erased_event_that_is_sent_again_does_not_land(self, runs: Runs, dedup: str) -> None:
+        runs.send(400)
+        runs.run(dedup=dedup)
+        erase(runs, "source=/forward/host-2", "body.index=5")
+        forget(runs, 2, 5)
+        gone(runs)
+        again = dict(runs.sent.events)
+        before = dict(runs.sent.quarantined)
+        runs.send(400)  # all of it, and the erased one, in other places
+        runs.sent.events, sent = again, runs.sent.events
+        resent = len(sent) - len(again)
+        runs.run(dedup=dedup, horizon=0.001)  # too short for the job's own memory: all others land again
+        runs.sent.events = {
+            place: what for place, what in sent.items() if not (place[1] == 2 and what[0].endswith(f"{5:08x}"))
+        }
+        assert len(runs.sent.quarantined) > len(before)
+        gone(runs)
+        assert runs.metrics.registry.get_sample_value("headrace_lake_erased_again_total") == 1
+        assert resent
+
+    def test_beside_a_running_job(self, runs: Runs) -> None:
+        runs.send(800)
+        job = runs.job(once=False, batch_records=100, compact_files=2, maintenance_share=0.9)
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                job.run()
+            except BaseException as error:
+                failed.append(error)
+
+        log = job._log
+        thread = threading.Thread(target=run)
+        thread.start()
+        while not any(call.args == ("landed",) for call in log.calls):
+            thread.join(0.05)
+            assert thread.is_alive(), failed
+        beside = Runs(runs.spark.newSession(), runs.kafka, runs.lake.parent)
+        erase(beside, "source=/forward/host-3")
+        runs.send(400, mark="b")
+        while len(landed(runs) | {p for p in runs.sent.events if p[1] == 3}) < len(runs.sent.events):
+            thread.join(0.2)
+            assert thread.is_alive(), failed
+        erase(beside, "source=/forward/host-3")
+        forget(runs, 3)
+        job.stop()
+        thread.join(120)
+        assert not failed
+        runs.run()
+        gone(runs)
+
+    @pytest.mark.parametrize("point", [pytest.param("listed", marks=pytest.mark.full), EVENTS])
+    def test_an_erasure_that_was_killed_is_finished_by_the_next(
+        self, runs: Runs, monkeypatch: pytest.MonkeyPatch, point: str
+    ) -> None:
+        runs.send(800)
+        runs.run(batch_records=300)
+        delete = Erase._delete
+
+        def dies(self: Erase, table: str) -> int:
+            if table == (EVENTS if point == "listed" else QUARANTINE):
+                raise RuntimeError("killed here")
+            return delete(self, table)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Erase, "_delete", dies)
+            with pytest.raises(RuntimeError, match="killed here"):
+                erase(runs, "protocol=forward", "source=/forward/host-0")
+        assert sum(row["rows"] for row in runs.query("select * from erasures") if row["table"] == QUARANTINE)
+        wrong = [row["check"] for row in runs.proof() if not row["ok"]]
+        assert wrong == ["nothing is there that was erased", "all of it"]
+        runs.lose_checkpoint()
+        runs.run()  # a job does not mind
+        erased = erase(runs)
+        assert (erased.events, erased.quarantined) == (0, 0)
+        assert erased.deleted
+        forget(runs, 0)
+        gone(runs)
+
+    @pytest.mark.parametrize(
+        ("table", "keeps_checkpoint"),
+        [
+            (EVENTS, True),
+            (QUARANTINE, False),
+            pytest.param(EVENTS, False, marks=pytest.mark.full),
+            pytest.param(QUARANTINE, True, marks=pytest.mark.full),
+        ],
+    )
+    def test_rows_of_a_batch_half_done(
+        self, runs: Runs, monkeypatch: pytest.MonkeyPatch, table: str, keeps_checkpoint: bool
+    ) -> None:
+        """The job died between two commits, what it wrote was erased, and then it lands the batch again."""
+        runs.send(800)
+        written = Fence.write
+
+        def dies(self: Fence, name: str, *rest: Any) -> bool:
+            done = written(self, name, *rest)
+            if name == table:
+                raise RuntimeError("killed here")
+            return done
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Fence, "write", dies)
+            with pytest.raises(HaltError, match="killed here"):
+                runs.run()
+        assert erase(runs, "source=/forward/host-1").events
+        if not keeps_checkpoint:
+            runs.lose_checkpoint()
+        runs.run()
+        forget(runs, 1)
+        if table == EVENTS:  # quarantine had nothing yet to erase
+            assert landed(runs) == set(runs.sent.events)
+            assert runs.proven(), runs.proof()
+        else:
+            gone(runs)
+
+    def test_the_bytes_go_at_once_if_asked(self, runs: Runs) -> None:
+        """With the body as VARIANT and a promoted column: whatever the shape, all other rows stay as they were."""
+        shutil.rmtree(runs.lake)
+        runs.send(400)
+        runs.run(batch_records=100, body="variant", promote="body.index as number int")
+        kept = "select event_id, body, number, body_variant from events where source <> '/forward/host-1' order by all"
+        said = runs.query(kept)
+        runs.sql(EVENTS, "optimize TABLE")  # the small files stay until vacuum
+        before = len(files(runs.lake / EVENTS))
+        done = erase(runs, "body.partition=1", at_once=True)
+        forget(runs, 1)
+        left = files(runs.lake / EVENTS)
+        assert len(left) < before
+        assert done.files
+        assert {path.name for path in left} == {
+            Path(uri).name for uri in DeltaTable(str(runs.lake / EVENTS)).file_uris()
+        }
+        gone(runs)
+        assert runs.query(kept) == said
+
+    def test_nothing_found_is_noted_too(self, runs: Runs) -> None:
+        runs.send(80)
+        runs.run()
+        assert erase(runs, "source=/forward/nobody", keep_predicate=True) == ErasureResult()
+        (row,) = runs.query("select * from erasures")
+        assert (row["rows"], row["predicate"], row["requested_by"]) == (0, '["source=/forward/nobody"]', "dpo")
+        runs.send(80, mark="b")
+        runs.run()
+        runs.check()
+        assert runs.query("select count(*) as n from batches where number is null") == [{"n": 0}]
+
+    def test_there_must_be_tables(self, runs: Runs, tmp_path: Path) -> None:
+        runs.lake = tmp_path / "none"
+        with pytest.raises(HaltError, match="there are no tables in"):
+            erase(runs, "id=x")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("source=/a=b", Condition("source", "", "/a=b")),
+        ("body.user.email=a@b", Condition("body", "$['user']['email']", "a@b")),
+        ("body['a=b'][0].c=x", Condition("body", "$['a=b'][0]['c']", "x")),
+        ("attributes.chunk=a=", Condition("attributes", "$['chunk']", "a=")),
+    ],
+)
+def test_a_condition(text: str, said: Condition) -> None:
+    assert Condition.parse(text) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("source", "is not of the form NAME=VALUE"),
+        ("colour=red", "'colour' is none of id, source, stream, protocol, body.PATH, attributes.PATH"),
+        ("body=x", "name a part, such as body.name"),
+        ("source.a=x", "source has no parts"),
+        ("body..a=x", "is not of the form"),
+        ("body.a b=x", "is not a path"),
+        ("id=", "has no value"),
+    ],
+)
+def test_a_wrong_condition(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Condition.parse(text)
+
+
+def test_a_value_cannot_leave_its_quotes() -> None:
+    sql = Predicate((Condition.parse("body['a\"b']=it's \\"),)).events(variant=False)
+    assert sql == "coalesce(get_json_object(body, '$[\\'a\"b\\']') = 'it\\'s \\\\', false)"
+
+
+def test_a_predicate_without_conditions_names_nothing() -> None:
+    assert not Predicate()
+    assert Predicate().events(variant=True) == Predicate().quarantine() == "false"
+
+
+def test_the_predicate_is_kept_as_a_salted_hash() -> None:
+    text = str(parse(["id=d.1"], LONG_AGO, None))
+    assert text == '["id=d.1", "received_time>=2020-01-01T00:00:00+00:00"]'
+    _, salt, _ = hashed(text).split(":")
+    assert hashed(text, salt) == hashed(text, salt) != hashed(text)
+    assert hashed(text + " ", salt) != hashed(text, salt)
+
+
+def command_line(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    erase_command.add(parser.add_subparsers())
+    return parser.parse_args(["erase", *arguments])
+
+
+def test_the_command_line() -> None:
+    arguments = command_line(
+        "--where", "id=d.1", "--from-time", "2026-05-06", "--reason", "r", "--by", "dpo", "--apply"
+    )
+    request = erase_command.request_of(arguments)
+    assert request == ErasureRequest(parse(["id=d.1"], datetime(2026, 5, 6, tzinfo=UTC), None), "r", "dpo")
+    assert erase_command.request_of(command_line("--finish")).reason == "finishes earlier erasures"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "name what to erase: --where, --from-time or --to-time"),
+        (("--where", "id=d.1", "--apply"), "--apply needs --reason"),
+        (("--where", "id=d.1", "--reason", " ", "--apply"), "--apply needs --reason"),
+        (("--where", "id=d.1", "--at-once"), "--at-once needs --apply"),
+        (("--where", "colour=red"), "'colour' is none of"),
+        (("--finish", "--where", "id=d.1"), "--finish takes no conditions"),
+        (("--from-time", "2026-05-06", "--to-time", "2026-05-06"), "--from-time is not before --to-time"),
+        (("--from-time", "then"), "'then' is not a time in ISO 8601"),
+    ],
+)
+def test_a_wrong_command_line_is_refused(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        erase_command.request_of(command_line(*arguments))
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command_line("--help")
+    assert "python -m headrace_lake erase --finish --apply" in capsys.readouterr().out
