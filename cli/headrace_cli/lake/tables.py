@@ -81,13 +81,20 @@ _KEYWORDS: Final = re.compile(r"(?<![\w\"])(?:offset|to)(?![\w\"])", re.IGNORECA
 Row = dict[str, Any]
 
 
-def connect(lake: Path | str) -> duckdb.DuckDBPyConnection:
-    """Return an in-memory DuckDB with a view of each table. It can read the lake's files and nothing else."""
+def connect(lake: Path | str, *, threads: int = 0, memory: str = "") -> duckdb.DuckDBPyConnection:
+    """Return an in-memory DuckDB with a view of each table. It can read the lake's files and nothing else.
+
+    `threads` and `memory` (as ``512MB``) bound what it takes of this machine; by default DuckDB decides.
+    """
     folder = Path(lake).absolute()
     if unreadable := _UNREADABLE.search(str(folder)):
         raise CommandError(f"{folder} cannot be read: rename the folder, so that its path has no {unreadable.group()}.")
     connection = duckdb.connect(":memory:")
     connection.execute("set TimeZone = 'UTC'")
+    if threads:
+        connection.execute(f"set threads = {threads}")
+    if memory:
+        connection.execute(f"set memory_limit = {_literal(memory)}")
     connection.execute(f'create table {RETAINED} ("table" varchar, "from" timestamptz)')
     connection.execute(f'create table {TRANSACTIONS} ("table" varchar, version bigint)')
     connection.execute(f'create table {STRAYED} (topic_id varchar, "partition" bigint, "to" bigint)')

@@ -24,8 +24,11 @@ SECONDS: Final = 3.0
 MOST_BYTES: Final = 16 * 1024 * 1024
 AT_ONCE: Final = 16
 _TITLE: Final = re.compile(r"<title>(.{1,40}?)</title>")
+_UNREAD: Final = ("#", "python_", "process_c", "process_v", "process_r", "process_o", "process_m")
 
 Labels = tuple[tuple[str, str], ...]
+Answer = tuple[int, str]
+"""Status and text; status 0 with the reason when there is no answer."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ def parts_of(path: Path, urls: Sequence[str]) -> list[tuple[str, str]]:
     The name is empty if nobody says it. Raises `CommandError` for what is no address, or if nothing runs.
     """
     if urls:
-        return [_named(text) for text in urls]
+        return [named(text) for text in urls]
     state = StateFolder(path)
     record = state.read_record() if state.running() else {}
     if not record:
@@ -76,7 +79,8 @@ def parts_of(path: Path, urls: Sequence[str]) -> list[tuple[str, str]]:
     return [*services, ("lake", f"http://{record['lake_ops']}")]
 
 
-def _named(text: str) -> tuple[str, str]:
+def named(text: str) -> tuple[str, str]:
+    """Read ``[NAME=]URL``. Raises `CommandError`."""
     name, equals, url = text.partition("=")
     if not equals or "/" in name:
         name, url = "", text
@@ -95,36 +99,42 @@ def scrape_all(parts: Iterable[tuple[str, str]]) -> list[Scrape]:
 
 def scrape(service: str, url: str) -> Scrape:
     """Ask one part. What does not answer has a `problem`."""
-    status, text = _get(f"{url}/metrics")
+    metrics = _get(f"{url}/metrics")
     at = monotonic()
-    name = service or _name_of(url)
+    name = service or name_on(_get(f"{url}/")) or url.partition("://")[2]
+    return read(name, url, at, metrics, _get(f"{url}/readyz") if metrics[0] == http.client.OK else (0, ""))
+
+
+def read(service: str, url: str, at: float, metrics: Answer, ready: Answer) -> Scrape:
+    """What a part's answers to ``/metrics`` and ``/readyz`` say. Pure."""
+    status, text = metrics
     if status != http.client.OK:
-        return Scrape(name, url, at, problem=text if status == 0 else f"/metrics answers {status}")
+        return Scrape(service, url, at, problem=text if status == 0 else f"/metrics answers {status}")
     try:
         values = _values(text)
     except ValueError as error:
-        return Scrape(name, url, at, problem=f"/metrics cannot be read: {error}")
-    ready, said = _get(f"{url}/readyz")
-    lines = [line for line in said.splitlines() if line and line != "ok"]
-    return Scrape(name, url, at, ready == http.client.OK, lines, values)
+        return Scrape(service, url, at, problem=f"/metrics cannot be read: {error}")
+    lines = [line for line in ready[1].splitlines() if line and line != "ok"]
+    return Scrape(service, url, at, ready[0] == http.client.OK, lines, values)
 
 
 def _values(text: str) -> dict[str, dict[Labels, float]]:
+    """The samples by name. Those of the process and of Python are left out but one: reading them would cost as much as ours."""
+    wanted = "".join(f"{line}\n" for line in text.splitlines() if not line.startswith(_UNREAD))
     found: dict[str, dict[Labels, float]] = {}
-    for family in text_string_to_metric_families(text):
+    for family in text_string_to_metric_families(wanted):
         for sample in family.samples:
             found.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
     return found
 
 
-def _name_of(url: str) -> str:
-    status, page = _get(f"{url}/")
-    title = _TITLE.search(page) if status == http.client.OK else None
-    return title[1] if title is not None else url.partition("://")[2]
+def name_on(page: Answer) -> str:
+    """The name of the part whose status page this is; empty if it has none."""
+    title = _TITLE.search(page[1]) if page[0] == http.client.OK else None
+    return title[1] if title is not None else ""
 
 
-def _get(url: str) -> tuple[int, str]:
-    """Return the status and the text; status 0 with the reason when there is no answer."""
+def _get(url: str) -> Answer:
     try:
         with urllib.request.urlopen(url, timeout=SECONDS) as answer:  # noqa: S310  (the scheme was checked)
             return answer.status, answer.read(MOST_BYTES).decode(errors="replace")

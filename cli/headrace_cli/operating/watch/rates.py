@@ -53,7 +53,7 @@ def _row(name: str, parts: Sequence[Scrape], earlier: Mapping[str, Scrape]) -> S
     if any(part.has("headrace_lake_records_total") for part in answering):
         return replace(
             row,
-            events_per_second=_rate(pairs, "headrace_lake_records_total"),
+            events_per_second=rate(pairs, "headrace_lake_records_total"),
             lag=_sum(answering, "headrace_lake_lag_offsets"),
             quarantined=_sum(answering, "headrace_lake_quarantined_total"),
             freshness_p50=_last(answering, "0.5"),
@@ -61,10 +61,10 @@ def _row(name: str, parts: Sequence[Scrape], earlier: Mapping[str, Scrape]) -> S
         )
     if not any(part.has("headrace_connections") for part in answering):
         return row
-    buckets = _between(pairs, "headrace_ack_seconds")
+    buckets = between(pairs, "headrace_ack_seconds")
     return replace(
         row,
-        events_per_second=_rate(pairs, "headrace_events_stored_total"),
+        events_per_second=rate(pairs, "headrace_events_stored_total"),
         connections=_sum(answering, "headrace_logjam_clients" if name == "logjam" else "headrace_connections"),
         ack_p50=quantile(buckets, 0.5),
         ack_p99=quantile(buckets, 0.99),
@@ -86,21 +86,22 @@ def _last(parts: Sequence[Scrape], quantile: str) -> float | None:
     return max((value for value in found if value is not None), default=None)
 
 
-def _grown(before: float, after: float) -> float:
+def grown(before: float, after: float) -> float:
     """How much a counter has grown; one that is smaller began anew."""
     return after - before if after >= before else after
 
 
-def _rate(pairs: Sequence[tuple[Scrape, Scrape]], name: str) -> float | None:
+def rate(pairs: Sequence[tuple[Scrape, Scrape]], name: str) -> float | None:
+    """How much a counter has grown in a second, over all parts; None if nobody was asked twice."""
     rates = [
-        _grown(before.total(name), after.total(name)) / (after.at - before.at)
+        grown(before.total(name), after.total(name)) / (after.at - before.at)
         for before, after in pairs
         if after.at > before.at
     ]
     return sum(rates) if rates else None
 
 
-def _between(pairs: Sequence[tuple[Scrape, Scrape]], name: str) -> dict[float, float]:
+def between(pairs: Sequence[tuple[Scrape, Scrape]], name: str) -> dict[float, float]:
     """The histogram of what was observed between the two looks, over all parts; cumulative."""
     found: dict[float, float] = defaultdict(float)
     for before, after in pairs:

@@ -215,6 +215,7 @@ class ReceiverMetrics(Catalogue):
             "1 while Kafka stores what waits for it; 0: it cannot be used, or frames have waited 10 s in vain.",
         )
         self.budget_used_bytes = self.gauge("budget_used_bytes", "Bytes in flight, against LIMITS__PROCESS_BUDGET.")
+        self.budget = self.gauge("budget_bytes", "LIMITS__PROCESS_BUDGET: most bytes in flight.")
         self.connections_paused = self.gauge(
             "connections_paused", "Connections that are not read now because a budget is used up."
         )

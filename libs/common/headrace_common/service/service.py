@@ -202,6 +202,7 @@ class Service(Health, Generic[S]):
         self._metrics.connections.set(len(self._receiver.connections))
         self._metrics.connections_paused.set(self._budget.paused)
         self._metrics.budget_used_bytes.set(self._budget.used)
+        self._metrics.budget.set(self._settings.limits.process_budget)
         self._metrics.loop_stall_seconds.set(max((late for _, late in self._stalls), default=0.0))
         self._publisher.collect()
 

@@ -1,0 +1,179 @@
+"""What Kafka says each second: where its partitions end, who leads them, and the newest of the quarantine."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+from headrace_common.kafka.client import client_arguments, explain, make_consumer
+from headrace_common.operations.errors import HeadraceError
+from headrace_common.operations.settings import KafkaSettings
+
+from headrace_cli.operating.live.looks import KafkaLook, Partition, Sample
+from headrace_cli.operating.watch.records import Kept, reject
+from headrace_cli.operating.watch.shown import printable, shown_value
+from headrace_cli.stack.reach import unreachable
+
+ANSWER: Final = 1.5
+"""Time that Kafka has for an answer."""
+OPENING: Final = 8.0
+"""Time to connect anew."""
+DESCRIBE_EVERY: Final = 5.0
+SAMPLES: Final = 8
+"""Samples of quarantine that are kept."""
+SAMPLE_EVERY: Final = 3.0
+SHOWN: Final = 160
+"""Most characters of a sample."""
+
+
+class KafkaWatch:
+    """Asks Kafka as a bystander: without a group, and without writing. `show`: whether samples show what clients sent."""
+
+    def __init__(self, settings: KafkaSettings, *, show: bool) -> None:
+        self._settings = settings.model_copy(update={"request_timeout": 2 * ANSWER})
+        self._show = show
+        self._admin: AIOKafkaAdminClient | None = None
+        self._consumer: AIOKafkaConsumer | None = None
+        self._partitions: list[Partition] = []
+        self._brokers: int | None = None
+        self._missing: Sequence[int] = ()
+        self._described = self._sampled = 0.0
+        self._sampled_ends: dict[int, int] = {}
+        self.samples: tuple[Sample, ...] = ()
+
+    async def look(self) -> KafkaLook:
+        """Ask once. Takes a few seconds at most; what is wrong is in the look."""
+        try:
+            if self._consumer is None:
+                await self._open()
+            async with asyncio.timeout(ANSWER):
+                await self._ask()
+            return KafkaLook("", self._brokers, self._missing, tuple(self._partitions))
+        except (KafkaError, OSError, TimeoutError, HeadraceError) as error:
+            await self.close()
+            why = "it does not answer" if isinstance(error, TimeoutError) else explain(error)
+            reached = await unreachable(self._settings.bootstrap_servers)
+            return KafkaLook(reached or why, None, (), tuple(self._partitions))
+
+    async def _open(self) -> None:
+        async with asyncio.timeout(OPENING if not self._partitions else 2 * ANSWER):
+            problem = await unreachable(self._settings.bootstrap_servers)
+            if problem is not None:
+                raise OSError(problem)
+            self._admin = AIOKafkaAdminClient(**client_arguments(self._settings))
+            await self._admin.start()
+            await self._describe()
+            self._consumer = make_consumer(
+                self._settings, auto_offset_reset="earliest", fetch_max_bytes=1 << 20, max_partition_fetch_bytes=1 << 18
+            )
+            await self._consumer.start()
+            places = self._places(self._settings.quarantine_topic)
+            self._consumer.assign(places)
+            self._consumer.pause(*places)
+
+    def _places(self, topic: str) -> list[TopicPartition]:
+        return [TopicPartition(topic, each.number) for each in self._partitions if each.topic == topic]
+
+    async def _ask(self) -> None:
+        assert self._consumer is not None
+        now = time.monotonic()
+        if now - self._described >= DESCRIBE_EVERY:
+            await self._describe()
+        led = [TopicPartition(each.topic, each.number) for each in self._partitions if each.leader is not None]
+        ends = await self._consumer.end_offsets(led)
+        self._partitions = [
+            Partition(
+                each.topic, each.number, ends.get(TopicPartition(each.topic, each.number), each.end),
+                each.leader, each.replicas, each.in_sync,
+            )
+            for each in self._partitions
+        ]  # fmt: skip
+
+    async def _describe(self) -> None:
+        assert self._admin is not None
+        names = [self._settings.events_topic, self._settings.quarantine_topic]
+        found: dict[str, Any] = {entry["topic"]: entry for entry in await self._admin.describe_topics(names)}
+        there = {broker["node_id"] for broker in (await self._admin.describe_cluster())["brokers"]}
+        ends = {(each.topic, each.number): each.end for each in self._partitions}
+        made, named = [], set()
+        for name in names:
+            for entry in sorted(found.get(name, {}).get("partitions") or (), key=lambda each: int(each["partition"])):
+                leader = entry["leader"] if entry["leader"] in there else None
+                number = int(entry["partition"])
+                named |= set(entry["replicas"])
+                made.append(
+                    Partition(
+                        name, number, ends.get((name, number), 0), leader, len(entry["replicas"]), len(entry["isr"])
+                    )
+                )
+        self._partitions, self._brokers = made, len(there)
+        self._missing = tuple(sorted(named - there))
+        self._described = time.monotonic()
+
+    async def sample(self) -> None:
+        """Read the newest of the quarantine, if there is something new. Errors are left to the next look."""
+        now = time.monotonic()
+        consumer, places = self._consumer, self._places(self._settings.quarantine_topic)
+        ends = {each.number: each.end for each in self._partitions if each.topic == self._settings.quarantine_topic}
+        fresh = [place for place in places if ends[place.partition] > self._sampled_ends.get(place.partition, 0)]
+        if consumer is None or not fresh or now - self._sampled < SAMPLE_EVERY:
+            return
+        self._sampled = now
+        try:
+            async with asyncio.timeout(ANSWER):
+                for place in fresh:
+                    consumer.seek(place, max(0, ends[place.partition] - SAMPLES))
+                consumer.resume(*fresh)
+                found: list[Kept] = []
+                while any([await consumer.position(place) < ends[place.partition] for place in fresh]):
+                    for records in (await consumer.getmany(*fresh, timeout_ms=200, max_records=100)).values():
+                        found += [
+                            Kept(each.topic, each.partition, each.offset, each.timestamp, each.headers, each.value)
+                            for each in records
+                        ]
+                self._sampled_ends = ends
+                newest = sorted([*map(self._sample, found), *self.samples], key=lambda each: each.time, reverse=True)
+                self.samples = tuple({each.place: each for each in newest}.values())[:SAMPLES]
+        except (KafkaError, OSError, TimeoutError):
+            pass
+        finally:
+            with suppress(KafkaError, ValueError, AssertionError):
+                consumer.pause(*fresh)
+
+    def _sample(self, record: Kept) -> Sample:
+        return sample(record, show=self._show)
+
+    async def close(self) -> None:
+        """Close the connections; the next look opens others."""
+        consumer, admin = self._consumer, self._admin
+        self._consumer = self._admin = None
+        for client in (consumer.stop if consumer else None, admin.close if admin else None):
+            if client is not None:
+                with suppress(Exception):
+                    async with asyncio.timeout(ANSWER):
+                        await client()
+
+
+def sample(record: Kept, *, show: bool) -> Sample:
+    """The record as it is shown: no control character, and no more than `SHOWN` characters of anything. Pure."""
+    row = reject(record)
+
+    def text(name: str) -> str:
+        return _cut(printable(str(row.get(name) or "")))
+
+    content = _cut(shown_value(record.value)) if show and record.value is not None else None
+    place = f"{record.topic}-{record.partition}-{record.offset}"
+    size = len(record.value or b"")
+    return Sample(
+        record.timestamp / 1000, text("reason"), text("detail"), text("protocol"), text("stream"), place, size, content
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

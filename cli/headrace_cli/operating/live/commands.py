@@ -1,0 +1,97 @@
+"""``live``, as the command line takes it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from typing import Annotated
+
+import typer
+
+from headrace_cli.errors import CommandError
+from headrace_cli.operating.options import KafkaOption, LakeOption, StateOption, check_bootstrap
+from headrace_cli.places import DEFAULT_STATE
+
+app = typer.Typer()
+
+_EXAMPLES = """Examples:
+
+./headrace live
+
+./headrace live --url forward=http://10.0.0.1:8080 --url forward=http://10.0.0.2:8080 --kafka kafka-1:9092 --lake /data/lake
+
+./headrace live --url forward=dns://headrace-forward-ops:8080 --host 0.0.0.0 --allow-host live.example.org"""
+
+
+@app.command(epilog=_EXAMPLES)
+def live(
+    state: StateOption = DEFAULT_STATE,
+    url: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--url",
+            metavar="[NAME=]URL",
+            help="Where a part has its metrics; NAME=dns://HOST:PORT for all addresses of a name. Default: the stack in --state.",
+        ),
+    ] = None,
+    kafka: KafkaOption = None,
+    lake: LakeOption = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 admits other machines.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="Port to listen on.")] = 8080,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Also answer to this name in a browser's address, several with commas; may be repeated.",
+        ),
+    ] = None,
+    samples: Annotated[
+        bool | None,
+        typer.Option(
+            "--samples/--no-samples",
+            help="Show the beginning of what is in quarantine. Default: only where nobody else can look, on loopback.",
+        ),
+    ] = None,
+) -> None:
+    """Serve the live page: what the services do, each second, in a browser. It reads, and changes nothing."""
+    from headrace_common.operations.variables import variable
+
+    from headrace_cli.operating.live.broker import KafkaWatch
+    from headrace_cli.operating.live.scraping import finder
+    from headrace_cli.operating.live.server import LiveServer, allowed_names, is_loopback
+    from headrace_cli.operating.live.service import LiveService
+    from headrace_cli.operating.target import kafka_settings
+
+    check_bootstrap(kafka)
+    known = not url or kafka is not None or variable("kafka", "bootstrap_servers") in os.environ
+    settings = kafka_settings(state, kafka) if known else None
+    tables = lake or (state / "lake" if not url else None)
+    names = [name for text in allow_host or () for name in text.split(",")]
+    show = is_loopback(host) if samples is None else samples
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what is wrong is on the page
+    find = finder(state, url or ())
+
+    async def serve() -> None:
+        from aiohttp import web
+
+        service = LiveService(find, KafkaWatch(settings, show=show) if settings is not None else None, tables)
+        server = LiveServer(service, settings, tables, allowed_names(host, names))
+        runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=1)
+        await runner.setup()
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        try:
+            await web.TCPSite(runner, host, port).start()
+            typer.echo(f"The live page is http://{f'[{host}]' if ':' in host else host}:{port}/", err=True)
+            service.start()
+            await stop.wait()
+        except OSError as error:
+            raise CommandError(f"--port {port}: {error.strerror or error}.") from error
+        finally:
+            await service.stop()
+            await runner.cleanup()
+
+    asyncio.run(serve())

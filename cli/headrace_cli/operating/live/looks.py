@@ -1,0 +1,200 @@
+"""What was seen of a headrace at one moment, and the figures that follow. Times are in seconds, sizes in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headrace_cli.operating.exposition import Scrape
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition as Kafka describes it. `end`: the offset that comes next; `leader` is None if it has none."""
+
+    topic: str
+    number: int
+    end: int
+    leader: int | None = None
+    replicas: int = 1
+    in_sync: int = 1
+
+
+@dataclass(frozen=True)
+class KafkaLook:
+    """What Kafka said. `problem`: why it did not; `missing`: ids of brokers that have replicas and are not there."""
+
+    problem: str = ""
+    brokers: int | None = None
+    missing: Sequence[int] = ()
+    partitions: Sequence[Partition] = ()
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The beginning of something in quarantine, as text that can be shown anywhere. `content` is None if it is not shown."""
+
+    time: float
+    reason: str
+    detail: str
+    protocol: str
+    stream: str
+    place: str
+    size: int
+    content: str | None = None
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Missing offsets (`retention`, `recreated`) or numbers of Logjam's devices, over all rows of one reason."""
+
+    reason: str
+    rows: int
+    lost: int | None
+
+
+@dataclass(frozen=True)
+class TablesLook:
+    """What the tables say. `landed`: Unix time of the last batch."""
+
+    problem: str = ""
+    rows: Mapping[str, int] = field(default_factory=dict)
+    landed: float | None = None
+    gaps: Sequence[Gap] = ()
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at everything. `at`: of a clock that never goes back; `time`: Unix time. None: it is not known here."""
+
+    at: float
+    time: float
+    scrapes: Sequence[Scrape]
+    kafka: KafkaLook | None = None
+    tables: TablesLook | None = None
+    samples: Sequence[Sample] = ()
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One process. `state`: ready, unready or away; `restarts`: those that were seen here."""
+
+    url: str
+    state: str
+    note: str = ""
+    up: float | None = None
+    restarts: int = 0
+
+
+@dataclass(frozen=True)
+class Receiver:
+    """A receiver over its replicas. None: it has no such figure, or nothing happened in the last seconds.
+
+    `quarantined` and `lost` count since the replicas started.
+    """
+
+    service: str
+    replicas: Sequence[Replica]
+    events: float | None = None
+    bytes: float | None = None
+    connections: int = 0
+    p50: float | None = None
+    p99: float | None = None
+    used: int = 0
+    budget: int = 0
+    pending: int = 0
+    oldest: float = 0
+    paused: int = 0
+    quarantined: int = 0
+    lost: int = 0
+    kafka_down: int = 0
+
+    @property
+    def ready(self) -> int:
+        return sum(replica.state == "ready" for replica in self.replicas)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A partition with its rate, and how many of its records have not landed."""
+
+    topic: str
+    number: int
+    end: int | None
+    rate: float | None
+    lag: int | None
+    leaderless: bool = False
+    short: bool = False
+
+
+@dataclass(frozen=True)
+class Outage:
+    """Time in which Kafka could not be used. `ended` is None while it lasts; both are of the clock of `Look.at`."""
+
+    began: float
+    ended: float | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Lake:
+    """The landing job. `landed`: records per second; `ago`: time since the last batch."""
+
+    replicas: Sequence[Replica] = ()
+    landed: float | None = None
+    lag: int | None = None
+    p50: float | None = None
+    p95: float | None = None
+    ago: float | None = None
+    files: int | None = None
+    bytes: int | None = None
+
+    @property
+    def ready(self) -> int:
+        return sum(replica.state == "ready" for replica in self.replicas)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Everything that the page shows but its history. `kafka` and `tables` are None if they are not known here.
+
+    `stored_ago`: time since any receiver's count of stored events grew, as far as it was seen; `quarantined`: by reason, in the
+    time that the history holds; `restarts` likewise, by service.
+    """
+
+    at: float
+    time: float
+    receivers: Sequence[Receiver]
+    lanes: Sequence[Lane]
+    lake: Lake
+    kafka: KafkaLook | None = None
+    tables: TablesLook | None = None
+    samples: Sequence[Sample] = ()
+    outage: Outage | None = None
+    stored_ago: float | None = None
+    quarantined: Mapping[str, int] = field(default_factory=dict)
+    restarts: Mapping[str, int] = field(default_factory=dict)
+    span: float = 0
+
+    @property
+    def events(self) -> float | None:
+        """Events stored per second."""
+        return added(receiver.events for receiver in self.receivers)
+
+    @property
+    def pending(self) -> int:
+        return sum(receiver.pending for receiver in self.receivers)
+
+    @property
+    def oldest(self) -> float:
+        return max((receiver.oldest for receiver in self.receivers), default=0)
+
+    @property
+    def p99(self) -> float | None:
+        return max((receiver.p99 for receiver in self.receivers if receiver.p99 is not None), default=None)
+
+
+def added(values: Iterable[float | None]) -> float | None:
+    """The sum of what is there; None if nothing is."""
+    found = [value for value in values if value is not None]
+    return sum(found) if found else None

@@ -1,0 +1,273 @@
+"""What a row of looks says: figures for now, and points for the last ten minutes. No clock, no socket; memory is bounded."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from headrace_cli.operating.exposition import Scrape
+from headrace_cli.operating.live.looks import (
+    Figures,
+    Lake,
+    Lane,
+    Look,
+    Outage,
+    Receiver,
+    Replica,
+    added,
+)
+from headrace_cli.operating.watch.rates import between, grown, quantile, rate
+
+SPAN: Final = 600.0
+"""How far back the history goes."""
+POINTS: Final = 700
+"""Most points in it: one a second, and some."""
+WINDOW: Final = 2.5
+"""Rates of receivers are over at least this time."""
+LAKE_WINDOW: Final = 12.0
+"""Rates of the landing job: it lands in batches, every 5 s unless told otherwise."""
+STANDS_STILL: Final = 3.0
+"""Frames that have waited for so long while nothing was stored: Kafka stands still."""
+REPLICAS: Final = 200
+"""Most processes of a service that the page lists."""
+_STORED: Final = ("headrace_events_stored_total", "headrace_events_quarantined_total", "headrace_batches_total")
+
+FIELDS: Final = (
+    "time", "stored", "landed", "p50", "p99", "pending", "oldest", "used", "lag", "fresh", "quarantined", "kafka",
+)  # fmt: skip
+"""What a point of the history holds, in this order."""
+
+Point = tuple[float | None, ...]
+
+
+class Model:
+    """Takes one look after the other."""
+
+    def __init__(self) -> None:
+        self.history: deque[Point] = deque(maxlen=POINTS)
+        self._looks: deque[Look] = deque()
+        self._reasons: deque[tuple[float, Counter[str]]] = deque()
+        self._restarted: deque[tuple[float, str]] = deque()
+        self._starts: dict[str, float] = {}
+        self._times: Counter[str] = Counter()
+        self._grew: float | None = None
+        self._outage: Outage | None = None
+        self._first: float | None = None
+
+    def add(self, look: Look) -> Figures:
+        """Return what is known now. `look` is later than those before."""
+        if self._first is None:
+            self._first = look.at
+        before = self._looks[-1] if self._looks else None
+        self._looks.append(look)
+        while len(self._looks) > 2 and self._looks[1].at <= look.at - LAKE_WINDOW:
+            self._looks.popleft()
+        self._count_reasons(before, look)
+        self._count_restarts(look)
+        receivers = self._receivers(look)
+        stored = self._stored(before, look)
+        if stored > 0 or self._grew is None:
+            self._grew = look.at
+        self._judge_kafka(look, receivers, stored=stored > 0)
+        figures = Figures(
+            at=look.at,
+            time=look.time,
+            receivers=receivers,
+            lanes=self._lanes(look),
+            lake=self._lake(look),
+            kafka=look.kafka,
+            tables=look.tables,
+            samples=look.samples,
+            outage=self._outage,
+            stored_ago=look.at - self._grew,
+            quarantined=dict(sum((count for _, count in self._reasons), Counter[str]()).most_common()),
+            restarts=dict(Counter(service for _, service in self._restarted)),
+            span=min(SPAN, look.at - self._first),
+        )
+        self._note(figures)
+        return figures
+
+    def _earlier(self, look: Look, window: float) -> Look | None:
+        """The latest look that is at least `window` back, else the first that is kept, else None."""
+        found = [each for each in self._looks if each is not look]
+        return next((each for each in reversed(found) if each.at <= look.at - window), found[0] if found else None)
+
+    def _count_reasons(self, before: Look | None, look: Look) -> None:
+        found: Counter[str] = Counter()
+        for old, new in _pairs(before, look.scrapes):
+            values = new.values.get("headrace_events_quarantined_total", {})
+            past = old.values.get("headrace_events_quarantined_total", {})
+            for labels, value in values.items():
+                if more := int(grown(past.get(labels, 0), value)):
+                    found[dict(labels).get("reason", "")] += more
+        if found:
+            self._reasons.append((look.at, found))
+        while self._reasons and (self._reasons[0][0] < look.at - SPAN or len(self._reasons) > POINTS):
+            self._reasons.popleft()
+
+    def _count_restarts(self, look: Look) -> None:
+        for scrape in look.scrapes:
+            start = scrape.most("process_start_time_seconds")
+            if start is None:
+                continue
+            if start > self._starts.get(scrape.url, start) + 1:
+                self._restarted.append((look.at, scrape.service))
+                self._times[scrape.url] += 1
+            self._starts[scrape.url] = start
+        known = {scrape.url for scrape in look.scrapes}
+        self._starts = {url: start for url, start in self._starts.items() if url in known}
+        self._times = Counter({url: times for url, times in self._times.items() if url in known})
+        while self._restarted and (self._restarted[0][0] < look.at - SPAN or len(self._restarted) > POINTS):
+            self._restarted.popleft()
+
+    def _stored(self, before: Look | None, look: Look) -> float:
+        """How many events and batches Kafka has stored since the last look."""
+        return sum(
+            grown(old.total(name), new.total(name))
+            for old, new in _pairs(before, look.scrapes)
+            if new.has("headrace_connections")
+            for name in _STORED
+        )
+
+    def _judge_kafka(self, look: Look, receivers: Sequence[Receiver], *, stored: bool) -> None:
+        """Note when an outage begins and ends. It ends when Kafka answers and stores again what waits."""
+        why = look.kafka.problem if look.kafka is not None else ""
+        pending = sum(receiver.pending for receiver in receivers)
+        oldest = max((receiver.oldest for receiver in receivers), default=0)
+        if not why and not stored and pending and oldest >= STANDS_STILL:
+            why = "it stores nothing of what waits"
+        if not why and not stored and any(receiver.kafka_down for receiver in receivers):
+            why = "receivers cannot use it"
+        if why and (self._outage is None or self._outage.ended is not None):
+            self._outage = Outage(look.at - oldest, why=why)
+        elif why and self._outage is not None:
+            self._outage = replace(self._outage, why=why)
+        elif self._outage is not None and self._outage.ended is None:
+            self._outage = replace(self._outage, ended=look.at)
+        elif self._outage is not None and (self._outage.ended or 0) < look.at - SPAN:
+            self._outage = None
+
+    def _receivers(self, look: Look) -> list[Receiver]:
+        earlier = self._earlier(look, WINDOW)
+        found: dict[str, list[Scrape]] = {}
+        for scrape in look.scrapes:
+            if not _of_lake(scrape):
+                found.setdefault(scrape.service, []).append(scrape)
+        return [self._receiver(name, scrapes, earlier, look.time) for name, scrapes in found.items()]
+
+    def _receiver(self, name: str, scrapes: Sequence[Scrape], earlier: Look | None, time: float) -> Receiver:
+        answering = [scrape for scrape in scrapes if not scrape.problem]
+        pairs = _pairs(earlier, answering)
+        buckets = between(pairs, "headrace_ack_seconds")
+
+        def total(metric: str) -> int:
+            return int(sum(scrape.total(metric) for scrape in answering))
+
+        return Receiver(
+            name,
+            self._replicas(scrapes, time),
+            events=rate(pairs, "headrace_events_stored_total"),
+            bytes=rate(pairs, "headrace_received_bytes_total"),
+            connections=total("headrace_logjam_clients" if name == "logjam" else "headrace_connections"),
+            p50=quantile(buckets, 0.5),
+            p99=quantile(buckets, 0.99),
+            used=total("headrace_budget_used_bytes"),
+            budget=total("headrace_budget_bytes"),
+            pending=total("headrace_frames_pending"),
+            oldest=max((scrape.total("headrace_oldest_pending_seconds") for scrape in answering), default=0),
+            paused=total("headrace_connections_paused"),
+            quarantined=total("headrace_events_quarantined_total"),
+            lost=total("headrace_logjam_lost_messages_total"),
+            kafka_down=sum(scrape.most("headrace_kafka_up") == 0 for scrape in answering),
+        )
+
+    def _replicas(self, scrapes: Iterable[Scrape], time: float) -> list[Replica]:
+        made = []
+        for scrape in scrapes:
+            start = scrape.most("process_start_time_seconds")
+            state = "away" if scrape.problem else "ready" if scrape.ready else "unready"
+            note = scrape.problem or "; ".join(scrape.notes)
+            up = None if start is None else max(0.0, time - start)
+            made.append(Replica(scrape.url, state, note[:300], up, self._times[scrape.url]))
+        return sorted(made, key=lambda replica: replica.state == "ready")[:REPLICAS]
+
+    def _lake(self, look: Look) -> Lake:
+        scrapes = [scrape for scrape in look.scrapes if _of_lake(scrape)]
+        if not scrapes:
+            return Lake()
+        answering = [scrape for scrape in scrapes if not scrape.problem]
+        replicas = self._replicas(scrapes, look.time)
+        if not answering:
+            return Lake(replicas)
+
+        def fresh(share: str) -> float | None:
+            values = [scrape.values.get("headrace_lake_freshness_last_seconds", {}) for scrape in answering]
+            return max((found[key] for found in values if (key := (("quantile", share),)) in found), default=None)
+
+        last = max((scrape.total("headrace_lake_last_landed_timestamp_seconds") for scrape in answering), default=0)
+        return Lake(
+            replicas,
+            landed=rate(_pairs(self._earlier(look, LAKE_WINDOW), answering), "headrace_lake_records_total"),
+            lag=int(sum(scrape.total("headrace_lake_lag_offsets") for scrape in answering)),
+            p50=fresh("0.5"),
+            p95=fresh("0.95"),
+            ago=max(0.0, look.time - last) if last else None,
+            files=int(sum(scrape.total("headrace_lake_files") for scrape in answering)),
+            bytes=int(sum(scrape.total("headrace_lake_table_bytes") for scrape in answering)),
+        )
+
+    def _lanes(self, look: Look) -> list[Lane]:
+        lags = {
+            (str(dict(labels).get("topic")), int(dict(labels).get("partition", -1))): int(value)
+            for scrape in look.scrapes
+            for labels, value in scrape.values.get("headrace_lake_lag_offsets", {}).items()
+        }
+        if look.kafka is None or not look.kafka.partitions:
+            return [Lane(topic, number, None, None, lag) for (topic, number), lag in sorted(lags.items())]
+        earlier = self._earlier(look, WINDOW)
+        past: Mapping[tuple[str, int], int] = {}
+        if earlier is not None and earlier.kafka is not None:
+            past = {(each.topic, each.number): each.end for each in earlier.kafka.partitions}
+        made = []
+        for each in look.kafka.partitions:
+            place = (each.topic, each.number)
+            speed = None
+            if place in past and earlier is not None and look.at > earlier.at and not look.kafka.problem:
+                speed = grown(past[place], each.end) / (look.at - earlier.at)
+            short = each.in_sync < each.replicas
+            made.append(Lane(each.topic, each.number, each.end, speed, lags.get(place), each.leader is None, short))
+        return made
+
+    def _note(self, figures: Figures) -> None:
+        down = figures.outage is not None and figures.outage.ended is None
+        quarantined = sum(self._reasons[-1][1].values()) if self._reasons and self._reasons[-1][0] == figures.at else 0
+        self.history.append(
+            (
+                figures.time,
+                figures.events,
+                figures.lake.landed,
+                max((receiver.p50 for receiver in figures.receivers if receiver.p50 is not None), default=None),
+                figures.p99,
+                figures.pending,
+                figures.oldest,
+                added(receiver.used for receiver in figures.receivers),
+                figures.lake.lag,
+                figures.lake.p50,
+                quarantined,
+                0 if down else 1,
+            )
+        )
+        while self.history[0][0] is not None and self.history[0][0] < figures.time - SPAN:
+            self.history.popleft()
+
+
+def _of_lake(scrape: Scrape) -> bool:
+    return scrape.service == "lake" or scrape.has("headrace_lake_records_total")
+
+
+def _pairs(before: Look | None, scrapes: Iterable[Scrape]) -> list[tuple[Scrape, Scrape]]:
+    """The same process in both looks, if it answered both times."""
+    known = {scrape.url: scrape for scrape in before.scrapes if not scrape.problem} if before is not None else {}
+    return [(known[new.url], new) for new in scrapes if not new.problem and new.url in known]

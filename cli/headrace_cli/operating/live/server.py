@@ -1,0 +1,172 @@
+"""The page over HTTP: read-only, from this machine unless told, and with nothing from anywhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import html
+import ipaddress
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+import orjson
+from aiohttp import web
+from headrace_common.operations.errors import HeadraceError
+from headrace_common.operations.settings import KafkaSettings
+
+from headrace_cli.errors import CommandError
+from headrace_cli.operating.live.follow import follow
+from headrace_cli.operating.live.service import LiveService
+from headrace_cli.operating.live.words import verdict
+
+HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-cache",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+STATIC: Final = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_LEVELS: Final = {"good": "Good", "watch": "Watch", "bad": "Trouble"}
+
+
+def allowed_names(host: str, names: Sequence[str]) -> frozenset[str] | None:
+    """Which names a request may ask for, without port; None: any.
+
+    A page of another site that gives its own name our address (DNS rebinding) asks for that name, and is refused.
+    """
+    given = frozenset(name.strip().lower() for name in names if name.strip())
+    if is_loopback(host):
+        return LOOPBACK_NAMES | given
+    return given or None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs of this machine reach it."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def name_of(host: str) -> str:
+    """The name in a Host header, without port and brackets."""
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() and not host.endswith("]") else host
+    return name.strip("[]").lower().removesuffix(".")
+
+
+class LiveServer:
+    """Serves one `LiveService`."""
+
+    def __init__(
+        self, service: LiveService, kafka: KafkaSettings | None, lake: Path | None, names: frozenset[str] | None
+    ) -> None:
+        self._service = service
+        self._kafka = kafka
+        self._lake = lake
+        self._names = names
+        self._following = asyncio.Lock()
+        static = files("headrace_cli.operating.live") / "static"
+        self._page = (static / "page.html").read_text()
+        self._static = {name: (static / name).read_bytes() for name in STATIC}
+
+    def application(self) -> web.Application:
+        """The routes. All are GET; HEAD is answered as well."""
+        app = web.Application(middlewares=[self._guard])
+        app.router.add_get("/", self._html)
+        for name in STATIC:
+            app.router.add_get(f"/{name}", self._file)
+        app.router.add_get("/state.json", self._state)
+        app.router.add_get("/stream", self._stream, allow_head=False)
+        app.router.add_get("/follow", self._follow)
+        app.router.add_get("/livez", self._live)
+        app.router.add_get("/readyz", self._live)
+        app.on_response_prepare.append(_set_headers)
+        return app
+
+    @web.middleware
+    async def _guard(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        if self._names is not None and name_of(request.host) not in self._names:
+            return web.Response(
+                status=421,
+                text="This page answers only to the names that it was told: localhost, or those of --allow-host.\n",
+            )
+        return await handler(request)
+
+    async def _html(self, _: web.Request) -> web.Response:
+        self._service.wake()
+        level, title, lines = "watch", "The first look is not done yet.", ""
+        if self._service.figures is not None:
+            told = verdict(self._service.figures)
+            level, title = told.level, told.title
+            lines = "".join(f"<li>{html.escape(line)}</li>" for line in told.lines)
+        text = self._page.replace("{{level}}", level).replace("{{word}}", _LEVELS[level])
+        return web.Response(
+            text=text.replace("{{title}}", html.escape(title)).replace("{{lines}}", lines), content_type="text/html"
+        )
+
+    async def _file(self, request: web.Request) -> web.Response:
+        name = request.path.removeprefix("/")
+        body = self._static[name]
+        tag = f'"{hashlib.sha256(body).hexdigest()[:24]}"'
+        if request.headers.get("If-None-Match") == tag:
+            return web.Response(status=304, headers={"ETag": tag})
+        return web.Response(body=body, content_type=STATIC[name], charset="utf-8", headers={"ETag": tag})
+
+    async def _state(self, _: web.Request) -> web.Response:
+        self._service.wake()
+        return web.Response(body=self._service.state(history=True), content_type="application/json")
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        """Server-sent events: the whole state, then each look."""
+        viewer = self._service.watch()
+        if viewer is None:
+            return web.Response(status=503, text="Too many pages are open.\n", headers={"Retry-After": "10"})
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        try:
+            await response.prepare(request)
+            await response.write(b"retry: 1000\ndata: " + self._service.state(history=True) + b"\n\n")
+            while state := await viewer.get():
+                await response.write(b"data: " + state + b"\n\n")
+        except ConnectionError:
+            pass
+        finally:
+            self._service.leave(viewer)
+        return response
+
+    async def _follow(self, request: web.Request) -> web.Response:
+        if self._following.locked():
+            return _problem(503, "Another event is being followed: try again in a moment.")
+        async with self._following:
+            try:
+                way = await follow(request.query.get("id", "").strip(), self._kafka, self._lake)
+            except CommandError as error:
+                return _problem(400, str(error))
+            except HeadraceError as error:
+                return _problem(502, str(error))
+        return web.Response(body=orjson.dumps(asdict(way)), content_type="application/json")
+
+    async def _live(self, _: web.Request) -> web.Response:
+        problem = self._service.failed()
+        return web.Response(status=503 if problem else 200, text=f"{problem or 'ok'}\n")
+
+
+def _problem(status: int, text: str) -> web.Response:
+    return web.Response(status=status, body=orjson.dumps({"problem": text}), content_type="application/json")
+
+
+async def _set_headers(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(HEADERS)
+    response.headers.pop("Server", None)

@@ -1,0 +1,204 @@
+"""The looks, each second while somebody looks and each ten while nobody does, and who hears of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from headrace_cli.operating.live import tables
+from headrace_cli.operating.live.broker import KafkaWatch
+from headrace_cli.operating.live.looks import Figures, KafkaLook, Look, TablesLook
+from headrace_cli.operating.live.model import FIELDS, Model
+from headrace_cli.operating.live.scraping import Finder, Parts, Scraper
+from headrace_cli.operating.live.words import behind_seconds, verdict
+
+WATCHED: Final = 1.0
+"""Time between two looks while somebody looks."""
+IDLE: Final = 10.0
+"""The same while nobody does: enough for the last ten minutes."""
+FIND_EVERY: Final = 5.0
+"""How often it is asked which processes there are."""
+TABLES_EVERY: Final = 20.0
+VIEWERS: Final = 64
+"""Most pages that are open at the same time."""
+
+
+class LiveService:
+    """Looks at everything. One look serves all viewers."""
+
+    def __init__(self, finder: Finder, kafka: KafkaWatch | None, lake: Path | None) -> None:
+        self._finder = finder
+        self._kafka = kafka
+        self._lake = lake
+        self._scraper = Scraper()
+        self._model = Model()
+        self._parts: Parts = ()
+        self._kafka_look: KafkaLook | None = None
+        self._tables_look: TablesLook | None = None
+        self._viewers: set[asyncio.Queue[bytes]] = set()
+        self._wake = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.figures: Figures | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        work: list[Callable[[], Awaitable[None]]] = [self._find, self._look]
+        work += [self._watch_kafka] if self._kafka is not None else []
+        work += [self._watch_tables] if self._lake is not None else []
+        self._tasks = [asyncio.create_task(_run(each)) for each in work]
+
+    async def stop(self) -> None:
+        """End all of it; viewers hear nothing more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for viewer in self._viewers:
+            viewer.put_nowait(b"")
+        await self._scraper.close()
+        if self._kafka is not None:
+            await self._kafka.close()
+
+    def failed(self) -> str:
+        """Why a task has ended; empty while all run."""
+        ended = [task for task in self._tasks if task.done() and not task.cancelled()]
+        return "; ".join(repr(task.exception()) for task in ended)
+
+    def watch(self) -> asyncio.Queue[bytes] | None:
+        """Return a queue that gets each state as JSON, an empty one at the end. None: there are too many viewers."""
+        if len(self._viewers) >= VIEWERS:
+            return None
+        viewer: asyncio.Queue[bytes] = asyncio.Queue()
+        self._viewers.add(viewer)
+        self._wake.set()
+        return viewer
+
+    def leave(self, viewer: asyncio.Queue[bytes]) -> None:
+        """The viewer has gone."""
+        self._viewers.discard(viewer)
+
+    @property
+    def watched(self) -> bool:
+        return bool(self._viewers)
+
+    def wake(self) -> None:
+        """Somebody looks: look now."""
+        self._wake.set()
+
+    def state(self, *, history: bool) -> bytes:
+        """The state as JSON, with the last ten minutes or only their last point."""
+        if self.figures is None:
+            return b"{}"
+        return orjson.dumps(document(self.figures, self._model, history=history), default=_plain)
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), seconds)
+
+    async def _find(self) -> None:
+        while True:
+            self._parts = await self._finder()
+            await asyncio.sleep(FIND_EVERY if self._parts else 1)
+
+    async def _look(self) -> None:
+        due = 0.0
+        while True:
+            self._wake.clear()
+            began = time.monotonic()
+            scrapes = await self._scraper.look(self._parts)
+            samples = self._kafka.samples if self._kafka is not None else ()
+            look = Look(time.monotonic(), time.time(), scrapes, self._kafka_look, self._tables_look, samples)
+            self.figures = self._model.add(look)
+            if self._viewers:
+                self._tell(self.state(history=False))
+            due = max(began, due + WATCHED) if self.watched else began
+            if self.watched:
+                await asyncio.sleep(max(0.0, due + WATCHED - time.monotonic()))
+            else:
+                await self._pause(IDLE if self._parts else WATCHED)
+
+    def _tell(self, state: bytes) -> None:
+        for viewer in list(self._viewers):
+            if viewer.qsize() > 5:  # it does not read: it begins anew with the whole state
+                self._viewers.discard(viewer)
+                viewer.put_nowait(b"")
+            else:
+                viewer.put_nowait(state)
+
+    async def _watch_kafka(self) -> None:
+        assert self._kafka is not None
+        while True:
+            self._kafka_look = await self._kafka.look()
+            if self.watched and not self._kafka_look.problem:
+                await self._kafka.sample()
+            await self._slowly(WATCHED)
+
+    async def _watch_tables(self) -> None:
+        assert self._lake is not None
+        while True:
+            self._tables_look = await asyncio.to_thread(tables.look, self._lake)
+            await self._slowly(TABLES_EVERY)
+
+    async def _slowly(self, seconds: float) -> None:
+        """Wait so long if somebody looks, else ten times as long or until somebody does."""
+        if self.watched:
+            await asyncio.sleep(seconds)
+            return
+        for _ in range(round(seconds * 10 / WATCHED)):
+            await asyncio.sleep(WATCHED)
+            if self.watched:
+                return
+
+
+async def _run(work: Callable[[], Awaitable[None]]) -> None:
+    await work()
+
+
+def document(figures: Figures, model: Model, *, history: bool) -> dict[str, Any]:
+    """The state as the page reads it."""
+    outage = figures.outage
+    return {
+        "time": figures.time,
+        "verdict": verdict(figures),
+        "figures": {
+            "events": figures.events,
+            "pending": figures.pending,
+            "oldest": figures.oldest,
+            "p99": figures.p99,
+            "behind": behind_seconds(figures),
+            "span": figures.span,
+        },
+        "receivers": figures.receivers,
+        "kafka": None
+        if figures.kafka is None
+        else {"problem": figures.kafka.problem, "brokers": figures.kafka.brokers, "missing": figures.kafka.missing},
+        "down": outage is not None and outage.ended is None,
+        "outage": outage,
+        "lanes": figures.lanes,
+        "lake": figures.lake,
+        "tables": figures.tables,
+        "quarantined": figures.quarantined,
+        "restarts": figures.restarts,
+        "samples": figures.samples,
+        "fields": FIELDS,
+        "history": [rounded(point) for point in (model.history if history else list(model.history)[-1:])],
+    }
+
+
+def rounded(point: tuple[float | None, ...]) -> list[float | None]:
+    """A point with four digits each: ten minutes of them stay small."""
+    return [
+        None if value is None else float(f"{value:.4g}") if place else round(value, 1)
+        for place, value in enumerate(point)
+    ]
+
+
+def _plain(value: object) -> Any:
+    if hasattr(value, "__iter__"):
+        return list(value)
+    raise TypeError

@@ -1,0 +1,227 @@
+"""What the figures mean, in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from headrace_cli.operating.live.looks import Figures, Receiver
+from headrace_cli.operating.watch.top import short
+
+GOOD: Final = "good"
+WATCH: Final = "watch"
+BAD: Final = "bad"
+_ORDER: Final = (GOOD, WATCH, BAD)
+BEHIND: Final = 15.0
+"""Behind is a landing job that needs so many seconds for what waits, at the rate at which it lands or events come."""
+AFTER: Final = 120.0
+"""How long an outage that is over is still spoken of."""
+FULL: Final = 0.45
+"""Arrivals may take half of a budget: near it receivers stop reading."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`level`: good, watch or bad. `title` is one sentence, `lines` are more, the most important first."""
+
+    level: str
+    title: str
+    lines: tuple[str, ...] = ()
+
+
+def verdict(figures: Figures) -> Verdict:
+    """Say how the headrace does, the worst first."""
+    found = list(_all(figures))
+    level = max((level for level, _ in found), key=_ORDER.index, default=GOOD)
+    title, *lines = [text for wanted in reversed(_ORDER) for is_, text in found if is_ == wanted]
+    return Verdict(level, title, tuple(lines[:8]))
+
+
+def _all(figures: Figures) -> Iterator[tuple[str, str]]:
+    if not figures.receivers and not figures.lake.replicas:
+        yield WATCH, "No part is known yet."
+        return
+    yield from _kafka(figures)
+    yield from _receivers(figures)
+    yield from _lake(figures)
+    yield from _doubts(figures)
+    yield GOOD, _flow(figures)
+
+
+def _kafka(figures: Figures) -> Iterator[tuple[str, str]]:
+    outage, pending = figures.outage, figures.pending
+    if outage is not None and outage.ended is None:
+        lasted = figures.at - outage.began
+        if pending:
+            waits = f"{count(pending, 'frame')} {'waits' if pending == 1 else 'wait'}"
+            yield (
+                BAD,
+                f"Kafka has stored nothing for {span(max(lasted, figures.oldest))}: {waits}. Clients are not acknowledged; they"
+                " keep what they sent, or send it again.",
+            )
+        else:
+            yield BAD, f"Kafka does not answer, for {span(lasted)} now. No client waits for an acknowledgement yet."
+        yield BAD, f"Nothing is lost: an acknowledgement leaves only after Kafka has stored. Kafka: {outage.why}."
+        yield from _budget(figures)
+    elif outage is not None and outage.ended is not None and figures.at - outage.ended < AFTER:
+        ago, gone = span(figures.at - outage.ended), span(outage.ended - outage.began)
+        yield (
+            WATCH,
+            f"Kafka stores again, since {ago}, after {gone}{'' if pending else '; all that waited is stored'}.",
+        )
+    kafka = figures.kafka
+    if kafka is None or kafka.problem:
+        return
+    leaderless = sum(lane.leaderless for lane in figures.lanes)
+    if leaderless:
+        yield BAD, f"{count(leaderless, 'partition')} of Kafka without a leader: what is meant for them waits."
+    if kafka.missing:
+        names = ", ".join(map(str, kafka.missing))
+        yield WATCH, f"Broker {names} is away: Kafka goes on with the replicas that are left."
+
+
+def _budget(figures: Figures) -> Iterator[tuple[str, str]]:
+    used = sum(receiver.used for receiver in figures.receivers)
+    budget = sum(receiver.budget for receiver in figures.receivers)
+    paused = sum(receiver.paused for receiver in figures.receivers)
+    if paused:
+        yield WATCH, f"{count(paused, 'connection')} not read now: {size(used)} are in flight. These clients wait."
+    elif used and budget:
+        yield (
+            WATCH,
+            f"{size(used)} of {size(budget)} are in flight. When half is used, receivers stop reading and clients wait.",
+        )
+
+
+def _receivers(figures: Figures) -> Iterator[tuple[str, str]]:
+    down = figures.outage is not None and figures.outage.ended is None
+    for receiver in figures.receivers:
+        replicas = receiver.replicas
+        away = [replica for replica in replicas if replica.state == "away"]
+        unready = [replica for replica in replicas if replica.state == "unready"]
+        if away and len(away) == len(replicas):
+            yield BAD, f"{receiver.service} does not answer: its clients keep what they have, and come again."
+        elif away:
+            yield (
+                WATCH,
+                f"{receiver.service}: {len(away)} of {len(replicas)} replicas do not answer ({_where(away[0].url)}).",
+            )
+        if unready and not down:
+            why = f": {unready[0].note}" if unready[0].note else ""
+            yield WATCH, f"{receiver.service}: {len(unready)} of {len(replicas)} not ready{why}."
+        if not down and _near(receiver):
+            yield (
+                WATCH,
+                f"{receiver.service}: {size(receiver.used)} of {size(receiver.budget)} in flight. Near half, it stops reading.",
+            )
+
+
+def _near(receiver: Receiver) -> bool:
+    return receiver.budget > 0 and receiver.used >= FULL * receiver.budget
+
+
+def _lake(figures: Figures) -> Iterator[tuple[str, str]]:
+    lake = figures.lake
+    if not lake.replicas:
+        return
+    down = figures.outage is not None and figures.outage.ended is None
+    if all(replica.state == "away" for replica in lake.replicas):
+        yield BAD, "The landing job does not answer. Events are safe in Kafka and land, each once, when it is back."
+        return
+    if not lake.ready and not down:
+        note = lake.replicas[0].note
+        yield WATCH, f"The landing job is not ready{f': {note}' if note else ''}. Events are safe in Kafka."
+    behind = behind_seconds(figures)
+    if behind is not None and behind > BEHIND and not down:
+        yield (
+            WATCH,
+            f"The landing job catches up: {count(lake.lag or 0, 'record')} have not landed, about {span(behind)} at this rate.",
+        )
+
+
+def behind_seconds(figures: Figures) -> float | None:
+    """How long the landing job needs for what has not landed; None if that is not known."""
+    lake = figures.lake
+    if lake.lag is None:
+        return None
+    return lake.lag / max(lake.landed or 0, figures.events or 0, 100)
+
+
+def _doubts(figures: Figures) -> Iterator[tuple[str, str]]:
+    since = span(figures.span)
+    if figures.quarantined:
+        reasons = ", ".join(f"{reason} {number:,}" for reason, number in list(figures.quarantined.items())[:4])
+        total = sum(figures.quarantined.values())
+        yield (
+            WATCH,
+            f"{count(total, 'event')} not understood in the last {since}, kept byte for byte in quarantine: {reasons}.",
+        )
+    for service, times in figures.restarts.items():
+        yield (
+            WATCH,
+            f"{'The landing job' if service == 'lake' else service} restarted {count(times, 'time')} in the last {since}.",
+        )
+    lost = sum(receiver.lost for receiver in figures.receivers)
+    if lost:
+        yield WATCH, f"{count(lost, 'message')} of Logjam's devices came to no consumer: the devices dropped them."
+    for gap in figures.tables.gaps if figures.tables is not None else ():
+        if gap.reason == "logjam":
+            yield WATCH, f"The tables know {count(gap.rows, 'gap')} in the numbers of Logjam's devices."
+        else:
+            what = "" if gap.lost is None else f", {count(gap.lost, 'record')}"
+            yield (
+                BAD,
+                f"The tables know {count(gap.rows, 'gap')} in Kafka's offsets ({gap.reason}{what}): deleted before they landed.",
+            )
+
+
+def _flow(figures: Figures) -> str:
+    connections = sum(receiver.connections for receiver in figures.receivers)
+    events = figures.events
+    down = figures.outage is not None and figures.outage.ended is None
+    if not events:
+        who = f"{count(connections, 'connection')} open" if connections else "nobody is connected"
+        return f"Nothing is stored at the moment: {who}." if down else f"All is ready. Nobody sends: {who}."
+    acked = f", acknowledged within {seconds(figures.p99)} (99 of 100 frames)" if figures.p99 is not None else ""
+    fresh = f"; landed {seconds(figures.lake.p50)} after receipt" if figures.lake.p50 is not None else ""
+    return f"{short(events)} events a second from {count(connections, 'connection')}{acked}{fresh}."
+
+
+def _where(url: str) -> str:
+    return url.partition("://")[2]
+
+
+def count(number: int, noun: str) -> str:
+    """As ``1 frame`` or ``1,200 frames``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def span(duration: float) -> str:
+    """As ``12 s``, ``3 min`` or ``2 h``, rounded down."""
+    whole = int(duration)
+    if whole < 120:
+        return f"{whole} s"
+    return f"{whole // 60} min" if whole < 7200 else f"{whole // 3600} h"
+
+
+def seconds(duration: float | None) -> str:
+    """As ``20 ms`` or ``1.8 s``."""
+    if duration is None:
+        return "–"
+    return (
+        f"{max(1, round(duration * 1000))} ms"
+        if duration < 1
+        else f"{duration:.1f} s"
+        if duration < 100
+        else span(duration)
+    )
+
+
+def size(number: float) -> str:
+    """As ``12 KiB`` or ``1.5 GiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}" if unit == "B" or number >= 10 else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"
