@@ -39,6 +39,7 @@ TOOLS: dict[str, Callable[[], bool]] = {
     "compose": lambda: _answers("docker", "compose", "version"),
     "helm": lambda: _answers("helm", "version"),
     "kubeconform": lambda: _answers("kubeconform", "-v"),
+    "chromium": lambda: _answers("chromium", "--version"),
     "promtool": lambda: _answers("promtool", "--version"),
     "k8s": lambda: "HEADRACE_TEST_CLUSTER" in os.environ and _answers("kubectl", "version", "--request-timeout=10s"),
     "node": lambda: os.environ.get("HEADRACE_TEST_CLUSTER") == "node" and has("k8s"),

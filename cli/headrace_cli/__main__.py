@@ -95,6 +95,11 @@ def up(
     processes: Annotated[
         int, typer.Option(metavar="N", help="Run N processes of each receiver, on one port; Logjam stays one.")
     ] = 1,
+    live: Annotated[bool, typer.Option("--live/--no-live", help="Serve the live page, on 127.0.0.1.")] = True,
+    live_port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65_535, help="The live page's port; default: 8080, or a free one if that is taken."),
+    ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Return when everything is ready; the stack keeps running.")
     ] = False,
@@ -106,7 +111,7 @@ def up(
     check_bootstrap(kafka)
     check_processes(processes)
     names = tuple(name.strip() for name in services.split(",") if name.strip())
-    options = Options(kafka, names, any_port, host, tls, processes)
+    options = Options(kafka, names, any_port, host, tls, processes, live, live_port)
     raise typer.Exit((verb.detach if detach else verb.up)(state, options))
 
 
@@ -250,7 +255,7 @@ def run_tests(
         typer.Option(
             metavar="TOOLS",
             help="Fail instead of skipping tests that need one of java,go,npm,maven,docker,compose,systemd,helm,kubeconform,"
-            "promtool,k8s,node.",
+            "promtool,chromium,k8s,node.",
         ),
     ] = "",
     everything: Annotated[

@@ -26,6 +26,7 @@ from headrace_cli.stack.services import (
     KAFKA_PORT,
     LAKE_MODULE,
     LAKE_OPS_PORT,
+    LIVE_PORT,
     SEGMENTS_PARTITIONS,
     SERVICES,
     ReceiverSpec,
@@ -45,7 +46,7 @@ _KAFKA_OWN_BYTES: Final = 4 * SEGMENT_BYTES  # metadata and consumer offsets
 class Options:
     """The options of `up`. `kafka`: the user's own broker; `services`: names of receivers, all if empty.
 
-    `processes`: of each receiver that can share its ports.
+    `processes`: of each receiver that can share its ports. `live`: with the live page; `live_port`: on this port, or not at all.
     """
 
     kafka: str | None = None
@@ -54,6 +55,8 @@ class Options:
     host: str = HOST
     tls: bool = False
     processes: int = 1
+    live: bool = True
+    live_port: int | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,10 @@ class Endpoint:
 
 @dataclass
 class Stack:
-    """The supervisor's input. `broker` and `kafka` are None with the user's own Kafka."""
+    """The supervisor's input. `broker` and `kafka` are None with the user's own Kafka, `live` without the live page.
+
+    `notes`: what was decided and should be said, as (name, text).
+    """
 
     state: StateFolder
     bootstrap: str
@@ -81,6 +87,9 @@ class Stack:
     lake: ProcessSpec
     lake_ops: str
     disk_bytes: int | None = field(default=None)
+    live: ProcessSpec | None = None
+    live_url: str = ""
+    notes: list[tuple[str, str]] = field(default_factory=list)
 
 
 def select_receivers(names: Sequence[str]) -> list[ReceiverSpec]:
@@ -117,6 +126,7 @@ def plan(state: StateFolder, options: Options, progress: FetchProgress | None = 
         for service in services
     ]
     lake_ops = ports.take("the landing job's health and metrics", LAKE_OPS_PORT, HOST)
+    live_port, notes = ports.take_live() if options.live else (0, [])
     state.make()
     certificates = ensure(state.path / "tls", options.host) if options.tls else None
     spark_jars = jars("spark", progress)
@@ -160,7 +170,17 @@ def plan(state: StateFolder, options: Options, progress: FetchProgress | None = 
         ProcessSpec("lake", module(LAKE_MODULE), lake_environment, state.log("lake"), http_probe(HOST, lake_ops)),
         f"{HOST}:{lake_ops}",
         _kafka_disk_bytes(topics) if broker is not None else None,
+        _live(state, live_port, base) if live_port else None,
+        f"http://{HOST}:{live_port}/" if live_port else "",
+        notes,
     )
+
+
+def _live(state: StateFolder, port: int, base: Mapping[str, str]) -> ProcessSpec:
+    command = (*module("headrace_cli"), "live", "--state", str(state.path), "--host", HOST, "--port", str(port))
+    group = os.environ.get(variable("lake", "group"))
+    command += ("--group", group) if group else ()
+    return ProcessSpec("live", command, base, state.log("live"), http_probe(HOST, port), grace=10)
 
 
 def _names(service: ReceiverSpec, processes: int) -> list[str]:
@@ -258,6 +278,7 @@ class _PortAllocator:
 
     def __init__(self, options: Options) -> None:
         self._any = options.any_port
+        self._live = options.live_port
         self._given: set[int] = set()
 
     def take(self, what: str, port: int, host: str) -> int:
@@ -269,3 +290,21 @@ class _PortAllocator:
             raise CommandError(f"Port {port}, {what}, is taken by {holder(port)}: stop that, or use --any-port.")
         self._given.add(port)
         return port
+
+    def take_live(self) -> tuple[int, list[tuple[str, str]]]:
+        """The live page's port: the one that is asked for, else the usual one, else a free one, and what to say about it."""
+        if self._live is not None:
+            if self._live in self._given or is_taken(HOST, self._live):
+                who = "this stack itself" if self._live in self._given else holder(self._live)
+                raise CommandError(
+                    f"Port {self._live}, the live page, is taken by {who}: name another with --live-port."
+                )
+            self._given.add(self._live)
+            return self._live, []
+        if self._any or not is_taken(HOST, LIVE_PORT):
+            return self.take("the live page", LIVE_PORT, HOST), []
+        port = free_port(HOST)
+        while port in self._given:
+            port = free_port(HOST)
+        self._given.add(port)
+        return port, [("live", f"port {LIVE_PORT} is taken by {holder(LIVE_PORT)}: the live page takes another")]

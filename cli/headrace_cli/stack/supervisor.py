@@ -41,6 +41,7 @@ class Supervisor:
         self._kafka = self._child(stack.kafka) if stack.kafka is not None else None
         self._receivers = [self._child(spec) for spec, _ in stack.receivers]
         self._lake = self._child(stack.lake)
+        self._live = self._child(stack.live) if stack.live is not None else None
         self._topics_made = False
         self._kafka_problem = ""
         self._ever_ready: set[str] = set()
@@ -56,12 +57,16 @@ class Supervisor:
                 loop.add_signal_handler(number, self._on_signal)
         self._write_record()
         kafka = asyncio.ensure_future(self._kafka.run(self._stop_kafka)) if self._kafka is not None else None
+        live = asyncio.ensure_future(self._live.run(self._stop)) if self._live is not None else None
         work = asyncio.ensure_future(self._run_services())
         waiting = asyncio.ensure_future(self._tell_who_starts())
         try:
             return await work
         finally:
             waiting.cancel()
+            if live is not None:  # it never ends the others: it only looks
+                self._stop.set()
+                await live
             self._stop_kafka.set()
             if kafka is not None:
                 await kafka
@@ -181,13 +186,16 @@ class Supervisor:
 
     @property
     def _children(self) -> list[Child]:
-        return [*([self._kafka] if self._kafka else []), *self._receivers, self._lake]
+        live = [self._live] if self._live is not None and not self._live.settings_refused else []
+        return [*([self._kafka] if self._kafka else []), *self._receivers, self._lake, *live]
 
     def _address(self, name: str) -> str:
         if name == "kafka":
             return self._stack.bootstrap
         if name == "lake":
             return str(self._stack.state.lake)
+        if name == "live":
+            return self._stack.live_url
         return next(endpoint.listen for spec, endpoint in self._stack.receivers if spec.name == name)
 
     def _write_record(self) -> None:
@@ -218,6 +226,8 @@ class Supervisor:
             "lake": str(state.lake),
             "lake_child": _child_record(self._lake),
             "lake_ops": stack.lake_ops,
+            "live": stack.live_url,
+            "live_child": _child_record(self._live) if self._live is not None else None,
             "checkpoint": str(state.checkpoint),
         }
 

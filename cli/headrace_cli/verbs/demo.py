@@ -119,7 +119,7 @@ def _stack(state: StateFolder, settings: Mapping[str, str]) -> Iterator[dict[str
     log = state.log("up")
     with log.open("wb") as output:
         process = subprocess.Popen(
-            tethered([*module("headrace_cli"), "up", "--any-port", "--state", str(state.path)]),
+            tethered([*module("headrace_cli"), "up", "--any-port", "--no-live", "--state", str(state.path)]),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -33,7 +33,7 @@ def up(path: Path, options: Options) -> int:
     stack, lock = _prepare(state, options)
     try:
         reporter = console.Reporter(state.log("supervisor"))
-        _report_disk(stack)
+        _report(stack)
         return asyncio.run(Supervisor(stack, reporter, lambda: show_addresses(state)).run())
     finally:
         os.close(lock)
@@ -53,6 +53,12 @@ def _prepare(state: StateFolder, options: Options) -> tuple[Stack, int]:
                 console.line(service.name, "note", "stays one process: ZeroMQ's sockets cannot share a port")
     with console.fetching() as progress:
         return plan(state, options, progress), lock
+
+
+def _report(stack: Stack) -> None:
+    for name, text in stack.notes:
+        console.line(name, "note", text)
+    _report_disk(stack)
 
 
 def _report_disk(stack: Stack) -> None:
@@ -84,6 +90,8 @@ def show_addresses(state: StateFolder) -> None:
     table.add_row("lake", "", f"http://{record['lake_ops']}/")
     console.OUT.print()
     console.OUT.print(table)
+    if record["live"]:
+        console.OUT.print(f"Watch it live: {record['live']}", markup=False)
     console.OUT.print(f"The tables are in {record['lake']}", markup=False)
     console.OUT.print("\nSend something, for example:")
     hints = [service["hint"].format(listen=service["listen"]) for service in record["services"].values()]
@@ -104,7 +112,7 @@ def detach(path: Path, options: Options) -> int:
     """Start the stack in the background and wait until it is ready. Return 0, or raise `CommandError`."""
     state = StateFolder(path)
     stack, lock = _prepare(state, options)
-    _report_disk(stack)
+    _report(stack)
     os.close(lock)  # for the supervisor; the slow work is done, and its progress was visible here
     log = state.log("supervisor")
     begin = log.stat().st_size if log.exists() else 0
@@ -147,6 +155,10 @@ def _arguments(options: Options) -> list[str]:
         arguments.append("--tls")
     if options.any_port:
         arguments.append("--any-port")
+    if not options.live:
+        arguments.append("--no-live")
+    elif options.live_port is not None:
+        arguments += ["--live-port", str(options.live_port)]
     if options.processes != 1:
         arguments += ["--processes", str(options.processes)]
     return arguments

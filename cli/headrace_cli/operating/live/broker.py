@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -33,9 +34,12 @@ SHOWN: Final = 160
 
 
 class KafkaWatch:
-    """Asks Kafka as a bystander: without a group, and without writing. `show`: whether samples show what clients sent."""
+    """Asks Kafka as a bystander: without a group, and without writing. `show`: whether samples show what clients sent; `group`:
+    where the landing job notes how far it is.
+    """
 
-    def __init__(self, settings: KafkaSettings, *, show: bool) -> None:
+    def __init__(self, settings: KafkaSettings, *, show: bool, group: str) -> None:
+        self._group = group
         self._settings = settings.model_copy(update={"request_timeout": 2 * ANSWER})
         self._show = show
         self._admin: AIOKafkaAdminClient | None = None
@@ -87,13 +91,24 @@ class KafkaWatch:
             await self._describe()
         led = [TopicPartition(each.topic, each.number) for each in self._partitions if each.leader is not None]
         ends = await self._consumer.end_offsets(led)
+        landed = await self._landed()
         self._partitions = [
-            Partition(
-                each.topic, each.number, ends.get(TopicPartition(each.topic, each.number), each.end),
-                each.leader, each.replicas, each.in_sync,
+            replace(
+                each,
+                end=ends.get(TopicPartition(each.topic, each.number), each.end),
+                landed=landed.get((each.topic, each.number)),
             )
             for each in self._partitions
-        ]  # fmt: skip
+        ]
+
+    async def _landed(self) -> dict[tuple[str, int], int]:
+        """How far the landing job's group is; empty if we may not know, or it has not begun."""
+        assert self._admin is not None
+        try:
+            found = await self._admin.list_consumer_group_offsets(self._group)
+        except KafkaError:
+            return {}
+        return {(place.topic, place.partition): at.offset for place, at in found.items() if at.offset >= 0}
 
     async def _describe(self) -> None:
         assert self._admin is not None

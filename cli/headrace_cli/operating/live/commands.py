@@ -47,6 +47,9 @@ def live(
             help="Also answer to this name in a browser's address, several with commas; may be repeated.",
         ),
     ] = None,
+    group: Annotated[
+        str, typer.Option(metavar="NAME", help="The landing job's LAKE__GROUP: where it notes how far it is.")
+    ] = "headrace-lake",
     samples: Annotated[
         bool | None,
         typer.Option(
@@ -76,7 +79,9 @@ def live(
     async def serve() -> None:
         from aiohttp import web
 
-        service = LiveService(find, KafkaWatch(settings, show=show) if settings is not None else None, tables)
+        service = LiveService(
+            find, KafkaWatch(settings, show=show, group=group) if settings is not None else None, tables
+        )
         server = LiveServer(service, settings, tables, allowed_names(host, names))
         runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=1)
         await runner.setup()

@@ -10,7 +10,9 @@ from headrace_cli.operating.exposition import Scrape
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition as Kafka describes it. `end`: the offset that comes next; `leader` is None if it has none."""
+    """A partition as Kafka describes it. `end`: the offset that comes next; `leader` is None if it has none; `landed`: where the
+    landing job's group stands, None if that is not known.
+    """
 
     topic: str
     number: int
@@ -18,6 +20,7 @@ class Partition:
     leader: int | None = None
     replicas: int = 1
     in_sync: int = 1
+    landed: int | None = None
 
 
 @dataclass(frozen=True)

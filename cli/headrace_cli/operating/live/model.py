@@ -71,12 +71,15 @@ class Model:
         if stored > 0 or self._grew is None:
             self._grew = look.at
         self._judge_kafka(look, receivers, stored=stored > 0)
+        lanes = self._lanes(look)
         figures = Figures(
             at=look.at,
             time=look.time,
             receivers=receivers,
-            lanes=self._lanes(look),
-            lake=self._lake(look),
+            lanes=lanes,
+            lake=replace(
+                self._lake(look), lag=sum(known) if (known := [x.lag for x in lanes if x.lag is not None]) else None
+            ),
             kafka=look.kafka,
             tables=look.tables,
             samples=look.samples,
@@ -210,7 +213,6 @@ class Model:
         return Lake(
             replicas,
             landed=rate(_pairs(self._earlier(look, LAKE_WINDOW), answering), "headrace_lake_records_total"),
-            lag=int(sum(scrape.total("headrace_lake_lag_offsets") for scrape in answering)),
             p50=fresh("0.5"),
             p95=fresh("0.95"),
             ago=max(0.0, look.time - last) if last else None,
@@ -237,7 +239,8 @@ class Model:
             if place in past and earlier is not None and look.at > earlier.at and not look.kafka.problem:
                 speed = grown(past[place], each.end) / (look.at - earlier.at)
             short = each.in_sync < each.replicas
-            made.append(Lane(each.topic, each.number, each.end, speed, lags.get(place), each.leader is None, short))
+            lag = lags.get(place) if each.landed is None else max(0, each.end - each.landed)
+            made.append(Lane(each.topic, each.number, each.end, speed, lag, each.leader is None, short))
         return made
 
     def _note(self, figures: Figures) -> None:

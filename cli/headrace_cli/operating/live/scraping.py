@@ -53,6 +53,9 @@ def finder(state: Path, urls: Sequence[str]) -> Finder:
                 return []
 
         return of_state
+    for text in urls:
+        if "dns:" in text and _DNS.fullmatch(text) is None:
+            raise CommandError(f"--url {text}: expected NAME=dns://HOST:PORT.", status=2)
     names = [found for text in urls if (found := _DNS.fullmatch(text)) is not None]
     fixed = [named(text) for text in urls if _DNS.fullmatch(text) is None]
 

@@ -120,7 +120,7 @@ class LiveService:
             if self.watched:
                 await asyncio.sleep(max(0.0, due + WATCHED - time.monotonic()))
             else:
-                await self._pause(IDLE if self._parts else WATCHED)
+                await self._pause(IDLE if len(self._model.history) > 3 else WATCHED)
 
     def _tell(self, state: bytes) -> None:
         for viewer in list(self._viewers):

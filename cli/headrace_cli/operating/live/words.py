@@ -13,8 +13,10 @@ GOOD: Final = "good"
 WATCH: Final = "watch"
 BAD: Final = "bad"
 _ORDER: Final = (GOOD, WATCH, BAD)
-BEHIND: Final = 15.0
-"""Behind is a landing job that needs so many seconds for what waits, at the rate at which it lands or events come."""
+BEHIND: Final = 20.0
+"""Behind is a landing job that needs so many seconds for what had come before its last batch landed, and waits still."""
+SILENT: Final = 180.0
+"""A landing job that has landed nothing for so long, while something waits, stands still."""
 AFTER: Final = 120.0
 """How long an outage that is over is still spoken of."""
 FULL: Final = 0.45
@@ -133,7 +135,12 @@ def _lake(figures: Figures) -> Iterator[tuple[str, str]]:
         note = lake.replicas[0].note
         yield WATCH, f"The landing job is not ready{f': {note}' if note else ''}. Events are safe in Kafka."
     behind = behind_seconds(figures)
-    if behind is not None and behind > BEHIND and not down:
+    if lake.lag and lake.ago is not None and lake.ago > SILENT and not down:
+        yield (
+            WATCH,
+            f"The landing job has landed nothing for {span(lake.ago)}: {count(lake.lag, 'record')} wait in Kafka.",
+        )
+    elif behind is not None and behind > BEHIND and not down:
         yield (
             WATCH,
             f"The landing job catches up: {count(lake.lag or 0, 'record')} have not landed, about {span(behind)} at this rate.",
@@ -141,11 +148,11 @@ def _lake(figures: Figures) -> Iterator[tuple[str, str]]:
 
 
 def behind_seconds(figures: Figures) -> float | None:
-    """How long the landing job needs for what has not landed; None if that is not known."""
-    lake = figures.lake
+    """How long the landing job needs for what should have landed, beside what came since its last batch; None: not known."""
+    lake, rate = figures.lake, figures.events or 0
     if lake.lag is None:
         return None
-    return lake.lag / max(lake.landed or 0, figures.events or 0, 100)
+    return max(0.0, lake.lag - rate * (lake.ago or 0)) / max(lake.landed or 0, rate, 100)
 
 
 def _doubts(figures: Figures) -> Iterator[tuple[str, str]]:
@@ -180,6 +187,8 @@ def _flow(figures: Figures) -> str:
     connections = sum(receiver.connections for receiver in figures.receivers)
     events = figures.events
     down = figures.outage is not None and figures.outage.ended is None
+    if events is None:
+        return "The first rates come with the next look."
     if not events:
         who = f"{count(connections, 'connection')} open" if connections else "nobody is connected"
         return f"Nothing is stored at the moment: {who}." if down else f"All is ready. Nobody sends: {who}."

@@ -117,13 +117,13 @@ function drawReceivers() {
     });
     const condition = worst(each.replicas);
     say(row.who, CLIENTS[each.service] || `${each.service} clients`);
-    say(row.much, `${plural(each.connections, "connection")} · ${size(each.bytes)}/s`);
+    say(row.much, each.connections || each.bytes ? `${plural(each.connections, "connection")} · ${size(each.bytes)}/s` : "nobody connected");
     dress(row.dot, `dot ${condition}`);
     say(row.name, each.service);
     say(row.replicas, condition === "ready" && each.replicas.length === 1 ? "" : `${ready(each.replicas)} of ${each.replicas.length} ready`);
     row.number.data = short(each.events);
     say(row.ack, each.p99 === null ? "no acknowledgements now" : `ack p50 ${seconds(each.p50)} · p99 ${seconds(each.p99)}`);
-    say(row.flight, each.used ? `${size(each.used)} of ${size(each.budget)} in flight` : "");
+    say(row.flight, each.used ? `${size(each.used)}${each.budget ? ` of ${size(each.budget)}` : ""} in flight` : "");
     say(row.wait, each.pending && each.oldest > 0.5 ? `${plural(each.pending, "frame")} wait${each.pending === 1 ? "s" : ""}, ${seconds(each.oldest)}` : "");
     dress(row.wait, each.oldest > 3 ? "hot" : "warm");
     const part = each.budget ? each.used / each.budget : 0;
@@ -215,15 +215,15 @@ function drawLake() {
     return t;
   });
   const behind = state.figures.behind;
-  const late = behind !== null && behind > 15;
+  const late = behind !== null && behind > 20;
   dress(top.dot, `dot ${lake.replicas.length ? condition : "unready"}`);
   say(top.text, !lake.replicas.length ? "Not known here" : condition === "away" ? "Does not answer" : late && !state.down ? "Catches up" : condition === "ready" ? "Lands" : "Not ready");
   top.number.data = short(lake.landed);
   dress($("lake"), `card ${condition === "away" && lake.replicas.length ? "bad" : late && !state.down ? "watch" : ""}`);
   facts($("lake"), "lake facts", [
     ["not landed", whole(lake.lag), late ? "warm" : ""],
-    ["freshness p50", seconds(lake.p50)],
-    ["freshness p95", seconds(lake.p95)],
+    ["fresh, p50", seconds(lake.p50)],
+    ["fresh, p95", seconds(lake.p95)],
     ["last batch", lake.ago === null ? "–" : `${span(lake.ago)} ago`],
   ]);
 }
@@ -330,9 +330,10 @@ const CHARTS = [
   { title: "Acknowledged within", series: [["p99", "p99", "p99"], ["p50", "p50", "p50"]], text: seconds },
   { title: "In flight", series: [["used", "used", ""]], text: size },
   { title: "Frames that wait for Kafka", series: [["pending", "pending", ""]], text: whole },
+  { title: "Longest wait for Kafka", series: [["oldest", "oldest", ""]], text: seconds },
   { title: "Records that have not landed", series: [["lag", "lag", ""]], text: whole },
   { title: "From receipt to table, half of them", series: [["fresh", "fresh", ""]], text: seconds },
-  { title: "Not understood, a look", series: [["quarantined", "quarantined", ""]], text: whole, total: true },
+  { title: "Not understood, to quarantine", series: [["quarantined", "quarantined", ""]], text: whole, total: true },
 ];
 function buildCharts() {
   for (const chart of CHARTS) {

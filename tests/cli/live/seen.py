@@ -1,0 +1,67 @@
+"""Looks as a test imagines them."""
+
+from __future__ import annotations
+
+from headrace_cli.operating.exposition import Scrape
+from headrace_cli.operating.live.looks import KafkaLook, Look, Partition, TablesLook
+
+UNIX = 1_795_000_000.0
+INF = float("inf")
+
+
+def receiver(
+    at: float,
+    stored: float = 0,
+    *,
+    url: str = "http://h:1",
+    service: str = "forward",
+    ready: bool = True,
+    **values: float,
+) -> Scrape:
+    figures = {
+        "headrace_connections": 3.0,
+        "headrace_events_stored_total": stored,
+        "headrace_budget_bytes": 1000.0,
+        "headrace_kafka_up": 1.0,
+        "process_start_time_seconds": UNIX,
+        **values,
+    }
+    return Scrape(
+        service,
+        url,
+        at,
+        ready,
+        () if ready else ("Kafka is away",),
+        {name: {(): value} for name, value in figures.items()},
+    )
+
+
+def quarantined(at: float, **reasons: float) -> Scrape:
+    scrape = receiver(at)
+    counts = {(("reason", reason),): value for reason, value in reasons.items()}
+    return Scrape("forward", scrape.url, at, True, (), {**scrape.values, "headrace_events_quarantined_total": counts})
+
+
+def away(at: float, *, url: str = "http://h:1", service: str = "forward") -> Scrape:
+    return Scrape(service, url, at, problem="does not answer (Connection refused)")
+
+
+def lake(at: float, records: float = 0, *, lag: float = 0, last: float = UNIX, ready: bool = True) -> Scrape:
+    values = {
+        "headrace_lake_records_total": {(): records},
+        "headrace_lake_lag_offsets": {(("partition", "0"), ("topic", "headrace.events")): lag},
+        "headrace_lake_last_landed_timestamp_seconds": {(): last},
+        "headrace_lake_freshness_last_seconds": {(("quantile", "0.5"),): 1.5, (("quantile", "0.95"),): 2.5},
+    }
+    return Scrape("lake", "http://h:9", at, ready, (), values)
+
+
+def kafka(
+    end: int = 0, *, problem: str = "", landed: int | None = None, leader: int | None = 1, missing: tuple[int, ...] = ()
+) -> KafkaLook:
+    partition = Partition("headrace.events", 0, end, leader, landed=landed)
+    return KafkaLook(problem, None if problem else 1, missing, (partition,))
+
+
+def look(at: float, *scrapes: Scrape, kafka: KafkaLook | None = None, tables: TablesLook | None = None) -> Look:
+    return Look(at, UNIX + at, scrapes, kafka, tables)

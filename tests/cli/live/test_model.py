@@ -1,0 +1,267 @@
+"""What a row of looks says, and what the page says of it in words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+import pytest
+from headrace_cli.operating.exposition import Scrape
+from headrace_cli.operating.live.looks import Figures, Gap, TablesLook
+from headrace_cli.operating.live.model import FIELDS, POINTS, REPLICAS, SPAN, Model
+from headrace_cli.operating.live.service import _plain, document, rounded
+from headrace_cli.operating.live.words import BAD, GOOD, WATCH, count, seconds, size, span, verdict
+
+from tests.cli.live.seen import INF, UNIX, away, kafka, lake, look, quarantined, receiver
+
+
+def last(*looks: Any) -> Figures:
+    model = Model()
+    return [model.add(each) for each in looks][-1]
+
+
+class TestFigures:
+    def test_replicas_are_added_up_over_the_window(self) -> None:
+        figures = last(
+            look(0, receiver(0, 100), receiver(0, 50, url="http://h:2")),
+            look(1, receiver(1, 150), receiver(1, 50, url="http://h:2")),
+            look(3, receiver(3, 400), receiver(3, 200, url="http://h:2", headrace_oldest_pending_seconds=9)),
+        )
+        (found,) = figures.receivers
+        assert found.events == 300 / 3 + 150 / 3
+        assert (found.connections, found.oldest, found.budget, found.ready) == (6, 9, 2000, 2)
+        assert figures.events == found.events
+
+    def test_the_first_look_has_no_rate(self) -> None:
+        figures = last(look(0, receiver(0, 100), lake(0)))
+        assert (figures.events, figures.lake.landed) == (None, None)
+        assert verdict(figures).level == GOOD
+
+    def test_acknowledgements_are_those_of_the_window(self) -> None:
+        def observed(at: float, *counts: float) -> Scrape:
+            found = receiver(at)
+            buckets = {(("le", bound),): value for bound, value in zip(("0.1", "1.0", "+Inf"), counts, strict=True)}
+            return Scrape("forward", found.url, at, True, (), {**found.values, "headrace_ack_seconds_bucket": buckets})
+
+        figures = last(look(0, observed(0, 0, 100, 100)), look(3, observed(3, 10, 110, 110)))
+        assert figures.receivers[0].p50 == pytest.approx(0.05)
+        assert figures.p99 == pytest.approx(0.099)
+
+    def test_partitions_have_rates_and_their_own_lag(self) -> None:
+        figures = last(
+            look(0, receiver(0), lake(0, lag=7), kafka=kafka(100, landed=90)),
+            look(4, receiver(4), lake(4, lag=7), kafka=kafka(500, landed=200)),
+        )
+        (lane,) = figures.lanes
+        assert (lane.rate, lane.lag, figures.lake.lag) == (100, 300, 300)
+
+    def test_without_kafka_the_lag_is_what_the_landing_job_says(self) -> None:
+        figures = last(look(0, lake(0, lag=7)))
+        (lane,) = figures.lanes
+        assert (lane.topic, lane.rate, lane.end, lane.lag, figures.lake.lag) == ("headrace.events", None, None, 7, 7)
+
+    def test_a_process_that_began_anew_is_a_restart_and_a_new_one_is_not(self) -> None:
+        figures = last(
+            look(0, receiver(0)),
+            look(1, receiver(1), receiver(1, url="http://h:2", process_start_time_seconds=UNIX + 1)),
+            look(
+                2,
+                receiver(2, process_start_time_seconds=UNIX + 2),
+                receiver(2, url="http://h:2", process_start_time_seconds=UNIX + 1),
+            ),
+        )
+        assert figures.restarts == {"forward": 1}
+        assert {replica.url: replica.restarts for replica in figures.receivers[0].replicas} == {
+            "http://h:1": 1,
+            "http://h:2": 0,
+        }
+
+    def test_quarantine_counts_by_reason_what_came_while_it_looked(self) -> None:
+        figures = last(look(0, quarantined(0, bad_json=5)), look(1, quarantined(1, bad_json=7, oversized=1)))
+        assert figures.quarantined == {"bad_json": 2, "oversized": 1}
+
+    def test_the_past_is_bounded(self) -> None:
+        model = Model()
+        for at in range(0, int(SPAN) * 3, 1):
+            model.add(
+                look(
+                    at,
+                    quarantined(at, bad_json=at),
+                    receiver(at, at, url="http://h:2", process_start_time_seconds=UNIX + 10 * at),
+                )
+            )
+        assert len(model.history) <= SPAN + 1
+        assert len(model._looks) < 20
+        assert len(model._reasons) <= POINTS
+        assert len(model._restarted) <= POINTS
+        assert sum(model._reasons[0][1].values()) == 1
+
+    def test_fifty_replicas_are_one_receiver_and_a_small_message(self) -> None:
+        scrapes = [receiver(0, url=f"http://10.0.0.{n}:8080") for n in range(50)]
+        later = [receiver(3, 60, url=f"http://10.0.0.{n}:8080") for n in range(50)]
+        model = Model()
+        model.add(look(0, *scrapes))
+        figures = model.add(look(3, *later))
+        assert figures.events == pytest.approx(1000)
+        told = orjson.dumps(document(figures, model, history=False), default=_plain)
+        assert len(told) < 12_000
+
+    def test_no_more_replicas_are_listed_than_the_page_can_show_and_the_troubled_come_first(self) -> None:
+        scrapes = [receiver(0, url=f"http://h:{n}") for n in range(REPLICAS)]
+        (found,) = last(look(0, *scrapes, away(0, url="http://gone:1"))).receivers
+        assert len(found.replicas) == REPLICAS
+        assert found.replicas[0].state == "away"
+
+    def test_a_point_has_a_value_for_each_field(self) -> None:
+        model = Model()
+        figures = model.add(look(0, receiver(0), lake(0)))
+        (point,) = model.history
+        assert len(point) == len(FIELDS)
+        assert rounded(point)[0] == UNIX
+        document_ = json.loads(orjson.dumps(document(figures, model, history=True), default=_plain))
+        assert document_["fields"] == list(FIELDS)
+
+
+class TestOutage:
+    def test_kafka_that_stores_nothing_is_told_in_words(self) -> None:
+        model = Model()
+        model.add(look(0, receiver(0, 100), kafka=kafka(100)))
+        waits = {
+            "headrace_frames_pending": 50.0,
+            "headrace_oldest_pending_seconds": 12.4,
+            "headrace_budget_used_bytes": 200.0,
+        }
+        figures = model.add(look(13, receiver(13, 100, **waits), kafka=kafka(100, problem="it does not answer")))
+        told = verdict(figures)
+        assert told.level == BAD
+        assert told.title == (
+            "Kafka has stored nothing for 12 s: 50 frames wait. Clients are not acknowledged; they keep what they sent,"
+            " or send it again."
+        )
+        assert told.lines[0].startswith("Nothing is lost")
+        assert "it does not answer" in told.lines[0]
+        assert any("200 B of 1000 B are in flight" in line for line in told.lines)
+
+    def test_it_is_seen_at_the_first_look_that_kafka_does_not_answer(self) -> None:
+        figures = last(
+            look(0, receiver(0), kafka=kafka()), look(1, receiver(1), kafka=kafka(problem="h:1 does not answer"))
+        )
+        assert (
+            verdict(figures).title == "Kafka does not answer, for 0 s now. No client waits for an acknowledgement yet."
+        )
+
+    def test_frames_that_wait_while_nothing_is_stored_are_an_outage_without_a_look_at_kafka(self) -> None:
+        waits = {"headrace_frames_pending": 1.0, "headrace_oldest_pending_seconds": 3.5}
+        figures = last(look(0, receiver(0, 5)), look(1, receiver(1, 5, **waits)))
+        assert figures.outage is not None
+        assert "1 frame waits" in verdict(figures).title
+
+    def test_frames_that_wait_while_others_are_stored_are_none(self) -> None:
+        waits = {"headrace_frames_pending": 1.0, "headrace_oldest_pending_seconds": 3.5}
+        assert last(look(0, receiver(0, 5)), look(1, receiver(1, 6, **waits))).outage is None
+
+    def test_when_kafka_is_back_it_says_so_and_then_no_more(self) -> None:
+        model = Model()
+        model.add(look(0, receiver(0, 5), kafka=kafka(problem="away")))
+        told = verdict(model.add(look(20, receiver(20, 50), kafka=kafka())))
+        assert told.level == WATCH
+        assert told.title == "Kafka stores again, since 0 s, after 20 s; all that waited is stored."
+        figures = model.add(look(200, receiver(200, 50), kafka=kafka()))
+        assert figures.outage is not None
+        assert verdict(figures).level == GOOD
+        assert model.add(look(900, receiver(900, 50), kafka=kafka())).outage is None
+
+    def test_the_history_marks_it(self) -> None:
+        model = Model()
+        for at, problem in ((0, ""), (1, "away"), (2, "")):
+            model.add(look(at, receiver(at, at), kafka=kafka(problem=problem)))
+        assert [point[FIELDS.index("kafka")] for point in model.history] == [1, 0, 1]
+
+
+class TestWords:
+    def test_flowing(self) -> None:
+        told = verdict(last(look(0, receiver(0, 0), lake(0)), look(3, receiver(3, 3000), lake(3, 3000))))
+        assert told.level == GOOD
+        assert told.title == "1.0k events a second from 3 connections; landed 1.5 s after receipt."
+
+    def test_nobody_sends(self) -> None:
+        idle = [receiver(at, 5, headrace_connections=0) for at in (0, 3)]
+        assert (
+            verdict(last(look(0, idle[0]), look(3, idle[1]))).title
+            == "All is ready. Nobody sends: nobody is connected."
+        )
+
+    def test_nothing_is_known(self) -> None:
+        assert verdict(last(look(0))).level == WATCH
+
+    def test_a_receiver_that_is_gone_is_worse_than_one_of_its_replicas(self) -> None:
+        told = verdict(last(look(0, away(0))))
+        assert (told.level, told.title[:24]) == (BAD, "forward does not answer:")
+        told = verdict(last(look(0, away(0), receiver(0, url="http://h:2"))))
+        assert told.level == WATCH
+        assert told.title == "forward: 1 of 2 replicas do not answer (h:1)."
+
+    def test_a_receiver_that_is_not_ready_says_why(self) -> None:
+        assert verdict(last(look(0, receiver(0, ready=False)))).title == "forward: 1 of 1 not ready: Kafka is away."
+
+    def test_a_landing_job_that_is_gone_is_no_loss(self) -> None:
+        told = verdict(last(look(0, receiver(0), Scrape("lake", "http://h:9", 0, problem="does not answer"))))
+        assert told.level == BAD
+        assert "safe in Kafka" in told.title
+
+    def test_a_landing_job_that_catches_up(self) -> None:
+        def at(second: float, landed: float, lag: float) -> Any:
+            return look(second, receiver(second, 0), lake(second, landed, lag=lag, last=UNIX + second))
+
+        told = verdict(last(at(0, 0, 60_000), at(12, 12_000, 48_000)))
+        assert told.title == "The landing job catches up: 48,000 records have not landed, about 48 s at this rate."
+
+    def test_what_came_since_the_last_batch_is_not_behind(self) -> None:
+        def at(second: float, stored: float) -> Any:
+            return look(second, receiver(second, stored), lake(second, 0, lag=30_000, last=UNIX + second - 30))
+
+        assert verdict(last(at(0, 0), at(3, 3_000))).level == GOOD
+
+    def test_a_landing_job_that_stands_still(self) -> None:
+        told = verdict(last(look(200, receiver(200), lake(200, lag=5))))
+        assert told.title == "The landing job has landed nothing for 3 min: 5 records wait in Kafka."
+
+    def test_doubts(self) -> None:
+        gaps = TablesLook("", {"events": 1}, None, [Gap("logjam", 2, 9), Gap("retention", 1, 70)])
+        told = verdict(last(
+            look(0, quarantined(0, bad_json=0), tables=gaps),
+            look(3, quarantined(3, bad_json=2), tables=gaps),
+        ))  # fmt: skip
+        assert told.level == BAD
+        assert (
+            told.title
+            == "The tables know 1 gap in Kafka's offsets (retention, 70 records): deleted before they landed."
+        )
+        assert "2 events not understood in the last 3 s, kept byte for byte in quarantine: bad_json 2." in told.lines
+        assert "The tables know 2 gaps in the numbers of Logjam's devices." in told.lines
+
+    def test_partitions_without_a_leader_and_brokers_that_are_away(self) -> None:
+        assert verdict(last(look(0, receiver(0), kafka=kafka(leader=None)))).level == BAD
+        assert verdict(last(look(0, receiver(0), kafka=kafka(missing=(2,))))).title.startswith("Broker 2 is away")
+
+    def test_a_budget_that_is_nearly_used(self) -> None:
+        told = verdict(last(look(0, receiver(0, headrace_budget_used_bytes=450))))
+        assert told.title == "forward: 450 B of 1000 B in flight. Near half, it stops reading."
+        assert verdict(last(look(0, receiver(0, headrace_budget_used_bytes=449)))).level == GOOD
+
+    @pytest.mark.parametrize(
+        ("shown", "text"),
+        [
+            (count(1, "frame"), "1 frame"), (count(1200, "frame"), "1,200 frames"), (span(119.9), "119 s"), (span(120), "2 min"),
+            (span(7200), "2 h"),
+            (seconds(0.0001), "1 ms"), (seconds(1.25), "1.2 s"), (seconds(None), "–"), (size(1023), "1023 B"),
+            (size(1536), "1.5 KiB"), (size(2**40), "1.0 TiB"),
+        ],
+    )  # fmt: skip
+    def test_figures_as_people_read_them(self, shown: str, text: str) -> None:
+        assert shown == text
+
+
+def test_quantiles_beyond_the_last_bucket_are_finite() -> None:
+    assert INF not in [value for value in rounded((UNIX, 1e300, None)) if value is not None]

@@ -1,0 +1,284 @@
+"""The page over HTTP: what it answers, to whom, and with which headers."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import headrace_cli.operating.live as package
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+from headrace_cli.errors import CommandError
+from headrace_cli.operating.live import follow as following
+from headrace_cli.operating.live import scraping, tables
+from headrace_cli.operating.live.broker import SHOWN, sample
+from headrace_cli.operating.live.scraping import Scraper, finder
+from headrace_cli.operating.live.server import HEADERS, LiveServer, allowed_names, is_loopback, name_of
+from headrace_cli.operating.live.service import VIEWERS, LiveService
+from headrace_cli.operating.watch.records import Kept
+from headrace_common.operations.metrics import ReceiverMetrics
+
+from tests.cli.live.seen import look, receiver
+from tests.cli.operating.topics import reject_headers
+from tests.contract.waiting import until
+
+Client = TestClient[web.Request, web.Application]
+STATIC = Path(package.__file__).parent / "static"
+
+
+async def no_parts() -> Sequence[tuple[str, str]]:
+    return ()
+
+
+@pytest.fixture
+def service() -> LiveService:
+    return LiveService(no_parts, None, None)
+
+
+@pytest.fixture
+async def page(service: LiveService) -> AsyncIterator[Client]:
+    server = LiveServer(service, None, None, allowed_names("127.0.0.1", ()))
+    async with TestClient(TestServer(server.application())) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/page.css", "/page.js", "/icon.svg", "/state.json", "/follow?id=x", "/livez", "/none"]
+)
+async def test_every_answer_allows_nothing_from_elsewhere(page: Client, path: str) -> None:
+    answer = await page.get(path)
+    for name, value in HEADERS.items():
+        assert answer.headers[name] == value
+    policy = answer.headers["Content-Security-Policy"]
+    assert policy.startswith(
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self';"
+    )
+    assert "unsafe" not in policy
+    assert "Server" not in answer.headers
+    assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+@pytest.mark.parametrize("path", ["/", "/state.json", "/stream", "/follow"])
+async def test_it_is_read_only(page: Client, method: str, path: str) -> None:
+    assert (await page.request(method, path)).status == 405
+
+
+def test_the_page_asks_no_other_host_and_has_nothing_inline() -> None:
+    html = (STATIC / "page.html").read_text()
+    for found in re.findall(r'(?:src|href)="([^"]*)"', html):
+        assert re.fullmatch(r"#[a-z]+|[a-z]+\.(css|js|svg)", found), found
+    assert re.search(r"<script(?![^>]*\bsrc=)|<style|\bstyle=|\bon[a-z]+=", html) is None
+    script = (STATIC / "page.js").read_text()
+    assert "innerHTML" not in script
+    assert "http" not in script.replace('const SVG = "http://www.w3.org/2000/svg";', "").replace(
+        '.replace("http://", "")', ""
+    )
+    assert "url(" not in (STATIC / "page.css").read_text()
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200), ("127.0.0.1:8080", 200), ("LOCALHOST:1", 200), ("[::1]:8080", 200), ("localhost.", 200),
+        ("evil.example", 421), ("evil.example:8080", 421), ("127.0.0.1.evil.example", 421), ("10.0.0.1", 421), ("", 421),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("path", ["/", "/state.json", "/page.js"])
+async def test_names_of_other_sites_are_refused(page: Client, host: str, status: int, path: str) -> None:
+    assert (await page.get(path, headers={"Host": host})).status == status
+
+
+def test_which_names_are_allowed() -> None:
+    assert allowed_names("::1", ["Live.Example ", ""]) == {"localhost", "127.0.0.1", "::1", "live.example"}
+    assert allowed_names("0.0.0.0", ["live.example"]) == {"live.example"}
+    assert allowed_names("0.0.0.0", []) is None
+    assert [is_loopback(host) for host in ("127.9.9.9", "localhost", "::1", "0.0.0.0", "10.0.0.1", "x")] == [
+        True
+    ] * 3 + [False] * 3
+    assert [name_of(host) for host in ("a:1", "a", "[::1]:8", "[::1]", "::1")] == ["a", "a", "::1", "::1", ":"]
+
+
+async def test_the_first_state_is_in_the_page_itself_escaped(page: Client, service: LiveService) -> None:
+    html = await (await page.get("/")).text()
+    assert "{{" not in html
+    nasty = receiver(0, ready=False, service="<script>alert(1)</script>")
+    service.figures = service._model.add(look(0, nasty))
+    html = await (await page.get("/")).text()
+    assert "<script>alert" not in html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;: 1 of 1 not ready" in html
+
+
+async def test_what_has_not_changed_is_not_sent_again(page: Client) -> None:
+    tag = (await page.get("/page.js")).headers["ETag"]
+    assert (await page.get("/page.js", headers={"If-None-Match": tag})).status == 304
+
+
+async def test_a_stream_begins_with_the_past_and_goes_on_with_each_look(page: Client, service: LiveService) -> None:
+    for at in range(3):
+        service.figures = service._model.add(look(at, receiver(at, at)))
+    async with page.get("/stream") as answer:
+        assert answer.content_type == "text/event-stream"
+        assert await answer.content.readline() == b"retry: 1000\n"
+        first = await answer.content.readline()
+        assert first.startswith(b"data: {")
+        await answer.content.readline()
+        await until(lambda: service.watched, "the viewer")
+        service._tell(service.state(history=False))
+        assert len(await answer.content.readline()) < len(first)
+
+
+async def test_no_more_viewers_than_allowed_and_they_leave(page: Client, service: LiveService) -> None:
+    viewers = [service.watch() for _ in range(VIEWERS)]
+    assert None not in viewers
+    assert (await page.get("/stream")).status == 503
+    for viewer in viewers:
+        assert viewer is not None
+        service.leave(viewer)
+    assert not service.watched
+
+
+async def test_a_viewer_that_does_not_read_is_sent_away(service: LiveService) -> None:
+    viewer = service.watch()
+    assert viewer is not None
+    for _ in range(10):
+        service._tell(b"{}")
+    assert not service.watched
+    assert viewer.qsize() < 10
+
+
+async def test_an_id_is_checked_and_unknown_places_are_said(page: Client) -> None:
+    answer = await page.get("/follow", params={"id": "' or 1=1 --"})
+    assert answer.status == 400
+    assert "32 hex digits" in (await answer.json())["problem"]
+    way = await (await page.get("/follow", params={"id": "d." + "0" * 32})).json()
+    assert (way["record"], way["row"]) == (None, None)
+    assert way["said"] == ["The tables cannot be read from here.", "Kafka is not known here."]
+
+
+async def test_two_events_are_not_followed_at_once(page: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    going = asyncio.Event()
+
+    async def slow(*_: Any) -> following.Way:
+        await going.wait()
+        return following.Way("x")
+
+    monkeypatch.setattr("headrace_cli.operating.live.server.follow", slow)
+    first = asyncio.create_task(page.get("/follow", params={"id": "x"}))
+    await asyncio.sleep(0.05)
+    assert (await page.get("/follow", params={"id": "x"})).status == 503
+    going.set()
+    assert (await first).status == 200
+
+
+async def test_a_task_that_ended_by_a_bug_is_not_live(page: Client, service: LiveService) -> None:
+    async def broken() -> Sequence[tuple[str, str]]:
+        raise RuntimeError("a bug")
+
+    service._finder = broken
+    service.start()
+    await until(lambda: bool(service.failed()), "the end")
+    answer = await page.get("/livez")
+    assert answer.status == 503
+    await service.stop()
+
+
+class TestSamples:
+    def record(self, value: bytes, detail: bytes = b"why") -> Kept:
+        headers = [(key, detail if key == "detail" else content) for key, content in reject_headers("bad_json")]
+        return Kept("headrace.quarantine", 1, 7, 5_000, headers, value)
+
+    def test_no_control_character_and_no_more_than_a_line(self) -> None:
+        found = sample(self.record(b"\x1b[2J\xe2\x80\xae" + b"x" * 10_000, b"y" * 10_000), show=True)
+        assert found.content is not None
+        assert found.content.startswith("\\x1b[2J\\u202e")
+        assert len(found.content) == SHOWN + 1
+        assert len(found.detail) == SHOWN + 1
+        assert (found.reason, found.place, found.size, found.time) == (
+            "bad_json",
+            "headrace.quarantine-1-7",
+            10_007,
+            5.0,
+        )
+
+    def test_what_clients_sent_is_shown_only_where_it_may_be(self) -> None:
+        assert sample(self.record(b"secret"), show=False).content is None
+
+
+class TestParts:
+    async def test_one_that_hangs_holds_up_nobody_and_is_shown_as_it_was(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        hangs = asyncio.Event()
+        metrics = ReceiverMetrics()
+
+        async def answer(_: web.Request) -> web.Response:
+            if hangs.is_set():
+                await asyncio.sleep(60)
+            return web.Response(body=metrics.exposition())
+
+        async def ready(_: web.Request) -> web.Response:
+            return web.Response(text="ok\n")
+
+        app = web.Application()
+        app.router.add_get("/metrics", answer)
+        app.router.add_get("/readyz", ready)
+        app.router.add_get(
+            "/", lambda _: asyncio.sleep(0, web.Response(text="<title>courier</title>", content_type="text/html"))
+        )
+        monkeypatch.setattr(scraping, "LATE", 0.2)
+        async with TestServer(app) as one:
+            scraper = Scraper()
+            parts = [("", f"http://127.0.0.1:{one.port}")]
+
+            async def seen() -> bool:
+                found = await scraper.look(parts)
+                return [scrape.service for scrape in found] == ["courier"] and found[0].ready
+
+            await until(seen, "an answer")
+            hangs.set()
+            (found,) = await scraper.look(parts)
+            assert found.ready
+            assert await scraper.look([]) == []
+            await scraper.close()
+
+    async def test_who_does_not_answer_has_a_problem(self, unused_tcp_port: int) -> None:
+        scraper = Scraper()
+        parts = [("forward", f"http://127.0.0.1:{unused_tcp_port}")]
+
+        async def seen() -> bool:
+            found = await scraper.look(parts)
+            return bool(found) and "does not answer" in found[0].problem
+
+        await until(seen, "the problem")
+        await scraper.close()
+
+    async def test_a_name_is_every_address_that_it_has(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def known(*_: Any, **__: Any) -> list[Any]:
+            return [(0, 0, 0, "", ("10.0.0.2", 1)), (0, 0, 0, "", ("10.0.0.1", 1)), (0, 0, 0, "", ("fd00::1", 1))]
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", known)
+        find = finder(tmp_path, ["forward=dns://headrace-forward-ops:8080", "lake=http://10.1.1.1:1"])
+        assert list(await find()) == [
+            ("lake", "http://10.1.1.1:1"),
+            ("forward", "http://10.0.0.1:8080"),
+            ("forward", "http://10.0.0.2:8080"),
+            ("forward", "http://[fd00::1]:8080"),
+        ]
+
+    async def test_a_name_that_does_not_resolve_is_shown(self, tmp_path: Path) -> None:
+        find = finder(tmp_path, ["dns://nowhere.invalid:8080"])
+        assert list(await find()) == [("nowhere.invalid", "http://nowhere.invalid:8080")]
+
+    async def test_a_stack_that_does_not_run_has_no_parts(self, tmp_path: Path) -> None:
+        assert list(await finder(tmp_path / "none", ())()) == []
+
+    def test_what_is_no_address_is_one_sentence(self, tmp_path: Path) -> None:
+        with pytest.raises(CommandError, match="expected NAME=dns://HOST:PORT"):
+            finder(tmp_path, ["dns://x"])
+
+
+def test_tables_that_are_not_there_are_a_problem_and_no_error(tmp_path: Path) -> None:
+    assert "There are no tables" in tables.look(tmp_path).problem
