@@ -360,6 +360,25 @@ class Monitoring(Value):
     )
 
 
+class Live(Value):
+    enabled: bool = Field(False, description="Run the live page: one pod, and a headless Service for each part.")
+    hosts: list[str] = Field(
+        [],
+        description="More names in a browser's address that it answers to, such as an Ingress's; the Service's are known.",
+    )
+    samples: bool = Field(
+        False, description="Show the beginning of what is in quarantine to everybody who can open the page."
+    )
+    resources: Kubernetes = Field(
+        {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "384Mi"}},
+        description="Requests and limits.",
+    )
+    priority_class_name: str = Field("", description="Priority class.")
+    node_selector: dict[str, str] = Field({}, description="Labels of the nodes that may run it.")
+    tolerations: list[Kubernetes] = Field([], description="Tolerations.")
+    affinity: Kubernetes = _kubernetes("Affinity.")
+
+
 class PodSecurity(Value):
     run_as_user: int = Field(10001, ge=1, description="User id of the receivers and of the jobs.")
     lake_user: int = Field(185, ge=1, description="User id of the landing job: that of Spark's images.")
@@ -385,5 +404,6 @@ class Values(Value):
     lake: Lake = Field(Lake(), description="The landing job.")
     network_policy: NetworkPolicy = Field(NetworkPolicy(), description="NetworkPolicies.")
     monitoring: Monitoring = Field(Monitoring(), description="Prometheus and Grafana, by their operators.")
+    live: Live = Field(Live(), description="The live page: what the parts do, each second, in a browser.")
     pod_security: PodSecurity = Field(PodSecurity(), description="User ids; everything else is `restricted`.")
     test: Probe = Field(Probe(), description="`helm test`.")

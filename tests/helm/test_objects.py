@@ -321,6 +321,32 @@ def test_only_named_peers_reach_the_ports() -> None:
     assert kafka[0]["from"][0]["podSelector"]["matchLabels"]["app.kubernetes.io/instance"] == "headrace"
 
 
+def test_the_live_page_finds_every_part_and_may_reach_it() -> None:
+    objects = scenario("live")
+    (container,) = one(objects, "Deployment", "headrace-live")["spec"]["template"]["spec"]["containers"]
+    told = [argument.removeprefix("--url=") for argument in container["args"] if argument.startswith("--url=")]
+    parts = {component(each) for each, _ in workloads(objects)} - {"kafka", "topics", "test", "live"}
+    assert told == [f"{part}=dns://headrace-{part}-ops.logs.svc:8080" for part in [*sorted(parts - {"lake"}), "lake"]]
+    for part in parts:
+        assert one(objects, "Service", f"headrace-{part}-ops")["spec"]["clusterIP"] == "None"
+        ingress = one(objects, "NetworkPolicy", f"headrace-{part}")["spec"]["ingress"][-1]
+        assert ingress["from"][-1]["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "live"
+    (names,) = [argument for argument in container["args"] if argument.startswith("--allow-host=")]
+    assert {"localhost", "headrace-live.logs.svc", "headrace.example.org"} <= set(names.partition("=")[2].split(","))
+    assert "--no-samples" in container["args"]
+    policy = one(objects, "NetworkPolicy", "headrace-live")["spec"]
+    assert policy["ingress"][0]["from"] == [
+        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}
+    ]
+    assert {port["port"] for rule in policy["egress"] for port in rule["ports"]} == {53, 9092, 8080}
+    (service,) = [each for each in of(objects, "Service", "headrace-live")]
+    assert service["spec"]["type"] == "ClusterIP"
+
+
+def test_without_it_there_is_none() -> None:
+    assert [each for each in scenario("defaults") if component(each) == "live"] == []
+
+
 def test_a_release_of_another_name() -> None:
     objects = rendered(release="shop")
     assert of(objects, "Deployment", "shop-headrace-forward")

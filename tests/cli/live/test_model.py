@@ -92,7 +92,7 @@ class TestFigures:
                 )
             )
         assert len(model.history) <= SPAN + 1
-        assert len(model._looks) < 20
+        assert len(model._looks) < 40
         assert len(model._reasons) <= POINTS
         assert len(model._restarted) <= POINTS
         assert sum(model._reasons[0][1].values()) == 1

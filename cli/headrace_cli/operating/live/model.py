@@ -26,8 +26,8 @@ POINTS: Final = 700
 """Most points in it: one a second, and some."""
 WINDOW: Final = 2.5
 """Rates of receivers are over at least this time."""
-LAKE_WINDOW: Final = 12.0
-"""Rates of the landing job: it lands in batches, every 5 s unless told otherwise."""
+LAKE_WINDOW: Final = 30.0
+"""Rates of the landing job: it lands in batches, some seconds apart."""
 STANDS_STILL: Final = 3.0
 """Frames that have waited for so long while nothing was stored: Kafka stands still."""
 REPLICAS: Final = 200
@@ -49,6 +49,7 @@ class Model:
         self.history: deque[Point] = deque(maxlen=POINTS)
         self._looks: deque[Look] = deque()
         self._reasons: deque[tuple[float, Counter[str]]] = deque()
+        self._quarantined: Counter[str] = Counter()  # the sum of them
         self._restarted: deque[tuple[float, str]] = deque()
         self._starts: dict[str, float] = {}
         self._times: Counter[str] = Counter()
@@ -85,7 +86,7 @@ class Model:
             samples=look.samples,
             outage=self._outage,
             stored_ago=look.at - self._grew,
-            quarantined=dict(sum((count for _, count in self._reasons), Counter[str]()).most_common()),
+            quarantined=dict(self._quarantined.most_common()),
             restarts=dict(Counter(service for _, service in self._restarted)),
             span=min(SPAN, look.at - self._first),
         )
@@ -107,8 +108,9 @@ class Model:
                     found[dict(labels).get("reason", "")] += more
         if found:
             self._reasons.append((look.at, found))
+            self._quarantined += found
         while self._reasons and (self._reasons[0][0] < look.at - SPAN or len(self._reasons) > POINTS):
-            self._reasons.popleft()
+            self._quarantined -= self._reasons.popleft()[1]
 
     def _count_restarts(self, look: Look) -> None:
         for scrape in look.scrapes:

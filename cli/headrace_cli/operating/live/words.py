@@ -48,7 +48,8 @@ def _all(figures: Figures) -> Iterator[tuple[str, str]]:
     yield from _receivers(figures)
     yield from _lake(figures)
     yield from _doubts(figures)
-    yield GOOD, _flow(figures)
+    if figures.outage is None or figures.outage.ended is not None:
+        yield GOOD, _flow(figures)
 
 
 def _kafka(figures: Figures) -> Iterator[tuple[str, str]]:
@@ -148,11 +149,14 @@ def _lake(figures: Figures) -> Iterator[tuple[str, str]]:
 
 
 def behind_seconds(figures: Figures) -> float | None:
-    """How long the landing job needs for what should have landed, beside what came since its last batch; None: not known."""
+    """How long the landing job needs for what has not landed; None: not known. What came since its last batch waits for the next
+    one and does not count, but after an outage.
+    """
     lake, rate = figures.lake, figures.events or 0
     if lake.lag is None:
         return None
-    return max(0.0, lake.lag - rate * (lake.ago or 0)) / max(lake.landed or 0, rate, 100)
+    fresh = 0.0 if figures.outage is not None else rate * (lake.ago or 0)
+    return max(0.0, lake.lag - fresh) / max(lake.landed or 0, rate, 100)
 
 
 def _doubts(figures: Figures) -> Iterator[tuple[str, str]]:
@@ -186,12 +190,11 @@ def _doubts(figures: Figures) -> Iterator[tuple[str, str]]:
 def _flow(figures: Figures) -> str:
     connections = sum(receiver.connections for receiver in figures.receivers)
     events = figures.events
-    down = figures.outage is not None and figures.outage.ended is None
     if events is None:
         return "The first rates come with the next look."
     if not events:
         who = f"{count(connections, 'connection')} open" if connections else "nobody is connected"
-        return f"Nothing is stored at the moment: {who}." if down else f"All is ready. Nobody sends: {who}."
+        return f"All is ready. Nobody sends: {who}."
     acked = f", acknowledged within {seconds(figures.p99)} (99 of 100 frames)" if figures.p99 is not None else ""
     fresh = f"; landed {seconds(figures.lake.p50)} after receipt" if figures.lake.p50 is not None else ""
     return f"{short(events)} events a second from {count(connections, 'connection')}{acked}{fresh}."

@@ -27,6 +27,16 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .part }}
 {{- end -}}
 
+{{/* The parts with health and metrics, as {"parts": […]}. */}}
+{{- define "headrace.parts" -}}
+{{- $parts := list }}
+{{- range $name, $own := .Values.receivers }}
+{{- if $own.enabled }}{{ $parts = append $parts $name }}{{ end }}
+{{- end }}
+{{- if ne .Values.lake.mode "none" }}{{ $parts = append $parts "lake" }}{{ end }}
+{{- dict "parts" $parts | toJson -}}
+{{- end -}}
+
 {{/* An image of ours: (dict "root" $ "name" "tools"). */}}
 {{- define "headrace.image" -}}
 {{- $image := .root.Values.image -}}

@@ -158,7 +158,7 @@ function drawKafka() {
       return g;
     });
     const lag = add(those.map((lane) => lane.lag));
-    say(group.title, `${topic} · ${many ? `${those.length} partitions · ` : ""}${whole(lag)} not landed`);
+    say(group.title, `${topic} · ${many ? `${those.length} partitions · ` : ""}${lag ? `lag ${short(lag)}` : "all landed"}`);
     const top = Math.max(most, ...those.map((lane) => lane.rate || 0));
     for (const lane of those) {
       const text = `partition ${lane.number}: ${short(lane.rate)} a second, ${whole(lane.lag)} not landed, ends at ${whole(lane.end)}` +
@@ -187,7 +187,7 @@ function drawKafka() {
         say(row.number, `p${lane.number}`);
         row.fill.style.width = `${(100 * part).toFixed(1)}%`;
         say(row.rate, lane.rate === null ? (lane.end === null ? "" : "–") : `${short(lane.rate)}/s`);
-        say(row.lag, lane.lag ? `lag ${short(lane.lag)}` : "landed");
+        say(row.lag, lane.lag ? `lag ${short(lane.lag)}` : "–");
       }
     }
   }
@@ -217,11 +217,11 @@ function drawLake() {
   const behind = state.figures.behind;
   const late = behind !== null && behind > 20;
   dress(top.dot, `dot ${lake.replicas.length ? condition : "unready"}`);
-  say(top.text, !lake.replicas.length ? "Not known here" : condition === "away" ? "Does not answer" : late && !state.down ? "Catches up" : condition === "ready" ? "Lands" : "Not ready");
+  say(top.text, !lake.replicas.length ? "Not known here" : condition === "away" ? "Does not answer" : state.down ? "Waits for Kafka" : late && !state.down ? "Catches up" : condition === "ready" ? "Lands" : "Not ready");
   top.number.data = short(lake.landed);
   dress($("lake"), `card ${condition === "away" && lake.replicas.length ? "bad" : late && !state.down ? "watch" : ""}`);
   facts($("lake"), "lake facts", [
-    ["not landed", whole(lake.lag), late ? "warm" : ""],
+    ["lag", whole(lake.lag), late ? "warm" : ""],
     ["fresh, p50", seconds(lake.p50)],
     ["fresh, p95", seconds(lake.p95)],
     ["last batch", lake.ago === null ? "–" : `${span(lake.ago)} ago`],
@@ -236,7 +236,7 @@ function drawTables() {
   const list = [
     ["events", known ? short(rows.events) : "–", "rows"],
     ["quarantine", known ? short(rows.quarantine) : "–", "rows"],
-    ["gaps", known ? whole(gaps) : "–", gaps ? "open" : "none open"],
+    ["gaps", known ? whole(gaps) : "–", gaps ? "open" : ""],
   ];
   for (const [name, number, noun] of list) {
     const card = keep($("tables"), `table ${name}`, () => {
