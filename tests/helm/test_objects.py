@@ -339,7 +339,7 @@ def test_the_live_page_finds_every_part_and_may_reach_it() -> None:
         {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}
     ]
     assert {port["port"] for rule in policy["egress"] for port in rule["ports"]} == {53, 9092, 8080}
-    (service,) = [each for each in of(objects, "Service", "headrace-live")]
+    (service,) = of(objects, "Service", "headrace-live")
     assert service["spec"]["type"] == "ClusterIP"
 
 

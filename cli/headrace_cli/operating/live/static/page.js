@@ -529,6 +529,7 @@ function draw() {
   CHARTS.forEach(drawChart);
   dress($("clock"), "clock");
   say($("clock"), `live · ${clock(state.time)}`);
+  if (!document.documentElement.dataset.drawn) performance.mark("drawn");
   document.documentElement.dataset.drawn = "yes";
 }
 function take(told, anew) {

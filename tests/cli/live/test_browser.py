@@ -1,0 +1,206 @@
+"""The page in a real Chromium, over a service whose Kafka stops and starts as the test says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+import pytest
+from aiohttp.test_utils import TestServer
+from headrace_cli.operating.exposition import Scrape
+from headrace_cli.operating.live.looks import Look, Sample, TablesLook
+from headrace_cli.operating.live.server import LiveServer, allowed_names
+from headrace_cli.operating.live.service import LiveService
+
+from tests.cli.live.chromium import Page, browser
+from tests.cli.live.seen import UNIX, away, kafka, lake, receiver
+
+pytestmark = [pytest.mark.requires("chromium"), pytest.mark.long, pytest.mark.timeout(600)]
+
+NASTY = '<img src=x onerror="document.title=1">'
+
+
+async def no_parts() -> Sequence[tuple[str, str]]:
+    return ()
+
+
+class Scene:
+    """What the page is shown: a service without collectors, and looks that a test makes up."""
+
+    def __init__(self, url: str, service: LiveService) -> None:
+        self.url = url
+        self.service = service
+        self.at = 0.0
+
+    def show(self, *scrapes: Scrape, seconds: float = 1, down: str = "", samples: Sequence[Sample] = ()) -> None:
+        self.at += seconds
+        stored = 0 if down else int(100 * self.at)
+        tables = TablesLook("", {"events": stored, "quarantine": 3}, UNIX)
+        moved = [replace(scrape, at=self.at) for scrape in scrapes]
+        look = Look(self.at, time.time(), moved, kafka(stored, problem=down, landed=stored), tables, samples)
+        self.service.figures = self.service._model.add(look)
+        self.service._tell(self.service.state(history=False))
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    service = LiveService(no_parts, None, None)
+    server = LiveServer(service, None, None, allowed_names("127.0.0.1", ()))
+    async with TestServer(server.application()) as one:
+        yield Scene(f"http://127.0.0.1:{one.port}/", service)
+        await service.stop()
+
+
+async def opened(page: Page, scene: Scene, *scrapes: Scrape) -> None:
+    scene.show(*scrapes)
+    await page.go(scene.url)
+    await page.until("document.documentElement.dataset.drawn === 'yes'")
+
+
+def text(selector: str) -> str:
+    return f"document.querySelector({json.dumps(selector)}).textContent"
+
+
+async def told(page: Page) -> list[str]:
+    """What the browser complained of."""
+    return [
+        str(event["params"])
+        for event in page.events
+        if event["method"] in ("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled")
+    ]
+
+
+async def test_it_flows_stops_and_flows_again(scene: Scene) -> None:
+    async with browser() as page:
+        await page.show(1440, 900)
+        await opened(page, scene, receiver(0), lake(0))
+        for second in (1, 2, 3):
+            scene.show(receiver(0, 700 * second), lake(0, 600 * second, last=time.time()))
+        await page.until(f"{text('.receiver .rate')}.startsWith('7')")
+        assert await page.evaluate("document.querySelector('#verdict').className") == "verdict good"
+        assert await page.evaluate("document.querySelectorAll('#flows .gate.shut').length") == 0
+        waits = {"headrace_frames_pending": 50.0, "headrace_oldest_pending_seconds": 12.0}
+        scene.show(receiver(0, 2100, **waits), lake(0, 1800), down="it does not answer")
+        await page.until(f"{text('#title')}.startsWith('Kafka has stored nothing for 12 s: 50 frames wait.')")
+        assert await page.evaluate("document.querySelector('#verdict').className") == "verdict bad"
+        assert await page.evaluate("document.querySelectorAll('#flows .gate.shut').length") == 1
+        assert await page.evaluate(text("#kafka-state")) == "Stopped: stores nothing"
+        scene.show(receiver(0, 2800), lake(0, 1800, last=time.time()))
+        await page.until(f"{text('#title')}.startsWith('Kafka stores again')")
+        assert await page.evaluate("document.querySelectorAll('.chart rect').length") >= 8
+        assert await told(page) == []
+        asked = {
+            event["params"]["request"]["url"] for event in page.events if event["method"] == "Network.requestWillBeSent"
+        }
+        assert {url for url in asked if not url.startswith(scene.url)} == set()
+
+
+async def test_what_clients_send_is_text(scene: Scene) -> None:
+    nasty = Sample(UNIX, NASTY, NASTY, NASTY, NASTY, NASTY, 5, NASTY)
+    async with browser() as page:
+        await page.show(1440, 900)
+        await opened(page, scene, receiver(0, service=NASTY), receiver(0, service="courier", ready=False))
+        scene.show(receiver(0, service=NASTY), samples=[nasty])
+        await page.until("document.querySelector('.samples')")
+        assert NASTY in await page.evaluate(text(".samples"))
+        assert await page.evaluate("document.querySelectorAll('main img').length") == 0
+        assert await told(page) == []
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1440, False), (1440, True), (1000, False), (390, True), (320, False)])
+async def test_it_fits_the_screen_and_can_be_read(scene: Scene, width: int, dark: bool) -> None:
+    services = ("forward", "lumberjack", "courier", "logjam", "segment")
+    parts = [receiver(0, service=name, url=f"http://{name}:1") for name in services]
+    async with browser() as page:
+        await page.show(width, 844, dark=dark)
+        await opened(page, scene, *parts, lake(0), away(0, service="forward", url="http://gone:1"))
+        assert await page.evaluate("document.documentElement.scrollWidth") <= width
+        assert json.loads(await page.evaluate(CONTRAST)) == []
+
+
+CONTRAST = """(() => {
+  const light = (c) => { const [r, g, b] = c.map((v) => { v /= 255;
+      return v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4; });
+    return .2126 * r + .7152 * g + .0722 * b; };
+  const parse = (c) => c.match(/[\\d.]+/g).map(Number);
+  const ground = (n) => { for (; n; n = n.parentElement) { const c = parse(getComputedStyle(n).backgroundColor);
+    if (c.length < 4 || c[3] > 0) return c; } return [255, 255, 255]; };
+  const bad = [];
+  for (const node of document.querySelectorAll('main *, header *, footer *')) {
+    const own = [...node.childNodes].some((c) => c.nodeType === 3 && c.textContent.trim());
+    if (!own || !node.getClientRects().length || node.closest('svg')) continue;
+    const [a, b] = [light(parse(getComputedStyle(node).color)), light(ground(node))];
+    const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+    if (ratio < 4.5) bad.push([node.className || node.tagName, node.textContent.slice(0, 30), ratio.toFixed(2)]);
+  }
+  return JSON.stringify(bad);
+})()"""
+"""Texts whose contrast with what is behind them is below 4.5 (WCAG 2.2, 1.4.3)."""
+
+
+async def test_without_a_mouse(scene: Scene) -> None:
+    async with browser() as page:
+        await page.show(1440, 900)
+        await opened(page, scene, receiver(0), lake(0))
+        for _ in range(5):
+            scene.show(receiver(0), lake(0))
+        await page.key("Tab")
+        assert await page.evaluate("document.activeElement.className") == "skip"
+        reached = []
+        for _ in range(24):
+            await page.key("Tab")
+            reached.append(await page.evaluate("document.activeElement.id || document.activeElement.className"))
+        assert reached.count("plot") == 8
+        assert {"follow-id", "follow-newest", "scroll"} <= set(reached)
+        await page.evaluate("document.querySelector('.plot').focus()")
+        await page.key("ArrowLeft")
+        await page.until("document.querySelector('.plot').getAttribute('aria-label').includes(', at ')")
+        await page.evaluate("document.querySelector('#follow-id').focus()")
+        await page.evaluate("document.querySelector('#follow-id').value = 'd.' + '0'.repeat(32)")
+        await page.key("Enter")
+        await page.until(f"{text('#way')}.includes('cannot be read from here')")
+
+
+async def test_a_page_without_its_process_says_so_and_comes_back(scene: Scene) -> None:
+    async with browser() as page:
+        await page.show(1440, 900)
+        await opened(page, scene, receiver(0))
+        await page.call(
+            "Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0
+        )
+        for viewer in list(scene.service._viewers):
+            viewer.put_nowait(b"")
+        await page.until("document.querySelector('#clock').className.includes('lost')")
+        await page.call(
+            "Network.emulateNetworkConditions", offline=False, latency=0, downloadThroughput=-1, uploadThroughput=-1
+        )
+
+        async def looks() -> None:
+            while True:
+                scene.show(receiver(0))
+                await asyncio.sleep(0.2)
+
+        looking = asyncio.create_task(looks())
+        try:
+            await page.until("!document.querySelector('#clock').className.includes('lost')")
+        finally:
+            looking.cancel()
+
+
+async def test_fifty_replicas_and_many_partitions(scene: Scene) -> None:
+    async with browser() as page:
+        await page.show(1440, 900)
+        parts = [receiver(0, url=f"http://10.0.0.{n}:8080") for n in range(50)]
+        many = tuple(replace(kafka(5).partitions[0], number=n) for n in range(48))
+        scene.show(*parts)
+        assert scene.service.figures is not None
+        look = Look(9, time.time(), [replace(part, at=9) for part in parts], replace(kafka(5), partitions=many))
+        await opened(page, scene, *parts)
+        scene.service.figures = scene.service._model.add(look)
+        scene.service._tell(scene.service.state(history=False))
+        await page.until("document.querySelectorAll('#lanes .cells span').length === 48")
+        assert await page.evaluate("document.querySelectorAll('#processes tr').length") == 50
+        assert await page.evaluate(text(".receiver small")) == "50 of 50 ready"
