@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from headrace_cli.stack.stack import (
 from headrace_cli.stack.state import StateFolder
 
 from tests.contract.processes import command, gone
+from tests.contract.stopping import stopped
 from tests.contract.waiting import wait_for
 
 pytestmark = pytest.mark.timeout(900)
@@ -94,6 +96,35 @@ class TestRunning:
         wait_for(lambda: rows(state, count) == [{"n": 500}], "landing")
         proof = ("query", "--named", "exactly-once", "--state", str(state.path))
         wait_for(lambda: headrace(*proof).returncode == 0, "the batch's end")
+
+    def test_the_live_page_shows_it_and_follows_an_event_to_its_row(self, state: StateFolder) -> None:
+        record = state.read_record()
+
+        def asked(path: str) -> dict[str, Any]:
+            with urllib.request.urlopen(record["live"] + path, timeout=120) as answer:
+                found: dict[str, Any] = json.load(answer)
+                return found
+
+        wait_for(lambda: len(asked("state.json").get("receivers", ())) == len(SERVICES), "the receivers")
+        wait_for(lambda: asked("state.json")["tables"]["rows"] == {"events": 500, "quarantine": 0}, "the tables")
+        (row,) = rows(state, """select event_id, topic, "partition", "offset" from events limit 1""")
+        way = asked(f"follow?id={row['event_id']}")
+        for name in ("topic", "partition", "offset"):
+            assert way["record"][name] == way["row"][name] == row[name]
+        assert way["row"]["table"] == "events"
+        assert way["row"]["batch"] is not None
+        newest = asked("follow?id=newest")
+        assert (newest["row"] or {}).get("offset") == newest["record"]["offset"]
+        with stopped(record["kafka_child"]["pid"]):
+            wait_for(lambda: asked("state.json")["verdict"]["level"] == "bad", "the outage")
+        wait_for(lambda: asked("state.json")["verdict"]["level"] != "bad", "its end")
+
+    def test_the_live_pages_end_ends_nothing_else(self, state: StateFolder) -> None:
+        child = state.read_record()["live_child"]
+        os.kill(child["pid"], signal.SIGKILL)
+        wait_for(lambda: state.read_record()["live_child"]["pid"] not in (None, child["pid"]), "another pid")
+        wait_for(lambda: state.read_record()["ready"], "being ready again")
+        assert state.read_record()["services"]["forward"]["restarts"] == 0
 
     async def test_the_embedded_kafka_is_capped(self, state: StateFolder) -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=state.read_record()["kafka"])
@@ -176,6 +207,21 @@ class TestPorts:
         assert not is_taken("127.0.0.1", port)
         assert ports.take("forward", port, "127.0.0.1") == port
 
+    def test_the_live_page_takes_another_port_and_says_so_unless_it_was_told_one(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            taken = server.getsockname()[1]
+            monkeypatch.setattr(planning, "LIVE_PORT", taken)
+            port, notes = _PortAllocator(Options()).take_live()
+            assert port != taken
+            ((name, text),) = notes
+            assert name == "live"
+            assert text.startswith(f"port {taken} is taken by ")
+            with pytest.raises(CommandError, match=rf"^Port {taken}, the live page, is taken by .*--live-port"):
+                _PortAllocator(Options(live_port=taken)).take_live()
+        assert _PortAllocator(Options()).take_live() == (taken, [])
+
     def test_free_ports_are_not_given_twice(self) -> None:
         ports = _PortAllocator(Options(any_port=True))
         given = [ports.take("x", 0, "127.0.0.1") for _ in range(50)]
@@ -183,6 +229,13 @@ class TestPorts:
 
 
 class TestOptions:
+    def test_without_the_live_page(self, tmp_path: Path) -> None:
+        stack = plan(StateFolder(tmp_path / "state"), Options(kafka="127.0.0.1:1", any_port=True, live=False))
+        assert (stack.live, stack.live_url) == (None, "")
+        stack = plan(StateFolder(tmp_path / "state"), Options(kafka="127.0.0.1:1", any_port=True))
+        assert stack.live is not None
+        assert stack.live.command[-1] == stack.live_url.rpartition(":")[2].rstrip("/")
+
     def test_services_by_name(self) -> None:
         assert select_receivers([]) == list(SERVICES)
         assert [service.name for service in select_receivers(["forward"])] == ["forward"]
