@@ -123,7 +123,7 @@ function drawReceivers() {
     say(row.replicas, condition === "ready" && each.replicas.length === 1 ? "" : `${ready(each.replicas)} of ${each.replicas.length} ready`);
     row.number.data = short(each.events);
     say(row.ack, each.p99 === null ? "no acknowledgements now" : `ack p50 ${seconds(each.p50)} · p99 ${seconds(each.p99)}`);
-    say(row.flight, each.used ? `${size(each.used)}${each.budget ? ` of ${size(each.budget)}` : ""} in flight` : "");
+    say(row.flight, `${size(each.used)}${each.budget ? ` of ${size(each.budget)}` : ""} in flight`);
     say(row.wait, each.pending && each.oldest > 0.5 ? `${plural(each.pending, "frame")} wait${each.pending === 1 ? "s" : ""}, ${seconds(each.oldest)}` : "");
     dress(row.wait, each.oldest > 3 ? "hot" : "warm");
     const part = each.budget ? each.used / each.budget : 0;
