@@ -76,7 +76,9 @@ def workloads(objects: Sequence[Object]) -> Iterator[tuple[Object, Object]]:
 
 def receivers(objects: Sequence[Object]) -> list[tuple[Object, Object]]:
     return [
-        (each, pod) for each, pod in workloads(objects) if component(each) not in {"kafka", "lake", "live", "topics", "test"}
+        (each, pod)
+        for each, pod in workloads(objects)
+        if component(each) not in {"kafka", "lake", "live", "topics", "test"}
     ]
 
 

@@ -30,8 +30,8 @@ Finder = Callable[[], Awaitable[Parts]]
 
 LATE: Final = 0.8
 """A look takes no longer than this: who has not answered by then is shown as he was, until he is away."""
-READY_EVERY: Final = 3
-"""Only each third look asks `/readyz`, too."""
+READY_EVERY: Final = 6
+"""Only each sixth look asks `/readyz`, too, while the answer is that it is ready: it costs a third of `/metrics`."""
 MOST: Final = 500
 """Most processes."""
 _DNS: Final = re.compile(r"(?:([A-Za-z0-9_-]+)=)?dns://([A-Za-z0-9.-]+):([0-9]{1,5})")

@@ -484,7 +484,7 @@ function drawWay(way) {
   const one = record || row;
   if (one) list.append(step("Received", [`${one.protocol} · stream ${one.stream} · source ${one.source}`,
     record && record.event_time ? `its own time ${record.event_time}` : "", `receipt ${precise(record ? record.time : row.received)}`]));
-  if (record) list.append(step("Stored on Kafka, and acknowledged", [`${record.topic}, partition ${record.partition}, offset ${whole(record.offset)} · ${size(record.bytes)}`,
+  if (record) list.append(step("Stored on Kafka: its client may be acknowledged", [`${record.topic}, partition ${record.partition}, offset ${whole(record.offset)} · ${size(record.bytes)}`,
     record.reason ? `quarantined: ${record.reason}` : ""]));
   else if (row) list.append(step("Stored on Kafka", [`${row.topic}, partition ${row.partition}, offset ${whole(row.offset)}`]));
   if (row) list.append(step(`Landed in table ${row.table}`, [`at ${precise(row.landed)}, ${seconds(Math.max(0, row.landed - row.received))} after receipt`,
