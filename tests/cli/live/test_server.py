@@ -222,12 +222,13 @@ class TestParts:
         async def ready(_: web.Request) -> web.Response:
             return web.Response(text="ok\n")
 
+        async def page_of_courier(_: web.Request) -> web.Response:
+            return web.Response(text="<title>courier</title>", content_type="text/html")
+
         app = web.Application()
         app.router.add_get("/metrics", answer)
         app.router.add_get("/readyz", ready)
-        app.router.add_get(
-            "/", lambda _: asyncio.sleep(0, web.Response(text="<title>courier</title>", content_type="text/html"))
-        )
+        app.router.add_get("/", page_of_courier)
         monkeypatch.setattr(scraping, "LATE", 0.2)
         async with TestServer(app) as one:
             scraper = Scraper()
