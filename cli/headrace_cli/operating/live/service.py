@@ -22,6 +22,8 @@ WATCHED: Final = 1.0
 """Time between two looks while somebody looks."""
 IDLE: Final = 10.0
 """The same while nobody does: enough for the last ten minutes."""
+ASKED: Final = 5.0
+"""Who asks for one state counts as a viewer for so long."""
 FIND_EVERY: Final = 5.0
 """How often it is asked which processes there are."""
 TABLES_EVERY: Final = 20.0
@@ -43,6 +45,7 @@ class LiveService:
         self._tables_look: TablesLook | None = None
         self._viewers: set[asyncio.Queue[bytes]] = set()
         self._wake = asyncio.Event()
+        self._asked = -ASKED
         self._tasks: list[asyncio.Task[None]] = []
         self.figures: Figures | None = None
 
@@ -84,10 +87,12 @@ class LiveService:
 
     @property
     def watched(self) -> bool:
-        return bool(self._viewers)
+        """Whether a page is open, or somebody has asked a moment ago."""
+        return bool(self._viewers) or time.monotonic() < self._asked + ASKED
 
     def wake(self) -> None:
-        """Somebody looks: look now."""
+        """Somebody looks: look now, and for a moment as if a page were open."""
+        self._asked = time.monotonic()
         self._wake.set()
 
     def state(self, *, history: bool) -> bytes:
