@@ -24,6 +24,7 @@ from headrace_common.operations.variables import each_setting, variable  # noqa:
 from headrace_courier.settings import CourierSettings  # noqa: E402
 from headrace_forward.settings import ForwardSettings  # noqa: E402
 from headrace_lake.configuration.settings import LakeProcessSettings  # noqa: E402
+from headrace_lake.tables.layout import SCHEMAS  # noqa: E402
 from headrace_lake.upkeep.metrics import LakeMetrics  # noqa: E402
 from headrace_logjam.settings import LogjamSettings  # noqa: E402
 from headrace_lumberjack.settings import LumberjackSettings  # noqa: E402
@@ -148,6 +149,24 @@ def performance() -> str:
     return "\n".join((PERFORMANCE, *tables))
 
 
+_COLUMNS = "| column | type | what it is |\n|---|---|---|\n"
+
+
+def lake() -> str:
+    """The lake's page: what was written by hand, and the tables of columns under the headings of the tables."""
+    text = (DOCS / "lake.md").read_text()
+    for name, schema in SCHEMAS.items():
+        before, heading, after = text.partition(f"\n### {name}\n")
+        lead, columns, rest = after.partition(_COLUMNS)
+        _, _, rest = rest.partition("\n\n")
+        rows = [
+            f"| `{field.name}` | {field.dataType.simpleString()} | {field.metadata['comment']} |"
+            for field in schema.fields
+        ]
+        text = before + heading + lead + columns + "\n".join(rows) + "\n\n" + rest
+    return text
+
+
 CHART = ROOT / "deploy" / "helm" / "headrace"
 
 
@@ -161,6 +180,7 @@ PAGES = {
     DOCS / "metrics.md": metrics,
     DOCS / "clients.md": clients,
     DOCS / "performance.md": performance,
+    DOCS / "lake.md": lake,
     DOCS / "capacity.md": capacity.page,
     CHART / "values.yaml": chart_pages.values,
     CHART / "values.schema.json": chart_pages.schema,

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from headrace_lake.spark.halt import SupersededError
 from headrace_lake.spark.jvm import java_class
 from headrace_lake.spark.storage import Storage
-from headrace_lake.tables import layout
+from headrace_lake.tables import append, layout
 from headrace_lake.tables.altered import unless_altered
 from headrace_lake.tables.append import Appender
 from headrace_lake.tables.fence import Fence, claim_of, epoch_of, transaction
@@ -48,9 +48,9 @@ def lake(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Path:
     """Tables. Appends go step by step or, if the test says so, through Delta's writer."""
-    assert Appender(spark, APP_ID).stepwise(), "the steps of the pinned version of Delta are known"
+    assert append.stepwise(spark), "the steps of the pinned version of Delta are known"
     if getattr(request, "param", "stepwise") != "stepwise":
-        monkeypatch.setattr(Appender, "stepwise", lambda _: False)
+        monkeypatch.setattr(append, "stepwise", lambda _: False)
     return Path(shutil.copytree(empty_tables, tmp_path / "lake"))
 
 
@@ -162,7 +162,7 @@ def test_a_commit_is_tried_again_if_somebody_alters_the_table_meanwhile(
 ) -> None:
     """A claim, and a batch: each meets an ALTER TABLE between its beginning and its end."""
     fence = Fence(spark, str(lake))
-    append = fence._appender.append
+    land = fence._appender.append
     tries: list[int] = []
 
     def altered(path: str, rows: DataFrame, number: int, token: str, latest: Any) -> None:
@@ -172,7 +172,7 @@ def test_a_commit_is_tried_again_if_somebody_alters_the_table_meanwhile(
                 spark.sql(f"alter table delta.`{path}` set tblproperties ('a' = '{number}')")
             return latest()
 
-        append(path, rows, number, token, alters_first)
+        land(path, rows, number, token, alters_first)
 
     monkeypatch.setattr(fence._appender, "append", altered)
     assert fence.claim() == 1
@@ -214,16 +214,14 @@ def test_the_steps_are_those_of_deltas_writer(
 
     def commits(path: Path) -> None:
         layout.create(Storage(spark), str(path))
-        append = Appender(spark, APP_ID).append
+        land = Appender(spark, APP_ID).append
         for number in (0, 0, 1):
             latest = Fence(spark, str(path))._logs[BATCHES].latest
-            append(
-                str(path / BATCHES), row(spark, number).coalesce(1), transaction(1, number), f"token {number}", latest
-            )
-        append(str(path / BATCHES), row(spark, 0).where("false"), transaction(1, 2), "no rows", lambda: -1)
+            land(str(path / BATCHES), row(spark, number).coalesce(1), transaction(1, number), f"token {number}", latest)
+        land(str(path / BATCHES), row(spark, 0).where("false"), transaction(1, 2), "no rows", lambda: -1)
 
     commits(tmp_path / "steps")
-    monkeypatch.setattr(Appender, "stepwise", lambda _: False)
+    monkeypatch.setattr(append, "stepwise", lambda _: False)
     commits(tmp_path / "writer")
     assert shapes(tmp_path / "steps") == shapes(tmp_path / "writer")
     assert [kind for kind, _, _ in shapes(tmp_path / "steps")] == ["commitInfo", "txn", "add"] * 2 + [

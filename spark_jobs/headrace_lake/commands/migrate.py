@@ -14,10 +14,13 @@ from headrace_lake.configuration.promotion import Promotion, merged, split
 from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettings, location
 from headrace_lake.spark.engine import running
 from headrace_lake.spark.halt import HaltError
+from headrace_lake.spark.literals import quoted
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import layout
+from headrace_lake.tables.catalog import register
 from headrace_lake.tables.layout import EVENTS, SCHEMAS
 from headrace_lake.tables.shape import Shape, of_table, parse_all, settled
+from headrace_lake.tables.upgrade import upgrade
 
 _VARIANT_FEATURE: Final = "delta.feature.variantType"
 
@@ -47,11 +50,17 @@ def _act(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log)
 
 
 def prepare(storage: Storage, settings: LakeSettings) -> Shape:
-    """Creates missing tables; returns the shape to land with. Raises `ConfigError` if the settings contradict the tables."""
+    """Creates missing tables, brings older ones up to date, names them in the catalog; returns the shape to land with.
+
+    Raises `ConfigError` if the settings contradict the tables or the catalog.
+    """
     lake = location(settings.path)
     there = _shape(storage, lake)
     shape = settled(settings, there, SCHEMAS[EVENTS].names)
-    layout.create(storage, lake, shape)
+    for name in layout.create(storage, lake, shape, change_feed=settings.change_data_feed):
+        upgrade(storage.spark, name, f"{lake}/{name}", shape, change_feed=settings.change_data_feed)
+    if settings.catalog_schema:
+        register(storage.spark, lake, settings.catalog_schema)
     return shape
 
 
@@ -78,7 +87,11 @@ def migrate(spark: SparkSession, settings: LakeSettings, promotions: Iterable[Pr
             raise HaltError(f"the events table has a column {name} of the type {have[name]}: choose another name")
     if wanted.variant and not now.variant:
         layout.set_properties(spark, path, {_VARIANT_FEATURE: "supported"})
-    missing = ", ".join(f"`{name}` {kind}" for name, kind in wanted.columns.items() if name not in have)
+    missing = ", ".join(
+        f"`{name}` {kind} COMMENT {quoted(wanted.comments[name])}"
+        for name, kind in wanted.columns.items()
+        if name not in have
+    )
     if missing:
         spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({missing})")
     layout.set_properties(spark, path, wanted.properties | layout.statistics(EVENTS, wanted))

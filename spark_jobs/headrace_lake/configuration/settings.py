@@ -69,6 +69,17 @@ class LakeSettings(Section):
         description="Parts of the body that become columns: a list of `body.path as name type`, separated by commas;"
         " default: what the table has, none for a new one.",
     )
+    catalog_schema: str = Field(
+        "",
+        pattern=r"^(\w+(\.\w+)?)?$",
+        description="Schema (database) in which the tables get names: `lake`, or `catalog.schema`; it is made if there is none."
+        " SPARK says which catalog Spark uses. Empty: the tables have no names.",
+    )
+    change_data_feed: bool = Field(
+        False,
+        description="Turns on Delta's change data feed in all tables, for readers that follow updates and deletes. It is a table"
+        " feature for writers and stays on.",
+    )
     horizon: Seconds = Field(
         3600,
         ge=0,

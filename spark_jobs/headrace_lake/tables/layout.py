@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from py4j.protocol import Py4JJavaError
@@ -37,88 +37,127 @@ CHECKPOINT_EVERY: Final = 50
 """Commits between two of Delta's checkpoints. A checkpoint costs a Spark job; without one, readers read as many small files."""
 
 
-def _columns(*columns: tuple[str, DataType]) -> StructType:
-    return StructType([StructField(name, kind) for name, kind in columns])
+def _columns(*columns: tuple[str, DataType, str]) -> StructType:
+    """The columns; the third entry is the comment that every engine shows, and the text of the table in docs/lake.md."""
+    return StructType([StructField(name, kind, metadata={"comment": text}) for name, kind, text in columns])
 
 
 _POSITION: Final = (
-    ("topic", StringType()),
-    ("topic_id", StringType()),  # Kafka's id of the topic: a topic that is deleted and recreated gets another
-    ("partition", IntegerType()),
-    ("offset", LongType()),
-    ("landed_at", TimestampType()),  # when the batch was landed
-    (DAY, DateType()),  # of landed_at, UTC; the table is partitioned by it
+    ("topic", StringType(), "topic of the record in Kafka"),
+    ("topic_id", StringType(), "Kafka's id of the topic: one that is deleted and created again has another"),
+    ("partition", IntegerType(), "partition of the record in Kafka"),
+    ("offset", LongType(), "offset of the record in its partition"),
+    ("landed_at", TimestampType(), "when its batch was landed"),
+    (DAY, DateType(), "day of landed_at, UTC; the table is partitioned by it"),
 )
 
 SCHEMAS: Final = {
     EVENTS: _columns(
-        ("event_id", StringType()),
-        ("protocol", StringType()),
-        ("source", StringType()),
-        ("stream", StringType()),
-        ("event_time", TimestampType()),  # null if the type cannot hold the time in event_time_text
-        ("event_time_text", StringType()),  # as the client sent it, with all decimals
-        ("received_time", TimestampType()),
-        ("content_type", StringType()),
-        ("body", StringType()),  # of application/json
-        ("payload", BinaryType()),  # of any other content type
-        ("attributes", StringType()),
+        (
+            "event_id", StringType(),
+            "ce_id: d. and 32 hex digits, the same when the event is sent again; u. and 32 if a resend cannot be recognised",
+        ),
+        ("protocol", StringType(), "protocol by which the event came: forward, lumberjack, courier, logjam, segment"),
+        ("source", StringType(), "/protocol/identity of the client"),
+        (
+            "stream", StringType(),
+            "Forward tag, Beats index, Logjam topic or segment; - if there is none",
+        ),
+        (
+            "event_time", TimestampType(),
+            "when the event happened; null if the type cannot hold the time in event_time_text",
+        ),
+        ("event_time_text", StringType(), "the time as it was sent, with all its decimals"),
+        (
+            "received_time", TimestampType(),
+            "when the receiver took the event: the timestamp of the Kafka record",
+        ),
+        ("content_type", StringType(), "media type of the value, such as application/json"),
+        ("body", StringType(), "the value, byte for byte, if it is application/json"),
+        ("payload", BinaryType(), "the value of any other content type"),
+        ("attributes", StringType(), "JSON object of facts of the protocol (chunk, index); null if there are none"),
         *_POSITION,
     ),
     QUARANTINE: _columns(
-        ("raw", BinaryType()),
-        ("reason", StringType()),
-        ("detail", StringType()),
-        ("protocol", StringType()),
-        ("source", StringType()),
-        ("stream", StringType()),
-        ("id", StringType()),
-        ("part", IntegerType()),  # what exceeds one record has `parts` rows with one sha256
-        ("parts", IntegerType()),
-        ("sha256", StringType()),  # of the whole
-        ("attributes", StringType()),
-        ("received_time", TimestampType()),
+        ("raw", BinaryType(), "the bytes; null for a record without a value"),
+        (
+            "reason", StringType(),
+            "the receiver's (bad_json, oversized), or the job's: null_value, missing_header, repeated_header,"
+            " malformed_header, invalid_utf8",
+        ),
+        ("detail", StringType(), "what exactly is wrong: which header, at which byte"),
+        ("protocol", StringType(), "as in events, if it is known"),
+        ("source", StringType(), "as in events, if it is known"),
+        ("stream", StringType(), "as in events, if it is known"),
+        ("id", StringType(), "id of the record, if it has one"),
+        ("part", IntegerType(), "number of this part, from 0: what exceeds one record has several rows"),
+        ("parts", IntegerType(), "how many parts the whole has"),
+        ("sha256", StringType(), "of the whole: sort its rows by part and join raw"),
+        (
+            "attributes", StringType(),
+            "JSON object; for the job's own reasons the record's headers (values in base64) and record_key",
+        ),
+        ("received_time", TimestampType(), "timestamp of the Kafka record"),
         *_POSITION,
     ),
     BATCHES: _columns(
-        ("epoch", LongType()),
-        ("batch", LongType()),
-        ("topic", StringType()),
-        ("topic_id", StringType()),
-        ("partition", IntegerType()),
-        ("from", LongType()),  # first offset
-        ("to", LongType()),  # one past the last offset
-        ("records", LongType()),  # in Kafka: fewer than to - from after compaction or an aborted transaction
-        ("events", LongType()),
-        ("duplicates", LongType()),
-        ("quarantined", LongType()),
-        ("skipped", LongType()),
-        ("landed_at", TimestampType()),  # the earliest of its rows' `landed_at`
-        ("number", LongType()),  # of this row in the table, from 1: a row that is missing leaves a hole
+        ("epoch", LongType(), "which job: its claim of the tables"),
+        ("batch", LongType(), "number of the batch in this epoch"),
+        ("topic", StringType(), "topic in Kafka"),
+        ("topic_id", StringType(), "Kafka's id of the topic"),
+        ("partition", IntegerType(), "partition in Kafka"),
+        ("from", LongType(), "first offset"),
+        ("to", LongType(), "one past the last offset"),
+        (
+            "records", LongType(),
+            "records that Kafka held in this range: fewer than to - from after an aborted transaction or compaction",
+        ),
+        ("events", LongType(), "rows in events"),
+        ("duplicates", LongType(), "left out because the same event had landed before"),
+        ("quarantined", LongType(), "rows in quarantine"),
+        ("skipped", LongType(), "left out because LAKE__QUARANTINE says skip for their reason"),
+        ("landed_at", TimestampType(), "when the batch was landed: the earliest landed_at of its rows"),
+        ("number", LongType(), "of this row in the table, from 1, without holes; null in rows of older versions"),
     ),
     GAPS: _columns(
-        ("reason", StringType()),  # a `headrace_common.record.contract.GapReason`
-        # of the missing offsets; of a Logjam gap: the place of its marker, like the next three
-        ("topic", StringType()),
-        ("topic_id", StringType()),
-        ("partition", IntegerType()),  # null: the topic was recreated before any of it was landed
-        ("offset", LongType()),  # of the marker of a Logjam gap; else null
-        ("from", LongType()),  # first missing offset; null for a Logjam gap
-        ("to", LongType()),  # one past the last; null if unknown (the topic was recreated)
-        ("rows", LongType()),  # of this range that the tables hold nevertheless, from an unfinished batch
-        ("source", StringType()),  # of a Logjam gap: the source of the numbers
-        ("consumer", StringType()),  # the consumer that did not receive them
-        ("device", LongType()),
-        ("from_sequence", LongType()),
-        ("to_sequence", LongType()),  # one past the last
-        ("covered", BooleanType()),  # whether another consumer's events fill a Logjam gap; never true for offsets
-        ("covered_at", TimestampType()),
-        ("detail", StringType()),
-        ("received_time", TimestampType()),  # of the marker
-        ("epoch", LongType()),
-        ("landed_at", TimestampType()),  # when the marker was landed or the loss accepted
+        (
+            "reason", StringType(),  # a `headrace_common.record.contract.GapReason`
+            "retention: deleted before it was landed; recreated: the topic was deleted and created again; logjam",
+        ),
+        ("topic", StringType(), "of the missing offsets; of a Logjam gap: where its marker is, like the next three"),
+        ("topic_id", StringType(), "Kafka's id of the topic"),
+        ("partition", IntegerType(), "null if the topic was created again before any of it was landed"),
+        ("offset", LongType(), "of the marker of a Logjam gap; null for missing offsets"),
+        ("from", LongType(), "first missing offset; null for a Logjam gap"),
+        ("to", LongType(), "one past the last; null for a Logjam gap, or if the topic is gone and the end unknown"),
+        (
+            "rows", LongType(),
+            "rows of this range that the tables hold nevertheless, from a batch that a kill interrupted",
+        ),
+        ("source", StringType(), "source of the missing Logjam numbers"),
+        ("consumer", StringType(), "the Logjam consumer that missed them"),
+        ("device", LongType(), "the Logjam device that sent them"),
+        ("from_sequence", LongType(), "first missing number"),
+        ("to_sequence", LongType(), "one past the last missing number"),
+        (
+            "covered", BooleanType(),
+            "whether records of another consumer (events, heartbeats, quarantine) fill a Logjam gap; false for offsets",
+        ),
+        ("covered_at", TimestampType(), "since when the gap is covered"),
+        ("detail", StringType(), "the marker as it came"),
+        ("received_time", TimestampType(), "timestamp of the marker's Kafka record"),
+        ("epoch", LongType(), "which job recorded it"),
+        ("landed_at", TimestampType(), "when the marker was landed or the loss accepted"),
     ),
+}  # fmt: skip
+
+ABOUT: Final = {
+    EVENTS: "Headrace: one row for each event. Written by the landing job alone",
+    QUARANTINE: "Headrace: what could not be understood, byte for byte, with a reason. Written by the landing job alone",
+    BATCHES: "Headrace: one row for each batch and partition, the books of the landing job. Keep all rows",
+    GAPS: "Headrace: what is missing, and why. Keep all rows",
 }
+"""Table -> its comment."""
 
 PROPERTIES: Final = {
     "delta.enableDeletionVectors": "false",  # so that any engine can read the tables
@@ -130,19 +169,36 @@ PROPERTIES: Final = {
 """Of every table."""
 
 
-_LATER: Final = {BATCHES: ("number",)}
-"""Columns that tables of older versions lack."""
+CHANGE_FEED: Final = "delta.enableChangeDataFeed"
 
 _PLAIN: Final = Shape()
-_SKIPPED_BY: Final = ("event_time", "received_time", "topic_id", "partition", "offset")
+_SKIPPED_BY: Final = ("stream", "source", "event_time", "received_time", "topic_id", "partition", "offset")
 """Columns with statistics: readers and this job skip files by them. Statistics of a body would cost CPU and help nobody."""
+_SKIPPED_BEFORE: Final = ("event_time", "received_time", "topic_id", "partition", "offset")
+"""What tables of older versions have instead."""
+STATISTICS: Final = "delta.dataSkippingStatsColumns"
 
 
 def statistics(name: str, shape: Shape) -> dict[str, str]:
     """The property that lists the columns of the table `name` that have statistics."""
+    return _statistics(name, shape, _SKIPPED_BY)
+
+
+def statistics_before(name: str, shape: Shape) -> dict[str, str]:
+    """The same, as older versions made it."""
+    return _statistics(name, shape, _SKIPPED_BEFORE)
+
+
+def _statistics(name: str, shape: Shape, skipped_by: Iterable[str]) -> dict[str, str]:
     promoted = [promotion.name for promotion in shape.promoted] if name == EVENTS else []
-    own = [column for column in _SKIPPED_BY if column in SCHEMAS[name].names]
-    return {"delta.dataSkippingStatsColumns": ",".join([*own, *promoted])}
+    own = [column for column in skipped_by if column in SCHEMAS[name].names]
+    return {STATISTICS: ",".join([*own, *promoted])}
+
+
+def comments(name: str, shape: Shape) -> dict[str, str]:
+    """Column -> comment, of the columns of the table `name` that landing fills."""
+    own = {field.name: str(field.metadata["comment"]) for field in SCHEMAS[name].fields}
+    return own | shape.comments if name == EVENTS else own
 
 
 def columns(name: str, shape: Shape) -> list[str]:
@@ -150,42 +206,38 @@ def columns(name: str, shape: Shape) -> list[str]:
     return [*SCHEMAS[name].names, *(shape.columns if name == EVENTS else ())]
 
 
-def create(storage: Storage, lake: str, shape: Shape = _PLAIN) -> None:
-    """Creates the missing tables, and columns that tables of older versions lack. Blocks on storage.
+def create(storage: Storage, lake: str, shape: Shape = _PLAIN, *, change_feed: bool = False) -> set[str]:
+    """Creates the missing tables; returns the names of those that were there. Blocks on storage.
 
     Another job may do the same at the same time.
     """
+    there = {name for name in SCHEMAS if storage.exists(f"{lake}/{name}/_delta_log")}
     for name, schema in SCHEMAS.items():
-        path = f"{lake}/{name}"
-        if storage.exists(f"{path}/_delta_log"):
-            _add_later_columns(storage, name, path)
+        if name in there:
             continue
+        path = f"{lake}/{name}"
         partitioned = f"PARTITIONED BY ({DAY})" if DAY in schema.names else ""
         kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
         properties = {**PROPERTIES, VACUUMED_AT: str(int(time.time())), **statistics(name, shape)}
         if name == EVENTS:
             kinds |= shape.columns
             properties |= shape.properties
-        listed_columns = ", ".join(f"`{column}` {kind}" for column, kind in kinds.items())
+        if change_feed:
+            properties[CHANGE_FEED] = "true"
+        said = comments(name, shape)
+        listed_columns = ", ".join(
+            f"`{column}` {kind} COMMENT {quoted(said[column])}" for column, kind in kinds.items()
+        )
         listed = ", ".join(f"'{key}' = {quoted(value)}" for key, value in properties.items())
         statement = (
             f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({listed_columns}) USING delta {partitioned} "
-            f"TBLPROPERTIES ({listed})"
+            f"COMMENT {quoted(ABOUT[name])} TBLPROPERTIES ({listed})"
         )
         try:
             storage.spark.sql(statement)
         except (PySparkException, Py4JJavaError):
             storage.spark.read.format("delta").load(path)  # raises unless another job has just created it
-
-
-def _add_later_columns(storage: Storage, name: str, path: str) -> None:
-    if name not in _LATER:
-        return
-    have = storage.spark.read.format("delta").load(path).schema.names
-    missing = [SCHEMAS[name][column] for column in _LATER[name] if column not in have]
-    if missing:
-        listed = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in missing)
-        storage.spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({listed})")
+    return there
 
 
 def set_properties(spark: SparkSession, path: str, properties: Mapping[str, str]) -> None:

@@ -44,6 +44,12 @@ class Shape:
         return body | {promotion.name: promotion.kind for promotion in self.promoted}
 
     @property
+    def comments(self) -> dict[str, str]:
+        """Column -> comment."""
+        body = {BODY_VARIANT: "the parsed body; body is null unless its text says more"} if self.variant else {}
+        return body | {promotion.name: f"LAKE__PROMOTE: {promotion}" for promotion in self.promoted}
+
+    @property
     def properties(self) -> dict[str, str]:
         """The table properties that record this shape."""
         promoted = json.dumps([str(promotion) for promotion in self.promoted])

@@ -1,4 +1,4 @@
-"""Compaction: chooses which small files to merge next, and merges them, one piece at a time."""
+"""Compaction: chooses which small files to merge next, and merges them, sorted, one piece at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Any, Final, NamedTuple, cast
 from pyspark.sql import SparkSession
 
 from headrace_lake.spark.engine import ZSTD_LEVEL
-from headrace_lake.tables.layout import DAY
+from headrace_lake.spark.literals import quoted
+from headrace_lake.tables.append import stepwise
+from headrace_lake.tables.layout import DAY, EVENTS, QUARANTINE
+from headrace_lake.tables.rewrite import merge_sorted
 from headrace_lake.upkeep.inventory import DayFiles, Inventory
 
 _MOST_FILES: Final = 500  # in a piece: opening a file costs milliseconds
@@ -17,6 +20,13 @@ _QUICK: Final = 0.4  # a piece that took less was too small
 _LEAST_BYTES: Final = 4 << 20
 
 _MERGED_LEVEL: Final = 3  # at least, for merged files: they stay, while a batch's files are soon replaced
+
+_ROW_GROUP: Final = 4 << 20
+"""Bytes of a row group in merged files, compressed: a reader skips a row group whose ranges do not meet its filter."""
+
+_BLOCK_SIZE: Final = "parquet.block.size"
+_SORTED_BY: Final = {EVENTS: ("stream", "event_time"), QUARANTINE: ("stream", "received_time")}
+"""The order of rows in merged files. The partition's column comes first, see `merge_sorted`."""
 
 
 class CompactionPiece(NamedTuple):
@@ -77,9 +87,15 @@ def _piece(table: str, day: str, day_files: DayFiles, least: int, most: int) -> 
 
 def merge(spark: SparkSession, path: str, piece: CompactionPiece) -> None:
     """Merges the files of `piece` in the table at `path`. Readers see the same rows before and after. Blocks."""
-    level = int(cast("Any", spark)._jsc.hadoopConfiguration().get(ZSTD_LEVEL, str(_MERGED_LEVEL)))
+    given = cast("Any", spark)._jsc.hadoopConfiguration()
+    level = int(given.get(ZSTD_LEVEL, str(_MERGED_LEVEL)))
     # for this session only: the query writes batches in its own session
     spark.conf.set(ZSTD_LEVEL, str(max(level, _MERGED_LEVEL)))
+    if piece.day and piece.table in _SORTED_BY and stepwise(spark):
+        spark.conf.set(_BLOCK_SIZE, given.get(_BLOCK_SIZE, str(_ROW_GROUP)))
+        chosen = f"partitionValues.{DAY} = {quoted(piece.day)} and size < {piece.below}"
+        merge_sorted(spark, path, chosen, (DAY, *_SORTED_BY[piece.table]))
+        return
     spark.conf.set("spark.databricks.delta.optimize.minFileSize", str(piece.below))
     spark.conf.set("spark.databricks.delta.optimize.maxFileSize", str(max(piece.size, piece.below) + 1))
     where = f" WHERE {DAY} = '{piece.day}'" if piece.day else ""

@@ -1,0 +1,70 @@
+"""Brings tables of older versions to what this one makes: columns, statistics, comments; a commit only for what differs.
+
+No table feature is switched on here but the change data feed, which must be asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from headrace_lake.spark.literals import quoted
+from headrace_lake.tables.altered import unless_altered
+from headrace_lake.tables.layout import (
+    ABOUT,
+    BATCHES,
+    CHANGE_FEED,
+    SCHEMAS,
+    STATISTICS,
+    comments,
+    set_properties,
+    statistics,
+    statistics_before,
+)  # fmt: skip
+from headrace_lake.tables.shape import Shape
+
+_LATER: Final = {BATCHES: ("number",)}
+"""Columns that tables of older versions lack."""
+_COMMENT: Final = "comment"
+
+
+def upgrade(spark: SparkSession, name: str, path: str, shape: Shape, *, change_feed: bool) -> None:
+    """Brings the existing table `name` at `path` up to date. Blocks on storage; another job may do the same meanwhile.
+
+    Statistics that somebody has chosen are left as they are, and so is a change data feed that is on.
+    """
+    have = {field.name: field.metadata.get(_COMMENT) for field in spark.read.format("delta").load(path).schema.fields}
+    if missing := [SCHEMAS[name][column] for column in _LATER.get(name, ()) if column not in have]:
+        listed = ", ".join(
+            f"`{field.name}` {field.dataType.simpleString()} COMMENT {quoted(field.metadata[_COMMENT])}"
+            for field in missing
+        )
+        spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({listed})")
+    if wanted := _properties(name, _properties_of(spark, path), shape, change_feed=change_feed):
+        set_properties(spark, path, wanted)
+    if texts := {column: text for column, text in comments(name, shape).items() if have.get(column, text) != text}:
+        comment(spark, path, texts)
+
+
+def comment(spark: SparkSession, path: str, texts: Mapping[str, str]) -> None:
+    """Sets the comments of columns of the table at `path`, in one commit."""
+    listed = ", ".join(f"`{column}` COMMENT {quoted(text)}" for column, text in texts.items())
+    unless_altered(lambda: spark.sql(f"ALTER TABLE delta.`{path}` ALTER COLUMN {listed}"))
+
+
+def _properties(name: str, have: Mapping[str, str], shape: Shape, *, change_feed: bool) -> dict[str, str]:
+    """The properties to set."""
+    wanted = {_COMMENT: ABOUT[name]}
+    if have.get(STATISTICS) == statistics_before(name, shape)[STATISTICS]:
+        wanted |= statistics(name, shape)
+    if change_feed:
+        wanted[CHANGE_FEED] = "true"
+    return {key: value for key, value in wanted.items() if have.get(key) != value}
+
+
+def _properties_of(spark: SparkSession, path: str) -> dict[str, str]:
+    """The properties, and the comment of the table among them."""
+    ((properties, said),) = spark.sql(f"DESCRIBE DETAIL delta.`{path}`").select("properties", "description").collect()
+    return {**properties, _COMMENT: said}

@@ -1,0 +1,197 @@
+"""What the tables say of themselves: their protocol, statistics and comments, on new tables and on those of older versions."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from headrace_cli.fetch.toolchain import jars, java_home
+from headrace_common.operations.errors import ConfigError
+from headrace_lake.commands import migrate
+from headrace_lake.configuration.settings import LakeSettings
+from headrace_lake.spark.storage import Storage
+from headrace_lake.tables import layout
+from headrace_lake.tables.layout import ABOUT, BATCHES, EVENTS, GAPS, QUARANTINE, SCHEMAS, STATISTICS
+from headrace_lake.tables.properties import strange_features
+from headrace_lake.tables.shape import Shape
+from pydantic import ValidationError
+from pyspark.sql import SparkSession
+
+NAMES = (EVENTS, QUARANTINE, BATCHES, GAPS)
+
+
+def commits(lake: Path) -> dict[str, int]:
+    return {name: len(list((lake / name / "_delta_log").glob("*.json"))) for name in NAMES}
+
+
+def said(lake: Path, name: str) -> dict[str, str | None]:
+    """Column -> comment, as a reader without Spark sees it."""
+    return {field.name: field.metadata.get("comment") for field in DeltaTable(str(lake / name)).schema().fields}
+
+
+def statistics(lake: Path, name: str) -> str:
+    return DeltaTable(str(lake / name)).metadata().configuration[STATISTICS]
+
+
+@pytest.fixture
+def lake(tmp_path: Path, empty_tables: Path) -> Path:
+    return Path(shutil.copytree(empty_tables, tmp_path / "lake"))
+
+
+def test_every_column_has_a_comment_that_fits_into_a_table() -> None:
+    for name, schema in SCHEMAS.items():
+        assert ABOUT[name]
+        for field in schema.fields:
+            text = field.metadata["comment"]
+            assert text
+            assert not set(text) & set("|\n`"), (name, field.name)
+
+
+@pytest.mark.spark
+def test_new_tables_need_the_oldest_readers_and_writers_only(lake: Path) -> None:
+    for name in NAMES:
+        protocol = DeltaTable(str(lake / name)).protocol()
+        assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2), name
+        assert not protocol.reader_features
+        assert not protocol.writer_features
+
+
+@pytest.mark.spark
+def test_new_tables_say_what_they_hold(lake: Path) -> None:
+    for name in NAMES:
+        assert DeltaTable(str(lake / name)).metadata().description == ABOUT[name]
+        assert said(lake, name) == layout.comments(name, Shape())
+    assert statistics(lake, EVENTS).startswith("stream,source,event_time,")
+
+
+@pytest.mark.spark
+def test_a_start_changes_nothing_twice_and_brings_older_tables_up_to_date(spark: SparkSession, lake: Path) -> None:
+    settings = LakeSettings(path=str(lake))
+    before = commits(lake)
+    migrate.prepare(Storage(spark), settings)
+    assert commits(lake) == before, "nothing differs: no commit"
+
+    events, gaps = (f"delta.`{lake / name}`" for name in (EVENTS, GAPS))
+    older = "event_time,received_time,topic_id,partition,offset"
+    spark.sql(f"alter table {events} set tblproperties ('{STATISTICS}' = '{older}', 'comment' = '')")
+    spark.sql(f"alter table {events} alter column `offset` comment '', stream comment 'another'")
+    spark.sql(f"alter table {gaps} set tblproperties ('{STATISTICS}' = 'device,source')")
+    before = commits(lake)
+    migrate.prepare(Storage(spark), settings)
+    assert commits(lake) == {**before, EVENTS: before[EVENTS] + 2}
+    assert statistics(lake, EVENTS) == "stream,source," + older
+    assert said(lake, EVENTS) == layout.comments(EVENTS, Shape())
+    assert DeltaTable(str(lake / EVENTS)).metadata().description == ABOUT[EVENTS]
+    assert statistics(lake, GAPS) == "device,source", "somebody has chosen them"
+    protocol = DeltaTable(str(lake / EVENTS)).protocol()
+    assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)
+    migrate.prepare(Storage(spark), settings)
+    assert commits(lake) == {**before, EVENTS: before[EVENTS] + 2}
+
+
+@pytest.mark.spark
+def test_promoted_columns_say_where_they_come_from(spark: SparkSession, lake: Path) -> None:
+    settings = LakeSettings(path=str(lake), promote="body.status as status int")
+    migrate.migrate(spark, settings, (), variant=False)
+    before = commits(lake)
+    migrate.prepare(Storage(spark), settings)
+    assert commits(lake) == before
+    assert said(lake, EVENTS)["status"] == "LAKE__PROMOTE: body.status as status int"
+
+
+@pytest.mark.spark
+def test_the_change_data_feed_is_on_if_asked_for_and_changes_no_reader(spark: SparkSession, lake: Path) -> None:
+    asked = LakeSettings(path=str(lake), change_data_feed=True)
+    before = commits(lake)
+    migrate.prepare(Storage(spark), asked)
+    migrate.prepare(Storage(spark), asked)
+    migrate.prepare(Storage(spark), LakeSettings(path=str(lake)))
+    assert commits(lake) == {name: count + 1 for name, count in before.items()}, "it stays on, without more commits"
+    layout.create(Storage(spark), str(lake / "new"), change_feed=True)
+    for name in (*NAMES, *(f"new/{name}" for name in NAMES)):
+        table = DeltaTable(str(lake / name))
+        assert table.metadata().configuration["delta.enableChangeDataFeed"] == "true"
+        protocol = table.protocol()
+        assert protocol.min_reader_version == 1
+        assert not protocol.reader_features
+        assert "changeDataFeed" in (protocol.writer_features or ()) or protocol.min_writer_version == 4
+        assert strange_features({"writerFeatures": protocol.writer_features}) == []
+
+
+@pytest.mark.parametrize("name", ["a b", "a.b.c", "a;drop", "`a`", ".a"])
+def test_a_schema_is_a_plain_name(name: str) -> None:
+    with pytest.raises(ValidationError):
+        LakeSettings(catalog_schema=name)
+
+
+@pytest.mark.spark
+def test_a_catalog_that_spark_does_not_have_is_refused(spark: SparkSession, lake: Path) -> None:
+    for name, reason in (
+        ("logs", "no catalog that outlives it"),
+        ("unity.logs", "the catalog unity, which Spark does not"),
+    ):
+        with pytest.raises(ConfigError, match=reason):
+            migrate.prepare(Storage(spark), LakeSettings(path=str(lake), catalog_schema=name))
+
+
+IN_A_METASTORE = """
+import json, sys
+from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.settings import LogSettings
+from headrace_lake.commands.migrate import prepare
+from headrace_lake.configuration.settings import LakeSettings
+from headrace_lake.spark.engine import session
+from headrace_lake.spark.storage import Storage
+
+lake, elsewhere, folder, jars = sys.argv[1:]
+options = {
+    "spark.sql.catalogImplementation": "hive", "spark.sql.warehouse.dir": f"{folder}/warehouse",
+    "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={folder}/metastore;create=true",
+}
+spark = session(LakeSettings(jars=jars, master="local[1]", spark=options), LogSettings())
+spark.sql("create schema mixed")
+spark.sql(f"create table mixed.gaps using parquet location '{folder}/foreign' as select 1 as n")
+spark.sql("create schema viewed")
+spark.sql("create view viewed.events as select 1 as n")
+said = []
+for path, schema in ((lake, "logs"), (lake, "logs"), (elsewhere, "logs"), (lake, "mixed"), (lake, "viewed")):
+    try:
+        prepare(Storage(spark), LakeSettings(path=path, catalog_schema=schema))
+        said.append("")
+    except ConfigError as error:
+        said.append(str(error))
+names = sorted(row.tableName for row in spark.sql("show tables in logs").collect())
+comments = {row.col_name: row.comment for row in spark.sql("describe logs.events").collect()}
+spark.sql("drop table logs.events")
+print(json.dumps({"said": said, "names": names, "comment": comments["stream"]}))
+spark.stop()
+"""
+
+
+@pytest.mark.spark
+def test_names_in_a_metastore(lake: Path, empty_tables: Path, tmp_path: Path) -> None:
+    """An embedded Hive metastore: names are made once, nothing is taken that is another's, a dropped name drops no row."""
+    elsewhere = shutil.copytree(empty_tables, tmp_path / "elsewhere")
+    before = commits(lake)
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_METASTORE, str(lake), str(elsewhere), str(tmp_path), str(jars("spark"))],
+        env={**os.environ, "JAVA_HOME": str(java_home()), "PYTHONPATH": os.pathsep.join(sys.path)},
+        cwd=tmp_path, capture_output=True, text=True, timeout=1400, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    first, again, other, mixed, viewed = found["said"]
+    assert first == again == ""
+    assert f"logs.events in the catalog is file:{lake / EVENTS}, not file:{elsewhere / EVENTS}: drop that name" in other
+    assert "mixed.gaps in the catalog is a table of the format parquet" in mixed
+    assert "viewed.events in the catalog is something that cannot be read" in viewed
+    assert found["names"] == sorted(NAMES)
+    assert found["comment"] == layout.comments(EVENTS, Shape())["stream"]
+    assert commits(lake) == before, "a name is no commit"
+    assert DeltaTable(str(lake / EVENTS)).version() == 0
