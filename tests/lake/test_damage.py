@@ -256,6 +256,19 @@ MORE_DAMAGES: dict[str, Damage] = {
         lambda runs: alter(runs, BATCHES, "set tblproperties ('delta.checkpointPolicy' = 'v2')"),
         proof="has the feature v2Checkpoint", stops="has the feature v2Checkpoint",
     ),
+    "statistics, comments and the change data feed changed": Damage(
+        lambda runs: (
+            alter(runs, EVENTS, "set tblproperties ('delta.dataSkippingStatsColumns' = 'offset', 'comment' = 'ours')"),
+            alter(runs, EVENTS, "alter column stream comment 'ours', body comment ''"),
+            alter(runs, BATCHES, "set tblproperties ('delta.enableChangeDataFeed' = true)"),
+        )
+    ),
+    "batches clustered by somebody": Damage(
+        lambda runs: (alter(runs, BATCHES, "cluster by (topic, `from`)"), runs.sql(BATCHES, "optimize TABLE"))
+    ),
+    "events rewritten in another order": Damage(
+        lambda runs: runs.sql(EVENTS, "optimize TABLE zorder by (protocol, `offset`)")
+    ),
     "rows of another topic": Damage(
         lambda runs: (
             runs.spark.read.format("delta").load(str(runs.lake / EVENTS)).where("partition = 3")

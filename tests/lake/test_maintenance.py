@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 import time
@@ -17,13 +18,15 @@ from headrace_lake.commands import migrate
 from headrace_lake.configuration.settings import LakeSettings
 from headrace_lake.spark.halt import HaltError, SupersededError
 from headrace_lake.spark.storage import Storage
+from headrace_lake.tables import rewrite
 from headrace_lake.tables.fence import Fence, transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS, SCHEMAS
 from headrace_lake.upkeep import compaction, maintenance, retention
 from headrace_lake.upkeep.inventory import Inventory
 from headrace_lake.upkeep.maintenance import Maintenance
 from headrace_lake.upkeep.metrics import LakeMetrics
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyarrow.parquet import ParquetFile
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from structlog.testing import CapturingLogger
@@ -144,7 +147,9 @@ def test_the_inventory_is_what_delta_says(lake: Lake) -> None:
 
 def test_merged_files_are_compressed_harder_than_those_of_a_batch(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     words = "transform(sequence(1, 24), i -> substring(md5(string(pmod(hash(id, i), 3000))), 1, 4 + i % 5))"
-    rows = lake.spark.range(40_000).selectExpr(f"concat_ws(' ', {words}) as body", "id as offset", f"'{TODAY}' as day")
+    rows = lake.spark.range(40_000).selectExpr(
+        f"concat_ws(' ', {words}) as body", "'s' as stream", "timestamp_micros(id) as event_time", f"'{TODAY}' as day"
+    )
 
     def merged(level: int) -> int:
         monkeypatch.setattr(compaction, "_MERGED_LEVEL", level)
@@ -158,6 +163,71 @@ def test_merged_files_are_compressed_harder_than_those_of_a_batch(lake: Lake, mo
         return Path(file).stat().st_size
 
     assert merged(compaction._MERGED_LEVEL) < 0.95 * merged(1)
+
+
+def streams_of(lake: Lake, rows: int) -> None:
+    """Appends rows of 50 streams, in two files; each file has some of every stream."""
+    body = " || ".join(f"md5(concat(id, {number}))" for number in range(6))
+    given = {"stream": "concat('s', 10 + id * 7919 % 50)", "event_time": "timestamp_micros(id * 7919 % 100000)",
+             "body": body, "topic_id": "'id'", "partition": "0", "offset": "id", "day": f"date'{TODAY}'"}  # fmt: skip
+    columns = [
+        sf.expr(given.get(field.name, "null")).cast(field.dataType).alias(field.name) for field in SCHEMAS[EVENTS]
+    ]
+    lake.spark.range(0, rows, 1, 2).select(*columns).write.format("delta").mode("append").save(lake.path(EVENTS))
+
+
+PIECE = compaction.CompactionPiece(EVENTS, TODAY.isoformat(), 2, 1 << 20, 1 << 30)
+
+
+def test_merged_files_are_sorted_so_that_a_reader_of_one_stream_skips_the_rest(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "_ROW_GROUP", 128 << 10)
+    streams_of(lake, 20_000)
+    compaction.merge(lake.spark, lake.path(EVENTS), PIECE)
+    table = DeltaTable(lake.path(EVENTS))
+    (path,) = table.file_uris()
+    file = ParquetFile(path)
+    rows = file.read(columns=["stream", "event_time", "offset"]).to_pylist()
+    order = [(row["stream"], row["event_time"]) for row in rows]
+    assert order == sorted(order)
+    assert {row["offset"] for row in rows} == set(range(20_000))
+    assert file.num_row_groups >= 10
+    place = file.schema.names.index("stream")
+    ranges = [file.metadata.row_group(group).column(place).statistics for group in range(file.num_row_groups)]
+    assert sum(each.min <= "s33" <= each.max for each in ranges) <= file.num_row_groups // 4
+    log = lake.folder / EVENTS / "_delta_log" / f"{table.version():020d}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [next(iter(action)) for action in actions] == ["commitInfo", "add", "remove", "remove"]
+    assert {action[kind]["dataChange"] for action in actions for kind in action if kind != "commitInfo"} == {False}
+    assert actions[0]["commitInfo"]["operation"] == "OPTIMIZE"
+    assert json.loads(actions[1]["add"]["stats"])["minValues"]["stream"] == "s10"
+    compaction.merge(lake.spark, lake.path(EVENTS), PIECE)
+    assert DeltaTable(lake.path(EVENTS)).version() == table.version(), "one file: nothing to merge"
+
+
+def test_a_merge_is_refused_if_rows_were_deleted_meanwhile(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    streams_of(lake, 1_000)
+    written = rewrite.prepared
+
+    def deleted_meanwhile(*given: Any) -> Any:
+        lake.spark.sql(f"delete from delta.`{lake.path(EVENTS)}` where offset = 7")
+        return written(*given)
+
+    monkeypatch.setattr(rewrite, "prepared", deleted_meanwhile)
+    with pytest.raises(Py4JJavaError, match="Concurrent"):
+        compaction.merge(lake.spark, lake.path(EVENTS), PIECE)
+    rows = DeltaTable(lake.path(EVENTS)).to_pyarrow_table(columns=["offset"])["offset"].to_pylist()
+    assert sorted(rows) == [offset for offset in range(1_000) if offset != 7]
+
+
+def test_with_a_version_of_delta_that_is_not_known_files_are_merged_as_they_are(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "stepwise", lambda _: False)
+    streams_of(lake, 1_000)
+    compaction.merge(lake.spark, lake.path(EVENTS), PIECE)
+    assert len(DeltaTable(lake.path(EVENTS)).file_uris()) == 1
 
 
 def test_a_run_merges_what_is_due_and_says_so(lake: Lake) -> None:

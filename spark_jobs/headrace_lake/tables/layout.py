@@ -90,7 +90,7 @@ SCHEMAS: Final = {
         ("source", StringType(), "as in events, if it is known"),
         ("stream", StringType(), "as in events, if it is known"),
         ("id", StringType(), "id of the record, if it has one"),
-        ("part", IntegerType(), "number of this part, from 0: what exceeds one record has several rows"),
+        ("part", IntegerType(), "number of this part, from 1: what exceeds one record has several rows"),
         ("parts", IntegerType(), "how many parts the whole has"),
         ("sha256", StringType(), "of the whole: sort its rows by part and join raw"),
         (
