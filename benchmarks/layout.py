@@ -127,7 +127,7 @@ def read_by_process(engine: str, lake: Path, stream: str) -> tuple[int, int]:
         f"lake, stream = {str(lake)!r}, {stream!r}\n{imports}\nbefore = {count}\n{act}\nprint({count} - before, found)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    count_read, found = done.stdout.split()
+    count_read, found = done.stdout.split()[-2:]
     return int(count_read), int(found)
 
 

@@ -130,6 +130,10 @@ def test_rows_come_as_python_has_them(lake: Path) -> None:
     assert query.run("select count(*) as n from batches", str(lake)) == [{"n": 3}]
 
 
+def test_a_slow_query_shows_no_progress_among_its_rows(lake: Path) -> None:
+    assert query.run("select current_setting('enable_progress_bar') as shown", lake) == [{"shown": False}]
+
+
 def test_json_has_times_in_iso_and_bytes_in_base64(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sql = "select event_time, payload, day, 'nan'::double as x, [1, null] as l, 1 as a, 2 as a from events where \"offset\" = 3"
     assert query.query(sql, lake, as_json=True) == 0

@@ -91,6 +91,7 @@ def connect(lake: Path | str, *, threads: int = 0, memory: str = "") -> duckdb.D
         raise CommandError(f"{folder} cannot be read: rename the folder, so that its path has no {unreadable.group()}.")
     connection = duckdb.connect(":memory:")
     connection.execute("set TimeZone = 'UTC'")
+    connection.execute("set enable_progress_bar = false")  # it goes to the standard output, among the rows
     if threads:
         connection.execute(f"set threads = {threads}")
     if memory:
