@@ -16,7 +16,7 @@ from arro3.core import Table
 from deltalake import CommitProperties, DeltaTable, TableFeatures, Transaction, write_deltalake
 from headrace_cli.errors import CommandError
 from headrace_cli.lake import against_kafka
-from headrace_cli.lake.tables import TABLES
+from headrace_cli.lake.tables import TABLES, connect
 from headrace_cli.verbs import console, query
 from headrace_lake.tables import erasures
 from headrace_lake.tables.erasures import ERASURES
@@ -128,6 +128,16 @@ def test_rows_come_as_python_has_them(lake: Path) -> None:
     assert list(row) == SCHEMAS[EVENTS].names
     assert (row["event_time"], row["payload"], row[DAY]) == (MOMENT, b"\xff", DAY_OF_IT)
     assert query.run("select count(*) as n from batches", str(lake)) == [{"n": 3}]
+
+
+@pytest.mark.parametrize(
+    ("where", "plan"), [('"partition" = 1', "Filters: partition = 1"), ("topic_id = 'another'", "Empty Result")]
+)
+def test_a_filter_reaches_the_files(lake: Path, where: str, plan: str) -> None:
+    """So that DuckDB skips what cannot hold such rows: the view and its union do not keep the filter from the files."""
+    with connect(lake) as connection:
+        ((_, shown),) = connection.execute(f"explain select * from events where {where}").fetchall()
+    assert plan in shown
 
 
 def test_a_slow_query_shows_no_progress_among_its_rows(lake: Path) -> None:
