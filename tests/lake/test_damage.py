@@ -263,6 +263,12 @@ MORE_DAMAGES: dict[str, Damage] = {
             alter(runs, BATCHES, "set tblproperties ('delta.enableChangeDataFeed' = true)"),
         )
     ),
+    "batches clustered by somebody": Damage(
+        lambda runs: (alter(runs, BATCHES, "cluster by (topic_id, partition)"), runs.sql(BATCHES, "optimize TABLE"))
+    ),
+    "events rewritten in another order": Damage(
+        lambda runs: runs.sql(EVENTS, "optimize TABLE zorder by (source, `offset`)")
+    ),
     "rows of another topic": Damage(
         lambda runs: (
             runs.spark.read.format("delta").load(str(runs.lake / EVENTS)).where("partition = 3")
