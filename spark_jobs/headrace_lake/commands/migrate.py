@@ -10,6 +10,7 @@ from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.log import Log
 from pyspark.sql import SparkSession
 
+from headrace_lake.commands.catalog import register
 from headrace_lake.configuration.promotion import Promotion, merged, split
 from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettings, location
 from headrace_lake.spark.engine import running
@@ -17,7 +18,6 @@ from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.literals import quoted
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import layout
-from headrace_lake.tables.catalog import register
 from headrace_lake.tables.layout import EVENTS, SCHEMAS
 from headrace_lake.tables.shape import Shape, of_table, parse_all, settled
 from headrace_lake.tables.upgrade import upgrade
