@@ -238,6 +238,17 @@ class TestOnKafka:
         gone(runs)
         assert runs.query(kept) == said
 
+    def test_at_once_is_refused_where_a_change_data_feed_keeps_the_bytes(self, runs: Runs) -> None:
+        runs.send(80)
+        runs.run()
+        runs.sql(EVENTS, "alter table TABLE set tblproperties ('delta.enableChangeDataFeed' = 'true')")
+        with pytest.raises(HaltError, match="nothing was erased: the table events has a change data feed"):
+            erase(runs, "body.partition=1", at_once=True)
+        assert not (runs.lake / "erasures").exists()
+        erase(runs, "body.partition=1")
+        forget(runs, 1)
+        gone(runs)
+
     def test_nothing_found_is_noted_too(self, runs: Runs) -> None:
         runs.send(80)
         runs.run()

@@ -32,7 +32,7 @@ from headrace_lake.spark.jvm import java_class
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import erasures
 from headrace_lake.tables.fence import Fence
-from headrace_lake.tables.layout import BATCHES, DAY, EVENTS, QUARANTINE
+from headrace_lake.tables.layout import BATCHES, CHANGE_FEED, DAY, EVENTS, QUARANTINE
 from headrace_lake.tables.shape import BODY_VARIANT
 
 _KEY: Final = ("topic_id", "partition", "offset")
@@ -89,11 +89,14 @@ class Erase:
     def run(self) -> ErasureResult:
         """Erases, logs a line for each table and partition, and returns the sum. Blocks: reads all of both tables.
 
-        Raises `HaltError` without tables, or if a compaction overtakes it again and again.
+        Raises `HaltError` without tables, if bytes that are to go at once are in a change data feed as well, or if a compaction
+        overtakes it again and again.
         """
         if not self._storage.exists(f"{self._lake}/{EVENTS}/_delta_log"):
             raise HaltError(f"there are no tables in {self._lake}: nothing was landed that could be erased")
         Fence(self._spark, self._lake).epoch()  # refuses logs that it does not understand: deletion vectors keep bytes
+        if self._at_once:
+            self._refuse_change_feeds()
         listed = self._plan().persist()
         try:
             found = self._say(listed)
@@ -116,6 +119,16 @@ class Erase:
             files_deleted=files,
         )  # fmt: skip
         return ErasureResult(found[EVENTS], found[QUARANTINE], deleted, files)
+
+    def _refuse_change_feeds(self) -> None:
+        """Their files hold deleted rows until vacuum, and a reader of the feed needs them."""
+        for table in (EVENTS, QUARANTINE):
+            (row,) = self._spark.sql(f"DESCRIBE DETAIL delta.`{self._lake}/{table}`").select("properties").collect()
+            if row["properties"].get(CHANGE_FEED) == "true":
+                raise HaltError(
+                    f"nothing was erased: the table {table} has a change data feed, which holds what is deleted until vacuum."
+                    " Erase without --at-once, and the bytes go within LAKE__VACUUM_AGE and LAKE__VACUUM_EVERY"
+                )
 
     def _read(self, table: str) -> DataFrame:
         return self._spark.read.format("delta").load(f"{self._lake}/{table}")
