@@ -105,6 +105,7 @@ def test_another_port_is_chosen_when_one_s_own_choice_was_taken(
             broker.stop()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent has died")
 def test_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     code = (

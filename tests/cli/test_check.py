@@ -184,9 +184,9 @@ def test_both_sides_know_the_same_tiers() -> None:
     ("tier", "workers", "number", "passed", "left_out"),
     [
         ("quick", "0", 1, 1, '{"sample": 3}'),
-        ("quick", "2", 1, 1, '{"sample": 3}'),
-        ("all", "0", 2, 2, '{"sample": 2}'),
-        ("full", "0", 3, 4, "{}"),
+        pytest.param("quick", "2", 1, 1, '{"sample": 3}', marks=pytest.mark.long),
+        pytest.param("all", "0", 2, 2, '{"sample": 2}', marks=pytest.mark.long),
+        pytest.param("full", "0", 3, 4, "{}", marks=pytest.mark.long),
     ],
 )
 def test_pytest_runs_the_tier_and_writes_down_what_it_leaves_out(

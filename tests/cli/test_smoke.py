@@ -81,6 +81,7 @@ async def test_each_event_is_acknowledged_and_found(
     assert said.count(f"on {topics.events_topic}, partition") == len(REAL) == len(await events(topics))
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 async def test_what_nobody_answers_fails_alone(
     receivers: dict[str, Receiver], topics: KafkaSettings, capsys: pytest.CaptureFixture[str]

@@ -36,7 +36,7 @@ DIALECTS: tuple[Dialect, ...] = (
 TOYS = (MESSAGES, QUESTIONS)
 """They show that the seam fits. The quick tier leaves that to the receivers; `test_toys.py` is in it."""
 
-OF_A_KIND = ("headrace_courier", "headrace_lumberjack")
+OF_A_KIND = ("headrace_courier", "headrace_lumberjack", "headrace_segment")
 """What they share with Forward, the quick tier tests with Forward alone: tests marked `shared`."""
 
 Start = Callable[..., Awaitable[Receiver]]

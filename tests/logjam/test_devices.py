@@ -198,6 +198,7 @@ async def test_two_consumers_agree_on_every_id(
             receiver.stop()
 
 
+@pytest.mark.long
 async def test_a_device_that_restarts_is_joined_again(
     topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context
 ) -> None:
@@ -249,6 +250,7 @@ async def test_a_consumer_that_restarts_reports_what_it_missed(
     assert sorted(ranges) == [(1, 1001), (1051, 1081)]
 
 
+@pytest.mark.long
 async def test_a_consumer_that_is_killed_loses_no_number(
     topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context
 ) -> None:
@@ -465,6 +467,7 @@ async def test_a_device_that_speaks_curve(
 ENDPOINTS = sized(16, 64, 64)
 
 
+@pytest.mark.long
 async def test_many_endpoints(topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context) -> None:
     """All with the same device number: an endpoint tells them apart."""
     devices = {f"device-{number}": Device(context) for number in range(ENDPOINTS)}
@@ -496,6 +499,7 @@ async def _beating(device: Device) -> None:
         await asyncio.sleep(0.1)
 
 
+@pytest.mark.long
 async def test_a_silent_endpoint_is_connected_anew(
     topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context
 ) -> None:
