@@ -42,18 +42,21 @@ func main() {
 		panic(err)
 	}
 	fmt.Println(listener.Addr())
-	for batch := range serving.ReceiveChan() {
-		if *early {
-			batch.ACK()
-		}
+	keep := func(events []interface{}) {
 		for held() {
 			time.Sleep(10 * time.Millisecond)
 		}
-		for _, event := range batch.Events {
+		for _, event := range events {
 			line, _ := json.Marshal(event)
 			file.Write(append(line, '\n'))
 		}
-		if !*early {
+	}
+	for batch := range serving.ReceiveChan() {
+		if *early { // aside: it goes on acknowledging however shortly its storage was let go
+			batch.ACK()
+			go keep(batch.Events)
+		} else {
+			keep(batch.Events)
 			batch.ACK()
 		}
 	}
