@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from headrace_cli.operating.quarantined.sources import Wanted
 from headrace_cli.operating.quarantined.verbs import Source
 from headrace_cli.operating.wire.talk.interface import Talk
 from headrace_cli.operating.wire.talk.protocols import TALKS
+from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.record.encoding import decode
 from headrace_common.record.event import Reject
@@ -27,6 +30,11 @@ from headrace_forward.session import ForwardSession
 from headrace_forward.settings import ForwardSection
 from headrace_lumberjack.session import LumberjackSession
 from headrace_lumberjack.settings import LumberjackSection
+
+from tests.cli.operating.topics import lead_to
+from tests.contract.topic import Stored, events, now, own_topics
+from tests.lake.test_query import event as landed_event
+from tests.lake.test_query import make, reject
 
 PEER = Peer("10.0.0.7", 1, "10.0.0.7")
 MS = 1_700_000_000_000
@@ -99,3 +107,45 @@ def test_what_cannot_be_read_again_says_why() -> None:
 def test_without_a_lake_it_wants_to_be_told_so(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="--blind does without"):
         replay(Source(tmp_path, tmp_path / "lake"), Wanted(), Options())
+
+
+def lake_of(folder: Path, items: Sequence[Item], landed: Sequence[Stored] = ()) -> Path:
+    """A lake with these items in quarantine, and these events."""
+    rows = [
+        {
+            **reject(number), "id": item.name, "reason": item.reason, "protocol": item.protocol, "source": item.source,
+            "stream": item.stream, "sha256": item.sha256, "part": 1, "parts": 1, "raw": item.content(),
+            "attributes": json.dumps(item.attributes), "received_time": item.received,
+        }
+        for number, item in enumerate(items)
+    ]  # fmt: skip
+    there = [landed_event(number, 1, event_id=record.id) for number, record in enumerate(landed)]
+    make(folder, quarantine=rows, events=there)
+    return folder
+
+
+@pytest.mark.long
+@pytest.mark.kafka
+def test_what_is_published_is_published_once(
+    kafka: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topics = own_topics(kafka.bootstrap)
+    lead_to(topics, monkeypatch)
+    talks = {protocol: TALKS[protocol]() for protocol in sorted(TALKS)}
+    items = [item for protocol, talk in talks.items() for item in rejected(protocol, talk, talk.frame(EVENTS))]
+
+    def replayed(lake: Path, **options: bool) -> dict[str, object]:
+        assert replay(Source(tmp_path, lake), Wanted(), Options(as_json=True, **options)) == 0
+        told = json.loads(capsys.readouterr().out)
+        return {name: told[name] for name in ("published", "new")}
+
+    lake = lake_of(tmp_path / "lake", items)
+    assert replayed(lake) == {"published": 0, "new": len(items)}
+    assert now(events(topics)) == []
+    assert replayed(lake, apply=True) == {"published": len(items), "new": len(items)}
+    first = now(events(topics))
+    assert [record.json["n"] for record in first] == [2] * len(items)
+    landed = lake_of(tmp_path / "landed", items, first)
+    assert replayed(landed, apply=True) == {"published": 0, "new": 0}
+    assert replayed(landed, apply=True, blind=True) == {"published": len(items), "new": len(items)}
+    assert sorted(record.id for record in now(events(topics))) == sorted(record.id for record in first * 2)
