@@ -158,32 +158,69 @@ def purge(
     raise typer.Exit(verb.purge(state, yes=yes))
 
 
-@app.command()
+_QUERY_EXAMPLES = """Examples:
+
+./headrace query "select stream, count(*) from events group by all"
+
+./headrace query --named exactly-once --lake s3://bucket/lake
+
+./headrace query "from events where day = today()" --output today.parquet
+
+./headrace query --explain-schema
+
+./headrace query                    # on a terminal: a shell"""
+
+
+@app.command(epilog=_QUERY_EXAMPLES)
 def query(
     sql: Annotated[
-        str | None, typer.Argument(help="One SQL query; the tables are events, quarantine, batches, gaps and erasures.")
+        str | None, typer.Argument(help="One SQL query; the tables are events, quarantine, batches and gaps.")
     ] = None,
     state: StateOption = DEFAULT_STATE,
     lake: Annotated[
-        Path | None, typer.Option(help="Folder with the tables; default: the lake in the state folder.")
+        str | None,
+        typer.Option(
+            metavar="FOLDER|URL",
+            help="The tables, also s3://, abfss:// or gs:// (with AWS_…, AZURE_…, GOOGLE_…); default: the lake in --state.",
+        ),
     ] = None,
     named: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME",
-            help="Run a prepared query: exactly-once (the proof), erasures, gaps, hours, resends or quarantine.",
+            metavar="NAME", help="Run a prepared query: exactly-once (the proof), gaps, hours, resends or quarantine."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON objects.")] = False,
+    format_: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="table|csv|json|parquet",
+            help="Default: a table on a terminal, else tabs; for --output what its name ends with.",
+        ),
+    ] = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the rows to this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json: an array of objects.")] = False,
     kafka: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT", help="With --named exactly-once: compare with where Kafka's partitions end."),
     ] = None,
+    explain_schema: Annotated[
+        bool, typer.Option("--explain-schema", help="Show the tables and their columns, with what each means.")
+    ] = False,
 ) -> None:
     """Query the lake with DuckDB's SQL. With --named exactly-once, the exit status is 1 if the proof fails."""
+    from headrace_cli.lake.written import output_of
     from headrace_cli.verbs import query as verb
 
-    raise typer.Exit(verb.query(sql, lake or state / "lake", named=named, as_json=as_json, kafka=kafka))
+    place = lake or state / "lake"
+    wanted = output_of(format_, output, as_json=as_json)
+    if explain_schema:
+        if sql is not None or named is not None or kafka is not None:
+            raise CommandError("--explain-schema takes no query.", status=2)
+        raise typer.Exit(verb.explain(place, wanted))
+    if sql is None and named is None and kafka is None and sys.stdin.isatty() and sys.stdout.isatty():
+        raise typer.Exit(verb.shell(place, state, wanted))
+    raise typer.Exit(verb.query(sql, place, named=named, kafka=kafka, output=wanted))
 
 
 @app.command()

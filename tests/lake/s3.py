@@ -81,6 +81,12 @@ class S3:
         for key in self.keys(prefix):
             self._client.delete_object(Bucket=BUCKET, Key=key)
 
+    def copy(self, folder: Path, prefix: str) -> None:
+        """Put the files below `folder` there."""
+        for path in folder.rglob("*"):
+            if path.is_file():
+                self._client.upload_file(str(path), BUCKET, f"{prefix}/{path.relative_to(folder).as_posix()}")
+
     def mirror(self, prefix: str, folder: Path) -> Path:
         """A copy of the objects below `prefix` in `folder`."""
         for key in self.keys(f"{prefix}/"):

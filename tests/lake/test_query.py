@@ -17,6 +17,7 @@ from deltalake import CommitProperties, DeltaTable, TableFeatures, Transaction, 
 from headrace_cli.errors import CommandError
 from headrace_cli.lake import against_kafka
 from headrace_cli.lake.tables import TABLES, connect
+from headrace_cli.lake.written import Format, Output
 from headrace_cli.verbs import console, query
 from headrace_lake.tables import erasures
 from headrace_lake.tables.erasures import ERASURES
@@ -146,7 +147,7 @@ def test_a_slow_query_shows_no_progress_among_its_rows(lake: Path) -> None:
 
 def test_json_has_times_in_iso_and_bytes_in_base64(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sql = "select event_time, payload, day, 'nan'::double as x, [1, null] as l, 1 as a, 2 as a from events where \"offset\" = 3"
-    assert query.query(sql, lake, as_json=True) == 0
+    assert query.query(sql, lake, output=Output(Format.JSON)) == 0
     assert json.loads(capsys.readouterr().out) == [
         {"event_time": "2026-05-06T12:00:00.123456+00:00", "payload": "/w==", "day": "2026-05-06", "x": "nan",
          "l": [1, None], "a": 1, "a_1": 2}
@@ -266,7 +267,7 @@ def test_either_sql_or_a_name(lake: Path) -> None:
 
 
 def test_the_proof_holds(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert query.query(None, lake, named="exactly-once", as_json=True) == 0
+    assert query.query(None, lake, named="exactly-once", output=Output(Format.JSON)) == 0
     proof = json.loads(capsys.readouterr().out)
     assert [row["ok"] for row in proof] == [True] * 12
     assert proof[-1]["detail"].startswith("ranges 3, partitions 2, records 5, events 4, ")

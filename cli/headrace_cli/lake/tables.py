@@ -1,5 +1,7 @@
 """The lake's tables as DuckDB views: it reads the Parquet files that Delta's log lists, and writes nothing.
 
+In a folder DuckDB reads the files. From an object store deltalake does, which hands their rows over.
+
 A connection sees one version of each table. `batches` is loaded first. So a query may see rows of an unfinished batch, but
 never a line in `batches` without its rows. `erasures` is loaded last: what it lacks was not deleted from the others.
 """
@@ -9,7 +11,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +22,7 @@ from deltalake.exceptions import TableNotFoundError
 from headrace_lake.tables.properties import APP_ID, RETAINED_FROM, STRAYS, strange_features
 
 from headrace_cli.errors import CommandError
+from headrace_cli.lake.address import OPTIONS, located, trouble, without_secrets
 
 TABLES: Final = ("batches", "events", "quarantine", "gaps", "erasures")
 _EXPLAIN: Final = re.compile(r"\s*explain\s+(analyze\s+)?(\([^)]*\)\s*)?", re.IGNORECASE)
@@ -86,9 +90,13 @@ def connect(lake: Path | str, *, threads: int = 0, memory: str = "") -> duckdb.D
 
     `threads` and `memory` (as ``512MB``) bound what it takes of this machine; by default DuckDB decides.
     """
-    folder = Path(lake).absolute()
-    if unreadable := _UNREADABLE.search(str(folder)):
-        raise CommandError(f"{folder} cannot be read: rename the folder, so that its path has no {unreadable.group()}.")
+    place = located(lake)
+    if isinstance(place, Path):
+        place = place.absolute()
+        if unreadable := _UNREADABLE.search(str(place)):
+            raise CommandError(
+                f"{place} cannot be read: rename the folder, so that its path has no {unreadable.group()}."
+            )
     connection = duckdb.connect(":memory:")
     connection.execute("set TimeZone = 'UTC'")
     connection.execute("set enable_progress_bar = false")  # it goes to the standard output, among the rows
@@ -99,46 +107,79 @@ def connect(lake: Path | str, *, threads: int = 0, memory: str = "") -> duckdb.D
     connection.execute(f'create table {RETAINED} ("table" varchar, "from" timestamptz)')
     connection.execute(f'create table {TRANSACTIONS} ("table" varchar, version bigint)')
     connection.execute(f'create table {STRAYED} (topic_id varchar, "partition" bigint, "to" bigint)')
-    found = [name for name in TABLES if _view(connection, folder, name)]
+    found = [name for name in TABLES if _view(connection, place, name)]
     if not found:
-        raise CommandError(f"There are no tables in {folder}: the landing job has not run yet, or --lake is wrong.")
+        raise CommandError(f"There are no tables in {place}: the landing job has not run yet, or --lake is wrong.")
     if "gaps" not in found:  # an older version has written the tables
         connection.execute(f"create view gaps as select {_NO_GAPS} where false")
     if "erasures" not in found:  # nothing was ever erased
         connection.execute(f"create view erasures as select {_NO_ERASURES} where false")
-    connection.execute(f"set allowed_directories = [{_literal(str(folder))}]")
+    if isinstance(place, Path):
+        connection.execute(f"set allowed_directories = [{_literal(str(place))}]")
     connection.execute("set enable_external_access = false")
     connection.execute("set lock_configuration = true")
     return connection
 
 
-def _view(connection: duckdb.DuckDBPyConnection, folder: Path, name: str) -> bool:
+def _view(connection: duckdb.DuckDBPyConnection, place: Path | str, name: str) -> bool:
     """Make the view `name`; return False when there is no such table."""
+    path = f"{place}/{name}"
     try:
-        table = DeltaTable(str(folder / name))
+        table = DeltaTable(path, storage_options=None if isinstance(place, Path) else OPTIONS)
     except TableNotFoundError:
         return False
     except Exception as error:
-        raise CommandError(f"The table {folder / name} cannot be read: {first_line(str(error))}") from error
-    _refuse_strange(folder / name, table)
+        why = first_line(str(error)) if isinstance(place, Path) else trouble(path, error)
+        raise CommandError(f"The table {path} cannot be read: {why.rstrip('.')}.") from error
+    _refuse_strange(path, table)
     _note_properties(connection, name, table)
     columns = [(field.name, _type(field.type)) for field in table.schema().fields]
     columns += [column for column in _LATER.get(name, ()) if column not in columns]
-    empty = ", ".join(f"null::{kind} as {_quoted(column)}" for column, kind in columns)
-    selected = f"select {empty} where false"
-    files = _files(folder / name, table)
-    if files:
-        partitions = dict(columns)
-        hive = ", ".join(f"{_quoted(key)}: {partitions[key]}" for key in table.metadata().partition_columns)
-        hive = f"hive_partitioning = true, hive_types = {{{hive}}}" if hive else "hive_partitioning = false"
-        listed = ", ".join(_literal(path) for path in files)
-        # by name, because older files lack newer columns
-        selected += f" union all by name select * from read_parquet([{listed}], union_by_name = true, {hive})"
+    if isinstance(place, Path):
+        selected = _of_files(columns, _files(place / name, table), table.metadata().partition_columns)
+    else:
+        selected = _of_store(connection, path, name, table)
     try:
         connection.execute(f"create view {name} as {selected}")
     except duckdb.Error as error:  # a file is gone
-        raise CommandError(f"The table {folder / name} cannot be read: {first_line(str(error))}") from error
+        raise CommandError(f"The table {path} cannot be read: {first_line(str(error))}") from error
+    _comment(connection, name, table)
     return True
+
+
+def _of_files(columns: list[tuple[str, str]], files: list[str], partitioned_by: Sequence[str]) -> str:
+    """Return a query for the rows of `files`."""
+    empty = ", ".join(f"null::{kind} as {_quoted(column)}" for column, kind in columns)
+    selected = f"select {empty} where false"
+    if not files:
+        return selected
+    partitions = dict(columns)
+    hive = ", ".join(f"{_quoted(key)}: {partitions[key]}" for key in partitioned_by)
+    hive = f"hive_partitioning = true, hive_types = {{{hive}}}" if hive else "hive_partitioning = false"
+    listed = ", ".join(_literal(path) for path in files)
+    # by name, because older files lack newer columns
+    return f"{selected} union all by name select * from read_parquet([{listed}], union_by_name = true, {hive})"
+
+
+def _of_store(connection: duckdb.DuckDBPyConnection, path: str, name: str, table: DeltaTable) -> str:
+    """Return a query for the rows that deltalake reads."""
+    _refuse_clone(path, table.file_uris())
+    there = {field.name for field in table.schema().fields}
+    try:
+        connection.register(f"{name}_in_the_store", table.to_pyarrow_dataset())
+    except Exception as error:
+        raise CommandError(f"The table {path} cannot be read: {trouble(path, error).rstrip('.')}.") from error
+    later = "".join(f", null::{kind} as {column}" for column, kind in _LATER.get(name, ()) if column not in there)
+    return f"select *{later} from {name}_in_the_store"
+
+
+def _comment(connection: duckdb.DuckDBPyConnection, name: str, table: DeltaTable) -> None:
+    """Give the view the comments that the landing job has written into the table."""
+    if about := table.metadata().description:
+        connection.execute(f"comment on view {name} is {_literal(about)}")
+    for field in table.schema().fields:
+        if said := field.metadata.get("comment"):
+            connection.execute(f"comment on column {name}.{_quoted(field.name)} is {_literal(str(said))}")
 
 
 def _files(path: Path, table: DeltaTable) -> list[str]:
@@ -146,17 +187,21 @@ def _files(path: Path, table: DeltaTable) -> list[str]:
     elsewhere.
     """
     files = table.file_uris()
+    _refuse_clone(str(path), files)
+    root = len(table.table_uri.removeprefix("file://"))
+    return [str(path / uri.removeprefix("file://")[root:]) for uri in files]
+
+
+def _refuse_clone(path: str, files: Sequence[str]) -> None:
     if foreign := next(filter(None, (_FOREIGN.search(uri) for uri in files)), None):
         raise CommandError(
             f"The table {path} cannot be read: it is a clone, whose files belong to another table"
             f" ({foreign.string[foreign.start() :]}). Query it with Spark, or copy its rows into a new table"
             " (CREATE TABLE … AS SELECT)."
         )
-    root = len(table.table_uri.removeprefix("file://"))
-    return [str(path / uri.removeprefix("file://")[root:]) for uri in files]
 
 
-def _refuse_strange(path: Path, table: DeltaTable) -> None:
+def _refuse_strange(path: str, table: DeltaTable) -> None:
     """Raise `CommandError` if the table has a feature with which the listed files hold other rows than they say."""
     protocol = table.protocol()
     strange = strange_features(
@@ -193,16 +238,29 @@ def _type(kind: Any) -> str:
 
 
 def rows(connection: duckdb.DuckDBPyConnection, sql: str) -> list[Row]:
-    """Return the rows of one query. Raises `CommandError` if it is wrong, more than one, or more than a query."""
+    """Return the rows of one query. Raises `CommandError` as `asked` does."""
+    with asked(connection, sql) as (names, result):
+        return [dict(zip(names, values, strict=True)) for values in result.fetchall()]
+
+
+@contextmanager
+def asked(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[tuple[list[str], duckdb.DuckDBPyConnection]]:
+    """The names of a query's columns, which are unique, and its result. Raises `CommandError` as `told` does."""
+    with told(sql):
+        result = connection.execute(sql)
+        yield unique_names([column[0] for column in result.description or []]), result
+
+
+@contextmanager
+def told(sql: str) -> Iterator[None]:
+    """Raise `CommandError` if `sql` is wrong, more than one, or more than a query, also while its result is read."""
     try:
         _only_reads(sql)
-        result = connection.execute(sql)
-        names = _unique_names([column[0] for column in result.description or []])
-        return [dict(zip(names, values, strict=True)) for values in result.fetchall()]
+        yield
     except duckdb.ParserException as error:
         raise CommandError(first_line(str(error)) + _about_keywords(sql)) from error
     except duckdb.Error as error:
-        raise CommandError(first_line(str(error))) from error
+        raise CommandError(without_secrets(first_line(str(error)))) from error
 
 
 def _about_keywords(sql: str) -> str:
@@ -225,7 +283,7 @@ def _only_reads(sql: str) -> None:
     return None
 
 
-def _unique_names(names: Sequence[str]) -> list[str]:
+def unique_names(names: Sequence[str]) -> list[str]:
     """Return `names`, with a number appended to repeated ones."""
     seen: dict[str, int] = {}
     result = []

@@ -2,54 +2,102 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from rich.cells import cell_len
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from headrace_cli.errors import EXIT_FAILED, CommandError
+from headrace_cli.lake.meaning import NAMES, meaning
 from headrace_cli.lake.proof import exactly_once
 from headrace_cli.lake.tables import Row, connect, rows
-from headrace_cli.lake.text import json_value, text
+from headrace_cli.lake.text import text
+from headrace_cli.lake.written import PLAIN, Format, Output, into, write_query, write_rows
 from headrace_cli.verbs import console
 
 
 def query(
-    sql: str | None, lake: Path | str, *, named: str | None = None, as_json: bool = False, kafka: str | None = None
+    sql: str | None, lake: Path | str, *, named: str | None = None, kafka: str | None = None, output: Output = PLAIN
 ) -> int:
-    """Run `sql` or a named query on the tables in `lake`, print the rows and return the exit status.
+    """Run `sql` or a named query on the tables in `lake`, write the rows and return the exit status.
 
     `kafka`: brokers (HOST:PORT) with which the proof compares the tables' ends. Raises `CommandError` (bad SQL, more or less
-    than one query, no tables, no answer from Kafka).
+    than one query, no tables, no answer from Kafka or the lake's store).
     """
     if kafka is not None and named != PROOF:
         raise CommandError(f"--kafka belongs to --named {PROOF}: it compares the tables with the topics.", status=2)
     if (sql is None) == (named is None):
         raise CommandError('Give either SQL or --named NAME: ./headrace query "select count(*) from events".', status=2)
-    if sql is not None:
-        answer = run(sql, lake)
-        _show(answer, as_json=as_json)
-        if not answer:
-            console.ERR.print(f"No rows. {_last_landing(lake)}", markup=False)
-        return 0
-    if named is None or named not in NAMED:
+    if named is not None and named not in NAMED:
         raise CommandError(f"There is no query named {named}; there is: {', '.join(NAMED)}.", status=2)
-    found = NAMED[named](lake)
+    if named == PROOF:
+        return _prove(lake, kafka, output)
+    count = _ask(QUERIES[named] if named is not None else sql or "", lake, output)
+    if not count:
+        console.ERR.print(f"No rows. {_last_landing(lake)}" if sql is not None else "No rows.", markup=False)
+    return 0
+
+
+def explain(lake: Path | str, output: Output) -> int:
+    """Write the tables and their columns, with what each means. Return 0. Raises `CommandError`."""
+    found = meaning(lake)
+    _show(found, output, NAMES)
+    if missing := sum(not row["meaning"] for row in found):
+        console.ERR.print(
+            f"{missing} have no meaning here: the landing job writes what it knows into the tables when it starts.",
+            markup=False,
+        )
+    return 0
+
+
+def shell(lake: Path | str, state: Path, output: Output) -> int:
+    """Ask queries one after the other, on a terminal. Return 0. Raises `CommandError` if there is no lake."""
+    from headrace_cli.lake.shell import shell as talk  # only here: most calls bring their query
+
+    if output.file is not None:
+        raise CommandError("--output wants a query: the shell shows its answers on the terminal.", status=2)
+    columns: dict[str, list[str]] = {}
+    for row in meaning(lake):
+        columns.setdefault(row["table"], []).extend([row["column"]] if row["column"] else [])
+    console.ERR.print(
+        f"{', '.join(columns)}; by name: {', '.join(NAMED)}. A semicolon or an empty line ends a statement, Tab completes,"
+        " Ctrl-D leaves.",
+        markup=False,
+    )
+
+    def answer(statement: str) -> None:
+        named = statement if statement in NAMED else None
+        query(None if named else statement, lake, named=named, output=output)
+
+    return talk(answer, columns, NAMED, state / HISTORY)
+
+
+def _ask(sql: str, lake: Path | str, output: Output) -> int:
+    """Write the rows of `sql`; return how many."""
+    if output.format in (None, Format.TABLE):
+        found = run(sql, lake)
+        _show(found, output)
+        return len(found)
+    return write_query(sql, lake, output)
+
+
+def _prove(lake: Path | str, kafka: str | None, output: Output) -> int:
+    found = exactly_once(lake)
     if kafka is not None:
         from headrace_cli.lake import against_kafka  # only here: aiokafka takes a moment to load
 
         landed = {(row["topic"], row["partition"]): row["landed_to"] for row in run(against_kafka.LANDED, lake)}
         found[-1:-1] = against_kafka.compare(landed, against_kafka.held(kafka, {topic for topic, _ in landed}))
         found[-1]["ok"] = all(row["ok"] for row in found)
-    _show(found, as_json=as_json)
-    return 0 if all(row.get("ok", True) for row in found) else EXIT_FAILED
+    _show(found, output)
+    return 0 if all(row["ok"] for row in found) else EXIT_FAILED
 
 
 def run(sql: str, lake: Path | str) -> list[Row]:
@@ -81,10 +129,9 @@ QUERIES: Final = {
 }
 """The first queries that people need: erasures, missing offsets, events by hour, collapsed resends, quarantined records."""
 
-NAMED: Final[Mapping[str, Callable[[Path | str], list[Row]]]] = {
-    PROOF: exactly_once,
-    **{name: partial(run, sql) for name, sql in QUERIES.items()},
-}
+NAMED: Final = (PROOF, *QUERIES)
+HISTORY: Final = "query_history"
+"""The shell's history, in the state folder."""
 
 
 def _last_landing(lake: Path | str) -> str:
@@ -99,26 +146,37 @@ def _has_batches(lake: Path | str) -> bool:
     return bool(run("select 1 from duckdb_views() where view_name = 'batches'", lake))
 
 
-def _show(found: Sequence[Row], *, as_json: bool) -> None:
-    if as_json:
-        sys.stdout.write(json.dumps([json_value(row) for row in found], ensure_ascii=False, indent=1) + "\n")
-        return
-    if not console.OUT.is_terminal:
+def _show(found: Sequence[Row], output: Output, names: Sequence[str] = ()) -> None:
+    """Write rows that are there already. `names`: their columns, if there may be no row."""
+    if output.format not in (None, Format.TABLE):
+        write_rows(names or list(found[0] if found else ()), found, output)
+    elif output.file is not None:
+        into(output.file, partial(_draw, found))
+    elif output.format is None and not console.OUT.is_terminal:
         for row in found:
             sys.stdout.write("\t".join(text(value) for value in row.values()) + "\n")
-        return
-    if not found:
-        return
-    columns = [[name, *(text(row[name]) for row in found)] for name in found[0]]
+    elif found:
+        _table(found, console.OUT, fits=output.format is None)
+
+
+def _draw(found: Sequence[Row], path: Path) -> int:
+    with path.open("w", encoding="utf-8") as file:
+        _table(found, Console(file=file, width=sys.maxsize, highlight=False), fits=False)
+    return len(found)
+
+
+def _table(found: Sequence[Row], out: Console, *, fits: bool) -> None:
+    """Draw a table; with `fits` only if the terminal has room for it: it would break every value."""
+    columns = [[name, *(text(row[name]) for row in found)] for name in found[0]] if found else []
     widths = [max(cell_len(cell) for cell in column) for column in columns]
-    if sum(widths) + 3 * len(widths) < console.OUT.width:
-        table = Table(*found[0])
+    if not fits or sum(widths) + 3 * len(widths) < out.width:
+        table = Table(*(found[0] if found else ()))
         for row in found:
             table.add_row(*(escape(text(value)) for value in row.values()))
-        console.OUT.print(table)
+        out.print(table)
         return
     width = max(map(len, found[0]))
-    for number, row in enumerate(found, 1):  # a table would break every value
-        console.OUT.print(f"row {number}", style="bold")
+    for number, row in enumerate(found, 1):
+        out.print(f"row {number}", style="bold")
         for name, value in row.items():
-            console.OUT.print(f"  {name:<{width}}  {text(value)}", markup=False)
+            out.print(f"  {name:<{width}}  {text(value)}", markup=False)

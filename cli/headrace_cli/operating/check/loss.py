@@ -14,6 +14,7 @@ from headrace_common.operations.settings import KafkaSettings
 
 from headrace_cli.errors import EXIT_FAILED, EXIT_NOTHING_RUNS, CommandError
 from headrace_cli.lake import against_kafka
+from headrace_cli.lake.proof import exactly_once
 from headrace_cli.lake.tables import Row
 from headrace_cli.operating.check.findings import Finding, Verdict, show
 from headrace_cli.operating.check.lag import waiting
@@ -78,7 +79,10 @@ def _parts(path: Path, urls: Sequence[str]) -> list[tuple[str, str]]:
 def of_tables(lake: Path, since: datetime | None = None) -> list[Finding]:
     """What the tables alone say. Raises `CommandError` if they cannot be read."""
     recent = f"landed_at >= timestamptz '{since.isoformat()}'" if since is not None else "true"
-    return [_proof(query.NAMED[PROOF](lake)), *(check(lake, recent) for check in (_gaps, _logjam, _quarantine))]
+    return [
+        _proof(exactly_once(lake)),
+        *(check(lake, recent) for check in (_gaps, _logjam, _quarantine)),
+    ]
 
 
 def _proof(rows: Sequence[Row]) -> Finding:

@@ -1,0 +1,24 @@
+"""The tables' columns with what each means: the comments that the landing job has written into the tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from headrace_cli.lake.tables import TABLES, Row, connect, rows
+
+NAMES: Final = ("table", "column", "type", "meaning")
+
+_MEANING: Final = f"""
+    select view_name as "table", '' as "column", '' as "type", coalesce(comment, '') as meaning, -1 as place
+    from duckdb_views() where not internal and view_name in {TABLES}
+    union all
+    select table_name, column_name, lower(data_type), coalesce(comment, ''), column_index
+    from duckdb_columns() where not internal and table_name in {TABLES}
+    order by list_position({list(TABLES)}, "table"), place"""  # noqa: S608
+
+
+def meaning(lake: Path | str) -> list[Row]:
+    """Return a row for each table (without a column) and for each of its columns. Raises `CommandError`."""
+    with connect(lake) as connection:
+        return [{name: row[name] for name in NAMES} for row in rows(connection, _MEANING)]

@@ -1,0 +1,159 @@
+"""Rows of a query in a format for programs, on standard output or in a file."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import IO, Any, Final
+
+from headrace_cli.errors import CommandError
+from headrace_cli.lake.tables import Row, asked, connect, first_line, told, unique_names
+from headrace_cli.lake.text import json_value, text
+
+_AT_ONCE: Final = 10_000
+"""Rows that are fetched together."""
+
+
+class Format(StrEnum):
+    """How rows are written."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+
+
+@dataclass(frozen=True)
+class Output:
+    """`format`: None for what suits the place: a table on a terminal, else values with tabs between them. `file`: None for
+    standard output.
+    """
+
+    format: Format | None = None
+    file: Path | None = None
+
+
+PLAIN: Final = Output()
+
+
+def output_of(format_: str | None, file: Path | None, *, as_json: bool) -> Output:
+    """Check the options against each other. Raises `CommandError`."""
+    if format_ is not None and format_ not in list(Format):
+        raise CommandError(f"--format {format_}: it is one of {', '.join(Format)}.", status=2)
+    if as_json and format_ not in (None, Format.JSON):
+        raise CommandError(f"--json and --format {format_} contradict each other.", status=2)
+    wanted = Format.JSON if as_json else Format(format_) if format_ is not None else None
+    if wanted is None and file is not None:
+        wanted = next((each for each in Format if file.suffix == f".{each}" and each is not Format.TABLE), None)
+        if wanted is None:
+            raise CommandError(f"--output {file}: say with --format what it shall be.", status=2)
+    if wanted is Format.PARQUET and file is None:
+        raise CommandError("--format parquet needs --output FILE.", status=2)
+    return Output(wanted, file)
+
+
+def write_query(sql: str, lake: Path | str, output: Output) -> int:
+    """Write the rows of `sql` as CSV, JSON or Parquet while they come; return how many. Raises `CommandError`."""
+    with connect(lake) as connection:
+        if output.format is not Format.PARQUET:
+            with asked(connection, sql) as (names, result):
+                return write_rows(names, _fetched(names, result), output)
+        assert output.file is not None
+        with told(sql):
+            found = connection.sql(sql)
+            return _write_parquet(output.file, unique_names(found.columns), found.to_arrow_reader(_AT_ONCE))
+
+
+def write_rows(names: Sequence[str], found: Iterable[Row], output: Output) -> int:
+    """Write `found` as CSV or JSON, or as Parquet with the types that the values suggest; return how many."""
+    if output.format is Format.PARQUET:
+        assert output.file is not None
+        return _write_parquet(output.file, names, _arrow(names, found))
+    written = _write_csv if output.format is Format.CSV else _write_json
+    if output.file is None:
+        return written(sys.stdout, names, found)
+    return into(output.file, lambda path: _with_file(path, lambda file: written(file, names, found)))
+
+
+def _fetched(names: Sequence[str], result: Any) -> Iterator[Row]:
+    while batch := result.fetchmany(_AT_ONCE):
+        for values in batch:
+            yield dict(zip(names, values, strict=True))
+
+
+def _write_csv(file: IO[str], names: Sequence[str], found: Iterable[Row]) -> int:
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(names)
+    count = 0
+    for row in found:
+        writer.writerow([text(value) for value in row.values()])
+        count += 1
+    return count
+
+
+def _write_json(file: IO[str], names: Sequence[str], found: Iterable[Row]) -> int:
+    """An array of objects; the same as of all at once."""
+    count = 0
+    for count, row in enumerate(found, 1):
+        one = json.dumps([json_value(row)], ensure_ascii=False, indent=1)
+        file.write(("," if count > 1 else "[") + one.removeprefix("[").removesuffix("\n]"))
+    file.write("\n]\n" if count else "[]\n")
+    return count
+
+
+def _arrow(names: Sequence[str], found: Iterable[Row]) -> Any:
+    """Rows that are there already, with the types of their values."""
+    import pyarrow as pa
+
+    if listed := list(found):
+        return pa.Table.from_pylist(listed).to_reader()
+    return pa.schema([(name, pa.string()) for name in names]).empty_table().to_reader()
+
+
+def _write_parquet(target: Path, names: Sequence[str], reader: Any) -> int:
+    """`reader`: a reader of batches of pyarrow."""
+    import pyarrow as pa  # only here: it takes a moment to load
+    from pyarrow import parquet
+
+    schema = pa.schema([field.with_name(name) for name, field in zip(names, reader.schema, strict=True)])
+
+    def write(path: Path) -> int:
+        count = 0
+        with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+            for batch in reader:
+                count += batch.num_rows
+                writer.write_batch(pa.record_batch(batch.columns, schema=schema))
+        return count
+
+    try:
+        return into(target, write)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise CommandError(f"{target} cannot be written as Parquet: {first_line(str(error))}.") from error
+
+
+def _with_file(path: Path, write: Callable[[IO[str]], int]) -> int:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        return write(file)
+
+
+def into(target: Path, write: Callable[[Path], int]) -> int:
+    """Let `write` write beside `target`, and give it its name when it is whole: what was there stays until then.
+
+    Raises `CommandError`.
+    """
+    beside = target.with_name(f".{target.name}.part")
+    try:
+        count = write(beside)
+        beside.replace(target)
+    except OSError as error:
+        raise CommandError(f"{target} cannot be written: {error.strerror or first_line(str(error))}.") from error
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+    return count

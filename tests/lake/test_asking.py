@@ -1,0 +1,301 @@
+"""`headrace query` beside the proof: its formats, lakes in object stores, what columns mean, and the shell."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+from deltalake import DeltaTable
+from headrace_cli.errors import CommandError
+from headrace_cli.lake import shell
+from headrace_cli.lake.address import located, trouble
+from headrace_cli.lake.meaning import meaning
+from headrace_cli.lake.written import Format, Output, output_of
+from headrace_cli.verbs import query
+from headrace_lake.tables.layout import ABOUT, BATCHES, EVENTS, SCHEMAS, comments
+from headrace_lake.tables.shape import Shape
+from typer.testing import CliRunner
+
+from tests.lake.s3 import BUCKET, S3
+from tests.lake.test_query import MOMENT, append, batch, event, make
+
+TIMEOUT = 60.0
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("asked") / "lake"
+    make(folder, events=[event(n) for n in range(3)], batches=[batch(0, 3, 3, number=1)])
+    events = DeltaTable(str(folder / EVENTS))
+    events.alter.set_table_description(ABOUT[EVENTS])
+    events.alter.set_column_metadata("event_id", {"comment": comments(EVENTS, Shape())["event_id"]})
+    return folder
+
+
+def test_csv_and_json_are_the_rows(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sql = "select event_id, payload, landed_at, null as x, 'a,\"' as x from events order by 1"
+    assert query.query(sql, lake, output=Output(Format.CSV)) == 0
+    found = list(csv.reader(io.StringIO(capsys.readouterr().out)))
+    assert found[0] == ["event_id", "payload", "landed_at", "x", "x_1"]
+    assert found[1:] == [[f"d.{n}", "/w==", MOMENT.isoformat(), "", 'a,"'] for n in range(3)]
+    assert query.query(sql, lake, output=Output(Format.JSON)) == 0
+    out = capsys.readouterr().out
+    assert [row["event_id"] for row in json.loads(out)] == ["d.0", "d.1", "d.2"]
+    assert query.query(sql, lake, output=Output(Format.JSON, tmp_path / "rows")) == 0
+    assert (tmp_path / "rows").read_text() == out
+    assert query.query(sql, lake, output=Output(Format.TABLE, tmp_path / "rows")) == 0
+    assert "│ d.2" in (tmp_path / "rows").read_text()
+    for format_, empty in ((Format.CSV, "event_id\n"), (Format.JSON, "[]\n")):
+        assert query.query("select event_id from events where false", lake, output=Output(format_)) == 0
+        assert capsys.readouterr().out == empty
+
+
+def test_parquet_has_the_types(lake: Path, tmp_path: Path) -> None:
+    file = tmp_path / "rows.parquet"
+    assert (
+        query.query(
+            'select payload, landed_at, "offset", 1 as a, 2 as a from events',
+            lake,
+            output=output_of(None, file, as_json=False),
+        )
+        == 0
+    )
+    found = pyarrow.parquet.read_table(file)
+    assert [str(kind) for kind in found.schema.types] == ["binary", "timestamp[us, tz=UTC]", "int64", "int32", "int32"]
+    assert found.column_names[-2:] == ["a", "a_1"]
+    assert found.to_pylist()[0] == {"payload": b"\xff", "landed_at": MOMENT, "offset": 0, "a": 1, "a_1": 2}
+    assert query.query(None, lake, named="exactly-once", output=Output(Format.PARQUET, file)) == 0
+    assert {row["ok"] for row in pyarrow.parquet.read_table(file).to_pylist()} == {True}
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(lake: Path, tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("before")
+    with pytest.raises(CommandError, match="Conversion Error"):
+        query.query("select cast(event_id as int) from events", lake, output=Output(Format.CSV, file))
+    with pytest.raises(CommandError, match="cannot be written as Parquet"):
+        query.query("select interval 1 day", lake, output=Output(Format.PARQUET, file))
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["before"]
+    with pytest.raises(CommandError, match="No such file"):
+        query.query("select 1", lake, output=Output(Format.CSV, tmp_path / "none" / "x"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["select 1", "--format", "xml"], 2, "one of table, csv, json, parquet"),
+        (["select 1", "--format", "parquet"], 2, "needs --output"),
+        (["select 1", "--format", "csv", "--json"], 2, "contradict"),
+        (["select 1", "--output", "x"], 2, "say with --format"),
+        (["select 1", "--explain-schema"], 2, "takes no query"),
+        (["select 1", "--lake", "http://x/y"], 2, "a URL of s3://"),
+        (["select 1", "--lake", "s3:///x"], 2, "no bucket"),
+        (["select 1", "--lake", "s3://name:hush@b/x"], 2, "belong into the environment"),
+        (["select 1", "--lake", "s3://b/x?sig=hush"], 2, "leave it out"),
+        (["select 1", "--lake", "az://c/x"], 1, "AZURE_STORAGE_ACCOUNT_NAME is missing"),
+        (["--lake", "/nowhere"], 2, "Give either SQL"),
+        (["--explain-schema", "--lake", "/nowhere"], 1, "There are no tables"),
+    ],
+)
+def test_wrong_input_is_one_sentence(
+    arguments: list[str], status: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headrace_cli.__main__ import app
+
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    result = CliRunner().invoke(app, ["query", *arguments])
+    assert isinstance(result.exception, CommandError), result.output
+    assert result.exception.status == status
+    assert said in str(result.exception)
+    assert "hush" not in str(result.exception)
+
+
+def test_an_address_is_a_folder_or_a_url_as_deltalake_takes_it() -> None:
+    assert located("file:///a%20b") == Path("/a b")
+    assert located("a/b") == Path("a/b")
+    assert located("s3a://b/lake/") == "s3://b/lake"
+    assert located("abfss://c@account.dfs.core.windows.net/lake") == "abfss://c@account.dfs.core.windows.net/lake"
+
+
+def test_what_a_store_said_is_one_sentence_without_secrets() -> None:
+    chain = "Kernel error\n \x1b[31m↳\x1b[0m GET https://x/y?sig=abcd1234\n \x1b[31m↳\x1b[0m wrong key hushhush\n"
+    assert trouble("s3://b/x", OSError(chain), {"AWS_SECRET_ACCESS_KEY": "hushhush"}) == "GET https://x/y?… wrong key …"
+    refused = "GET http://169.254.169.254/latest - 403 Forbidden"
+    assert "AWS_ACCESS_KEY_ID" in trouble("s3://b/x", OSError(refused), {})
+    assert "GOOGLE_SERVICE_ACCOUNT" in trouble("gs://b/x", OSError(refused), {})
+
+
+def test_columns_are_shown_with_what_they_mean(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = {(row["table"], row["column"]): (row["type"], row["meaning"]) for row in meaning(lake)}
+    assert found[EVENTS, ""] == ("", ABOUT[EVENTS])
+    assert found[EVENTS, "event_id"] == ("varchar", comments(EVENTS, Shape())["event_id"])
+    assert [column for table, column in found if table == BATCHES][1:] == SCHEMAS[BATCHES].names
+    assert query.explain(lake, Output(Format.JSON)) == 0
+    told = capsys.readouterr()
+    assert len(json.loads(told.out)) == len(found)
+    assert "have no meaning here" in told.err
+
+
+class TestShell:
+    @pytest.mark.parametrize(
+        ("lines", "ran"),
+        [
+            (["select 1;"], ["select 1"]),
+            (["select", "1", ""], ["select\n1"]),
+            (["select ';", "';"], ["select ';\n'"]),
+            (["select 1; select 2;"], ["select 1", "select 2"]),
+            (["", ";", "gaps;"], ["gaps"]),
+            (["exactly-once", ""], ["exactly-once"]),
+            (["select 1"], []),
+            (["select 1", KeyboardInterrupt, "select 2;"], ["select 2"]),
+            (["quit", "select 1;"], []),
+        ],
+    )
+    def test_lines_become_statements(self, lines: list[Any], ran: list[str]) -> None:
+        left = iter(lines)
+
+        def ask(_: str) -> str:
+            line = next(left, EOFError)
+            if isinstance(line, str):
+                return line
+            raise line
+
+        found: list[str] = []
+        assert shell.converse(ask, found.append) == 0
+        assert found == ran
+
+    def test_an_error_is_said_and_it_goes_on(self, lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        left = iter(["selec;", "delete from events;", "select 7 as n;"])
+
+        def ask(_: str) -> str:
+            try:
+                return next(left)
+            except StopIteration:
+                raise EOFError from None
+
+        assert shell.converse(ask, lambda sql: print(query.query(sql, lake))) == 0
+        assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()] == [
+            "Parser Error", "Only queries are allowed, not DELETE", "7", "0", "",
+        ]  # fmt: skip
+
+    def test_names_are_completed(self) -> None:
+        words = shell.Words({"events": ["event_id", "offset"], "gaps": ["from"]}, ["exactly-once", "gaps"])
+        assert words.candidates("e") == ["event_id", "events", "exactly-once"]
+        assert words.candidates("g") == ["gaps"]
+        assert words.candidates("of") == ['"offset"']
+        assert words.candidates("of", quoted=True) == ["offset"]
+        assert words.candidates("events.e") == ["events.event_id"]
+        assert words.candidates("events.o") == ['events."offset"']
+        assert words.candidates("x.") == []
+        assert [words.complete("e", number) for number in range(4)] == [*words.candidates("e"), None]
+
+    @pytest.mark.long
+    def test_on_a_terminal(self, lake: Path, tmp_path: Path) -> None:
+        ours, theirs = pty.openpty()
+        command = [sys.executable, "-m", "headrace_cli", "query", "--lake", str(lake), "--state", str(tmp_path)]
+        with subprocess.Popen(
+            command, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"}
+        ) as child:
+            os.close(theirs)
+            said = ""
+
+            def hear(what: str) -> None:
+                nonlocal said
+                deadline = time.monotonic() + TIMEOUT
+                while what not in said:
+                    assert select.select([ours], [], [], deadline - time.monotonic())[0], said
+                    said += os.read(ours, 65_536).decode()
+                said = said.partition(what)[2]
+
+            try:
+                hear("headrace> ")
+                os.write(ours, b"select event_i\t, cont\t\n")
+                hear("...> ")
+                os.write(ours, b"from events\t limit 1;\n")
+                hear("d.0")
+                hear("headrace> ")
+                os.write(ours, b"\x04")
+                assert child.wait(TIMEOUT) == 0
+            finally:
+                child.kill()
+                os.close(ours)
+        assert "select event_id, content_type" in (tmp_path / query.HISTORY).read_text()
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory, lake: Path) -> Iterator[S3]:
+    made = S3(tmp_path_factory.mktemp("s3"))
+    made.copy(lake, "lake")
+    yield made
+    made.stop()
+
+
+@pytest.mark.long
+class TestStore:
+    LAKE = f"s3a://{BUCKET}/lake"
+
+    @pytest.fixture(autouse=True)
+    def environment(self, s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, value in s3.storage_options.items():
+            monkeypatch.setenv(name, value)
+
+    def test_rows_proof_and_meaning_are_those_of_the_folder(self, lake: Path) -> None:
+        for sql in ("select * from events order by all", "select * from gaps", *query.QUERIES.values()):
+            assert query.run(sql, self.LAKE) == query.run(sql, lake)
+        assert query.exactly_once(self.LAKE) == query.exactly_once(lake)
+        assert meaning(self.LAKE) == meaning(lake)
+
+    def test_only_the_columns_and_rows_that_are_asked_for_are_read(self) -> None:
+        (plan,) = query.run('explain select event_id from events where "offset" > 1', self.LAKE)
+        said = " ".join(str(value) for value in plan.values())
+        assert "Projections: event_id" in said
+        assert 'Filters: "offset" > 1' in said
+
+    def test_nothing_else_is_read(self, lake: Path) -> None:
+        file = next((lake / EVENTS).rglob("*.parquet"))
+        with pytest.raises(CommandError, match="disabled"):
+            query.run(f"select * from '{file}'", self.LAKE)
+
+    def test_a_file_that_is_gone(self, s3: S3, lake: Path) -> None:
+        s3.copy(lake, "broken")
+        s3.delete("broken/events/day=")
+        with pytest.raises(CommandError, match=r"not found|NotFound|404"):
+            query.run("select * from events", f"s3://{BUCKET}/broken")
+
+    @pytest.mark.parametrize(
+        ("changed", "lake_", "said"),
+        [
+            ({}, "s3://nobody/lake", "there is no such bucket"),
+            ({}, f"s3://{BUCKET}/none", "There are no tables in s3://"),
+            ({"AWS_ALLOW_HTTP": "false"}, LAKE, "AWS_ALLOW_HTTP=true"),
+            ({"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, LAKE, "nothing listens"),
+        ],
+    )
+    def test_what_is_missing_is_one_sentence(
+        self, changed: dict[str, str], lake_: str, said: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name, value in changed.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(CommandError, match=said) as caught:
+            query.run("select 1", lake_)
+        assert "\n" not in str(caught.value)
+
+    def test_files_of_older_versions(self, s3: S3, tmp_path: Path) -> None:
+        columns = [(field.name, field.dataType.simpleString()) for field in SCHEMAS[BATCHES].fields]
+        append(tmp_path / BATCHES, [column for column in columns if column[0] != "number"], [batch(0, 3, 3)])
+        s3.copy(tmp_path, "old")
+        lake = f"s3://{BUCKET}/old"
+        assert query.run("select number, records from batches", lake) == [{"number": None, "records": 3}]
+        assert query.run("select * from gaps", lake) == []
