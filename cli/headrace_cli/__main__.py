@@ -174,7 +174,7 @@ _QUERY_EXAMPLES = """Examples:
 @app.command(epilog=_QUERY_EXAMPLES)
 def query(
     sql: Annotated[
-        str | None, typer.Argument(help="One SQL query; the tables are events, quarantine, batches and gaps.")
+        str | None, typer.Argument(help="One SQL query; the tables are events, quarantine, batches, gaps and erasures.")
     ] = None,
     state: StateOption = DEFAULT_STATE,
     lake: Annotated[
@@ -187,7 +187,8 @@ def query(
     named: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Run a prepared query: exactly-once (the proof), gaps, hours, resends or quarantine."
+            metavar="NAME",
+            help="Run a prepared query: exactly-once (the proof), gaps, hours, resends, quarantine or erasures.",
         ),
     ] = None,
     format_: Annotated[
