@@ -256,7 +256,7 @@ def test_what_is_shown_is_bounded_and_the_rest_counted(
         (b"", {}, "is empty"),
         (b" \n", {}, "is empty"),
         (b"\x16\x03\x01\x02\x00", {}, "TLS"),
-        (b"\xd4\xc3\xb2\xa1" + bytes(20), {}, "tshark"),
+        (b"\xd4\xc3\xb2\xa1" + bytes(20), {}, "no TCP connection"),
         (b"hello", {}, "No protocol begins with 68 65 6c 6c"),
         (b"325", {}, "odd number"),
         (b"xyz", {"as_hex": True}, "not hex"),

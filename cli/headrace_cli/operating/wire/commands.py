@@ -19,13 +19,17 @@ _EXPLAIN_EXAMPLES = """Examples:
 
 ./headrace quarantine show --raw NAME | ./headrace explain - --protocol logjam
 
-tshark -r my.pcap -Y 'tcp.dstport == 5044' -T fields -e tcp.payload | ./headrace explain -"""
+./headrace explain my.pcapng --connection 2"""
 
 
 @app.command(epilog=_EXPLAIN_EXAMPLES)
 def explain(
     file: Annotated[
-        str, typer.Argument(metavar="FILE|-", help="Bytes of one connection, one side; - is standard input.")
+        str,
+        typer.Argument(
+            metavar="FILE|-",
+            help="Bytes of one side of a connection, or a capture of packets (pcap, pcapng); - is standard input.",
+        ),
     ],
     protocol: Annotated[
         str,
@@ -40,6 +44,9 @@ def explain(
         bool, typer.Option("--from-client", help="A client sent it; default: the first bytes say.")
     ] = False,
     from_server: Annotated[bool, typer.Option("--from-server", help="A server sent it: replies.")] = False,
+    connection: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Which TCP connection of a capture; without it, several are listed.")
+    ] = 0,
     parts: Annotated[int, typer.Option(min=0, max=100_000, help="Show so many events and entries of a frame.")] = 5,
     frames: Annotated[int, typer.Option(min=0, help="Show so many frames; all are counted.")] = 100,
     as_json: Annotated[
@@ -49,7 +56,7 @@ def explain(
     """Say what bytes mean, field by field, and what a receiver does with them. Exit status 1 if it does not understand all."""
     from headrace_cli.operating.wire.explain import verb
 
-    options = verb.Options(protocol, as_hex, from_server, from_client, parts, frames, as_json)
+    options = verb.Options(protocol, as_hex, from_server, from_client, parts, frames, as_json, connection)
     raise typer.Exit(verb.explain(file, options))
 
 

@@ -1,4 +1,4 @@
-"""The bytes to explain: a file's or standard input's, raw or in hex; and which protocol they are."""
+"""The bytes to explain: a file's or standard input's, raw, in hex or out of a capture; and which protocol they are."""
 
 from __future__ import annotations
 
@@ -9,30 +9,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
+import typer
 from headrace_forward.json_form.wire import FIRST
 from headrace_segment.wire.codes import HEADER, MAX_BODY, Kind
 from headrace_segment.wire.today import REPLIES
 
 from headrace_cli.errors import CommandError
+from headrace_cli.operating.wire.explain import capture
 from headrace_cli.operating.wire.explain.walkers.logjam import looks_so
 
 CHUNK: Final = 64 << 10
 _HEX: Final = re.compile(rb"[0-9a-fA-F\s:]*")
 _HEX_DIGIT: Final = re.compile(rb"[0-9a-fA-F]")
 _NOT_HEX: Final = b" \t\r\n\v\f:"
-_CAPTURES: Final = (
-    b"\xa1\xb2\xc3\xd4",
-    b"\xd4\xc3\xb2\xa1",
-    b"\xa1\xb2\x3c\x4d",
-    b"\x4d\x3c\xb2\xa1",
-    b"\x0a\x0d\x0d\x0a",
-)
 _COURIER: Final = re.compile(rb"[A-Z]{4}|\?{4}")
 _OF_A_SERVER: Final = re.compile(rb"[12]A|ACKN|VERS|PONG|\x81\xa3ack|\{\"ack\"")
 
 
-def read(name: str, *, as_hex: bool) -> Iterator[bytes]:
+def read(name: str, *, as_hex: bool, connection: int = 0, server: bool = False) -> Iterator[bytes]:
     """Yield the bytes in pieces, decoded if they are hex (`as_hex`, or nothing but hex at the beginning).
+
+    Of a capture of packets: what the client, or the `server`, of the `connection` of that number has sent.
 
     Raises `CommandError` for what cannot be read, is empty, or is not the hex that it begins as.
     """
@@ -40,11 +37,11 @@ def read(name: str, *, as_hex: bool) -> Iterator[bytes]:
         beginning = stream.read(CHUNK)
         if not beginning.strip():
             raise CommandError(f"{_title(name)} is empty: there is nothing to explain.", status=2)
-        if beginning.startswith(_CAPTURES):
-            raise CommandError(
-                f"{_title(name)} is a capture of packets: tcpflow -r, or tshark -T fields -e tcp.payload, makes a stream of it.",
-                status=2,
-            )
+        if beginning.startswith(capture.BEGINNINGS):
+            yield _captured(beginning, stream, connection, server=server)
+            return
+        if connection:
+            raise CommandError(f"--connection: {_title(name)} is no capture of packets.", status=2)
         if as_hex or (_HEX.fullmatch(beginning) is not None and _HEX_DIGIT.search(beginning) is not None):
             yield from _from_hex(name, beginning, stream)
             return
@@ -67,6 +64,16 @@ def _opened(name: str) -> Iterator[BinaryIO]:
             yield file
     except OSError as error:
         raise CommandError(f"{name} cannot be read: {error.strerror}.", status=2) from error
+
+
+def _captured(beginning: bytes, stream: BinaryIO, connection: int, *, server: bool) -> bytes:
+    chosen = capture.choose(capture.read_all(beginning, stream), connection)
+    data, lacks = (chosen.server if server else chosen.client).data()
+    if not data:
+        raise CommandError(f"The {'server' if server else 'client'} has sent nothing that the capture holds.", status=2)
+    if lacks:
+        typer.echo(f"The capture lacks what comes behind byte {len(data):,}: the rest is left out.", err=True)
+    return data
 
 
 def _from_hex(name: str, beginning: bytes, stream: BinaryIO) -> Iterator[bytes]:

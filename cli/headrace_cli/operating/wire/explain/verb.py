@@ -26,7 +26,7 @@ _PLACE: Final = "{:08x}"
 
 @dataclass(frozen=True)
 class Options:
-    """`parts`: events and fields that are shown of a frame; `frames`: frames that are shown."""
+    """`parts`: events and fields that are shown of a frame; `frames`: frames that are shown; `connection`: of a capture."""
 
     protocol: str = ""
     as_hex: bool = False
@@ -35,6 +35,7 @@ class Options:
     parts: int = 5
     frames: int = 100
     as_json: bool = False
+    connection: int = 0
 
 
 def explain(name: str, options: Options) -> int:
@@ -47,7 +48,7 @@ def explain(name: str, options: Options) -> int:
     if options.server and options.client:
         raise CommandError("--from-server and --from-client: name one of them.", status=2)
     explainer = Explainer(
-        read(name, as_hex=options.as_hex),
+        read(name, as_hex=options.as_hex, connection=options.connection, server=options.server),
         options.protocol,
         options.parts,
         server=options.server,
