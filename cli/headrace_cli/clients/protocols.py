@@ -7,7 +7,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import orjson
 from headrace_courier import wire as courier
@@ -33,6 +33,15 @@ class DemoClient(Protocol):
     def receive(self, data: bytes) -> int:
         """Return how many events the server's next bytes acknowledge. Raises `ProtocolError` for malformed replies."""
 
+    def repeat(self) -> None:
+        """The last frame is sent a second time, right after the first."""
+
+    def greeting(self) -> bytes:
+        """What each connection begins with. The first frame brings it along."""
+
+    def again(self) -> None:
+        """Begin a new connection, on which all that is not acknowledged is sent again, in its order, behind the greeting."""
+
 
 def event(number: int) -> Mapping[str, Any]:
     """Return one line of a web shop's log."""
@@ -55,7 +64,8 @@ class DemoForwardClient(DemoClient):
     def __init__(self, make: Make = event) -> None:
         self._make = make
         self._replies = forward.Replies()
-        self._waiting: dict[str | bytes, int] = {}
+        self._waiting: dict[str | bytes, list[int]] = {}  # events, for each time that it is sent
+        self._last = ""
         self._frames = 0
 
     @override
@@ -63,7 +73,8 @@ class DemoForwardClient(DemoClient):
         chunk = base64.b64encode(os.urandom(16)).decode()
         mode: forward.Mode = "CompressedPackedForward" if self._frames % 2 else "PackedForward"
         self._frames += 1
-        self._waiting[chunk] = count
+        self._waiting[chunk] = [count]
+        self._last = chunk
         now = time.time_ns()
         times = (forward.EventTime(*divmod(now + number, 10**9)) for number in range(first, first + count))
         entries = [(at, self._make(first + index)) for index, at in enumerate(times)]
@@ -71,7 +82,30 @@ class DemoForwardClient(DemoClient):
 
     @override
     def receive(self, data: bytes) -> int:
-        return sum(self._waiting.pop(chunk) for chunk in self._replies.receive(data))
+        return sum(_taken(self._waiting, chunk) for chunk in self._replies.receive(data))
+
+    @override
+    def repeat(self) -> None:
+        self._waiting[self._last] *= 2
+
+    @override
+    def greeting(self) -> bytes:
+        return b""
+
+    @override
+    def again(self) -> None:
+        self._replies = forward.Replies()
+
+
+K = TypeVar("K")
+
+
+def _taken(waiting: dict[K, list[int]], key: K) -> int:
+    """The events of a frame that is acknowledged once more."""
+    count = waiting[key].pop()
+    if not waiting[key]:
+        del waiting[key]
+    return count
 
 
 class DemoCourierClient(DemoClient):
@@ -83,15 +117,17 @@ class DemoCourierClient(DemoClient):
     def __init__(self, make: Make = event) -> None:
         self._make = make
         self._replies = CourierReplies()
-        self._waiting: dict[bytes, int] = {}
+        self._waiting: dict[bytes, list[int]] = {}  # events, for each time that it is sent
+        self._last = b""
         self._frames = 0
 
     @override
     def frame(self, first: int, count: int) -> bytes:
         nonce = os.urandom(courier.NONCE_BYTES)
-        hello = b"" if self._frames else courier.identity(b"HELO", "2.12.0", b"LCOR")
+        hello = b"" if self._frames else self.greeting()
         self._frames += 1
-        self._waiting[nonce] = count
+        self._waiting[nonce] = [count]
+        self._last = nonce
         now = time.time_ns()
         events = [
             orjson.dumps({"@timestamp": _rfc3339(now + number), "type": STREAM, **self._make(number)})
@@ -104,9 +140,21 @@ class DemoCourierClient(DemoClient):
         # a count below the payload's size is progress or a keep-alive
         done = 0
         for reply in self._replies.receive(data):
-            if isinstance(reply, Acknowledged) and reply.count == self._waiting[reply.nonce]:
-                done += self._waiting.pop(reply.nonce)
+            if isinstance(reply, Acknowledged) and reply.count == self._waiting[reply.nonce][0]:
+                done += _taken(self._waiting, reply.nonce)
         return done
+
+    @override
+    def repeat(self) -> None:
+        self._waiting[self._last] *= 2
+
+    @override
+    def greeting(self) -> bytes:
+        return courier.identity(b"HELO", "2.12.0", b"LCOR")
+
+    @override
+    def again(self) -> None:
+        self._replies = CourierReplies()
 
 
 def _rfc3339(nanoseconds: int) -> str:
@@ -146,6 +194,18 @@ class DemoLumberjackClient(DemoClient):
         # a number below the window's size is progress or a keep-alive
         return sum(self._waiting.popleft() for number in self._replies.receive(data) if number >= self._waiting[0])
 
+    @override
+    def repeat(self) -> None:
+        self._waiting.append(self._waiting[-1])
+
+    @override
+    def greeting(self) -> bytes:
+        return b""
+
+    @override
+    def again(self) -> None:
+        self._replies = lumberjack.Replies()
+
 
 class DemoSegmentClient(DemoClient):
     """Writes one segment, in the original dialect: a writer of its own, and each frame a block of events."""
@@ -160,7 +220,7 @@ class DemoSegmentClient(DemoClient):
     @override
     def frame(self, first: int, count: int) -> bytes:
         encode = segment.MESSAGES.encode
-        hello = b"" if self._level else encode(segment.SetupAppend(self._writer, STREAM))
+        hello = b"" if self._level else self.greeting()
         content = b"".join(
             encode(segment.Event(orjson.dumps(self._make(number)))) for number in range(first, first + count)
         )
@@ -176,6 +236,18 @@ class DemoSegmentClient(DemoClient):
             while isinstance(reply, segment.DataAppended) and self._waiting and self._waiting[0][0] <= reply.level:
                 done += self._waiting.popleft()[1]
         return done
+
+    @override
+    def repeat(self) -> None:
+        self._waiting.append(self._waiting[-1])
+
+    @override
+    def again(self) -> None:
+        self._replies = SegmentReplies()
+
+    @override
+    def greeting(self) -> bytes:
+        return segment.MESSAGES.encode(segment.SetupAppend(self._writer, STREAM))
 
 
 DEMO_CLIENTS: Final[Mapping[str, Callable[..., DemoClient]]] = {

@@ -66,7 +66,11 @@ tail -f access.log | ./headrace send forward
 
 ./headrace send lumberjack --rate 1000 --for 30s --size 300 --connections 4 --then-check
 
-./headrace send courier logs.example.org:5043 --file events.jsonl --ca ca.pem --timeout 10"""
+./headrace send courier logs.example.org:5043 --file events.jsonl --ca ca.pem --timeout 10
+
+./headrace send lumberjack --rate 500 --for 1m --fault cut-after-20 --then-check
+
+./headrace send forward --rate 500 --for 1m --fault bomb --every 50 --inflated 200"""
 
 
 @app.command(epilog=_SEND_EXAMPLES)
@@ -107,16 +111,37 @@ def send(
         Path | None, typer.Option("--lake", help="The lake for --then-check; default: that of the stack in --state.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    fault: Annotated[
+        str,
+        typer.Option(
+            metavar="FAULT",
+            help="Be a broken client too: slow-reader, half-frame, bomb, bad-json, cut-after-N, resend, no-ack or malformed.",
+        ),
+    ] = "",
+    every: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, max=1_000_000, help="With --fault: on every N-th frame of a connection [10; resend: 1]."
+        ),
+    ] = None,
+    pause: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=0.1, max=3600, help="A slow reader does not read for so long [5]."),
+    ] = None,
+    inflated: Annotated[
+        int | None, typer.Option(metavar="MIB", min=1, max=4096, help="What a bomb inflates to [100].")
+    ] = None,
 ) -> None:
     """Send lines or made-up events, and count the acknowledgements. Exit status 1 if one is missing. Ctrl-C ends it."""
     from headrace_cli.operating.watch.moments import parse_span
-    from headrace_cli.operating.wire.send import verb
+    from headrace_cli.operating.wire.send import faults, verb
 
     if lake is not None and not then_check:
         raise CommandError("--lake: only --then-check looks there.", status=2)
     options = verb.Options(
         target, file, rate, parse_span(duration, "--for"), size, connections, batch, tls, ca, timeout,
         (lake or state / "lake") if then_check else None, as_json,
+        faults.fault_of(fault, protocol, every=every, pause=pause, inflated=inflated),
     )  # fmt: skip
     raise typer.Exit(verb.send(protocol, state, options))
 

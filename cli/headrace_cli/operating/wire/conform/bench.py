@@ -11,8 +11,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 from headrace_cli.operating.wire.address import Target
-from headrace_cli.operating.wire.conform.line import Line, connected
 from headrace_cli.operating.wire.conform.storage import Storage
+from headrace_cli.operating.wire.line import Line, connected
 from headrace_cli.operating.wire.talk.interface import Talk
 from headrace_cli.operating.wire.talk.protocols import TALKS
 

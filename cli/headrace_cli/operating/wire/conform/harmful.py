@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from headrace_cli.operating.wire.conform.bench import Bench, Finding, Verdict
-from headrace_cli.operating.wire.conform.line import Line
-from headrace_cli.operating.wire.conform.sound import outcome
+from headrace_cli.operating.wire.line import Line, outcome
 from headrace_cli.operating.wire.talk.lumberjack import LumberjackTalk
 from headrace_cli.verbs.console import format_size
 

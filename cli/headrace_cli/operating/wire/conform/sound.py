@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from headrace_cli.operating.wire.conform.bench import Bench, Finding, Verdict
-from headrace_cli.operating.wire.conform.line import Line
+from headrace_cli.operating.wire.line import outcome
 from headrace_cli.operating.wire.talk.forward import ForwardTalk
 from headrace_cli.operating.wire.talk.protocols import TALKS
 from headrace_cli.verbs.console import format_size
@@ -15,14 +15,6 @@ from headrace_cli.verbs.console import format_size
 IN_FLIGHT: Final = 8
 STEP: Final = 4
 FIRST: Final = 64 << 10
-
-
-def outcome(line: Line, frame: int = 0) -> str:
-    """What a server did about a frame, in a few words."""
-    if line.fault:
-        return f"says what no server may say: {line.fault}"
-    done = "acknowledges it" if line.whole(frame) else ""
-    return " and ".join(filter(None, (done, f"{line.ended} the connection" if line.ended else ""))) or "says nothing"
 
 
 def milliseconds(seconds: float) -> str:

@@ -8,8 +8,8 @@ from itertools import pairwise
 from headrace_lumberjack.wire import V1
 
 from headrace_cli.operating.wire.conform.bench import Bench, Finding, Verdict
-from headrace_cli.operating.wire.conform.line import Line
-from headrace_cli.operating.wire.conform.sound import milliseconds, outcome
+from headrace_cli.operating.wire.conform.sound import milliseconds
+from headrace_cli.operating.wire.line import Line, outcome
 from headrace_cli.operating.wire.talk.interface import Answer
 from headrace_cli.operating.wire.talk.lumberjack import LumberjackTalk
 

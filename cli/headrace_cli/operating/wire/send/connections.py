@@ -39,6 +39,14 @@ class Tally:
     took: float = 0.0
     complete: bool = False
     """Nothing is left to be sent."""
+    unasked: list[range] = field(default_factory=list)
+    """Frames that asked for no acknowledgement, by their events' numbers."""
+
+    def count(self, events: int, frame: bytes) -> None:
+        """A frame is sent for the first time."""
+        self.sent += events
+        self.frames += 1
+        self.size += len(frame)
 
     @property
     def fine(self) -> bool:
@@ -48,7 +56,12 @@ class Tally:
     @property
     def in_flight(self) -> int:
         """Events that wait for their acknowledgement, or never got one."""
-        return self.sent - self.acknowledged
+        return self.sent - self.acknowledged - self.not_asked
+
+    @property
+    def not_asked(self) -> int:
+        """Events whose frames asked for no acknowledgement."""
+        return sum(map(len, self.unasked))
 
     def quantile(self, share: float) -> float | None:
         """Of the times until a frame was acknowledged; None while there are none."""
@@ -56,66 +69,113 @@ class Tally:
         return found[min(len(found) - 1, int(share * len(found)))] if found else None
 
 
+@dataclass
+class Waiting:
+    """A frame that is not acknowledged yet. `frame`: its bytes, if they may be sent again.
+
+    `repeats`: it is the frame before it once more.
+    """
+
+    numbers: range
+    at: float
+    frame: bytes = b""
+    repeats: bool = False
+
+
 class Connection:
-    """One connection of a run."""
+    """One connection of a run. What a broken client does otherwise overrides `begun`, `put`, `returns` and `stopped`."""
+
+    window = WINDOW
 
     def __init__(self, target: Target, source: Source, tally: Tally, batch: int, timeout: float) -> None:
-        self._target = target
-        self._source = source
-        self._tally = tally
+        self.target = target
+        self.source = source
+        self.tally = tally
+        self.timeout = timeout
+        self.client = DEMO_CLIENTS[target.protocol](source.event)
+        self.waiting: deque[Waiting] = deque()
+        self.progress = time.monotonic()
+        self.deaf = False
+        """It does not read at the moment."""
+        self.idle = asyncio.Event()
+        """Nothing waits for its acknowledgement."""
+        self.idle.set()
+        self.heard = 0
+        """Times that something was acknowledged."""
+        self.room = asyncio.Semaphore(self.window)
         self._batch = batch
-        self._timeout = timeout
-        self._client = DEMO_CLIENTS[target.protocol](source.event)
-        self._waiting: deque[tuple[range, float]] = deque()
         self._done = 0  # events of the oldest waiting frame that are acknowledged
-        self._room = asyncio.Semaphore(WINDOW)
-        self._progress = time.monotonic()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Send until the source ends or `stop`, and wait for what is to come. A failure is noted in the tally."""
+        while await self._one(stop):
+            pass
+        self.tally.open += [each.numbers for each in self.waiting if not each.repeats]
+
+    async def _one(self, stop: asyncio.Event) -> bool:
+        """One connection to its end; whether another follows it."""
         try:
-            async with asyncio.timeout(self._timeout):
-                reader, writer = await asyncio.open_connection(
-                    self._target.host, self._target.port, ssl=self._target.tls
-                )
+            async with asyncio.timeout(self.timeout):
+                reader, writer = await asyncio.open_connection(self.target.host, self.target.port, ssl=self.target.tls)
         except (OSError, TimeoutError) as error:
-            self._tally.problems[why_not(self._target, error, self._timeout)] += 1
-            return
+            self.tally.problems[why_not(self.target, error, self.timeout)] += 1
+            return False
+        self.begun(writer)
+        self.progress = time.monotonic()
         sending = asyncio.create_task(self._send(writer))
         try:
             await self._listen(reader, sending, stop)
-        except (OSError, ProtocolError, _ServerError) as error:
-            self._tally.problems[f"{self._target.address} {_what_happened(error)}"] += 1
+        except (OSError, ProtocolError, ServerError, BrokenOffError) as error:
+            if await self.returns(error, writer):
+                return True
+            self.tally.problems[f"{self.target.address} {_what_happened(error)}"] += 1
         finally:
             sending.cancel()
             await asyncio.wait({sending})
             if not sending.cancelled():
                 sending.exception()  # it was told by the listener
-            self._tally.open += [numbers for numbers, _ in self._waiting]
             writer.transport.abort()
+        return False
+
+    def begun(self, writer: asyncio.StreamWriter) -> None:
+        """A connection is there."""
+
+    async def put(self, writer: asyncio.StreamWriter, numbers: range) -> None:
+        """Send these events. It may raise `BrokenOffError`."""
+        writer.write(self.made(numbers))
+        await writer.drain()
+
+    async def returns(self, error: Exception, writer: asyncio.StreamWriter) -> bool:
+        """Whether it comes again after this."""
+        return False
+
+    def stopped(self) -> None:
+        """Nothing more is sent."""
+
+    def made(self, numbers: range) -> bytes:
+        """The frame of these events, which waits for its acknowledgement from now on."""
+        frame = self.client.frame(numbers.start, len(numbers))
+        if not self.waiting:
+            self.progress = time.monotonic()
+        self.waiting.append(Waiting(numbers, time.monotonic()))
+        self.idle.clear()
+        self.tally.count(len(numbers), frame)
+        return frame
 
     async def _send(self, writer: asyncio.StreamWriter) -> None:
         while True:
-            await self._room.acquire()
-            numbers = await self._source.take(self._batch)
+            await self.room.acquire()
+            numbers = await self.source.take(self._batch)
             if not numbers:
-                self._tally.complete = True
+                self.tally.complete = True
                 return
-            frame = self._client.frame(numbers.start, len(numbers))
-            if not self._waiting:
-                self._progress = time.monotonic()
-            self._waiting.append((numbers, time.monotonic()))
-            self._tally.sent += len(numbers)
-            self._tally.frames += 1
-            self._tally.size += len(frame)
-            writer.write(frame)
-            await writer.drain()
+            await self.put(writer, numbers)
 
     async def _listen(self, reader: asyncio.StreamReader, sending: asyncio.Task[None], stop: asyncio.Event) -> None:
         reading = asyncio.create_task(reader.read(_READ))
         stopped: float | None = None
         try:
-            while not (sending.done() and not self._waiting):
+            while not (sending.done() and not sending.cancelled() and not sending.exception() and not self.waiting):
                 await asyncio.wait(
                     {reading} if sending.done() else {reading, sending}, timeout=_LOOK, return_when="FIRST_COMPLETED"
                 )
@@ -123,40 +183,53 @@ class Connection:
                 if reading.done():
                     data = reading.result()
                     if not data:
-                        raise _ServerError("closed the connection")
+                        raise ServerClosedError("closed the connection")
                     self._hear(data, now)
                     reading = asyncio.create_task(reader.read(_READ))
                 if sending.done() and not sending.cancelled() and (error := sending.exception()) is not None:
                     raise error
                 if stop.is_set():
                     sending.cancel()
+                    self.stopped()
                     stopped = now if stopped is None else stopped
-                    if now - stopped > GRACE or not self._waiting:
+                    if now - stopped > GRACE or not self.waiting:
                         return
-                if self._waiting and now - self._progress > self._timeout:
-                    raise _ServerError(f"acknowledged nothing for {self._timeout:g} s")
+                if self.waiting and not self.deaf and now - self.progress > self.timeout:
+                    raise ServerError(f"acknowledged nothing for {self.timeout:g} s")
         finally:
             reading.cancel()
 
     def _hear(self, data: bytes, now: float) -> None:
         try:
-            done = self._client.receive(data)
+            done = self.client.receive(data)
         except (KeyError, IndexError):
-            raise _ServerError("acknowledged what was not sent") from None
+            raise ServerError("acknowledged what was not sent") from None
         if not done:
             return
-        self._progress = now
-        self._tally.acknowledged += done
+        self.progress = now
+        self.heard += 1
         self._done += done
-        while self._waiting and self._done >= len(self._waiting[0][0]):
-            numbers, sent_at = self._waiting.popleft()
-            self._done -= len(numbers)
-            self._tally.times.append(now - sent_at)
-            self._room.release()
+        while self.waiting and self._done >= len(self.waiting[0].numbers):
+            frame = self.waiting.popleft()
+            self._done -= len(frame.numbers)
+            if not frame.repeats:
+                self.tally.acknowledged += len(frame.numbers)
+                self.tally.times.append(now - frame.at)
+                self.room.release()
+        if not self.waiting:
+            self.idle.set()
 
 
-class _ServerError(Exception):
+class BrokenOffError(Exception):
+    """The connection is broken off on purpose."""
+
+
+class ServerError(Exception):
     """What the server did."""
+
+
+class ServerClosedError(ServerError):
+    """It ended the connection."""
 
 
 def _what_happened(error: Exception) -> str:

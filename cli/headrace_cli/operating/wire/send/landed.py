@@ -65,7 +65,7 @@ def _of(run: str) -> str:
     return f"select cast(json_extract_string({text}, '$.headrace.n') as bigint) as n from events where contains({text}, '{mark}')"
 
 
-def _acknowledged(open_frames: Sequence[range]) -> str:
+def _outside(open_frames: Sequence[range]) -> str:
     """The condition on a number `i` that it is not of one of these frames."""
     if not open_frames:
         return "true"
@@ -74,29 +74,35 @@ def _acknowledged(open_frames: Sequence[range]) -> str:
 
 
 def look(lake: Path, run: str, tally: Tally) -> Landed:
-    """Wait until the acknowledged events are in the lake, or no more come for `PATIENCE`. Raises `CommandError`."""
+    """Wait until the acknowledged events are in the lake, or no more come for `PATIENCE`. Raises `CommandError`.
+
+    What asked for no acknowledgement is waited for too, and not missed.
+    """
     best, since = -1, time.monotonic()
-    while True:
+    waited = _outside(tally.open)
+    while _count(lake, run, waited) < tally.acknowledged + tally.not_asked:
         found = _count(lake, run)
-        if found >= tally.acknowledged:
-            break
         if found > best:
             best, since = found, time.monotonic()
         if time.monotonic() - since > PATIENCE:
             break
         time.sleep(_EVERY)
+    found = _count(lake, run)
     there = f"select n from ({_of(run)}) where n is not null"
-    missing = f"select i from range({tally.sent}) t(i) where i not in ({there}) and {_acknowledged(tally.open)}"
+    missing = (
+        f"select i from range({tally.sent}) t(i) where i not in ({there}) and {_outside([*tally.open, *tally.unasked])}"
+    )
     double = f"select n as i from ({_of(run)}) group by n having count(*) > 1"
     counts = [_rows(lake, f"select count(*) as n from ({sql})")[0]["n"] for sql in (missing, double)]
     some = [[row["i"] for row in _rows(lake, f"{sql} order by i limit {LISTED}")] for sql in (missing, double)]
     return Landed(max(found, 0), counts[0], counts[1], some[0], some[1])
 
 
-def _count(lake: Path, run: str) -> int:
-    """Different events of the run; -1 if there are no tables yet."""
+def _count(lake: Path, run: str, condition: str = "true") -> int:
+    """Different events of the run whose number `i` meets the condition; -1 if there are no tables yet."""
+    events = f"select n as i from ({_of(run)})"
     try:
-        return int(_rows(lake, f"select count(distinct n) as n from ({_of(run)})")[0]["n"])
+        return int(_rows(lake, f"select count(distinct i) as n from ({events}) where {condition}")[0]["n"])
     except CommandError:
         return -1
 

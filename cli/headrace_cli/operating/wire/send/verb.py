@@ -22,7 +22,10 @@ from headrace_cli.errors import EXIT_FAILED, CommandError
 from headrace_cli.operating.watch.shown import printable
 from headrace_cli.operating.watch.top import seconds
 from headrace_cli.operating.wire.address import Target, target_of
+from headrace_cli.operating.wire.send.beside import Beside
 from headrace_cli.operating.wire.send.connections import Connection, Tally
+from headrace_cli.operating.wire.send.faults import Fault, Played
+from headrace_cli.operating.wire.send.faulty import FaultyConnection
 from headrace_cli.operating.wire.send.landed import Landed, look
 from headrace_cli.operating.wire.send.source import LineSource, RateSource, Source
 from headrace_cli.verbs import console
@@ -46,6 +49,7 @@ class Options:
     timeout: float = 60.0
     lake: Path | None = None
     as_json: bool = False
+    fault: Fault | None = None
 
 
 def send(protocol: str, state: Path, options: Options) -> int:
@@ -59,7 +63,7 @@ def send(protocol: str, state: Path, options: Options) -> int:
         raise CommandError("--rate and --file: name one of them.", status=2)
     target = target_of(protocol, state, options.target, tls=options.tls, ca=options.ca)
     with ExitStack() as stack:
-        tally, source = asyncio.run(_run(target, _opened(options, stack), options))
+        tally, source, played = asyncio.run(_run(target, _opened(options, stack), options))
     if source.problem:
         tally.problems[source.problem] += 1
         tally.complete = False
@@ -73,9 +77,9 @@ def send(protocol: str, state: Path, options: Options) -> int:
         except KeyboardInterrupt:
             unknown = True
     if options.as_json:
-        sys.stdout.write(json.dumps(_described(tally, source.run, landed)) + "\n")
+        sys.stdout.write(json.dumps(_described(tally, source.run, played, landed)) + "\n")
     else:
-        _print(tally, source.run, landed)
+        _print(tally, source.run, played, landed)
     fine = tally.fine and not unknown and (landed is None or landed.fine)
     return 0 if fine else EXIT_FAILED
 
@@ -91,13 +95,17 @@ def _opened(options: Options, stack: ExitStack) -> Source:
         raise CommandError(f"--file {options.file}: {error.strerror}.", status=2) from error
 
 
-async def _run(target: Target, source: Source, options: Options) -> tuple[Tally, Source]:
+async def _run(target: Target, source: Source, options: Options) -> tuple[Tally, Source, Played | None]:
     tally, stop = Tally(), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
-    made = [
-        Connection(target, source, tally, options.batch, options.timeout).run(stop) for _ in range(options.connections)
-    ]
-    working = asyncio.gather(*made)
+    common = (target, source, tally, options.batch, options.timeout)
+    played = None if options.fault is None else Played(options.fault)
+    beside = None if played is None else Beside(target, played, options.timeout)
+
+    def connection() -> Connection:
+        return Connection(*common) if played is None or beside is None else FaultyConnection(*common, played, beside)
+
+    working = asyncio.gather(*(connection().run(stop) for _ in range(options.connections)))
     live = Live(console=console.ERR, auto_refresh=False, transient=True) if console.ERR.is_terminal else nullcontext()
     with live as shown:
         while not working.done():
@@ -106,7 +114,9 @@ async def _run(target: Target, source: Source, options: Options) -> tuple[Tally,
                 shown.update(Text(_line(tally)), refresh=True)
     await working
     tally.took = time.monotonic() - tally.began
-    return tally, source
+    if beside is not None:
+        await beside.finish(stop)
+    return tally, source, played
 
 
 def _line(tally: Tally) -> str:
@@ -116,8 +126,8 @@ def _line(tally: Tally) -> str:
     )
 
 
-def _described(tally: Tally, run: str, landed: Landed | None) -> Mapping[str, Any]:
-    found = {
+def _described(tally: Tally, run: str, played: Played | None, landed: Landed | None) -> Mapping[str, Any]:
+    found: dict[str, Any] = {
         "run": run,
         "sent": tally.sent,
         "acknowledged": tally.acknowledged,
@@ -128,10 +138,12 @@ def _described(tally: Tally, run: str, landed: Landed | None) -> Mapping[str, An
         "p99": tally.quantile(0.99),
         "problems": dict(tally.problems),
     }
+    if played is not None:
+        found |= {"not_asked": tally.not_asked, "fault": played.described()}
     return found if landed is None else {**found, "lake": landed.described()}
 
 
-def _print(tally: Tally, run: str, landed: Landed | None) -> None:
+def _print(tally: Tally, run: str, played: Played | None, landed: Landed | None) -> None:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(justify="right")
@@ -141,9 +153,11 @@ def _print(tally: Tally, run: str, landed: Landed | None) -> None:
         ("sent", f"{tally.sent:,}"),
         ("acknowledged", f"{tally.acknowledged:,}"),
         ("not acknowledged", f"{tally.in_flight:,}"),
+        *((("not asked for", f"{tally.not_asked:,}"),) if tally.not_asked else ()),
         ("frames", f"{tally.frames:,} ({console.format_size(tally.size)})"),
         ("took", f"{tally.took:.1f} s ({rate:,.0f} a second)"),
         ("p50, p99 of a frame", f"{seconds(tally.quantile(0.5))}, {seconds(tally.quantile(0.99))}"),
+        *(played.rows() if played is not None else ()),
         *(landed.rows() if landed is not None else ()),
     ):
         table.add_row(name, value)

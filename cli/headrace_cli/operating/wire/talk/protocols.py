@@ -15,3 +15,9 @@ TALKS: Final[Mapping[str, Callable[[], Talk]]] = {
     "forward": ForwardTalk,
     "lumberjack": LumberjackTalk,
 }
+
+MALFORMED: Final[Mapping[str, bytes]] = {
+    **{name: talk().malformed for name, talk in TALKS.items()},
+    "segment": b"\xff" * 16,  # a message of type -1
+}
+"""What may not stand where a frame begins, for each protocol that is a stream of bytes."""

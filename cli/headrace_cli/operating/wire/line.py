@@ -1,4 +1,4 @@
-"""One connection of a probe: it sends bytes, and notes what it hears and when."""
+"""One connection of a tool: it sends bytes, and notes what it hears and when."""
 
 from __future__ import annotations
 
@@ -111,3 +111,11 @@ async def connected(target: Target, talk: Talk, seconds: float) -> AsyncIterator
         listening.cancel()
         await asyncio.wait({listening})
         writer.transport.abort()
+
+
+def outcome(line: Line, frame: int = 0) -> str:
+    """What a server did about a frame, in a few words."""
+    if line.fault:
+        return f"says what no server may say: {line.fault}"
+    done = "acknowledges it" if line.whole(frame) else ""
+    return " and ".join(filter(None, (done, f"{line.ended} the connection" if line.ended else ""))) or "says nothing"

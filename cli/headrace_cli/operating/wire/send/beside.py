@@ -1,0 +1,120 @@
+"""Faults that have connections of their own: harmful bytes, and frames whose sender is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from headrace_cli.clients.protocols import DEMO_CLIENTS
+from headrace_cli.operating.wire.address import Target
+from headrace_cli.operating.wire.line import connected, outcome
+from headrace_cli.operating.wire.send.faults import Kind, Played
+from headrace_cli.operating.wire.talk.forward import ForwardTalk
+from headrace_cli.operating.wire.talk.interface import Talk
+from headrace_cli.operating.wire.talk.protocols import MALFORMED, TALKS
+
+SOUND: Final = 2
+"""Events beside one that is not understood. They have no run's mark."""
+_READ: Final = 65_536
+_NOTHING: Final = "says nothing"
+
+
+class Beside:
+    """Plays one at a time: what falls due while another is played is left out. `timeout`: seconds for each of its steps."""
+
+    def __init__(self, target: Target, played: Played, timeout: float) -> None:
+        self._target = target
+        self._played = played
+        self._timeout = timeout
+        self._playing: asyncio.Task[None] | None = None
+        self._bomb: tuple[Talk, bytes] | None = None
+
+    def start(self) -> None:
+        """Play the fault once, in a task, unless it is being played or was played often enough."""
+        if self._playing is not None and not self._playing.done():
+            return
+        if self._played.times < self._played.fault.most:
+            self._played.times += 1
+            self._playing = asyncio.create_task(self._play())
+
+    async def finish(self, stop: asyncio.Event) -> None:
+        """Wait for the last play, until `stop`."""
+        if self._playing is None:
+            return
+        stopped = asyncio.create_task(stop.wait())
+        await asyncio.wait({self._playing, stopped}, return_when="FIRST_COMPLETED")
+        for task in (self._playing, stopped):
+            task.cancel()
+        await asyncio.wait({self._playing, stopped})
+        if not self._playing.cancelled():
+            self._playing.result()
+
+    async def _play(self) -> None:
+        try:
+            answer = await (self._malformed() if self._played.fault.kind is Kind.MALFORMED else self._harmful())
+        except (OSError, TimeoutError):
+            answer = "takes no connection"
+        self._played.answers[answer] += 1
+        self._played.closed += "closes" in answer or "resets" in answer
+
+    async def _harmful(self) -> str:
+        talk, data = await self._made()
+        async with connected(self._target, talk, self._timeout) as line:
+            await line.send(data, self._timeout)
+            await line.acknowledged(0, self._timeout)
+            return outcome(line)
+
+    async def _made(self) -> tuple[Talk, bytes]:
+        talk = TALKS[self._target.protocol]()
+        if self._played.fault.kind is Kind.BAD_JSON:
+            return talk, talk.bad_event([{"message": "beside one that is not understood"}] * SOUND)
+        if self._bomb is None:  # made once: it costs memory and time
+            self._bomb = talk, await asyncio.to_thread(talk.bomb, self._played.fault.inflated)
+        talk, data = self._bomb
+        return talk.again(), data
+
+    async def _malformed(self) -> str:
+        async with asyncio.timeout(self._timeout):
+            reader, writer = await asyncio.open_connection(self._target.host, self._target.port, ssl=self._target.tls)
+        try:
+            writer.write(MALFORMED[self._target.protocol])
+            async with asyncio.timeout(self._timeout):
+                while await reader.read(_READ):
+                    pass
+            return "closes the connection"
+        except TimeoutError:
+            return _NOTHING
+        except OSError:
+            return "resets the connection"
+        finally:
+            writer.transport.abort()
+
+
+def unasking(protocol: str, events: Sequence[Mapping[str, Any]]) -> bytes:
+    """A frame of a client that will not listen. In Forward it asks for nothing."""
+    if protocol == "forward":
+        return ForwardTalk().without_chunk(events)
+    return DEMO_CLIENTS[protocol](events.__getitem__).frame(0, len(events))
+
+
+async def leave(target: Target, frame: bytes, seconds: float) -> str:
+    """Send a frame over a connection of its own, and end it without reading. Return what the server did, as far as it shows.
+
+    `seconds`: time for all of it.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            _, writer = await asyncio.open_connection(target.host, target.port, ssl=target.tls)
+            try:
+                writer.write(frame)
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
+            finally:
+                writer.transport.abort()
+    except TimeoutError:
+        return "does not take it"
+    except OSError:
+        return "resets the connection"
+    return "takes it"
