@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import shutil
+import ssl
 import subprocess
 import sys
 import time
@@ -19,13 +20,17 @@ import pytest
 from headrace_cli.errors import CommandError
 from headrace_cli.operating.wire.address import Target
 from headrace_cli.operating.wire.explain.receiver import RECEIVERS, Receiver
-from headrace_cli.operating.wire.send import faults, faulty, landed
+from headrace_cli.operating.wire.send import connections, faults, faulty, landed
 from headrace_cli.operating.wire.send.beside import Beside
 from headrace_cli.operating.wire.send.connections import Tally
 from headrace_cli.operating.wire.send.faults import INFLATED, PAUSE, Fault, Kind, Played, fault_of
+from headrace_cli.operating.wire.send.faulty import FaultyConnection
+from headrace_cli.operating.wire.send.source import LineSource
 from headrace_cli.operating.wire.send.verb import Options, send
 from headrace_cli.operating.wire.talk.protocols import MALFORMED
 from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_cli.stack.certificates import ensure
+from headrace_common.operations.settings import TopicSettings
 
 from tests.cli.operating.test_send import PROTOCOLS, Server
 from tests.contract import receiver as real
@@ -74,6 +79,15 @@ class Strict:
             return b"".join(heard.replies)
 
         return answer
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, Path]:
+    """What a server speaks, and the authority that a client trusts."""
+    certificates = ensure(tmp_path_factory.mktemp("certificates"), "127.0.0.1")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificates.server)
+    return context, certificates.ca
 
 
 def lines(folder: Path) -> Path:
@@ -246,6 +260,42 @@ def test_a_reset_is_a_reset(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -
     assert stored.ids.keys() == set(range(FRAMES * BATCH))
 
 
+async def test_a_slow_reader_sends_ahead_and_hears_when_it_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "GRACE", 600.0)
+    monkeypatch.setattr(faulty, "SLOW_WINDOW", 7)
+    stored, stop, tally = Strict("forward"), asyncio.Event(), Tally()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answer = stored()
+        while data := await reader.read(65_536):
+            writer.write(answer(data) or b"")
+            if len(stored.ids) == 7 * BATCH:
+                assert tally.acknowledged == 0  # although all is answered
+                stop.set()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    target = Target("forward", "127.0.0.1", server.sockets[0].getsockname()[1])
+    report = Played(Fault(Kind.SLOW_READER, 1, pause=3600))
+    with lines(tmp_path).open("rb") as stream:
+        made = LineSource(stream)
+        await FaultyConnection(target, made, tally, BATCH, 600, report, Beside(target, report, 600)).run(stop)
+    server.close()
+    assert (tally.sent, tally.acknowledged, report.times) == (7 * BATCH, 7 * BATCH, 1)
+
+
+@pytest.mark.parametrize("name", ["slow-reader", "half-frame", "cut-after-3", "no-ack", "malformed"])
+def test_over_tls(name: str, tls: tuple[ssl.SSLContext, Path], tmp_path: Path) -> None:
+    stored = Strict("lumberjack")
+    with Server(stored, tls[0]).running() as server:
+        options = Options(server.target, lines(tmp_path), batch=BATCH, ca=tls[1], fault=FAULTS[name], timeout=30)
+        assert send("lumberjack", tmp_path, options) == 0
+    assert stored.ids.keys() == set(range(FRAMES * BATCH))
+    assert all(len(ids) == 1 for ids in stored.ids.values())
+
+
 def test_the_table_says_what_the_server_did(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with Server(Strict("lumberjack")).running() as server:
         options = Options(server.target, lines(tmp_path), batch=BATCH, fault=FAULTS["no-ack"])
@@ -284,7 +334,7 @@ def test_only_what_was_promised_is_waited_for(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.long
 async def test_a_real_receiver(protocol: str, kafka: EmbeddedKafka, tmp_path: Path) -> None:
     """Through every fault each sound event is on the topic, under one id."""
-    settings = own_topics(kafka.bootstrap)
+    settings = own_topics(kafka.bootstrap, TopicSettings(events_partitions=4, segments_partitions=2))
     receiver = real.Receiver(protocol, settings, tmp_path)
     await receiver.start()
     runs: dict[str, dict[str, Any]] = {}
