@@ -253,11 +253,47 @@ def test_harmful_plays_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (told.times, done, told.closed) == (2, 2, 2)
 
 
-def test_a_reset_is_a_reset(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Each connection but the last is reset by the client, and what is unacknowledged comes again."""
-    stored, told = played("forward", Fault(Kind.CUT, 1), tmp_path, capfd)
-    assert told["fault"]["played"] == FRAMES
-    assert stored.ids.keys() == set(range(FRAMES * BATCH))
+@pytest.mark.parametrize(("fault", "ends"), [(Fault(Kind.CUT, 5), "reset"), (Fault(Kind.HALF_FRAME, 5), "closed")])
+async def test_a_cut_resets_and_half_a_frame_ends_in_order(fault: Fault, ends: str, tmp_path: Path) -> None:
+    stored, tally, found = Strict("courier"), Tally(), []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answer = stored()
+        try:
+            while data := await reader.read(65_536):
+                writer.write(answer(data) or b"")
+            found.append("closed")
+        except ConnectionResetError:
+            found.append("reset")
+        writer.transport.abort()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    target = Target("courier", "127.0.0.1", server.sockets[0].getsockname()[1])
+    report = Played(fault)
+    with lines(tmp_path).open("rb") as stream:
+        connection = FaultyConnection(target, LineSource(stream), tally, BATCH, 60, report, Beside(target, report, 60))
+        await connection.run(asyncio.Event())
+    server.close()
+    assert report.times == FRAMES // 5
+    assert found[: FRAMES // 5] == [ends] * (FRAMES // 5)
+    assert (tally.sent, tally.acknowledged) == (FRAMES * BATCH, FRAMES * BATCH)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+async def test_ctrl_c_breaks_a_play_off(stopped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, stop = asyncio.Event(), asyncio.Event()
+
+    async def answer(self: Beside) -> str:
+        await gate.wait()
+        return "acknowledges it"
+
+    monkeypatch.setattr(Beside, "_harmful", answer)
+    report = Played(Fault(Kind.BAD_JSON))
+    beside = Beside(Target("forward", "127.0.0.1", 1), report, 1.0)
+    beside.start()
+    (stop if stopped else gate).set()
+    await beside.finish(stop)
+    assert report.answers == ({} if stopped else {"acknowledges it": 1})
 
 
 async def test_a_slow_reader_sends_ahead_and_hears_when_it_is_stopped(

@@ -110,7 +110,6 @@ def send(
     lake: Annotated[
         Path | None, typer.Option("--lake", help="The lake for --then-check; default: that of the stack in --state.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     fault: Annotated[
         str,
         typer.Option(
@@ -131,6 +130,7 @@ def send(
     inflated: Annotated[
         int | None, typer.Option(metavar="MIB", min=1, max=4096, help="What a bomb inflates to [100].")
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Send lines or made-up events, and count the acknowledgements. Exit status 1 if one is missing. Ctrl-C ends it."""
     from headrace_cli.operating.watch.moments import parse_span
