@@ -116,17 +116,21 @@ SPARK_SHARED: Final = "tests/lake"
 """Its tests share one Spark, if one worker runs them all: the first batch of a new JVM costs as much as ten later ones."""
 SPARK_APART: Final = ("test_cluster.py", "test_s3.py", "test_query.py", "test_id_arrays.py", "test_settings.py")
 """Files in that folder whose tests start processes of their own, or none."""
+SPARK_SECOND: Final = ("test_damage.py", "test_erase.py", "test_layout.py", "test_maintenance.py")
+"""Files in that folder that share a second Spark, in another worker: about half of what all take."""
 
 
 def scope_of(file: str) -> str:
-    """What one worker runs as a whole: a file, or all files that share Spark."""
+    """What one worker runs as a whole: a file, or all files that share a Spark."""
     folder, _, name = file.rpartition("/")
-    return SPARK_SHARED if folder == SPARK_SHARED and name not in SPARK_APART else file
+    if folder != SPARK_SHARED or name in SPARK_APART:
+        return file
+    return f"{folder} 2" if name in SPARK_SECOND else folder
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Of two or three workers, one runs what shares Spark. More workers, or a night's sizes, share it file by file."""
+    """Of two or three workers, two run what shares Spark. More workers, or a night's sizes, share it file by file."""
     if (
         config.getoption("dist") != "loadfile"
         or len(config.getoption("tx")) not in (2, 3)
