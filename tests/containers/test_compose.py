@@ -134,7 +134,7 @@ def test_events_of_every_protocol_come_out_of_the_lake_and_down_leaves_nothing(p
     ended = json.loads("[" + ",".join(project.does("ps", "--all", "--format", "json").splitlines()) + "]")
     statuses = {entry["Service"]: entry["ExitCode"] for entry in ended}
     assert statuses == dict.fromkeys(statuses, 0) | {"kafka": statuses["kafka"]}  # a JVM ends with 143
-    assert statuses.keys() == {*RECEIVERS, "kafka", "topics", "lake"}
+    assert statuses.keys() == {*RECEIVERS, "kafka", "topics", "lake", "live"}
 
     assert project.left()
     project.does("down", "--volumes")
