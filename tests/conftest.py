@@ -79,7 +79,9 @@ LEFT_OUT = pytest.StashKey[dict[str, int]]()
 def pytest_configure(config: pytest.Config) -> None:
     tiers.choose(tiers.Tier(config.getoption("--tier")))
     config.stash[LEFT_OUT] = {}
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: what a test starts would ignore Ctrl-C
+    if (
+        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    ):  # started in the background: what a test starts would ignore Ctrl-C
         signal.signal(signal.SIGINT, signal.default_int_handler)
     unknown = required(config) - TOOLS.keys()
     if unknown:
