@@ -93,7 +93,7 @@ def _table(record: dict[str, Any]) -> None:
         row(name, service, " ".join(service["listeners"].values()), f"http://{service['ops']}/")
     row("lake", record["lake_child"], "", f"http://{record['lake_ops']}/")
     if record.get("live_child"):
-        row("live", record["live_child"], record["live"])
+        row("live", record["live_child"], "", record["live"])
     console.OUT.print(table)
     if record["kafka_problem"]:
         console.OUT.print(f"Kafka: {record['kafka_problem']}", markup=False)
