@@ -169,6 +169,9 @@ class Kafka(Value):
     oauth: OAuth = Field(OAuth(), description="How to get tokens for them; the endpoint is `settings.oauth_endpoint`.")
     ca: Ca = Field(Ca(), description="How to trust your own brokers.")
     certificate: KafkaCertificate = Field(KafkaCertificate(), description="How your own brokers trust us, by mTLS.")
+    service_account_annotations: dict[str, str] = Field(
+        {}, description="Of every part's ServiceAccount: the role for `sasl_mechanism: AWS_MSK_IAM` (IRSA)."
+    )
     development: DevelopmentKafka = Field(DevelopmentKafka(), description="The development broker.")
 
 

@@ -271,6 +271,7 @@ def images(
         str,
         typer.Option(metavar="IMAGE", envvar="HEADRACE_PYTHON_IMAGE", help="Base image; default: python:3.12-slim."),
     ] = "",
+    msk: Annotated[bool, typer.Option("--msk", help="With what logs in at Amazon MSK by IAM: 35 MB more.")] = False,
 ) -> None:
     """Build the container images with Docker. pip's index, proxy and CA are those of this machine."""
     from headrace_cli.containers.images import Target
@@ -279,7 +280,7 @@ def images(
     if load not in list(Target):
         raise CommandError(f"--load {load}: it is one of {', '.join(Target)}.", status=2)
     maven = os.environ.get("HEADRACE_MAVEN_REPOSITORY", "")
-    raise typer.Exit(verb.images(names or [], verb.Options(Target(load), cluster, tag, registry, base, maven)))
+    raise typer.Exit(verb.images(names or [], verb.Options(Target(load), cluster, tag, registry, base, maven, msk)))
 
 
 app.add_typer(operating)

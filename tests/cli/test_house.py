@@ -222,16 +222,43 @@ def test_every_dependency_of_a_part_is_pinned(part: Path) -> None:
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
 def test_a_part_declares_what_it_imports(part: Path) -> None:
-    """An image holds what its part declares, and nothing else."""
+    """An image holds what its part declares, and nothing else; an extra's modules are imported only where they are needed."""
     document = tomllib.loads((part / "pyproject.toml").read_text())
-    declared = {canonicalize_name(Requirement(item).name) for item in document["project"].get("dependencies", [])}
+    declared = names_of(document["project"].get("dependencies", []))
+    optional = {
+        name for extra in document["project"].get("optional-dependencies", {}).values() for name in names_of(extra)
+    }
     known = importlib.metadata.packages_distributions()
     missing = set()
     for module in (name for name in MODULES if PACKAGES[top(name)].parent == part):
+        at_once = {top(name) for name in imports_at_once(module)}
         for name in {top(name) for name in imports(module)} - STANDARD - {top(module)}:
-            if not {canonicalize_name(source) for source in known.get(name, [name])} & declared:
+            enough = declared if name in at_once else declared | optional
+            if not {canonicalize_name(source) for source in known.get(name, [name])} & enough:
                 missing.add(f"{name} (by {module})")
     assert missing == set()
+
+
+def names_of(requirements: list[str]) -> set[str]:
+    return {canonicalize_name(Requirement(item).name) for item in requirements}
+
+
+def imports_at_once(module: str) -> set[str]:
+    """What importing a module imports of others: what its functions import is optional."""
+    tree = ast.parse(MODULES[module].read_text())
+    inside = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if id(node) not in inside and isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        if id(node) not in inside and isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module)
+    return found
 
 
 def test_every_indirect_dependency_is_pinned() -> None:
@@ -301,23 +328,3 @@ def test_no_file_names_a_registry() -> None:
 
 def test_the_rule_about_registries_can_fail() -> None:
     assert HOSTS.search("https://files." + "pythonhosted" + ".org/x")
-
-
-PROVIDED_BY = importlib.metadata.packages_distributions()
-"""Distributions by the module that they bring."""
-
-
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
-def test_every_part_declares_what_it_imports(part: Path) -> None:
-    """What is there only because another part asks for it is gone when that one no longer does."""
-    declared = {
-        canonicalize_name(Requirement(text).name)
-        for text in tomllib.loads((part / "pyproject.toml").read_text())["project"].get("dependencies", ())
-    }
-    for name in sorted(MODULES):
-        if MODULES[name].is_relative_to(part):
-            for imported in imports(name):
-                top = imported.split(".")[0]
-                brought_by = {canonicalize_name(each) for each in PROVIDED_BY.get(top, ())}
-                own = top in PACKAGES and PACKAGES[top].parent == part
-                assert own or not brought_by or brought_by & declared, f"{name} imports {imported}"

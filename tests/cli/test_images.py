@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from headrace_cli.containers import index
@@ -55,7 +56,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(tmp_path, monkeypatch)
 
 
-def options(**changed: str) -> Options:
+def options(**changed: Any) -> Options:
     given = {"cluster": "", "tag": "", "registry": "", "base": "", "maven": ""} | changed
     return Options(Target(given.pop("load", "docker")), **given)
 
@@ -79,6 +80,13 @@ def test_a_builder_that_keeps_images_elsewhere_is_told_to_load_them(machine: Mac
     images(["forward"], options())
     (words,) = machine.calls("docker build --load")
     assert "headrace-forward:0.1.0" in words
+
+
+def test_only_who_asks_for_it_gets_awss_signer(machine: Machine) -> None:
+    images(["forward", "tools", "lake"], options(msk=True))
+    images(["forward"], options())
+    asked = ["EXTRAS=msk" in words for words in machine.calls("docker build -f")]
+    assert asked == [True, True, False, False]
 
 
 def test_base_and_jars_come_from_where_the_user_says(machine: Machine) -> None:

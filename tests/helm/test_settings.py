@@ -236,6 +236,31 @@ def test_the_driver_of_the_operator_has_the_files_that_it_names(name: str, files
         assert variables(driver)[f"HEADRACE_KAFKA__{setting}"].rpartition("/")[0] in folders
 
 
+def test_every_account_has_the_role_that_logs_in_at_msk() -> None:
+    """The topics job, too, which runs before the release's own account is there."""
+    objects = scenario("msk")
+    found = {
+        each["metadata"]["name"]: each["metadata"]["annotations"]["eks.amazonaws.com/role-arn"].rpartition("/")[2]
+        for each in of(objects, "ServiceAccount")
+    }
+    assert found == {"headrace": "headrace", "headrace-topics": "headrace", "headrace-lake": "headrace-lake"}
+    for kind in ("Deployment", "StatefulSet", "Job"):
+        for each in of(objects, kind):
+            assert each["spec"]["template"]["spec"]["serviceAccountName"] in found, each["metadata"]["name"]
+    hook = one(objects, "ServiceAccount", "headrace-topics")["metadata"]["annotations"]
+    assert hook["helm.sh/hook"] == one(objects, "Job", "headrace-topics")["metadata"]["annotations"]["helm.sh/hook"]
+    assert int(hook["helm.sh/hook-weight"]) < 0
+    for part, container in parts("msk"):
+        assert variables(container)["HEADRACE_KAFKA__SASL_MECHANISM"] == "AWS_MSK_IAM", part
+
+
+def test_msk_wants_tls() -> None:
+    given = {"bootstrap_servers": "b:9098", "sasl_mechanism": "AWS_MSK_IAM", "security_protocol": "SASL_PLAINTEXT"}
+    words = (f"--set=kafka.settings.{name}={value}" for name, value in given.items())
+    with pytest.raises(RefusedError, match=r"AWS_MSK_IAM needs kafka\.settings\.security_protocol SASL_SSL"):
+        rendered("--set=kafka.enabled=false", *words)
+
+
 def test_the_chart_has_the_version_of_everything() -> None:
     document = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert document["appVersion"] == document["version"] == __version__

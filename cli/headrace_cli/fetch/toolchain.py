@@ -75,7 +75,7 @@ def listed(name: str) -> list[Jar]:
 
 
 def jars(name: str, progress: FetchProgress | None = None) -> Path:
-    """Return a folder with exactly the jars of the set `name` (``kafka``, ``spark``, ``s3``); fetch what is missing.
+    """Return a folder with exactly the jars of the set `name` (``kafka``, ``spark``, ``s3``, ``msk``); fetch what is missing.
 
     The first call may block for minutes. Two processes may call it at once. After an interruption it fetches only the jars
     that are still missing. Raises `CommandError` (no network, no disk, a wrong checksum).

@@ -37,6 +37,7 @@ class Options:
     registry: str
     base: str
     maven: str
+    msk: bool = False
 
 
 def images(names: Sequence[str], options: Options) -> int:
@@ -54,13 +55,15 @@ def images(names: Sequence[str], options: Options) -> int:
         arguments["PYTHON_IMAGE"] = options.base
     if options.maven:
         arguments[REPOSITORY_VARIABLE] = options.maven
+    extras = {"EXTRAS": "msk"} if options.msk else {}
     references = []
     with tempfile.TemporaryDirectory(prefix="headrace-images-") as folder:
         secrets = index.secrets(index.pip_options(), Path(folder))
         for image in selected:
             began = time.monotonic()
             reference = image.reference(tag, options.registry)
-            run(build_command(image, reference, arguments, secrets, buildx=buildx), Path(folder) / "build.log")
+            given = {**arguments, **({} if image.name == "lake" else extras)}  # Java has a library of its own
+            run(build_command(image, reference, given, secrets, buildx=buildx), Path(folder) / "build.log")
             references.append(reference)
             took = time.monotonic() - began
             console.line(image.name, "good", f"{reference}, {console.format_size(size(reference))}, {took:.0f} s")

@@ -25,6 +25,12 @@ from headrace_lake.spark.jvm import java_class
 
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _BEARER: Final = "org.apache.kafka.common.security.oauthbearer"
+_IAM: Final = {
+    "sasl.mechanism": "AWS_MSK_IAM",
+    "sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
+    "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+}
+"""What AWS's `aws-msk-iam-auth` asks of a Java client; it finds credentials and region by itself."""
 _LOGIN_TIME: Final = "10000"
 """Milliseconds that Kafka's client waits for a token endpoint."""
 _OFFSET: Final = re.compile(r"([\w.-]+)-(\d+)=ListOffsetsResultInfo\(offset=(-?\d+),")
@@ -56,7 +62,9 @@ def client_options(settings: KafkaSettings) -> dict[str, str]:
         "bootstrap.servers": settings.bootstrap_servers,
         "security.protocol": settings.security_protocol,
     }
-    if settings.by_token:
+    if settings.by_iam:
+        options.update(_IAM)
+    elif settings.by_token:
         options.update(_token_options(settings))
     elif settings.security_protocol.startswith("SASL"):
         module = "plain.Plain" if settings.sasl_mechanism == "PLAIN" else "scram.Scram"

@@ -32,7 +32,11 @@
 {{- if and $kafka.oauth.existingSecret (not $byToken) -}}
 {{- fail "kafka.oauth.existingSecret needs kafka.settings: a SASL security_protocol and sasl_mechanism OAUTHBEARER." -}}
 {{- end -}}
-{{- if and (hasPrefix "SASL" $protocol) (not $byToken) (not $kafka.sasl.existingSecret) -}}
+{{- $byIam := and (hasPrefix "SASL" $protocol) (eq (default "" $settings.sasl_mechanism) "AWS_MSK_IAM") -}}
+{{- if and $byIam (ne $protocol "SASL_SSL") -}}
+{{- fail (printf "AWS_MSK_IAM needs kafka.settings.security_protocol SASL_SSL, not %s." $protocol) -}}
+{{- end -}}
+{{- if and (hasPrefix "SASL" $protocol) (not $byToken) (not $byIam) (not $kafka.sasl.existingSecret) -}}
 {{- fail (printf "kafka.sasl.existingSecret is missing: security_protocol %s needs a user name and a password." $protocol) -}}
 {{- end -}}
 {{- if $kafka.enabled -}}

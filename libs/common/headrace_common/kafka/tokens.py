@@ -1,4 +1,6 @@
-"""Tokens for SASL OAUTHBEARER, from a token endpoint by the grant ``client_credentials`` (RFC 6749, section 4.4)."""
+"""Tokens for SASL OAUTHBEARER, one for all clients of a process; from a token endpoint by the grant ``client_credentials``
+(RFC 6749, section 4.4), or from what else gives some (`SharedToken`).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ import json
 import math
 import ssl
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import quote_plus
@@ -43,8 +46,8 @@ class TokenError(KafkaError):  # type: ignore[misc]  # aiokafka has no types
     """There is no token, or the broker refuses it. For aiokafka a connection that failed. One line, without the secret."""
 
 
-class Tokens(AbstractTokenProvider):  # type: ignore[misc]
-    """The token of one client id, for all clients of Kafka on one event loop: one request at a time, and only when needed."""
+class SharedToken(AbstractTokenProvider, ABC):  # type: ignore[misc]
+    """The token of all clients of Kafka on one event loop: one request at a time, and only when needed."""
 
     def __init__(self, settings: KafkaSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
@@ -54,6 +57,22 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
         self._fetching: asyncio.Task[None] | None = None
         self._problem = ""
         self._quiet_until = -math.inf
+
+    @property
+    @abstractmethod
+    def origin(self) -> str:
+        """Who gives the token, as messages name it."""
+
+    @abstractmethod
+    async def fetch(self) -> tuple[str, float]:
+        """A new token, and the seconds from the call on for which it is valid. Waits for `fetch_time` at most. Raises
+        `TokenError`, made by `error`.
+        """
+
+    @property
+    def fetch_time(self) -> float:
+        """Seconds for one `fetch`."""
+        return min(FETCH_TIME, self._settings.request_timeout)
 
     @override
     async def token(self) -> str:
@@ -81,7 +100,7 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
         """The broker does not accept the last token: the next connection asks for another one."""
         self._renew_at = self._ends_at = 0.0
         said = " ".join(words.decode(errors="replace").split())[:200]
-        return self._failed(f"the broker does not accept the token from {self._settings.oauth_endpoint}: {said}")
+        return self._failed(f"the broker does not accept the token from {self.origin}: {said}")
 
     def _failed(self, problem: str) -> TokenError:
         self._problem = problem
@@ -95,27 +114,45 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
 
     async def _fetch(self) -> None:
         asked = self._clock()
+        token, life = await self.fetch()
+        self._token = token
+        self._renew_at, self._ends_at = asked + RENEWED * life, asked + life
+
+    def error(self, why: str) -> TokenError:
+        """Why there is no token. Nobody asks again for `PAUSE`."""
+        return self._failed(f"no token from {self.origin}: {' '.join(why.split())[:300]}")
+
+
+class Tokens(SharedToken):
+    """Tokens of one client id, from KAFKA__OAUTH_ENDPOINT."""
+
+    @property
+    @override
+    def origin(self) -> str:
+        return self._settings.oauth_endpoint
+
+    @override
+    async def fetch(self) -> tuple[str, float]:
         answer = await self._ask()
         token, life = answer.get("access_token"), answer.get("expires_in", UNSAID_LIFE)
         if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable():
-            raise self._error("the answer has no access_token")
+            raise self.error("the answer has no access_token")
         try:
             life = float(life)
         except (TypeError, ValueError):
             life = 0.0
         if not 0 < life < math.inf:
-            raise self._error("expires_in is no number of seconds")
-        self._token = token
-        self._renew_at, self._ends_at = asked + RENEWED * life, asked + life
+            raise self.error("expires_in is no number of seconds")
+        return token, life
 
     async def _ask(self) -> dict[str, Any]:
         settings = self._settings
         form = {"grant_type": "client_credentials", **({"scope": settings.oauth_scope} if settings.oauth_scope else {})}
-        timeout = aiohttp.ClientTimeout(total=min(FETCH_TIME, settings.request_timeout))
+        timeout = aiohttp.ClientTimeout(total=self.fetch_time)
         try:
             tls = endpoint_tls(settings)
         except ConfigError as error:  # the file was there at the start
-            raise self._error(str(error)) from None
+            raise self.error(str(error)) from None
         try:
             async with (
                 aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(ssl=tls)) as session,
@@ -130,27 +167,26 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
                 async for piece in answer.content.iter_any():
                     body += piece
                     if len(body) > _MOST:
-                        raise self._error(f"an answer of more than {_MOST} bytes")
+                        raise self.error(f"an answer of more than {_MOST} bytes")
                 status = answer.status
         except TimeoutError:
-            raise self._error(f"no answer within {timeout.total:g} s") from None
+            raise self.error(f"no answer within {timeout.total:g} s") from None
         except aiohttp.ClientSSLError as error:
-            raise self._error(f"{error}; is KAFKA__OAUTH_CA its CA?") from None
+            raise self.error(f"{error}; is KAFKA__OAUTH_CA its CA?") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise self._error(str(error) or type(error).__name__) from None
+            raise self.error(str(error) or type(error).__name__) from None
         try:
             found = json.loads(body)
         except ValueError:
             found = None
         found = found if isinstance(found, dict) else {}
         if status != 200:
-            raise self._error(_refusal(status, found))
+            raise self.error(_refusal(status, found))
         return found
 
-    def _error(self, why: str) -> TokenError:
-        secret = self._settings.oauth_client_secret.get_secret_value()
-        said = " ".join(why.replace(secret, "***").split())[:300]
-        return self._failed(f"no token from {self._settings.oauth_endpoint}: {said}")
+    @override
+    def error(self, why: str) -> TokenError:
+        return super().error(why.replace(self._settings.oauth_client_secret.get_secret_value(), "***"))
 
 
 def endpoint_tls(settings: KafkaSettings) -> ssl.SSLContext:
@@ -179,18 +215,21 @@ class _Authenticator(connections.OAuthAuthenticator):  # type: ignore[misc]
     @override
     async def step(self, payload: bytes | None) -> Any:
         provider = self._sasl_oauth_token_provider
-        if payload and isinstance(provider, Tokens):
+        if payload and isinstance(provider, SharedToken):
             raise provider.refused(payload)
         return await super().step(payload)
 
 
 connections.OAuthAuthenticator = _Authenticator
 
-_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[KafkaSettings, Tokens]] = WeakKeyDictionary()
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[KafkaSettings, SharedToken]] = WeakKeyDictionary()
 
 
-def shared_tokens(settings: KafkaSettings) -> Tokens:
+def shared_tokens(settings: KafkaSettings, make: Callable[[KafkaSettings], SharedToken] = Tokens) -> SharedToken:
     """The tokens that all clients with these settings share. Call it inside the event loop. Raises `ConfigError`."""
     if settings.oauth_ca is not None:
         endpoint_tls(settings)
-    return _shared.setdefault(asyncio.get_running_loop(), {}).setdefault(settings, Tokens(settings))
+    known = _shared.setdefault(asyncio.get_running_loop(), {})
+    if settings not in known:
+        known[settings] = make(settings)
+    return known[settings]

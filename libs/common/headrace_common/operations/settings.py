@@ -42,12 +42,8 @@ from headrace_common.operations.variables import (
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
-SECTIONS: Final = frozenset(
-    {
-        "kafka", "topics", "listen", "tls", "limits", "ops", "log",
-        "forward", "lumberjack", "courier", "logjam", "segment", "lake",
-    }
-)  # fmt: skip
+_RECEIVERS: Final = ("forward", "lumberjack", "courier", "logjam", "segment")
+SECTIONS: Final = frozenset(("kafka", "topics", "listen", "tls", "limits", "ops", "log", *_RECEIVERS, "lake"))
 """Every section of any part of Headrace: one YAML file may configure all parts."""
 
 
@@ -73,8 +69,8 @@ class KafkaSettings(Section):
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
         "PLAINTEXT", description="Security protocol, as in every Kafka client."
     )
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = Field(
-        "SCRAM-SHA-512", description="SASL mechanism, for a SASL protocol."
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"] = Field(
+        "SCRAM-SHA-512", description="SASL mechanism, for a SASL protocol; AWS_MSK_IAM: Amazon MSK's own login."
     )
     sasl_username: str = Field("", description="User name, for a SASL protocol.")
     sasl_password: SecretStr = Field(SecretStr(""), description="Password, for a SASL protocol; prefer `…_FILE`.")
@@ -89,6 +85,7 @@ class KafkaSettings(Section):
     oauth_ca: Path | None = Field(
         None, description="PEM file of the CA that signed the endpoint's certificate; default: the system's."
     )
+    aws_region: str = Field("", description="Region of the cluster, for AWS_MSK_IAM; default: that of AWS_REGION.")
     ca: Path | None = Field(
         None, description="PEM file of the CA that signed the brokers' certificates; default: the system's."
     )
@@ -116,23 +113,36 @@ class KafkaSettings(Section):
     )
 
     @model_validator(mode="after")
-    def _credentials(self) -> Self:
+    def _access(self) -> Self:
         if self.oauth_endpoint and not self.by_token:
-            raise ValueError(
-                "KAFKA__OAUTH_ENDPOINT needs KAFKA__SASL_MECHANISM OAUTHBEARER and a SASL security protocol"
-            )
+            raise ValueError("KAFKA__OAUTH_ENDPOINT needs KAFKA__SASL_MECHANISM OAUTHBEARER and a SASL protocol")
         secret = self.oauth_client_secret.get_secret_value()
         if self.by_token and not (self.oauth_endpoint and self.oauth_client_id and secret):
             raise ValueError("OAUTHBEARER needs OAUTH_ENDPOINT, OAUTH_CLIENT_ID and OAUTH_CLIENT_SECRET")
+        if self.aws_region and not self.by_iam:
+            raise ValueError("KAFKA__AWS_REGION needs KAFKA__SASL_MECHANISM AWS_MSK_IAM")
+        if self.by_iam and self.security_protocol != "SASL_SSL":  # whoever sees a token may use it
+            raise ValueError("AWS_MSK_IAM needs KAFKA__SECURITY_PROTOCOL SASL_SSL")
         password = self.sasl_username and self.sasl_password.get_secret_value()
-        if self.security_protocol.startswith("SASL") and not (self.by_token or password):
+        if self.security_protocol.startswith("SASL") and not (self.by_token or self.by_iam or password):
             raise ValueError("a SASL security protocol needs SASL_USERNAME and SASL_PASSWORD")
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("KAFKA__CERTIFICATE and KAFKA__KEY go together")
+        if self.key_password.get_secret_value() and self.key is None:
+            raise ValueError("KAFKA__KEY_PASSWORD needs KAFKA__KEY")
+        if self.certificate is not None and not self.security_protocol.endswith("SSL"):
+            raise ValueError("KAFKA__CERTIFICATE needs KAFKA__SECURITY_PROTOCOL SSL or SASL_SSL")
         return self
 
     @property
     def by_token(self) -> bool:
-        """Whether this process logs in by a token."""
+        """Whether this process logs in by a token from an endpoint."""
         return self.security_protocol.startswith("SASL") and self.sasl_mechanism == "OAUTHBEARER"
+
+    @property
+    def by_iam(self) -> bool:
+        """Whether this process logs in by its identity at AWS."""
+        return self.security_protocol.startswith("SASL") and self.sasl_mechanism == "AWS_MSK_IAM"
 
     @field_validator("oauth_endpoint")
     @classmethod
@@ -141,16 +151,6 @@ class KafkaSettings(Section):
         if url and (parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None):
             raise ValueError("not a URL such as https://login.example.org/token, with no user in it")
         return url
-
-    @model_validator(mode="after")
-    def _certificate(self) -> Self:
-        if (self.certificate is None) != (self.key is None):
-            raise ValueError("KAFKA__CERTIFICATE and KAFKA__KEY go together")
-        if self.key_password.get_secret_value() and self.key is None:
-            raise ValueError("KAFKA__KEY_PASSWORD needs KAFKA__KEY")
-        if self.certificate is not None and not self.security_protocol.endswith("SSL"):
-            raise ValueError("KAFKA__CERTIFICATE needs KAFKA__SECURITY_PROTOCOL SSL or SASL_SSL")
-        return self
 
 
 class TopicSettings(Section):

@@ -1,0 +1,154 @@
+"""Amazon MSK's login: what its tokens are, for how long they are used, and what is said when there is none.
+
+Nobody is asked: the signer signs with the credentials that it finds, here in variables.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headrace_common.kafka import msk
+from headrace_common.kafka.client import client_arguments
+from headrace_common.kafka.msk import PIP, MskTokens
+from headrace_common.kafka.tokens import TokenError
+from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.settings import KafkaSettings
+from headrace_lake.kafka.source import client_options
+
+from tests.contract.msk import LIFE, fault_of, read_token
+
+REGION = "eu-central-1"
+KEY_ID, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
+
+
+def by_iam(**other: Any) -> KafkaSettings:
+    return KafkaSettings(
+        **{"security_protocol": "SASL_SSL", "sasl_mechanism": "AWS_MSK_IAM", "aws_region": REGION, **other}
+    )
+
+
+@pytest.fixture(autouse=True)
+def at_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """This process has credentials, and finds no others."""
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_WEB_IDENTITY_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY_ID)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+
+
+async def test_a_token_is_what_the_broker_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "session")
+    token = await MskTokens(by_iam()).token()
+    host, says = read_token(token)
+    assert host == f"kafka.{REGION}.amazonaws.com"
+    assert says["Action"] == "kafka-cluster:Connect"
+    made = datetime.strptime(says["X-Amz-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    assert abs(made.timestamp() - time.time()) < 600
+    assert 0 < int(says["X-Amz-Expires"]) <= LIFE
+    assert says["X-Amz-Credential"] == f"{KEY_ID}/{made:%Y%m%d}/{REGION}/kafka-cluster/aws4_request"
+    assert says["X-Amz-Security-Token"] == "session"
+    assert len(says["X-Amz-Signature"]) == 64
+    assert SECRET not in token
+    assert fault_of(token, REGION) == ""
+    assert fault_of(token, "us-west-1")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_it_is_renewed_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def signer(region: str) -> Any:
+        def sign() -> tuple[str, int]:
+            made.append(f"token-{len(made)}")
+            return made[-1], int((time.time() + LIFE) * 1000)
+
+        return sign
+
+    monkeypatch.setattr(msk, "_signer", signer)
+    clock = Clock()
+    tokens = MskTokens(by_iam(), clock)
+    assert set(await asyncio.gather(*(tokens.token() for _ in range(20)))) == {"token-0"}
+    clock.now += 0.8 * LIFE - 60
+    assert await tokens.token() == "token-0"
+    clock.now += 61
+    assert await tokens.token() == "token-1"
+
+
+@pytest.mark.parametrize("name", ["AWS_REGION", "AWS_DEFAULT_REGION"])
+async def test_the_region_of_the_machine(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "us-east-2")
+    assert read_token(await MskTokens(by_iam(aws_region="")).token())[0] == "kafka.us-east-2.amazonaws.com"
+    assert read_token(await MskTokens(by_iam()).token())[0] == f"kafka.{REGION}.amazonaws.com"
+
+
+async def test_no_region() -> None:
+    with pytest.raises(ConfigError, match="needs KAFKA__AWS_REGION, or AWS_REGION"):
+        client_arguments(by_iam(aws_region=""))
+
+
+async def test_no_signer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
+    with pytest.raises(ConfigError) as raised:
+        client_arguments(by_iam())
+    assert str(raised.value).endswith(PIP)
+    assert "\n" not in str(raised.value)
+
+
+async def test_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with pytest.raises(TokenError, match=r"no token from AWS's signer: Unable to locate credentials$"):
+        await MskTokens(by_iam()).token()
+
+
+async def test_half_of_the_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with pytest.raises(TokenError, match="no token from AWS's signer: Partial credentials found"):
+        await MskTokens(by_iam()).token()
+
+
+async def test_credentials_that_do_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(msk, "_signer", lambda region: lambda: time.sleep(0.3))
+    monkeypatch.setattr(MskTokens, "fetch_time", 0.05)
+    with pytest.raises(TokenError, match=r"no credentials within 0\.05 s"):
+        await MskTokens(by_iam()).token()
+
+
+async def test_the_clients_of_a_process_share_it() -> None:
+    first, second = client_arguments(by_iam()), client_arguments(by_iam())
+    assert first["sasl_mechanism"] == "OAUTHBEARER"
+    assert first["sasl_oauth_token_provider"] is second["sasl_oauth_token_provider"]
+    assert "sasl_plain_password" not in first
+
+
+def test_a_token_travels_encrypted() -> None:
+    with pytest.raises(ValueError, match="AWS_MSK_IAM needs KAFKA__SECURITY_PROTOCOL SASL_SSL"):
+        by_iam(security_protocol="SASL_PLAINTEXT")
+
+
+def test_a_region_that_nobody_needs() -> None:
+    with pytest.raises(ValueError, match="KAFKA__AWS_REGION needs KAFKA__SASL_MECHANISM AWS_MSK_IAM"):
+        KafkaSettings(aws_region=REGION)
+
+
+def test_java_logs_in_by_itself() -> None:
+    options = client_options(by_iam())
+    assert options["sasl.mechanism"] == "AWS_MSK_IAM"
+    assert options["sasl.jaas.config"] == "software.amazon.msk.auth.iam.IAMLoginModule required;"
+    assert options["sasl.client.callback.handler.class"] == "software.amazon.msk.auth.iam.IAMClientCallbackHandler"

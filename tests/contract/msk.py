@@ -1,0 +1,180 @@
+"""A door like Amazon MSK's in front of a broker that asks nothing: TLS, and both of its mechanisms.
+
+With OAUTHBEARER, a client shows a token of AWS's signer; with AWS_MSK_IAM, which only AWS's Java library speaks, the same words
+as JSON. The words are read, their signature is not checked: that takes AWS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import ssl
+import struct
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Self
+from urllib.parse import parse_qs, urlsplit
+
+HOST: Final = "127.0.0.1"
+LIFE: Final = 900
+"""Seconds for which a token is valid at most."""
+
+_SASL_HANDSHAKE, _SASL_AUTHENTICATE = 17, 36
+_MECHANISMS: Final = (b"OAUTHBEARER", b"AWS_MSK_IAM")
+_FLEXIBLE: Final = 2
+"""From this version on, SaslAuthenticate has tagged fields and compact lengths (KIP-482)."""
+
+_UNSUPPORTED_MECHANISM: Final = 33
+
+
+def read_token(token: str) -> tuple[str, dict[str, str]]:
+    """The host that a token names, and what it says. A token is a URL in base64url, without padding."""
+    url = urlsplit(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode())
+    assert (url.scheme, url.path) == ("https", "/")
+    return url.netloc, {name: values[0] for name, values in parse_qs(url.query).items()}
+
+
+def fault_of(token: str, region: str) -> str:
+    """What MSK would find wrong with a token, its signature apart; empty: nothing."""
+    host, says = read_token(token)
+    return f"made for {host}" if host != f"kafka.{region}.amazonaws.com" else fault_in(says, region)
+
+
+def fault_in(says: Mapping[str, str], region: str) -> str:
+    """The same for what a token says."""
+    if says.get("Action") != "kafka-cluster:Connect":
+        return f"it is for {says.get('Action')}"
+    made = datetime.strptime(says["X-Amz-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
+    life = int(says["X-Amz-Expires"])
+    if not 0 < life <= LIFE or not made - 60 <= time.time() <= made + life:
+        return "not valid now"
+    scope = says["X-Amz-Credential"].split("/", 2)[2]
+    if says["X-Amz-Algorithm"] != "AWS4-HMAC-SHA256" or scope != f"{region}/kafka-cluster/aws4_request":
+        return f"signed for {scope}"
+    return "" if len(says.get("X-Amz-Signature", "")) == 64 else "not signed"
+
+
+class Door:
+    """``async with Door(behind, port, …)``: `behind` is the broker's listener, `port` the one that it advertises."""
+
+    def __init__(self, behind: int, port: int, region: str, certificate: tuple[Path, Path]) -> None:
+        self._behind = behind
+        self._port = port
+        self._region = region
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._tls.load_cert_chain(*certificate)
+        self._open: set[asyncio.StreamWriter] = set()
+        self.tokens: list[str] = []
+        """That clients have shown."""
+        self.mechanisms: list[bytes] = []
+        self.hosts: list[str] = []
+        """Of brokers, as Java's clients name them in what they sign."""
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, HOST, self._port, ssl=self._tls)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        self.cut()
+
+    def cut(self) -> None:
+        """Ends all connections, as MSK does with one whose time is over."""
+        for writer in list(self._open):
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(HOST, self._behind)
+        self._open |= {writer, far_writer}
+        try:
+            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
+                await self._login(reader, writer, far_reader, far_writer)
+                await asyncio.wait(
+                    {asyncio.create_task(_pass(reader, far_writer)), asyncio.create_task(_pass(far_reader, writer))},
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+        finally:
+            for each in (writer, far_writer):
+                each.close()
+                self._open.discard(each)
+
+    async def _login(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        far_reader: asyncio.StreamReader,
+        far_writer: asyncio.StreamWriter,
+    ) -> None:
+        """Until a token is good. Questions before that, about the versions, go to the broker."""
+        while True:
+            frame = await _frame(reader)
+            kind, version, correlation, client = struct.unpack_from(">hhih", frame)
+            body = frame[10 + max(0, client) :]
+            if kind == _SASL_HANDSHAKE:
+                self.mechanisms.append(body[2:])
+                error = 0 if body[2:] in _MECHANISMS else _UNSUPPORTED_MECHANISM
+                listed = b"".join(struct.pack(">h", len(name)) + name for name in _MECHANISMS)
+                _say(writer, struct.pack(">ihi", correlation, error, len(_MECHANISMS)) + listed)
+            elif kind == _SASL_AUTHENTICATE:
+                flexible = version >= _FLEXIBLE
+                fault, answer = self._judge(_compact(body[1:]) if flexible else body[4:])
+                _say(writer, _authenticated(correlation, 0, answer, flexible=flexible))
+                if not fault:
+                    return
+                await _frame(reader)  # what a client says to a refusal
+                raise ConnectionError
+            else:
+                _say(far_writer, frame)
+                _say(writer, await _frame(far_reader))
+
+    def _judge(self, said: bytes) -> tuple[str, bytes]:
+        """What is wrong with a client's words, and what to answer. A refusal is no error, but words (RFC 7628, 3.2.2)."""
+        if said.startswith(b"{"):
+            words = json.loads(said)
+            self.hosts.append(words["host"])
+            signed = {name.title(): text for name, text in words.items() if name.startswith("x-amz-")}
+            fault = fault_in({"Action": words["action"], **signed}, self._region)
+            return fault, json.dumps({"version": words["version"], "request-id": fault or "1"}).encode()
+        assert said.startswith(b"n,,\x01auth=Bearer ")
+        self.tokens.append(said.split(b"\x01")[1].removeprefix(b"auth=Bearer ").decode())
+        fault = fault_of(self.tokens[-1], self._region)
+        return fault, fault.encode()
+
+
+def _compact(data: bytes) -> bytes:
+    """Bytes behind their length, as KIP-482 writes it: one more than it is, seven bits at a time, the lowest first."""
+    size = shift = place = 0
+    while True:
+        size |= (data[place] & 0x7F) << shift
+        place, shift = place + 1, shift + 7
+        if data[place - 1] < 0x80:
+            return data[place : place + size - 1]
+
+
+def _authenticated(correlation: int, error: int, answer: bytes, *, flexible: bool) -> bytes:
+    """The answer to SaslAuthenticate: no message, and how long the session may last."""
+    life = struct.pack(">q", 1000 * LIFE)
+    if not flexible:
+        return struct.pack(">ihhi", correlation, error, -1, len(answer)) + answer + life
+    assert len(answer) < 0x7F
+    return struct.pack(">ibhbb", correlation, 0, error, 0, len(answer) + 1) + answer + life + b"\0"
+
+
+async def _frame(reader: asyncio.StreamReader) -> bytes:
+    (size,) = struct.unpack(">i", await reader.readexactly(4))
+    return await reader.readexactly(size)
+
+
+def _say(writer: asyncio.StreamWriter, frame: bytes) -> None:
+    writer.write(struct.pack(">i", len(frame)) + frame)
+
+
+async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError, ssl.SSLError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
