@@ -115,6 +115,7 @@ async def test_no_credentials(broker: Behind, tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.spark
+@pytest.mark.full
 async def test_the_landing_job_reads_by_awss_own_library(
     broker: Behind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
