@@ -16,13 +16,14 @@ import zmq
 import zmq.asyncio
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import MIB, KafkaSettings
+from headrace_logjam.reading import ALIVE, SILENCE_MS
 from headrace_logjam.wire import Meta, encode_meta
 
 from tests.contract.logjam import GREETING, READY, message
 from tests.contract.receiver import HOST
 from tests.contract.stopping import stopped
 from tests.contract.topic import events, own_topics
-from tests.contract.waiting import until
+from tests.contract.waiting import PATIENCE, until
 from tests.logjam.driving import APP_ENV, TOPIC, asking, event
 from tests.logjam.test_service import ACCEPTED, Logjam, connected, heard, marked
 from tests.system.memory import Memory
@@ -129,6 +130,58 @@ async def test_no_202_without_a_record_through_an_outage_and_a_kill(
     assert sum(dealer.again for dealer in dealers) > 0
 
 
+@pytest.mark.parametrize("kinds", [(zmq.PULL, zmq.PUSH), (zmq.ROUTER, zmq.DEALER)], ids=["pull", "router"])
+async def test_a_peer_that_is_not_read_is_not_taken_for_dead(
+    context: zmq.asyncio.Context, kinds: tuple[int, int]
+) -> None:
+    """Heartbeats a hundred times as fast as ours, and a receiver that stands still for several of them."""
+    server, client = map(context.socket, kinds)
+    for option, value in ALIVE.items():
+        server.setsockopt(option, value // 100)
+    server.setsockopt(zmq.RCVHWM, 4)
+    client.setsockopt(zmq.SNDHWM, 0)
+    client.connect(f"tcp://{HOST}:{server.bind_to_random_port(f'tcp://{HOST}')}")
+    for number in range(3_000):  # more than the kernel holds
+        await client.send(b"%d " % number + bytes(2_000))
+    await asyncio.sleep(5 * SILENCE_MS / 100 / 1000)
+    for number in range(3_000):
+        parts = await asyncio.wait_for(server.recv_multipart(), PATIENCE)
+        assert int(parts[-1].split()[0]) == number
+
+
+STANDSTILL = 45
+"""Seconds, more than ZeroMQ's heartbeats would have allowed."""
+PUSHED = 30_000
+
+
+@pytest.mark.full
+async def test_what_was_pushed_while_kafka_stood_still_for_long_is_there(
+    topics: KafkaSettings, kafka: EmbeddedKafka, tmp_path: Path, context: zmq.asyncio.Context
+) -> None:
+    limits = {
+        "event_bytes": MIB, "frame_bytes": MIB, "inflated_bytes": MIB,
+        "connection_budget": 2 * MIB, "process_budget": 8 * MIB,
+    }  # fmt: skip
+    receiver = Logjam(topics, tmp_path, limits=limits)
+    await receiver.start()
+    mark = uuid.uuid4().hex
+    try:
+        client = connected(context, zmq.PUSH, receiver.pull_port, SNDHWM=0)
+        with stopped(kafka.pid):
+            for number in range(PUSHED):
+                await client.send_multipart(event({"mark": mark, "n": number, "text": "x" * 2_000}))
+            await until(lambda: receiver.metric("connections_paused"), "nothing is read any more")
+            await asyncio.sleep(STANDSTILL)
+        await until(lambda: _stored(receiver), "all is stored")
+    finally:
+        receiver.stop()
+    assert {record.json["n"] for record in await events(topics, mark)} == set(range(PUSHED))
+
+
+async def _stored(receiver: Logjam) -> bool:
+    return await receiver.metric("events_stored_total") >= PUSHED
+
+
 PEERS = sized(200, 1_000, 10_000)
 PEER_MESSAGES = 2
 SIZE = 16_000
@@ -181,7 +234,7 @@ async def test_peers_that_are_not_read_stay_below_what_the_page_says(
                 for writer in writers:
                     for _ in range(EACH):
                         writer.write(data)
-                await _still(memory)
+                await _still(memory, PEERS * len(data))
             assert await receiver.metric("connections_paused")
             assert memory.grown <= PEERS * ((PEER_MESSAGES + 1) * len(data) + ACCOUNTED)
             assert memory.grown >= PEERS * len(data)  # it was read ahead: else this shows nothing
@@ -198,11 +251,11 @@ async def _clients(receiver: Logjam, count: int) -> bool:
     return await receiver.metric("logjam_clients") == count
 
 
-async def _still(memory: Memory) -> None:
-    """Until it has not grown for two seconds."""
+async def _still(memory: Memory, least: int) -> None:
+    """Until it has grown by `least`, and then not for two seconds: a process that waits for a processor stands still, too."""
 
     def quiet() -> bool:
         last = memory.samples[-20:]
-        return len(memory.samples) > 30 and max(last) - min(last) < MIB
+        return memory.grown >= least and len(memory.samples) > 30 and max(last) - min(last) < MIB
 
     await until(quiet, "the memory stands still")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, cast
 
 import zmq
@@ -28,7 +28,12 @@ FRAMES: Final = 64
 
 HEARTBEAT_MS: Final = 10_000
 SILENCE_MS: Final = 30_000
-"""A peer whose ZeroMQ answers nothing for so long is disconnected."""
+"""A peer whose machine acknowledges nothing for so long is disconnected."""
+
+ALIVE: Final[Mapping[int, int]] = {zmq.HEARTBEAT_IVL: HEARTBEAT_MS, zmq.HEARTBEAT_TIMEOUT: 0, zmq.TCP_MAXRT: SILENCE_MS}
+"""Options of every socket. The answers to heartbeats stand behind what a peer has sent: while that is not read, ZeroMQ would
+take the peer for dead, disconnect it, and with it all that it has sent. So TCP judges, whether it is read or not.
+"""
 
 
 class ReadSocket(MessageSocket):

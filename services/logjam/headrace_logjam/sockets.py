@@ -24,7 +24,7 @@ from typing_extensions import override
 from headrace_logjam.access import AccessControl, Context, Curve
 from headrace_logjam.devices.endpoints import Subscriptions
 from headrace_logjam.publication import BEAT, Publication
-from headrace_logjam.reading import HEARTBEAT_MS, SILENCE_MS, ReadSocket
+from headrace_logjam.reading import ALIVE, ReadSocket
 from headrace_logjam.session import ProducerSession
 from headrace_logjam.settings import LogjamSettings
 
@@ -82,8 +82,7 @@ class BoundSocket(Endpoint):
             zmq.MAXMSGSIZE: around.settings.limits.frame_bytes,
             zmq.LINGER: LINGER_MS,
             zmq.HANDSHAKE_IVL: int(around.settings.limits.handshake_time * 1000),
-            zmq.HEARTBEAT_IVL: HEARTBEAT_MS,
-            zmq.HEARTBEAT_TIMEOUT: SILENCE_MS,
+            **ALIVE,
             zmq.IPV6: int(self._bound.family == socket.AF_INET6),
             **options,
         }.items():

@@ -18,7 +18,7 @@ from headrace_logjam.devices.consumer import Chosen, ConsumerSession
 from headrace_logjam.devices.gaps import Notice
 from headrace_logjam.devices.positions import Position, Positions
 from headrace_logjam.events import Limits
-from headrace_logjam.reading import HEARTBEAT_MS, SILENCE_MS, ReadSocket
+from headrace_logjam.reading import ALIVE, ReadSocket
 from headrace_logjam.settings import LogjamSettings, words
 from headrace_logjam.wire import HEARTBEAT, BodyLimits
 
@@ -81,8 +81,7 @@ class Subscription:
             (zmq.MAXMSGSIZE, limits.frame_bytes),
             (zmq.RCVHWM, settings.logjam.endpoint_messages),
             (zmq.LINGER, 0),
-            (zmq.HEARTBEAT_IVL, HEARTBEAT_MS),
-            (zmq.HEARTBEAT_TIMEOUT, SILENCE_MS),
+            *ALIVE.items(),
             (zmq.RECONNECT_IVL, RECONNECT_MS),
             (zmq.RECONNECT_IVL_MAX, LAST_RECONNECT_MS),
         ):
