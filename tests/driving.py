@@ -164,7 +164,7 @@ def feed_all(
         if end:
             driven.eof()
     except ProtocolError as error:
-        outcome.error = error
+        outcome.error = outcome.error or error  # a connection ends at the first one, which an answer may have shown
     outcome.idle = driven.idle()
 
 

@@ -684,6 +684,13 @@ def test_conditions_hold_however_a_conversation_is_split(data: bytes, chance: An
         assert split.error or split.comparable() == whole.comparable()
 
 
+def test_the_first_fault_is_the_one_that_shows_in_its_turn() -> None:
+    data = HELLO + create() + setup() + append(0, b"x") + update(b"m" * 16, 0, 0)
+    data += append(0, b"x") + append(-1, b"x") + setup() + append(0, b"x")
+    for pieces in (iter([data]), one_by_one(data)):
+        assert str(drive(pieces).error) == "event number 0 does not rise above 0"
+
+
 def test_every_way_to_split_a_conversation() -> None:
     data = HELLO + create() + setup() + append(1, b"x") + create("b") + setup("b", W2) + append(9, b"y", writer=W2)
     data += KEEP_ALIVE + append_over_the_end(3, b"z", b"last", at=5) + read() + seal() + read() + delete()
