@@ -1,6 +1,7 @@
 """Random histories of writers, replicas and a log, and what must be true at their end.
 
-Several replicas append to one log, read it at their own pace and answer their clients from it alone. Producers are cut off; what
+Several replicas append to one log, read it at their own pace or hear where their own records stand, and answer their clients from
+it alone. Producers are cut off; what
 they had under way lands late, in any order, or never. Clients go on sending on connections that nobody answers any more, and come
 back with other bytes than they had before.
 """
@@ -9,15 +10,16 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from headrace_common.connection.backend import Caller
 from headrace_common.session.interface import Peer, Ticket
 from headrace_segment.questions import AppendBlock, BlockStored, OpenSession, SessionLost, SessionOpened
 from headrace_segment.serving import ServedSessions
+from headrace_segment.store.early import fold_early
 from headrace_segment.store.fold import Fold
-from headrace_segment.store.outcomes import Appended
+from headrace_segment.store.outcomes import Appended, Outcome
 from headrace_segment.store.records import Block, Numbering, decode
 from typing_extensions import override
 
@@ -48,6 +50,9 @@ class Client:
         if self.base is None:
             self.base = self.stored = level
         self.stored = max(self.stored, level)
+
+
+Early = Callable[[Fold, int, Sequence[tuple[bytes, bytes]], int], list[Outcome] | None]
 
 
 class Line(Caller):
@@ -92,18 +97,25 @@ class Replica:
     serving: ServedSessions
     lines: list[Line] = field(default_factory=list)
     under_way: list[bytes] = field(default_factory=list)
+    stored: list[tuple[int, list[bytes]]] = field(default_factory=list)
+    """Batches that have landed, each from an offset on, and Kafka's answer is on its way."""
     slow: bool = False
 
 
 class World:
-    """All of it. `fold`: what a replica takes for the rules; `resends`: whether a producer sends again what is in doubt."""
+    """All of it. `fold`: what a replica takes for the rules; `resends`: whether a producer sends again what is in doubt; `early`:
+    how a replica folds its own records before it reads them.
+    """
 
-    def __init__(self, seed: int, fold: Callable[[], Fold], *, resends: bool) -> None:
+    def __init__(self, seed: int, fold: Callable[[], Fold], *, resends: bool, early: Early) -> None:
         self.chance = random.Random(seed)
         self.fold = fold
         self._resends = resends
+        self._early = early
+        self.folded_early = 0
         self._ids = itertools.count(1)
         self.log: list[bytes] = []
+        self.times: list[int] = []
         self.late: list[bytes] = []
         self.replicas = [self._replica() for _ in range(2 + seed % 2)]
         self.writers = 1 + seed // 2 % 2
@@ -116,6 +128,13 @@ class World:
     @property
     def acknowledged(self) -> int:
         return sum(client.acknowledged for client in self.clients)
+
+    def store(self, *batch: bytes) -> int:
+        """Kafka stores a batch, whose records all have the same time. Returns the first one's offset."""
+        first = len(self.log)
+        self.log += batch
+        self.times += [first] * len(batch)
+        return first
 
     # What may happen
 
@@ -162,10 +181,21 @@ class World:
             replica.under_way.append(record.encode())
 
     def land(self) -> None:
-        """Kafka stores the next record of a producer."""
+        """Kafka stores the next records of a producer, one batch."""
         replica = self.chance.choice(self.replicas)
         if replica.under_way and (not replica.slow or self.chance.random() < 0.05):
-            self.log.append(replica.under_way.pop(0))
+            count = self.chance.choice([1, 1, 2, 3])
+            batch, replica.under_way = replica.under_way[:count], replica.under_way[count:]
+            replica.stored.append((self.store(*batch), batch))
+
+    def answer(self) -> None:
+        """A producer hears where its oldest batch stands."""
+        replica = self.chance.choice(self.replicas)
+        if replica.stored:
+            first, batch = replica.stored.pop(0)
+            outcomes = self._early(replica.fold, first, [(SEGMENT.encode(), value) for value in batch], first)
+            self.folded_early += len(outcomes or ())
+            self.told(replica, outcomes or [])
 
     def change_pace(self) -> None:
         """A replica hears from Kafka hardly ever for a while."""
@@ -175,7 +205,7 @@ class World:
     def land_late(self) -> None:
         """Kafka stores a record of a producer that was cut off."""
         if self.late:
-            self.log.append(self.late.pop(self.chance.randrange(len(self.late))))
+            self.store(self.late.pop(self.chance.randrange(len(self.late))))
 
     def read(self) -> None:
         """A replica reads on."""
@@ -188,6 +218,8 @@ class World:
         """A producer fails: every session on it ends. What was under way lands some time, or never."""
         replica = self.chance.choice(self.replicas)
         doubtful, replica.under_way = replica.under_way, []
+        if self.chance.random() < 0.5:  # its answers do not come any more
+            replica.stored.clear()
         self.late += [each for each in doubtful if self.chance.random() < 0.7]
         if self._resends:  # at once, and it is not known of any that it will not land
             self.late += [each for each in doubtful if each not in self.late]
@@ -209,20 +241,33 @@ class World:
 
     def read_one(self, replica: Replica) -> None:
         at = replica.fold.next_offset
-        replica.serving.read_back(replica.fold.apply(at, SEGMENT.encode(), self.log[at], at))
+        self.told(replica, [replica.fold.apply(at, SEGMENT.encode(), self.log[at], self.times[at])])
+
+    @staticmethod
+    def told(replica: Replica, outcomes: list[Outcome]) -> None:
+        for outcome in outcomes:
+            replica.serving.read_back(outcome)
         for line in [line for line in replica.lines if line.over]:
             replica.lines.remove(line)
             replica.serving.ended(line)
 
 
-def live(seed: int, fold: Callable[[], Fold] = Fold, *, resends: bool = False, length: int = 400) -> World:
+def live(
+    seed: int,
+    fold: Callable[[], Fold] = Fold,
+    *,
+    resends: bool = False,
+    early: Early = fold_early,
+    length: int = 400,
+) -> World:
     """A history. In its end all that lands has landed, and all have read it."""
-    world = World(seed, fold, resends=resends)
+    world = World(seed, fold, resends=resends, early=early)
     weights = {
         world.arrive: 4,
         world.connect: 16,
         world.send: 40,
         world.land: 40,
+        world.answer: 40,
         world.land_late: 20,
         world.read: 60,
         world.cut_off: 8,
@@ -233,7 +278,7 @@ def live(seed: int, fold: Callable[[], Fold] = Fold, *, resends: bool = False, l
     for action in world.chance.choices(list(weights), list(weights.values()), k=length):
         action()
     for replica in world.replicas:
-        world.log += replica.under_way
+        world.store(*replica.under_way)
         replica.under_way = []
     for replica in world.replicas:
         while replica.fold.next_offset < len(world.log):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -17,11 +18,22 @@ from headrace_segment.replica.producing import LogProducer
 PATIENCE = 60.0
 
 
+@dataclass
+class Answer:
+    """Kafka's, to a batch."""
+
+    offset: int = 7
+    timestamp: int = -1
+    timestamp_type: int = 0
+
+
 class Batch:
     def __init__(self) -> None:
         self.values: list[bytes] = []
+        self.times: set[int | None] = set()
 
     def append(self, *, timestamp: int | None, key: bytes, value: bytes) -> object:
+        self.times.add(timestamp)
         self.values.append(value)
         return object()
 
@@ -48,10 +60,11 @@ class Client:
 
     async def send_batch(self, batch: Batch, topic: str, *, partition: int) -> asyncio.Future[object]:
         self.bench.sent.append(batch.values)
+        self.bench.times.append(batch.times)
         if self.bench.troubles:
             raise self.bench.troubles.pop(0)
         answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        answer.set_result(object())
+        answer.set_result(self.bench.answer)
         self.bench.answered.set()
         return answer
 
@@ -61,10 +74,20 @@ class Bench:
         self.starts: list[Exception] = []
         self.troubles: list[Exception] = []
         self.sent: list[list[bytes]] = []
+        self.times: list[set[int | None]] = []
         self.lost = 0
+        self.answer = Answer()
+        self.stored: list[tuple[Any, ...]] = []
         self.answered = asyncio.Event()
         monkeypatch.setattr(module, "make_producer", self._make)
-        self.producer = LogProducer(KafkaSettings(), 1, ReceiverMetrics(), structlog.get_logger(), self._lost)
+        self.producer = LogProducer(
+            KafkaSettings(),
+            1,
+            ReceiverMetrics(),
+            structlog.get_logger(),
+            lambda *heard: self.stored.append(heard),
+            self._lost,
+        )
 
     def _make(self, settings: KafkaSettings, batch_bytes: int) -> Client:
         if self.starts:
@@ -100,6 +123,27 @@ async def test_it_is_made_again_whatever_goes_wrong(monkeypatch: pytest.MonkeyPa
     assert bench.lost == 0
 
 
+async def test_who_asks_hears_where_a_batch_stands_with_the_time_that_the_log_gives_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench(monkeypatch)
+    bench.answer = Answer(offset=7, timestamp=1234, timestamp_type=1)
+    bench.producer.put(0, b"s", b"first")
+    bench.producer.put(0, b"t", b"second")
+    await pumped(bench)
+    assert bench.stored == [(0, 7, [(b"s", b"first"), (b"t", b"second")], 1234)]
+
+
+async def test_where_the_log_keeps_the_producers_time_a_batch_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    bench.producer.put(0, b"s", b"first")
+    bench.producer.put(0, b"s", b"second")
+    await pumped(bench)
+    [(_, first, own, time_ms)] = bench.stored
+    assert (first, len(own)) == (7, 2)
+    assert bench.times == [{time_ms}]
+
+
 @pytest.mark.parametrize("trouble", [OSError("cut"), KeyError("a bug")], ids=repr)
 async def test_what_failed_is_not_sent_again_and_its_sessions_hear_it(
     monkeypatch: pytest.MonkeyPatch, trouble: Exception
@@ -110,3 +154,4 @@ async def test_what_failed_is_not_sent_again_and_its_sessions_hear_it(
     await pumped(bench)
     assert bench.sent == [[b"first"], [b"after"]]
     assert bench.lost == 1
+    assert [own for _, _, own, _ in bench.stored] == [[(b"s", b"after")]]

@@ -7,33 +7,29 @@ is told so in time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord
+from aiokafka import ConsumerRecord
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from aiokafka.structs import TopicPartition
 from headrace_common.kafka.barrier import EndBarrier
-from headrace_common.kafka.client import explain, make_consumer, start_at
+from headrace_common.kafka.client import explain
 from headrace_common.operations.log import Log
 from headrace_common.operations.settings import KafkaSettings
 
 from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.snapshot_topic import SnapshotTopic
+from headrace_segment.replica.tail import Tail
 from headrace_segment.serving import ServedSessions
+from headrace_segment.store.early import OwnRecord, fold_early
 from headrace_segment.store.fold import Fold
 from headrace_segment.store.outcomes import Appended, Changed, Outcome
 from headrace_segment.store.recent import RecentBlocks
 from headrace_segment.store.records import BLOCK_OVERHEAD, Delete, LogError
 
-SLICE: Final = 300
-"""Records that are folded before the event loop turns."""
-
 POLL_MS: Final = 1000
 RETRY: Final = 1.0
-FETCH_BYTES: Final = 4 << 20
-FETCH_WAIT: Final = 5.0
-"""Seconds that Kafka holds a fetch at the log's end, unless something comes: each partition asks so often when all is quiet."""
 
 
 class Partition:
@@ -73,6 +69,7 @@ class Partition:
         self._went_live = went_live
         self._where = TopicPartition(settings.segments_topic, number)
         self._barrier = self._new_barrier()
+        self._tail: Tail | None = None
 
     def _new_barrier(self) -> EndBarrier:
         return EndBarrier(lambda: self._reader.end_offset(self.number), self.fold.next_offset)
@@ -124,47 +121,62 @@ class Partition:
             await asyncio.sleep(RETRY)
 
     async def _read_on(self) -> None:
-        consumer: AIOKafkaConsumer = make_consumer(
-            self._settings,
-            max_partition_fetch_bytes=FETCH_BYTES,
-            fetch_max_wait_ms=int(min(FETCH_WAIT, self._settings.request_timeout / 2) * 1000),
-        )
-        await start_at(consumer, self._where)
+        tail = Tail(self._settings, self._where, lambda: self.fold.next_offset)
+        await tail.start()
+        self._tail = tail
         try:
-            consumer.seek(self._where, self.fold.next_offset)
-            consumer.resume(self._where)
             end = await self._reader.end_offset(self.number)
             while True:
                 if not self.live.is_set() and self.fold.next_offset >= end:
                     self.problem = None
                     self.live.set()
                     self._went_live(self.number)
-                found = await consumer.getmany(
-                    self._where, timeout_ms=POLL_MS if self.live.is_set() else 50, max_records=SLICE
-                )
-                records = found.get(self._where)
+                records = await tail.records(POLL_MS if self.live.is_set() else 50)
                 if records:
                     async with self.still:
                         self._take(records)
                     await asyncio.sleep(0)
         finally:
-            await consumer.stop()
+            self._tail = None
+            await tail.close()
+
+    def stored(self, first: int, own: Sequence[OwnRecord], time_ms: int) -> None:
+        """Kafka has stored a batch of ours from offset `first` on. See `headrace_segment.store.early`."""
+        if self._tail is None:
+            return
+        outcomes = None
+        if self.live.is_set() and not self.still.locked():
+            outcomes = fold_early(self.fold, first, own, time_ms)
+        if outcomes is None:
+            self._tail.look()
+            return
+        self._tail.rest()
+        self._became(zip((value for _, value in own), outcomes, strict=True), time_ms)
 
     def _take(self, records: list[ConsumerRecord[bytes, bytes]]) -> None:
-        apply, about = self.fold.apply, set()
+        apply, known = self.fold.apply, self.fold.next_offset
+        pairs = (
+            (record.value, apply(record.offset, record.key, record.value, record.timestamp))
+            for record in records
+            if record.offset >= known
+        )
+        self._became(pairs, records[-1].timestamp)
+
+    def _became(self, pairs: Iterable[tuple[bytes | None, Outcome]], time_ms: int) -> None:
+        """What became of the log's next records, by their values."""
+        about = set()
         live = self.live.is_set()
-        for record in records:
-            outcome = apply(record.offset, record.key, record.value, record.timestamp)
+        for value, outcome in pairs:
             if type(outcome) is Appended:
-                size = len(record.value or b"") - BLOCK_OVERHEAD
-                self.recent.add(outcome.segment, outcome.length - size, (record.value or b"")[BLOCK_OVERHEAD:])
+                data = (value or b"")[BLOCK_OVERHEAD:]
+                self.recent.add(outcome.segment, outcome.length - len(data), data)
             elif isinstance(outcome, Changed) and isinstance(outcome.record, Delete):
                 self.recent.drop(outcome.segment)
             about.add(outcome.segment)
             if live:
                 self.serving.read_back(outcome)
                 self._judged(outcome)
-        self.log_time = max(self.log_time, records[-1].timestamp)
+        self.log_time = max(self.log_time, time_ms)
         self._barrier.advance(self.fold.next_offset)
         if live:
             self._heard(about)

@@ -8,6 +8,7 @@ with new sessions. Kafka itself sends a batch again only under the same sequence
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from typing_extensions import override
+
+from headrace_segment.store.early import OwnRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +46,23 @@ class _Queue:
 class LogProducer(ReplaceableProducer):
     """The producer of the segments topic. Make it inside a running event loop, and run `pump` for each partition.
 
-    `lost` hears when nobody knows any more what becomes of all that was produced so far.
+    `stored` hears of each batch that Kafka has stored: its partition, the offset of its first record (-1: Kafka does not know it
+    any more), its keys and values, and the time (Unix, ms) that its records have in the log. `lost` hears when nobody knows any
+    more what becomes of all that was produced so far.
     """
 
     def __init__(
-        self, settings: KafkaSettings, partitions: int, metrics: ReceiverMetrics, log: Log, lost: Callable[[], None]
+        self,
+        settings: KafkaSettings,
+        partitions: int,
+        metrics: ReceiverMetrics,
+        log: Log,
+        stored: Callable[[int, int, Sequence[OwnRecord], int], None],
+        lost: Callable[[], None],
     ) -> None:
         super().__init__(settings, metrics, log)
         self._has_answered = True  # its topic was looked at before
+        self._stored = stored
         self._lost = lost
         self._clock = asyncio.get_running_loop().time
         self._queues = [_Queue() for _ in range(partitions)]
@@ -65,7 +77,7 @@ class LogProducer(ReplaceableProducer):
         return (self._settings.segments_topic,)
 
     def put(self, partition: int, key: bytes, value: bytes, session: bytes | None = None) -> None:
-        """Appends a record behind those that were put before. Whoever reads the log learns that it has landed."""
+        """Appends a record behind those that were put before. Whoever reads the log learns what becomes of it."""
         queue = self._queues[partition]
         queue.records.append(_Record(key, value, session))
         queue.filled.set()
@@ -102,27 +114,32 @@ class LogProducer(ReplaceableProducer):
 
     async def _send(self, producer: Producer, partition: int, queue: _Queue) -> None:
         """Produces one batch. From here on its records are either stored, or in doubt for ever."""
-        batch = producer.client.create_batch()
+        batch, own = producer.client.create_batch(), []
+        now_ms = time.time_ns() // 1_000_000
         while queue.records:
             first = queue.records[0]
-            if batch.append(timestamp=None, key=first.key, value=first.value) is None:
+            if batch.append(timestamp=now_ms, key=first.key, value=first.value) is None:
                 break
             queue.records.popleft()
+            own.append((first.key, first.value))
         queue.since = self._clock()
         try:
             answer = await producer.client.send_batch(batch, self._settings.segments_topic, partition=partition)
             await asyncio.wait({answer, producer.gone}, return_when=asyncio.FIRST_COMPLETED)
-            if answer.done() and not answer.cancelled():
-                answer.result()
+            if not answer.done() or answer.cancelled():
+                leave_unheard(answer)
+                self._give_up(producer, "failed", "it has ended")
                 return
-            leave_unheard(answer)
-            self._give_up(producer, "failed", "it has ended")
+            where = answer.result()
         except (KafkaError, OSError) as error:
             self._give_up(producer, "failed", explain(error))
+            return
         except Exception as error:  # a bug of the client's: a fresh producer may not meet it
             self._give_up(producer, "failed", f"{type(error).__name__}: {error}")
+            return
         finally:
             queue.since = None
+        self._stored(partition, where.offset, own, where.timestamp if where.timestamp_type else now_ms)
 
     def _give_up(self, producer: Producer, why: str, problem: str) -> None:
         if not self._retire(producer, why):

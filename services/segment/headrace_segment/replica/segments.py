@@ -6,7 +6,7 @@ import asyncio
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from aiokafka.errors import KafkaError
@@ -40,6 +40,7 @@ from headrace_segment.replica.topics import needed_bytes, problems
 from headrace_segment.replica.upkeep import Upkeep
 from headrace_segment.serving import ServedSessions
 from headrace_segment.settings import SegmentSettings
+from headrace_segment.store.early import OwnRecord
 from headrace_segment.store.outcomes import Appended, NotAppended, Outcome
 from headrace_segment.store.recent import RecentBlocks
 from headrace_segment.store.records import Record
@@ -101,7 +102,9 @@ class Segments(Backend, Own):
             except (KafkaError, OSError) as error:
                 self._problem = f"Kafka: {explain(error)}"
             await asyncio.sleep(RETRY)
-        self._producer = LogProducer(settings.kafka, topic.partitions, runtime.metrics, runtime.log, self._lost)
+        self._producer = LogProducer(
+            settings.kafka, topic.partitions, runtime.metrics, runtime.log, self._stored, self._lost
+        )
         for number in range(topic.partitions):
             partition = Partition(
                 number,
@@ -257,6 +260,9 @@ class Segments(Backend, Own):
         limit = "SEGMENT__REPLIES_BYTES"
         self._runtime.metrics.limit_hits.labels(limit).inc()
         self._runtime.receiver.limited.warning("a read waits: others' replies take up the memory", limit=limit)
+
+    def _stored(self, partition: int, first: int, own: Sequence[OwnRecord], time_ms: int) -> None:
+        self._partitions[partition].stored(first, own, time_ms)
 
     def _lost(self) -> None:
         for partition in self._partitions:

@@ -1,0 +1,54 @@
+"""Own records that are folded before they are read: where nothing is lost by it, an acknowledgement does without a fetch.
+
+Kafka answers a batch of ours, once all in-sync replicas have it (acks=all), with the offset of its first record. If the fold
+stands at exactly that offset, the fold takes the batch's records at once, from memory. If it stands below, others' records lie
+between: all wait until they are read. If it stands above, they have been read.
+
+The fold's input remains what every reader of the log gets, record for record:
+
+==================  ===========================================================================================================
+its part            why it is the same
+==================  ===========================================================================================================
+offsets             a batch's records have successive offsets, and nobody's lie between them
+key and value       they are the bytes that were produced; they are decoded as those that are read
+time                Kafka's answer tells `LogAppendTime`, one for the batch. Where the topic keeps the producer's own time
+                    instead, each record of a batch was given the same one, and it is that (a batch that Kafka knows already
+                    is answered with its largest time, whatever the topic keeps: that is the same again)
+what lies below     the fold stands there only because it has taken all of it
+that it stays       the answer comes when the offset lies below the high watermark, as for a reader: what is true for one of
+                    them is true for the other, whatever broker leads afterwards
+==================  ===========================================================================================================
+
+Hence the rules that go by the log alone are as they were. Sessions and refusals: another replica's `Open` that lies before our
+block has a lower offset, so the fold does not stand at our batch, and waits for it; one that lies behind it ends what comes
+later. A block of a session that has ended is folded early like any other, and refused like by any other replica. Changes,
+truncations by the retention, renewals and what forgets a writer are records too, and their times are the log's.
+
+A producer that was given up, and a replica that was cut off, hear no answer that counts: `LogProducer` hands an answer on only
+if it came before the end of its producer, and it is true of the log even then. Their records are read like others'. An answer
+without an offset (Kafka knows that it has stored the batch, and no longer where) is -1, where no fold stands.
+
+A snapshot is taken of a fold that does not move: nothing is folded early meanwhile. A partition that is not live, or that
+begins again from a snapshot, folds nothing early. A barrier read waits for the end that Kafka tells, as before: folding early
+can only reach it sooner. What the reader brings later of records that were folded is passed over by its offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace_segment.store.fold import Fold
+from headrace_segment.store.outcomes import Outcome
+
+OwnRecord = tuple[bytes, bytes]
+"""Key and value of a record that this replica has produced."""
+
+
+def fold_early(fold: Fold, first: int, own: Sequence[OwnRecord], time_ms: int) -> list[Outcome] | None:
+    """Folds a batch that Kafka has stored from offset `first` on. `time_ms`: the time that its records have in the log.
+
+    None: the fold stands elsewhere and has not moved. Raises `LogError`, as `Fold.apply`.
+    """
+    if fold.next_offset != first:
+        return None
+    return [fold.apply(offset, key, value, time_ms) for offset, (key, value) in enumerate(own, first)]
