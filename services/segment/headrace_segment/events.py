@@ -32,7 +32,7 @@ SLICE: Final = 4096
 """Messages that are looked at between two pauses: about a millisecond."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one for each block
 class Run(ABC):
     """Bytes of a segment that bring a writer from one level to another: `count` events of it."""
 
@@ -48,7 +48,7 @@ class Run(ABC):
         """Each event's level and bytes. The level is None if nothing tells it apart from others with the same bytes."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one for each block
 class ByteRun(Run):
     """Whole Event messages. Levels count their bytes, header included."""
 
@@ -76,7 +76,7 @@ class ByteRun(Run):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one for each block
 class EventRun(Run):
     """What a client of today's dialect appends. Levels are event numbers; `count` is what the client says.
 

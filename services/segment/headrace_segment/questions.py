@@ -28,7 +28,7 @@ class OpenSession:
     size: int = OVERHEAD
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one for each block
 class AppendBlock:
     """Append this. Its events are stored. Answered by `BlockStored`, `Sealed`, `NoSegment`, `Refused` or `Lost`, in the
     order of asking within a session.
@@ -159,7 +159,7 @@ class SessionOpened:
     level: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one for each block
 class BlockStored:
     """All up to `level` is stored, for ever. `length`: the segment's."""
 

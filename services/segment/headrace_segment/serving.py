@@ -49,7 +49,7 @@ from headrace_segment.store.records import (
 K = TypeVar("K")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one for each block
 class _Asked:
     """A question whose record is under way. `after`: the level that a block brings; None: it opens the session."""
 

@@ -25,7 +25,7 @@ from typing_extensions import override
 from headrace_segment.store.early import OwnRecord
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one for each block
 class _Record:
     """A record that waits. `session`: whose it is; None: a record of no session."""
 

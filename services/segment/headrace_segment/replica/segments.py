@@ -22,19 +22,15 @@ from headrace_segment.questions import (
     AppendBlock,
     ChangeQuestion,
     CreateSegment,
-    DescribeSegment,
     Limited,
     Lost,
     OpenSession,
-    ReadAttribute,
-    ReadBytes,
-    RepliesLeft,
     UpdateAttribute,
 )
 from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.partition import Partition
 from headrace_segment.replica.producing import LogProducer
-from headrace_segment.replica.readers import Readers
+from headrace_segment.replica.readers import Asked, Readers
 from headrace_segment.replica.replies import ReplyMemory
 from headrace_segment.replica.topics import needed_bytes, problems
 from headrace_segment.replica.upkeep import Upkeep
@@ -51,6 +47,7 @@ STUCK_TIME: Final = 30.0
 """Seconds without an answer from Kafka for a batch after which readiness turns red."""
 
 Appending = OpenSession | AppendBlock | ChangeQuestion
+_LIMITED: Final = OpenSession | CreateSegment | UpdateAttribute
 
 
 def new_id() -> bytes:
@@ -187,7 +184,7 @@ class Segments(Backend, Own):
 
     @override
     def ask(self, question: Question, caller: Caller) -> None:
-        if isinstance(question, ReadBytes | DescribeSegment | ReadAttribute | RepliesLeft):
+        if isinstance(question, Asked):
             self._readers.ask(question, caller)
             return
         assert isinstance(question, Appending)
@@ -217,9 +214,9 @@ class Segments(Backend, Own):
 
     def _limit(self, partition: Partition, question: Appending) -> str | None:
         """The limit that the question exceeds. Replicas that are asked at once may go a little beyond it together."""
-        section = self._settings.segment
-        if not isinstance(question, OpenSession | CreateSegment | UpdateAttribute):
+        if isinstance(question, AppendBlock) or not isinstance(question, _LIMITED):
             return None
+        section = self._settings.segment
         segment = partition.fold.segments.get(question.segment)
         if isinstance(question, UpdateAttribute):
             known = segment.attributes if segment is not None else {}

@@ -15,7 +15,7 @@ from headrace_segment.session.writers import B, Writer
 P = ParamSpec("P")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one for each block
 class Asked(Generic[B]):
     """A question without an answer. `number`: the request's own on the connection; `request`: the client's number for it.
 

@@ -36,7 +36,7 @@ class Setup:
     request: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one for each block
 class Waiting(Generic[B]):
     """What has not had its turn. `number`: its own on the connection; `segment`: what it is about."""
 
@@ -51,7 +51,7 @@ class Waiting(Generic[B]):
         return WAITING + (0 if isinstance(self.asked, Setup) else len(self.asked.data))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one for each block
 class HandedOut:
     """A block whose events are on their way to the events topic; its bytes follow them."""
 
