@@ -4,18 +4,58 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import structlog
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from headrace_common.kafka import producer as module
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_segment.replica.producing import LogProducer
+from headrace_segment.store.early import OwnRecord
+
+from tests.contract.topic import _read
 
 PATIENCE = 60.0
+
+
+@pytest.mark.kafka
+@pytest.mark.long
+@pytest.mark.parametrize("whose", ["LogAppendTime", "CreateTime"])
+async def test_it_hears_what_a_reader_reads(own_segments: KafkaSettings, whose: str) -> None:
+    """Offsets, keys, values and times."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=own_segments.bootstrap_servers)
+    await admin.start()
+    try:
+        setting = {"message.timestamp.type": whose, "max.message.bytes": str(17 << 20)}
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, own_segments.segments_topic, setting)])
+    finally:
+        await admin.close()
+    heard: list[tuple[int, int, int, bytes, bytes]] = []
+    all_heard = asyncio.Event()
+
+    def stored(partition: int, first: int, own: Sequence[OwnRecord], time_ms: int) -> None:
+        heard.extend((partition, offset, time_ms, key, value) for offset, (key, value) in enumerate(own, first))
+        if len(heard) == 60:
+            all_heard.set()
+
+    producer = LogProducer(own_segments, 2, ReceiverMetrics(), structlog.get_logger(), stored, lambda: None)
+    pumps = [asyncio.create_task(producer.pump(number)) for number in range(2)]
+    for number in range(60):
+        producer.put(number % 2, b"s", b"%d" % number)
+        await asyncio.sleep(0.002 * (number % 7 == 0))
+    await asyncio.wait_for(all_heard.wait(), PATIENCE)
+    for pump in pumps:
+        pump.cancel()
+    await asyncio.wait(pumps)
+    await producer.close()
+    read = await _read(own_segments, own_segments.segments_topic)
+    assert sorted(heard) == [(each.partition, each.offset, each.timestamp, each.key, each.value) for each in read]
 
 
 @dataclass

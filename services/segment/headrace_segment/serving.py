@@ -1,6 +1,6 @@
 """The sessions that one replica serves in one partition: which record each question becomes, and who hears what became of it.
 
-Pure: a record goes out, and the fold's outcome of it comes in when the log is read back, as it does for every other record. The
+Pure: a record goes out, and the fold's outcome of it comes in when its turn in the log has come, as for every other record. The
 answers follow from these outcomes alone.
 """
 

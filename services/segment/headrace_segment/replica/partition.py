@@ -1,4 +1,5 @@
-"""One partition of the log as this replica sees it: it reads the log to its end and on, and hands each record to the fold.
+"""One partition of the log as this replica sees it: it reads the log to its end and on, and hands each record to the fold. Where
+its own records are next, its producer brings them.
 
 Whatever is asked before the partition is `live` waits; when it cannot become live, or its records cannot be judged, whoever waits
 is told so in time.
