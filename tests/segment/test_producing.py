@@ -17,6 +17,7 @@ from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_segment.replica.producing import LogProducer
+from headrace_segment.replica.tail import SLICE
 from headrace_segment.store.early import OwnRecord
 
 from tests.contract.topic import _read
@@ -172,6 +173,40 @@ async def test_who_asks_hears_where_a_batch_stands_with_the_time_that_the_log_gi
     bench.producer.put(0, b"t", b"second")
     await pumped(bench)
     assert bench.stored == [(0, 7, [(b"s", b"first"), (b"t", b"second")], 1234)]
+
+
+async def test_a_batch_without_a_place_is_left_to_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    bench.answer = Answer(offset=-1)
+    for _ in range(SLICE + 1):
+        bench.producer.put(0, b"s", b"")
+    await pumped(bench)
+    assert bench.stored == []
+
+
+async def test_of_a_large_batch_so_many_are_told_before_the_loop_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    for number in range(2 * SLICE + 1):
+        bench.producer.put(0, b"s", b"%d" % number)
+    turns, told_in = 0, list[int]()
+    told, bench.producer._stored = bench.producer._stored, lambda *heard: (told_in.append(turns), told(*heard))[1]
+
+    async def count() -> None:
+        nonlocal turns
+        while len(bench.stored) < 3:
+            turns += 1
+            await asyncio.sleep(0)
+
+    pump = asyncio.create_task(bench.producer.pump(0))
+    await asyncio.wait_for(count(), PATIENCE)
+    pump.cancel()
+    await bench.producer.close()
+    assert [(first, len(own)) for _, first, own, _ in bench.stored] == [
+        (7, SLICE),
+        (7 + SLICE, SLICE),
+        (7 + 2 * SLICE, 1),
+    ]
+    assert len(set(told_in)) == 3
 
 
 async def test_where_the_log_keeps_the_producers_time_a_batch_has_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from typing_extensions import override
 
+from headrace_segment.replica.tail import SLICE
 from headrace_segment.store.early import OwnRecord
 
 
@@ -46,9 +47,9 @@ class _Queue:
 class LogProducer(ReplaceableProducer):
     """The producer of the segments topic. Make it inside a running event loop, and run `pump` for each partition.
 
-    `stored` hears of each batch that Kafka has stored: its partition, the offset of its first record (-1: Kafka does not know it
-    any more), its keys and values, and the time (Unix, ms) that its records have in the log. `lost` hears when nobody knows any
-    more what becomes of all that was produced so far.
+    `stored` hears of records that Kafka has stored in a row, up to `SLICE` at once: their partition, the first one's offset,
+    their keys and values, and the time (Unix, ms) that they have in the log. `lost` hears when nobody knows any more what becomes
+    of all that was produced so far.
     """
 
     def __init__(
@@ -139,7 +140,13 @@ class LogProducer(ReplaceableProducer):
             return
         finally:
             queue.since = None
-        self._stored(partition, where.offset, own, where.timestamp if where.timestamp_type else now_ms)
+        if where.offset < 0:  # Kafka has stored it, and does not know any more where
+            return
+        time_ms = where.timestamp if where.timestamp_type else now_ms
+        for at in range(0, len(own), SLICE):
+            self._stored(partition, where.offset + at, own[at : at + SLICE], time_ms)
+            if at + SLICE < len(own):
+                await asyncio.sleep(0)
 
     def _give_up(self, producer: Producer, why: str, problem: str) -> None:
         if not self._retire(producer, why):

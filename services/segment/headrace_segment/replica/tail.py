@@ -20,7 +20,7 @@ REST: Final = 0.02
 """Seconds: others' records that come behind ours are read so much later at most."""
 
 SLICE: Final = 300
-"""Records that are handed out before the event loop turns."""
+"""Records that are handed to the fold before the event loop turns."""
 
 FETCH_BYTES: Final = 4 << 20
 FETCH_WAIT: Final = 5.0

@@ -25,8 +25,10 @@ later. A block of a session that has ended is folded early like any other, and r
 truncations by the retention, renewals and what forgets a writer are records too, and their times are the log's.
 
 A producer that was given up, and a replica that was cut off, hear no answer that counts: `LogProducer` hands an answer on only
-if it came before the end of its producer, and it is true of the log even then. Their records are read like others'. An answer
-without an offset (Kafka knows that it has stored the batch, and no longer where) is -1, where no fold stands.
+if it came before its producer was closed, and what it says is true of the log even if that was given up. Their records are read
+like others'. An answer without an offset (Kafka knows that it has stored the batch, and no longer where) is not handed on.
+
+A large batch is folded in slices, each as if it were a batch: if the reader comes between, the next one stands elsewhere.
 
 A snapshot is taken of a fold that does not move: nothing is folded early meanwhile. A partition that is not live, or that
 begins again from a snapshot, folds nothing early. A barrier read waits for the end that Kafka tells, as before: folding early
