@@ -6,9 +6,10 @@ import base64
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
+import msgpack
 import orjson
 from headrace_courier import wire as courier
 from headrace_courier.replies import Acknowledged
@@ -18,6 +19,8 @@ from headrace_lumberjack import wire as lumberjack
 from headrace_segment.wire import original as segment
 from headrace_segment.wire.replies import Replies as SegmentReplies
 from typing_extensions import override
+
+from headrace_cli.clients.compression import Compression, forward_codec
 
 STREAM: Final = "demo.shop"
 _LEVELS: Final = ("info", "info", "info", "warn", "error")
@@ -59,10 +62,14 @@ Make = Callable[[int], Mapping[str, Any]]
 
 
 class DemoForwardClient(DemoClient):
-    """Sends chunks as fluentd does, every second one compressed."""
+    """Sends chunks as fluentd does; every second one is compressed, unless it is told how."""
 
-    def __init__(self, make: Make = event) -> None:
+    def __init__(self, make: Make = event, compression: Compression | None = None) -> None:
         self._make = make
+        self._codec = forward_codec(compression)
+        self._modes: Sequence[forward.Mode] = ("PackedForward", "CompressedPackedForward")
+        if compression is not None:
+            self._modes = self._modes[:1]
         self._replies = forward.Replies()
         self._waiting: dict[str | bytes, list[int]] = {}  # events, for each time that it is sent
         self._last = ""
@@ -71,14 +78,18 @@ class DemoForwardClient(DemoClient):
     @override
     def frame(self, first: int, count: int) -> bytes:
         chunk = base64.b64encode(os.urandom(16)).decode()
-        mode: forward.Mode = "CompressedPackedForward" if self._frames % 2 else "PackedForward"
+        mode = self._modes[self._frames % len(self._modes)]
         self._frames += 1
         self._waiting[chunk] = [count]
         self._last = chunk
         now = time.time_ns()
         times = (forward.EventTime(*divmod(now + number, 10**9)) for number in range(first, first + count))
         entries = [(at, self._make(first + index)) for index, at in enumerate(times)]
-        return forward.encode(STREAM, entries, mode=mode, chunk=chunk)
+        if self._codec is None:
+            return forward.encode(STREAM, entries, mode=mode, chunk=chunk)
+        body: bytes = b"".join(msgpack.packb([at.encode(), record]) for at, record in entries)
+        option = {"size": count, "chunk": chunk, "compressed": self._codec.name}
+        return bytes(msgpack.packb([STREAM, self._codec.compress(body), option]))
 
     @override
     def receive(self, data: bytes) -> int:
@@ -114,8 +125,9 @@ class DemoCourierClient(DemoClient):
     It does not wait for VERS before its first EVNT; the receiver accepts that.
     """
 
-    def __init__(self, make: Make = event) -> None:
+    def __init__(self, make: Make = event, compression: Compression | None = None) -> None:
         self._make = make
+        self._level = (compression or Compression("zlib")).level_or(3)
         self._replies = CourierReplies()
         self._waiting: dict[bytes, list[int]] = {}  # events, for each time that it is sent
         self._last = b""
@@ -133,7 +145,7 @@ class DemoCourierClient(DemoClient):
             orjson.dumps({"@timestamp": _rfc3339(now + number), "type": STREAM, **self._make(number)})
             for number in range(first, first + count)
         ]
-        return hello + (courier.evnt if self._frames % 2 else courier.jdat)(nonce, events)
+        return hello + (courier.evnt if self._frames % 2 else courier.jdat)(nonce, events, level=self._level)
 
     @override
     def receive(self, data: bytes) -> int:
@@ -165,8 +177,9 @@ def _rfc3339(nanoseconds: int) -> str:
 class DemoLumberjackClient(DemoClient):
     """Sends each window in one compressed frame as Filebeat does. The events have the fields that ids are made from."""
 
-    def __init__(self, make: Make = event) -> None:
+    def __init__(self, make: Make = event, compression: Compression | None = None) -> None:
         self._make = make
+        self._level = 0 if compression is not None and compression.none else (compression or Compression()).level_or(3)
         self._replies = lumberjack.Replies()
         self._waiting: deque[int] = deque()
         self._agent = {"id": os.urandom(8).hex(), "ephemeral_id": os.urandom(8).hex(), "type": "filebeat"}
@@ -186,7 +199,8 @@ class DemoLumberjackClient(DemoClient):
                     **self._make(number),
                 }
                 for number in range(first, first + count)
-            ]
+            ],
+            level=self._level,
         )
 
     @override
@@ -210,7 +224,8 @@ class DemoLumberjackClient(DemoClient):
 class DemoSegmentClient(DemoClient):
     """Writes one segment, in the original dialect: a writer of its own, and each frame a block of events."""
 
-    def __init__(self, make: Make = event) -> None:
+    def __init__(self, make: Make = event, compression: Compression | None = None) -> None:
+        """`compression`: None; segments have none."""
         self._make = make
         self._replies = SegmentReplies()
         self._writer = os.urandom(16)
@@ -256,4 +271,5 @@ DEMO_CLIENTS: Final[Mapping[str, Callable[..., DemoClient]]] = {
     "lumberjack": DemoLumberjackClient,
     "segment": DemoSegmentClient,
 }
-"""Clients by service, of the protocols that are streams of bytes. Each takes what makes its events: a `Make`."""
+"""Clients by service, of the protocols that are streams of bytes. Each takes what makes its events (`Make`), and a `Compression`.
+"""

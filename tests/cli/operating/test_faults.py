@@ -20,6 +20,7 @@ import pytest
 from headrace_cli.errors import CommandError
 from headrace_cli.operating.wire.address import Target
 from headrace_cli.operating.wire.explain.receiver import RECEIVERS, Receiver
+from headrace_cli.operating.wire.security import Security
 from headrace_cli.operating.wire.send import connections, faults, faulty, landed
 from headrace_cli.operating.wire.send.beside import Beside
 from headrace_cli.operating.wire.send.connections import Tally
@@ -271,7 +272,9 @@ async def test_a_cut_resets_and_half_a_frame_ends_in_order(fault: Fault, ends: s
     target = Target("courier", "127.0.0.1", server.sockets[0].getsockname()[1])
     report = Played(fault)
     with lines(tmp_path).open("rb") as stream:
-        connection = FaultyConnection(target, LineSource(stream), tally, BATCH, 60, report, Beside(target, report, 60))
+        connection = FaultyConnection(
+            target, LineSource(stream), tally, BATCH, 60, None, report, Beside(target, report, 60)
+        )
         await connection.run(asyncio.Event())
     server.close()
     assert report.times == FRAMES // 5
@@ -317,7 +320,7 @@ async def test_a_slow_reader_sends_ahead_and_hears_when_it_is_stopped(
     report = Played(Fault(Kind.SLOW_READER, 1, pause=3600))
     with lines(tmp_path).open("rb") as stream:
         made = LineSource(stream)
-        await FaultyConnection(target, made, tally, BATCH, 600, report, Beside(target, report, 600)).run(stop)
+        await FaultyConnection(target, made, tally, BATCH, 600, None, report, Beside(target, report, 600)).run(stop)
     server.close()
     assert (tally.sent, tally.acknowledged, report.times) == (7 * BATCH, 7 * BATCH, 1)
 
@@ -326,7 +329,9 @@ async def test_a_slow_reader_sends_ahead_and_hears_when_it_is_stopped(
 def test_over_tls(name: str, tls: tuple[ssl.SSLContext, Path], tmp_path: Path) -> None:
     stored = Strict("lumberjack")
     with Server(stored, tls[0]).running() as server:
-        options = Options(server.target, lines(tmp_path), batch=BATCH, ca=tls[1], fault=FAULTS[name], timeout=30)
+        options = Options(
+            server.target, lines(tmp_path), batch=BATCH, security=Security(ca=tls[1]), fault=FAULTS[name], timeout=30
+        )
         assert send("lumberjack", tmp_path, options) == 0
     assert stored.ids.keys() == set(range(FRAMES * BATCH))
     assert all(len(ids) == 1 for ids in stored.ids.values())

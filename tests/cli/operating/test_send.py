@@ -27,6 +27,7 @@ from headrace_cli.errors import EXIT_NOTHING_RUNS, CommandError
 from headrace_cli.operating.watch.moments import parse_span
 from headrace_cli.operating.wire.address import Target
 from headrace_cli.operating.wire.explain.receiver import RECEIVERS, Receiver
+from headrace_cli.operating.wire.security import Security
 from headrace_cli.operating.wire.send import connections, landed, source
 from headrace_cli.operating.wire.send.connections import Connection, Tally
 from headrace_cli.operating.wire.send.source import LINE_BYTES, RateSource, Source
@@ -233,12 +234,19 @@ def test_tls(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     context.load_cert_chain(*certificates.server)
     stored = Stored("lumberjack")
     with Server(stored, context).running() as server:
-        assert send("lumberjack", tmp_path, Options(server.target, rate=100, duration=0.1, ca=certificates.ca)) == 0
+        assert (
+            send(
+                "lumberjack",
+                tmp_path,
+                Options(server.target, rate=100, duration=0.1, security=Security(ca=certificates.ca)),
+            )
+            == 0
+        )
         assert len(stored.bodies) == 10
         with pytest.raises(CommandError, match="not trusted"):
-            send("lumberjack", tmp_path, Options(server.target, rate=10, tls=True))
+            send("lumberjack", tmp_path, Options(server.target, rate=10, security=Security(tls=True)))
     with Server(silent).running() as server, pytest.raises(CommandError, match=f"{HOST}:{server.port}"):
-        send("lumberjack", tmp_path, Options(server.target, rate=10, timeout=2, ca=certificates.ca))
+        send("lumberjack", tmp_path, Options(server.target, rate=10, timeout=2, security=Security(ca=certificates.ca)))
 
 
 @pytest.mark.parametrize(
@@ -250,7 +258,7 @@ def test_tls(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         ("forward", Options(), "Nothing runs", EXIT_NOTHING_RUNS),
         ("forward", Options("h:1", Path("missing")), "--file missing", 2),
         ("forward", Options("h:1", Path("x"), rate=1.0), "name one of them", 2),
-        ("forward", Options("h:1", ca=Path("missing")), "--ca missing", 2),
+        ("forward", Options("h:1", security=Security(ca=Path("missing"))), "--ca missing", 2),
     ],
 )
 def test_wrong_input_is_one_sentence(

@@ -7,18 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace_cli.errors import EXIT_NOTHING_RUNS, CommandError
+from headrace_cli.operating.wire.security import Curve, Login, Security
 from headrace_cli.places import command
 from headrace_cli.stack.state import StateFolder
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where a receiver listens. `tls`: how to speak TLS, if it does."""
+    """Where a receiver listens. `tls`: how to speak TLS, if it does; `login`: of Forward; `curve`: of Logjam."""
 
     protocol: str
     host: str
     port: int
     tls: ssl.SSLContext | None = None
+    login: Login | None = None
+    curve: Curve | None = None
 
     @property
     def address(self) -> str:
@@ -26,14 +29,14 @@ class Target:
         return f"{self.host}:{self.port}"
 
 
-def target_of(protocol: str, state: Path, named: str, *, tls: bool, ca: Path | None) -> Target:
-    """The address `named`, or that of the stack in `state`. `ca`: speak TLS, and trust its authorities. Raises `CommandError`."""
-    authority = str(ca) if ca is not None else ""
+def target_of(protocol: str, state: Path, named: str, security: Security) -> Target:
+    """The address `named`, or that of the stack in `state`, which says its authority and keys. Raises `CommandError`."""
+    security.check(protocol)
     if named:
         host, _, port = named.rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 65_536:
             raise CommandError(f"{named}: expected HOST:PORT.", status=2)
-        return Target(protocol, host.strip("[]"), int(port), _context(authority) if tls or authority else None)
+        return Target(protocol, host.strip("[]"), int(port), security.context(), security.login(), security.curve())
     folder = StateFolder(state)
     record = folder.read_record() if folder.running() else {}
     if not record:
@@ -45,8 +48,8 @@ def target_of(protocol: str, state: Path, named: str, *, tls: bool, ca: Path | N
     if service is None:
         raise CommandError(f"The stack on {folder.path} runs without {protocol}.", status=EXIT_NOTHING_RUNS)
     host, _, port = service["listen"].rpartition(":")
-    authority = authority or service.get("ca") or ""
-    return Target(protocol, _reachable(host), int(port), _context(authority) if authority else None)
+    context, curve = security.context(service.get("ca") or ""), security.curve(service.get("keys") or "")
+    return Target(protocol, _reachable(host), int(port), context, security.login(), curve)
 
 
 def _reachable(host: str) -> str:
@@ -54,15 +57,14 @@ def _reachable(host: str) -> str:
     return "127.0.0.1" if host in ("", "0.0.0.0", "::", "[::]") else host.strip("[]")  # noqa: S104
 
 
-def _context(ca: str) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=ca or None)
-    except (OSError, ssl.SSLError) as error:
-        raise CommandError(f"--ca {ca}: {getattr(error, 'strerror', None) or error}.", status=2) from error
+class RefusedError(ConnectionError):
+    """A server took the connection and refuses us. The text says what it does: ``refuses the login: …``."""
 
 
 def why_not(target: Target, error: Exception, timeout: float) -> str:
     """One sentence, without its point, for a connection that did not come about."""
+    if isinstance(error, RefusedError):
+        return f"{target.address} {error}"
     if isinstance(error, ConnectionRefusedError):
         return f"{target.address} refuses connections: nothing listens there"
     if isinstance(error, TimeoutError):

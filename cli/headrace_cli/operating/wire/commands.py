@@ -68,6 +68,10 @@ tail -f access.log | ./headrace send forward
 
 ./headrace send courier logs.example.org:5043 --file events.jsonl --ca ca.pem --timeout 10
 
+./headrace send forward logs.example.org:24224 --rate 100 --shared-key-file key --user web --password-file password
+
+./headrace send logjam --rate 1000 --for 30s --compression lz4 --then-check
+
 ./headrace send lumberjack --rate 500 --for 1m --fault cut-after-20 --then-check
 
 ./headrace send forward --rate 500 --for 1m --fault bomb --every 50 --inflated 200"""
@@ -75,7 +79,9 @@ tail -f access.log | ./headrace send forward
 
 @app.command(epilog=_SEND_EXAMPLES)
 def send(
-    protocol: Annotated[str, typer.Argument(metavar="PROTOCOL", help="courier, forward, lumberjack or segment.")],
+    protocol: Annotated[
+        str, typer.Argument(metavar="PROTOCOL", help="courier, forward, logjam, lumberjack or segment.")
+    ],
     target: Annotated[str, typer.Argument(metavar="HOST:PORT", help="A receiver; default: the stack in --state.")] = "",
     state: StateOption = DEFAULT_STATE,
     file: Annotated[
@@ -97,6 +103,32 @@ def send(
     ca: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Speak TLS, and trust the authorities in this PEM file.")
     ] = None,
+    cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Show this certificate (PEM); its key is in it, or in --key.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(metavar="FILE", help="The key of --cert, not encrypted.")] = None,
+    shared_key: Annotated[
+        Path | None,
+        typer.Option("--shared-key-file", metavar="FILE", help="Forward: log in with the shared key in this file."),
+    ] = None,
+    user: Annotated[str, typer.Option(metavar="NAME", help="Forward: log in as this user.")] = "",
+    password: Annotated[
+        Path | None, typer.Option("--password-file", metavar="FILE", help="Forward: the user's password.")
+    ] = None,
+    curve_server: Annotated[
+        Path | None,
+        typer.Option("--curve-server-file", metavar="FILE", help="Logjam: the receiver's public CURVE key."),
+    ] = None,
+    curve_key: Annotated[
+        Path | None, typer.Option("--curve-key-file", metavar="FILE", help="Logjam: our secret CURVE key.")
+    ] = None,
+    compression: Annotated[
+        str,
+        typer.Option(
+            metavar="METHOD[:LEVEL]",
+            help="Courier: zlib; Forward: none, gzip or zstd; Logjam: none, zlib, snappy or lz4; Lumberjack: none or zlib.",
+        ),
+    ] = "",
     timeout: Annotated[
         float,
         typer.Option(
@@ -133,13 +165,17 @@ def send(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Send lines or made-up events, and count the acknowledgements. Exit status 1 if one is missing. Ctrl-C ends it."""
+    from headrace_cli.clients.compression import compression_of
     from headrace_cli.operating.watch.moments import parse_span
+    from headrace_cli.operating.wire.security import Security
     from headrace_cli.operating.wire.send import faults, verb
 
     if lake is not None and not then_check:
         raise CommandError("--lake: only --then-check looks there.", status=2)
     options = verb.Options(
-        target, file, rate, parse_span(duration, "--for"), size, connections, batch, tls, ca, timeout,
+        target, file, rate, parse_span(duration, "--for"), size, connections, batch,
+        Security(tls, ca, cert, key, shared_key, user, password, curve_server, curve_key),
+        compression_of(compression, protocol), timeout,
         (lake or state / "lake") if then_check else None, as_json,
         faults.fault_of(fault, protocol, every=every, pause=pause, inflated=inflated),
     )  # fmt: skip

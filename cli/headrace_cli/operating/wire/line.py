@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from headrace_common.operations.errors import ProtocolError
 
 from headrace_cli.operating.wire.address import Target
+from headrace_cli.operating.wire.opening import opened
 from headrace_cli.operating.wire.talk.interface import Answer, Remark, Talk
 
 _READ = 65_536
@@ -98,9 +99,8 @@ class Line:
 
 @asynccontextmanager
 async def connected(target: Target, talk: Talk, seconds: float) -> AsyncIterator[Line]:
-    """Open a connection and say the greeting. Raises `OSError`, `TimeoutError` if there is none within `seconds`."""
-    async with asyncio.timeout(seconds):
-        reader, writer = await asyncio.open_connection(target.host, target.port, ssl=target.tls)
+    """Open a connection and say the greeting. Raises what `opened` raises if there is none within `seconds`."""
+    reader, writer = await opened(target, seconds)
     line = Line(talk, reader, writer)
     listening = asyncio.create_task(line.listen())
     try:

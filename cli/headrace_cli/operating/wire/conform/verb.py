@@ -20,6 +20,7 @@ from headrace_cli.operating.wire.address import target_of, why_not
 from headrace_cli.operating.wire.conform.bench import Bench, Finding, Probe, Verdict
 from headrace_cli.operating.wire.conform.probes import PROBES
 from headrace_cli.operating.wire.conform.storage import Storage
+from headrace_cli.operating.wire.security import Security
 from headrace_cli.operating.wire.talk.protocols import TALKS
 from headrace_cli.verbs import console
 
@@ -62,7 +63,7 @@ def conform(protocol: str, state: Path, options: Options) -> int:
     Raises `CommandError` for what makes no sense, and if the server takes no connection or a command fails.
     """
     probes = chosen(protocol, options)
-    target = target_of(protocol, state, options.target, tls=options.tls, ca=options.ca)
+    target = target_of(protocol, state, options.target, Security(options.tls, options.ca))
     storage = Storage(options.hold, options.release) if options.hold else None
     bench = Bench(target, options.wait, options.silence, storage, options.largest, options.inflated)
     asked = asyncio.run(_run(bench, probes))

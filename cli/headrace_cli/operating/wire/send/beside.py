@@ -6,9 +6,14 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from headrace_logjam.wire import joined, split
+
+from headrace_cli.clients.logjam import LogjamClient
 from headrace_cli.clients.protocols import DEMO_CLIENTS
 from headrace_cli.operating.wire.address import Target
 from headrace_cli.operating.wire.line import connected, outcome
+from headrace_cli.operating.wire.opening import opened
+from headrace_cli.operating.wire.send.channel import channel_to
 from headrace_cli.operating.wire.send.faults import Kind, Played
 from headrace_cli.operating.wire.talk.forward import ForwardTalk
 from headrace_cli.operating.wire.talk.interface import Talk
@@ -75,8 +80,7 @@ class Beside:
         return talk.again(), data
 
     async def _malformed(self) -> str:
-        async with asyncio.timeout(self._timeout):
-            reader, writer = await asyncio.open_connection(self._target.host, self._target.port, ssl=self._target.tls)
+        reader, writer = await opened(self._target, self._timeout)
         try:
             writer.write(MALFORMED[self._target.protocol])
             async with asyncio.timeout(self._timeout):
@@ -92,9 +96,11 @@ class Beside:
 
 
 def unasking(protocol: str, events: Sequence[Mapping[str, Any]]) -> bytes:
-    """A frame of a client that will not listen. In Forward it asks for nothing."""
+    """A frame of a client that will not listen. In Forward and Logjam it asks for nothing."""
     if protocol == "forward":
         return ForwardTalk().without_chunk(events)
+    if protocol == "logjam":
+        return joined(split(LogjamClient(events.__getitem__).frame(0, len(events)))[1:])
     return DEMO_CLIENTS[protocol](events.__getitem__).frame(0, len(events))
 
 
@@ -105,14 +111,13 @@ async def leave(target: Target, frame: bytes, seconds: float) -> str:
     """
     try:
         async with asyncio.timeout(seconds):
-            _, writer = await asyncio.open_connection(target.host, target.port, ssl=target.tls)
+            channel = await channel_to(target, seconds)
             try:
-                writer.write(frame)
-                await writer.drain()
-                writer.close()
-                await writer.wait_closed()
+                channel.write(frame)
+                await channel.drain()
+                await channel.close()
             finally:
-                writer.transport.abort()
+                channel.abort()
     except TimeoutError:
         return "does not take it"
     except OSError:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from headrace_common.operations.errors import ProtocolError
 
-from headrace_cli.clients.protocols import DEMO_CLIENTS
+from headrace_cli.clients.compression import Compression
+from headrace_cli.clients.logjam import LogjamClient
+from headrace_cli.clients.protocols import DEMO_CLIENTS, DemoClient
 from headrace_cli.operating.wire.address import Target, why_not
+from headrace_cli.operating.wire.opening import HELO
+from headrace_cli.operating.wire.send.channel import Channel, channel_to
 from headrace_cli.operating.wire.send.source import Source
 
 WINDOW: Final = 32
@@ -20,8 +25,9 @@ GRACE: Final = 2.0
 """Seconds that acknowledgements have after Ctrl-C."""
 KEPT: Final = 100_000
 """Frames whose time is kept, the latest."""
+CLIENTS: Final[Mapping[str, Callable[..., DemoClient]]] = {**DEMO_CLIENTS, "logjam": LogjamClient}
+"""What `send` speaks."""
 _LOOK: Final = 0.1
-_READ: Final = 65_536
 
 
 @dataclass
@@ -87,12 +93,20 @@ class Connection:
 
     window = WINDOW
 
-    def __init__(self, target: Target, source: Source, tally: Tally, batch: int, timeout: float) -> None:
+    def __init__(
+        self,
+        target: Target,
+        source: Source,
+        tally: Tally,
+        batch: int,
+        timeout: float,
+        compression: Compression | None = None,
+    ) -> None:
         self.target = target
         self.source = source
         self.tally = tally
         self.timeout = timeout
-        self.client = DEMO_CLIENTS[target.protocol](source.event)
+        self.client = CLIENTS[target.protocol](source.event, compression)
         self.waiting: deque[Waiting] = deque()
         self.progress = time.monotonic()
         self.deaf = False
@@ -115,18 +129,17 @@ class Connection:
     async def _one(self, stop: asyncio.Event) -> bool:
         """One connection to its end; whether another follows it."""
         try:
-            async with asyncio.timeout(self.timeout):
-                reader, writer = await asyncio.open_connection(self.target.host, self.target.port, ssl=self.target.tls)
+            channel = await channel_to(self.target, self.timeout)
         except (OSError, TimeoutError) as error:
             self.tally.problems[why_not(self.target, error, self.timeout)] += 1
             return False
-        self.begun(writer)
+        self.begun(channel)
         self.progress = time.monotonic()
-        sending = asyncio.create_task(self._send(writer))
+        sending = asyncio.create_task(self._send(channel))
         try:
-            await self._listen(reader, sending, stop)
+            await self._listen(channel, sending, stop)
         except (OSError, ProtocolError, ServerError, BrokenOffError) as error:
-            if await self.returns(error, writer):
+            if await self.returns(error, channel):
                 return True
             self.tally.problems[f"{self.target.address} {_what_happened(error)}"] += 1
         finally:
@@ -134,18 +147,18 @@ class Connection:
             await asyncio.wait({sending})
             if not sending.cancelled():
                 sending.exception()  # it was told by the listener
-            writer.transport.abort()
+            channel.abort()
         return False
 
-    def begun(self, writer: asyncio.StreamWriter) -> None:
+    def begun(self, channel: Channel) -> None:
         """A connection is there."""
 
-    async def put(self, writer: asyncio.StreamWriter, numbers: range) -> None:
+    async def put(self, channel: Channel, numbers: range) -> None:
         """Send these events. It may raise `BrokenOffError`."""
-        writer.write(self.made(numbers))
-        await writer.drain()
+        channel.write(self.made(numbers))
+        await channel.drain()
 
-    async def returns(self, error: Exception, writer: asyncio.StreamWriter) -> bool:
+    async def returns(self, error: Exception, channel: Channel) -> bool:
         """Whether it comes again after this."""
         return False
 
@@ -162,17 +175,18 @@ class Connection:
         self.tally.count(len(numbers), frame)
         return frame
 
-    async def _send(self, writer: asyncio.StreamWriter) -> None:
+    async def _send(self, channel: Channel) -> None:
+        await channel.drain()  # what `begun` wrote
         while True:
             await self.room.acquire()
             numbers = await self.source.take(self._batch)
             if not numbers:
                 self.tally.complete = True
                 return
-            await self.put(writer, numbers)
+            await self.put(channel, numbers)
 
-    async def _listen(self, reader: asyncio.StreamReader, sending: asyncio.Task[None], stop: asyncio.Event) -> None:
-        reading = asyncio.create_task(reader.read(_READ))
+    async def _listen(self, channel: Channel, sending: asyncio.Task[None], stop: asyncio.Event) -> None:
+        reading = asyncio.create_task(channel.read())
         stopped: float | None = None
         try:
             while not (sending.done() and not sending.cancelled() and not sending.exception() and not self.waiting):
@@ -185,7 +199,7 @@ class Connection:
                     if not data:
                         raise ServerClosedError("closed the connection")
                     self._hear(data, now)
-                    reading = asyncio.create_task(reader.read(_READ))
+                    reading = asyncio.create_task(channel.read())
                 if sending.done() and not sending.cancelled() and (error := sending.exception()) is not None:
                     raise error
                 if stop.is_set():
@@ -200,6 +214,8 @@ class Connection:
             reading.cancel()
 
     def _hear(self, data: bytes, now: float) -> None:
+        if self.target.login is None and self.target.protocol == "forward" and data.startswith(HELO):
+            raise ServerError("asks for a login: name the shared key with --shared-key-file")
         try:
             done = self.client.receive(data)
         except (KeyError, IndexError):

@@ -43,6 +43,11 @@ BESIDE: Final = (Kind.BOMB, Kind.BAD_JSON, Kind.MALFORMED)
 _SENSELESS: Final[Mapping[tuple[str, Kind], str]] = {
     ("segment", Kind.BOMB): "segments compress nothing",
     ("segment", Kind.BAD_JSON): "an event of a segment is any bytes",
+    ("logjam", Kind.SLOW_READER): "ZeroMQ reads by itself",
+    ("logjam", Kind.HALF_FRAME): "ZeroMQ passes on whole messages only",
+    ("logjam", Kind.MALFORMED): "ZeroMQ passes on sound messages only",
+    ("logjam", Kind.BOMB): "a message is one event, and a limit holds for each",
+    ("logjam", Kind.BAD_JSON): "a message is one event, so no sound one stands beside it",
 }
 
 

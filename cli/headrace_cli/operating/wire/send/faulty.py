@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
-import struct
 import time
 from typing import Final
 
 from typing_extensions import override
 
+from headrace_cli.clients.compression import Compression
 from headrace_cli.operating.wire.address import Target
 from headrace_cli.operating.wire.send.beside import Beside, leave, unasking
+from headrace_cli.operating.wire.send.channel import Channel, StreamChannel
 from headrace_cli.operating.wire.send.connections import BrokenOffError, Connection, ServerClosedError, Tally, Waiting
 from headrace_cli.operating.wire.send.faults import BESIDE, Kind, Played
 from headrace_cli.operating.wire.send.source import Source
@@ -24,18 +24,25 @@ SLOW_WINDOW: Final = 1024
 RECEIVE_BUFFER: Final = 4096
 """Bytes that its kernel takes in for it, about."""
 _RETURN: Final = 0.1
-_RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 s
 
 
 class FaultyConnection(Connection):
     """After a connection that it broke off, or that the server ended, it comes again and sends what is unacknowledged again."""
 
     def __init__(
-        self, target: Target, source: Source, tally: Tally, batch: int, timeout: float, played: Played, beside: Beside
+        self,
+        target: Target,
+        source: Source,
+        tally: Tally,
+        batch: int,
+        timeout: float,
+        compression: Compression | None,
+        played: Played,
+        beside: Beside,
     ) -> None:
         if played.fault.kind is Kind.SLOW_READER:
             self.window = SLOW_WINDOW
-        super().__init__(target, source, tally, batch, timeout)
+        super().__init__(target, source, tally, batch, timeout, compression)
         self._fault = played.fault
         self._played = played
         self._beside = beside
@@ -43,23 +50,23 @@ class FaultyConnection(Connection):
         self._came_back = 0
         self._heard_before = 0
         self._opened = False
-        self._writer: asyncio.StreamWriter | None = None
+        self._channel: Channel | None = None
         self._hearing: asyncio.TimerHandle | None = None
 
     @override
-    def begun(self, writer: asyncio.StreamWriter) -> None:
-        self._writer = writer
-        if self._fault.kind is Kind.SLOW_READER:
-            _option(writer, socket.SO_RCVBUF, RECEIVE_BUFFER)
+    def begun(self, channel: Channel) -> None:
+        self._channel = channel
+        if self._fault.kind is Kind.SLOW_READER and isinstance(channel, StreamChannel):
+            channel.shrink(RECEIVE_BUFFER)
         if self._opened and self._frames:
             hello = self.client.greeting()
             self.client.again()
-            writer.write(hello + b"".join(each.frame.removeprefix(hello) for each in self.waiting))
+            channel.write(hello + b"".join(each.frame.removeprefix(hello) for each in self.waiting))
             self._played.again += len(self.waiting)
         self._opened = True
 
     @override
-    async def put(self, writer: asyncio.StreamWriter, numbers: range) -> None:
+    async def put(self, channel: Channel, numbers: range) -> None:
         self._frames += 1
         kind, due = self._fault.kind, self._frames % self._fault.every == 0
         if due and kind is Kind.NO_ACK:
@@ -70,20 +77,20 @@ class FaultyConnection(Connection):
         frame = self.made(numbers)
         self.waiting[-1].frame = frame
         if due and kind is Kind.HALF_FRAME:
-            writer.write(frame[: len(frame) // 2])
+            channel.write(frame[: len(frame) // 2])
             raise BrokenOffError
-        writer.write(frame)
+        channel.write(frame)
         if due and kind is Kind.RESEND:
             self.client.repeat()
             self.waiting.append(Waiting(numbers, time.monotonic(), frame, repeats=True))
-            writer.write(frame.removeprefix(self.client.greeting()))
+            channel.write(frame.removeprefix(self.client.greeting()))
             self._played.times += 1
             self._played.again += 1
-        await writer.drain()
+        await channel.drain()
         if due and kind is Kind.CUT:
             raise BrokenOffError
         if due and kind is Kind.SLOW_READER and not self.deaf:
-            self._deafen(writer)
+            self._deafen(channel)
         if due and kind in BESIDE:
             self._beside.start()
 
@@ -96,17 +103,17 @@ class FaultyConnection(Connection):
         self.room.release()
 
     @override
-    async def returns(self, error: Exception, writer: asyncio.StreamWriter) -> bool:
+    async def returns(self, error: Exception, channel: Channel) -> bool:
         self._hear_again()
         if isinstance(error, BrokenOffError):
             self._played.times += 1
             if self._fault.kind is Kind.CUT:
-                _option(writer, socket.SO_LINGER, _RESET)
+                if isinstance(channel, StreamChannel):
+                    channel.reset_on_abort()
                 return True
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(self.timeout):
-                    writer.close()
-                    await writer.wait_closed()
+                    await channel.close()
             return True
         if not isinstance(error, ServerClosedError | OSError):
             return False
@@ -120,26 +127,22 @@ class FaultyConnection(Connection):
 
     # A slow reader
 
-    def _deafen(self, writer: asyncio.StreamWriter) -> None:
+    def _deafen(self, channel: Channel) -> None:
         self._played.times += 1
         self.deaf = True
-        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        if isinstance(channel, StreamChannel):
+            channel.hear(False)
         self._hearing = asyncio.get_running_loop().call_later(self._fault.pause, self._hear_again)
 
     def _hear_again(self) -> None:
-        if not self.deaf or self._writer is None or self._hearing is None:
+        if not self.deaf or self._hearing is None:
             return
         self._hearing.cancel()
         self.deaf = False
         self.progress = time.monotonic()
-        if not self._writer.transport.is_closing():
-            self._writer.transport.resume_reading()  # type: ignore[attr-defined]
+        if isinstance(self._channel, StreamChannel):
+            self._channel.hear(True)
 
     @override
     def stopped(self) -> None:
         self._hear_again()
-
-
-def _option(writer: asyncio.StreamWriter, name: int, value: int | bytes) -> None:
-    with contextlib.suppress(OSError):
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, name, value)

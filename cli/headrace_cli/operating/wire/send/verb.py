@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,13 +17,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headrace_cli.clients.protocols import DEMO_CLIENTS
+from headrace_cli.clients.compression import Compression
 from headrace_cli.errors import EXIT_FAILED, CommandError
 from headrace_cli.operating.watch.shown import printable
 from headrace_cli.operating.watch.top import seconds
 from headrace_cli.operating.wire.address import Target, target_of
+from headrace_cli.operating.wire.security import Security
 from headrace_cli.operating.wire.send.beside import Beside
-from headrace_cli.operating.wire.send.connections import Connection, Tally
+from headrace_cli.operating.wire.send.connections import CLIENTS, Connection, Tally
 from headrace_cli.operating.wire.send.faults import Fault, Played
 from headrace_cli.operating.wire.send.faulty import FaultyConnection
 from headrace_cli.operating.wire.send.landed import Landed, look
@@ -44,8 +45,8 @@ class Options:
     size: int = 300
     connections: int = 1
     batch: int = 100
-    tls: bool = False
-    ca: Path | None = None
+    security: Security = field(default_factory=Security)
+    compression: Compression | None = None
     timeout: float = 60.0
     lake: Path | None = None
     as_json: bool = False
@@ -57,11 +58,11 @@ def send(protocol: str, state: Path, options: Options) -> int:
 
     Raises `CommandError` for what makes no sense, and if nothing could be sent at all.
     """
-    if protocol not in DEMO_CLIENTS:
-        raise CommandError(f"send does not speak {protocol}; it speaks {', '.join(sorted(DEMO_CLIENTS))}.", status=2)
+    if protocol not in CLIENTS:
+        raise CommandError(f"send does not speak {protocol}; it speaks {', '.join(sorted(CLIENTS))}.", status=2)
     if options.rate is not None and options.file is not None:
         raise CommandError("--rate and --file: name one of them.", status=2)
-    target = target_of(protocol, state, options.target, tls=options.tls, ca=options.ca)
+    target = target_of(protocol, state, options.target, options.security)
     with ExitStack() as stack:
         tally, source, played = asyncio.run(_run(target, _opened(options, stack), options))
     if source.problem:
@@ -98,7 +99,8 @@ def _opened(options: Options, stack: ExitStack) -> Source:
 async def _run(target: Target, source: Source, options: Options) -> tuple[Tally, Source, Played | None]:
     tally, stop = Tally(), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
-    common = (target, source, tally, options.batch, options.timeout)
+    batch = 1 if target.protocol == "logjam" else options.batch  # a message is one event
+    common = (target, source, tally, batch, options.timeout, options.compression)
     played = None if options.fault is None else Played(options.fault)
     beside = None if played is None else Beside(target, played, options.timeout)
 

@@ -1,0 +1,368 @@
+"""`headrace send`: Logjam's producers, compression, and how a client says who it is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+from headrace_cli.clients.compression import METHODS, Compression, compression_of
+from headrace_cli.errors import CommandError
+from headrace_cli.operating.wire.address import RefusedError, target_of, why_not
+from headrace_cli.operating.wire.opening import opened
+from headrace_cli.operating.wire.security import Security
+from headrace_cli.operating.wire.send.faults import Fault, Kind, fault_of
+from headrace_cli.operating.wire.send.verb import Options, send
+from headrace_cli.processes.ports import free_port
+from headrace_cli.stack import curve
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_forward.wire import Decoder
+from headrace_logjam.wire import Compression as Method
+from headrace_logjam.wire import decode_meta
+
+from tests.cli.operating.test_send import HOST, Server, Stored
+from tests.contract.certificates import Authority
+from tests.contract.receiver import Receiver as Process
+from tests.contract.topic import events, own_topics
+
+Answer = Callable[[int, list[bytes]], list[bytes] | None]
+
+
+def accepts(number: int, message: list[bytes]) -> list[bytes]:
+    """What a device says."""
+    return [message[1], b"202 Accepted"]
+
+
+@contextmanager
+def device(answer: Answer, keys: curve.CurveKeys | None = None) -> Iterator[tuple[str, list[list[bytes]]]]:
+    """A ROUTER in a thread, which answers messages that ask for it; with its address, and what it has heard."""
+    heard: list[list[bytes]] = []
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
+        router.setsockopt(zmq.LINGER, 0)
+        if keys is not None:
+            router.curve_server = True
+            router.curve_secretkey = keys.server[1].read_bytes().strip()
+        port = router.bind_to_random_port(f"tcp://{HOST}")
+        over = threading.Event()
+
+        def serve() -> None:
+            while not over.is_set():
+                if router.poll(20):
+                    route, *message = router.recv_multipart()
+                    heard.append(message)
+                    said = answer(len(heard), message) if message[0] == b"" else None
+                    if said is not None:
+                        router.send_multipart([route, *said])
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"{HOST}:{port}", heard
+        finally:
+            over.set()
+            thread.join()
+
+
+def told(capfd: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    return dict(json.loads(capfd.readouterr().out))
+
+
+def test_logjam_is_one_message_an_event_and_202_counts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with device(accepts) as (address, heard):
+        options = Options(address, rate=2000, duration=0.1, connections=2, batch=50, as_json=True)
+        assert send("logjam", tmp_path, options) == 0
+    found = told(capfd)
+    assert (found["sent"], found["acknowledged"], found["frames"]) == (200, 200, 200)
+    assert len(heard) == 200
+    assert {decode_meta(message[-1]).compression for message in heard} == set(Method)
+    assert all(message[0] == b"" and message[2] == b"logs.demo.shop" for message in heard)
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (lambda number, message: [message[1], b"400 Bad Request"], "400 Bad Request"),
+        (lambda number, message: [message[1], b"418"], "no answer of a device"),
+        (lambda number, message: accepts(number, message) if number > 3 else None, "no answer to the oldest message"),
+        (lambda number, message: None, "acknowledged nothing for 0.5 s"),
+    ],
+)
+def test_what_logjam_does_not_acknowledge(
+    answer: Answer, sentence: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with device(answer) as (address, _):
+        assert send("logjam", tmp_path, Options(address, rate=1000, duration=0.02, timeout=0.5)) == 1
+    err = capfd.readouterr().err
+    assert sentence in err
+    assert "events were not acknowledged" in err
+
+
+def test_no_logjam_listens(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="refuses connections"):
+        send("logjam", tmp_path, Options(f"{HOST}:{free_port()}", rate=10, timeout=30))
+
+
+def test_a_server_that_is_no_zeromq(tmp_path: Path) -> None:
+    with (
+        Server(lambda: lambda data: b"HTTP/1.1 400 Bad Request\r\n\r\n").running() as server,
+        pytest.raises(CommandError, match=r"ends the connection|refuses us|took no"),
+    ):
+        send("logjam", tmp_path, Options(server.target, rate=10, timeout=1))
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault(Kind.RESEND, 2), Fault(Kind.CUT, 3), Fault(Kind.NO_ACK, 4)], ids=lambda fault: fault.name
+)
+def test_faults_of_logjam(fault: Fault, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with device(accepts) as (address, heard):
+        options = Options(address, rate=1000, duration=0.02, as_json=True, fault=fault, timeout=30)
+        assert send("logjam", tmp_path, options) == 0
+    found = told(capfd)
+    assert (found["sent"], found["acknowledged"] + found["not_asked"]) == (20, 20)
+    assert found["fault"]["played"] >= 5
+    unasked = [message for message in heard if message[0]]
+    assert len(unasked) == found["not_asked"] == (5 if fault.kind is Kind.NO_ACK else 0)
+    if fault.kind is Kind.RESEND:
+        assert len(heard) == 30
+
+
+@pytest.mark.parametrize("name", ["slow-reader", "half-frame", "bomb", "bad-json", "malformed"])
+def test_faults_that_zeromq_rules_out(name: str) -> None:
+    with pytest.raises(CommandError, match="makes no sense for logjam"):
+        fault_of(name, "logjam")
+
+
+def key_files(folder: Path, keys: curve.CurveKeys) -> Security:
+    return Security(curve_server=keys.server[0], curve_key=keys.client[1])
+
+
+def test_curve(tmp_path: Path) -> None:
+    keys, others = curve.ensure(tmp_path / "keys"), curve.ensure(tmp_path / "others")
+    with device(accepts, keys) as (address, heard):
+        assert (
+            send("logjam", tmp_path, Options(address, rate=100, duration=0.1, security=key_files(tmp_path, keys))) == 0
+        )
+        assert len(heard) == 10
+        for wrong in (key_files(tmp_path, others), Security()):
+            with pytest.raises(CommandError, match=f"{address} (refuses|ends|took no connection)"):
+                send("logjam", tmp_path, Options(address, rate=10, timeout=1, security=wrong))
+
+
+# Compression
+
+
+@pytest.mark.parametrize(
+    ("text", "protocol", "found"),
+    [
+        ("", "forward", None),
+        ("none", "forward", Compression()),
+        ("gzip:1", "forward", Compression("gzip", 1)),
+        ("gzip:9", "forward", Compression("gzip", 9)),
+        ("zstd:19", "forward", Compression("zstd", 19)),
+        ("zlib:0", "courier", Compression("zlib", 0)),
+        ("lz4", "logjam", Compression("lz4")),
+        ("gzip:0", "forward", "the level is 1 to 9"),
+        ("gzip:10", "forward", "the level is 1 to 9"),
+        ("zstd:20", "forward", "the level is 1 to 19"),
+        ("zlib:10", "courier", "the level is 0 to 9"),
+        ("zlib:x", "lumberjack", "the level is 1 to 9"),
+        ("none:1", "lumberjack", "none has no levels"),
+        ("lz4:1", "logjam", "lz4 has no levels"),
+        ("brotli", "forward", "one of none, gzip, zstd"),
+        ("zlib", "segment", "compresses nothing"),
+    ],
+)
+def test_methods_and_levels(text: str, protocol: str, found: Compression | str | None) -> None:
+    if not isinstance(found, str):
+        assert compression_of(text, protocol) == found
+        return
+    with pytest.raises(CommandError, match=found) as raised:
+        compression_of(text, protocol)
+    assert raised.value.status == 2
+
+
+EACH = [
+    (protocol, method if not levels else f"{method}:{level}")
+    for protocol, methods in METHODS.items()
+    if protocol != "logjam"
+    for method, levels in methods.items()
+    for level in ((levels.start, levels.stop - 1) if levels else (0,))
+]
+
+
+@pytest.mark.parametrize(("protocol", "text"), EACH)
+def test_our_receivers_take_each(protocol: str, text: str, tmp_path: Path) -> None:
+    stored = Stored(protocol)
+    with Server(stored).running() as server:
+        options = Options(server.target, rate=4000, duration=0.05, batch=40, compression=compression_of(text, protocol))
+        assert send(protocol, tmp_path, options) == 0
+    assert sorted(body["headrace"]["n"] for body in stored.bodies) == list(range(200))
+    sizes = sum(map(len, server.heard))
+    plain = text in ("none", "zlib:0")
+    assert (sizes > 200 * 200) == plain  # what is made up compresses well
+
+
+def test_forward_says_what_it_compresses_with(tmp_path: Path) -> None:
+    for text, said in (("zstd", [b"zstd"]), ("gzip", [b"gzip"]), ("none", []), ("", [b"gzip"])):
+        stored = Stored("forward")
+        with Server(stored).running() as server:
+            options = Options(
+                server.target, rate=1000, duration=0.02, batch=1, compression=compression_of(text, "forward")
+            )
+            assert send("forward", tmp_path, options) == 0
+        messages = list(Decoder(1 << 20, 1000).receive(b"".join(server.heard)))
+        found = {word for each in messages for word in (b"gzip", b"zstd") if b"\xaacompressed\xa4" + word in each.raw}
+        assert sorted(found) == said
+
+
+@pytest.mark.parametrize("method", METHODS["logjam"])
+def test_each_method_of_logjam(method: str, tmp_path: Path) -> None:
+    with device(accepts) as (address, heard):
+        options = Options(address, rate=100, duration=0.04, compression=compression_of(method, "logjam"))
+        assert send("logjam", tmp_path, options) == 0
+    assert {Method(decode_meta(message[-1]).compression).name.lower() for message in heard} == {method}
+
+
+# Who we are
+
+
+@pytest.mark.parametrize(
+    ("protocol", "security", "sentence"),
+    [
+        ("courier", Security(shared_key=Path("k")), "--shared-key-file: only forward"),
+        ("logjam", Security(user="u"), "--user: only forward"),
+        ("forward", Security(curve_key=Path("k")), "--curve-key-file: only logjam"),
+        ("logjam", Security(tls=True), "ZeroMQ has no TLS"),
+        ("logjam", Security(ca=Path("k")), "ZeroMQ has no TLS"),
+        ("forward", Security(key=Path("k")), "--key needs --cert"),
+        ("forward", Security(user="u", shared_key=Path("k")), "--user needs --password-file"),
+        ("forward", Security(password=Path("p"), shared_key=Path("k")), "--password-file needs --user"),
+        ("forward", Security(user="u", password=Path("p")), "--user needs --shared-key-file"),
+        ("logjam", Security(curve_server=Path("k")), "needs --curve-key-file"),
+        ("logjam", Security(curve_key=Path("k")), "needs --curve-server-file"),
+        ("forward", Security(shared_key=Path("missing")), "--shared-key-file missing: No such file"),
+        ("forward", Security(shared_key=Path("/dev/null")), "it is empty"),
+        ("forward", Security(cert=Path("missing")), "--cert missing"),
+        ("forward", Security(cert=Path("/dev/null")), "--cert /dev/null"),
+        ("logjam", Security(curve_server=Path("/etc/passwd"), curve_key=Path("/etc/passwd")), "no CURVE key"),
+    ],
+)
+def test_what_makes_no_sense_is_one_sentence(protocol: str, security: Security, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=sentence) as raised:
+        send(protocol, tmp_path, Options("h:1", rate=1, security=security))
+    assert raised.value.status == 2
+
+
+def files(folder: Path, **contents: str) -> dict[str, Path]:
+    found = {}
+    for name, text in contents.items():
+        found[name] = folder / name
+        found[name].write_text(f"{text}\n")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not ask for a login as Forward does|its answer is not a HELO"),
+        (None, "closes the connection at the login|reset"),
+    ],
+)
+async def test_a_server_that_does_not_log_us_in(answer: bytes | None, sentence: str, tmp_path: Path) -> None:
+    async def said(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if answer is not None:
+            writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(said, HOST, 0)
+    security = Security(shared_key=files(tmp_path, key="secret")["key"])
+    target = target_of("forward", tmp_path, f"{HOST}:{server.sockets[0].getsockname()[1]}", security)
+    with pytest.raises(RefusedError) as raised:
+        await opened(target, 30)
+    assert re.search(sentence, why_not(target, raised.value, 30))
+    server.close()
+
+
+async def cli(*options: object) -> tuple[int | None, str]:
+    """`headrace send` in a process of its own; its exit status, and what it says on standard error."""
+    command = [sys.executable, "-m", "headrace_cli", "send", *map(str, options)]
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    _, err = await process.communicate()
+    return process.returncode, err.decode()
+
+
+@pytest.mark.kafka
+@pytest.mark.long
+async def test_a_real_forward_receiver_with_login_and_client_certificates(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("server", "server")
+    own, own_key = authority.issue("web-1", "web-1")
+    settings = own_topics(kafka.bootstrap)
+    receiver = Process(
+        "forward",
+        settings,
+        tmp_path,
+        {
+            "forward": {"shared_key": "the key", "users": json.dumps({"web": "the password"})},
+            "tls": {"cert": cert, "key": key, "client_ca": authority.file},
+        },
+    )
+    await receiver.start()
+    try:
+        paths = files(tmp_path, shared="the key", wrong="another", password="the password")
+        target = ("forward", f"{HOST}:{receiver.port}", "--rate", 200, "--for", "1s")
+        trust = ("--ca", authority.file)
+        ours = (*trust, "--cert", own, "--key", own_key)
+        login = ("--shared-key-file", paths["shared"], "--user", "web", "--password-file", paths["password"])
+        for more in ("zstd:19", "gzip:9", "none"):
+            assert await cli(*target, *ours, *login, "--compression", more) == (0, "")
+        for more in ("no-ack", "bad-json", "cut-after-2"):
+            assert await cli(*target, *ours, *login, "--fault", more) == (0, ""), more
+        for changed, sentence in (
+            (("--shared-key-file", paths["wrong"], *login[2:]), "refuses the login: shared_key mismatch"),
+            ((*login[:4], "--password-file", paths["wrong"]), "refuses the login: username/password mismatch"),
+            ((), "asks for a login"),
+        ):
+            status, err = await cli(*target, *ours, *changed)
+            assert (status, sentence in err) == (1, True), err
+        assert (await cli(*target, *trust, *login))[0] == 1
+    finally:
+        receiver.stop()
+    stored = [each for each in await events(settings) if "headrace" in each.json]
+    assert len({each.id for each in stored}) == 1200
+    assert "web-1" in stored[0]["ce_source"]
+
+
+@pytest.mark.kafka
+@pytest.mark.long
+async def test_a_real_logjam_receiver_with_curve(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    keys, others = curve.ensure(tmp_path / "keys"), curve.ensure(tmp_path / "others")
+    settings = own_topics(kafka.bootstrap)
+    section = {
+        "pull_port": 0,
+        "curve_secret_key": keys.server[1].read_text().strip(),
+        "curve_clients": json.dumps({"shop": keys.client[0].read_text().strip()}),
+    }
+    receiver = Process("logjam", settings, tmp_path, {"logjam": section})
+    await receiver.start()
+    try:
+        target = ("logjam", f"{HOST}:{receiver.port}", "--rate", 500, "--for", "1s")
+        server = ("--curve-server-file", keys.server[0])
+        for more in ((), ("--fault", "resend"), ("--fault", "cut-after-5"), ("--fault", "no-ack")):
+            assert await cli(*target, *server, "--curve-key-file", keys.client[1], *more) == (0, ""), more
+        status, err = await cli(*target, *server, "--curve-key-file", others.client[1])
+        assert (status, "refuses our CURVE keys" in err) == (1, True), err
+    finally:
+        receiver.stop()
+    stored = [each for each in await events(settings) if "headrace" in each.json]
+    assert len({each.id for each in stored}) == 2000
+    assert {each["ce_source"] for each in stored} == {"/logjam/shop"}
