@@ -13,7 +13,7 @@ from headrace_common.operations.errors import EXIT_CONFIG, ConfigError, Headrace
 
 from headrace_cli.errors import EXIT_FAILED, CommandError
 from headrace_cli.operating.commands import app as operating
-from headrace_cli.operating.options import StateOption, check_bootstrap
+from headrace_cli.operating.options import LakeOption, StateOption, check_bootstrap
 from headrace_cli.places import DEFAULT_STATE
 
 app = typer.Typer(
@@ -177,13 +177,7 @@ def query(
         str | None, typer.Argument(help="One SQL query; the tables are events, quarantine, batches, gaps and erasures.")
     ] = None,
     state: StateOption = DEFAULT_STATE,
-    lake: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FOLDER|URL",
-            help="The tables, also s3://, abfss:// or gs:// (with AWS_…, AZURE_…, GOOGLE_…); default: the lake in --state.",
-        ),
-    ] = None,
+    lake: LakeOption = None,
     named: Annotated[
         str | None,
         typer.Option(

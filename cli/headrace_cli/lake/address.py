@@ -12,6 +12,9 @@ from urllib.request import url2pathname
 
 from headrace_cli.errors import CommandError
 
+LakeAddress = Path | str
+"""A folder, or what a user wrote: a folder or a URL."""
+
 _SCHEMES: Final = {
     "s3": "S3", "s3a": "S3", "abfss": "Azure", "abfs": "Azure", "az": "Azure", "gs": "Google",
 }  # fmt: skip

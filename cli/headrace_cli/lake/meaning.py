@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
+from headrace_cli.lake.address import LakeAddress
 from headrace_cli.lake.tables import TABLES, Row, connect, rows
 
 NAMES: Final = ("table", "column", "type", "meaning")
@@ -18,7 +18,7 @@ _MEANING: Final = f"""
     order by list_position({list(TABLES)}, "table"), place"""  # noqa: S608
 
 
-def meaning(lake: Path | str) -> list[Row]:
+def meaning(lake: LakeAddress | str) -> list[Row]:
     """Return a row for each table (without a column) and for each of its columns. Raises `CommandError`."""
     with connect(lake) as connection:
         return [{name: row[name] for name in NAMES} for row in rows(connection, _MEANING)]

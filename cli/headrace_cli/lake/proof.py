@@ -8,11 +8,11 @@ comparison with Kafka shows whether the ends agree.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import duckdb
 
+from headrace_cli.lake.address import LakeAddress
 from headrace_cli.lake.tables import RETAINED, STRAYED, TABLES, TRANSACTIONS, Row, connect, rows
 from headrace_cli.lake.text import compact
 
@@ -182,7 +182,7 @@ _TOTALS: Final = f"""
         (select count(*) from ({_ROWS_BEYOND})) as rows_of_a_batch_under_way from batches"""
 
 
-def exactly_once(lake: Path | str) -> list[Row]:
+def exactly_once(lake: LakeAddress | str) -> list[Row]:
     """Prove that each record of the topics is in the tables once. Return a row for each check and one with the totals."""
     with connect(lake) as connection:
         there = _checked(connection, _TABLES_THERE)

@@ -22,7 +22,7 @@ from deltalake.exceptions import TableNotFoundError
 from headrace_lake.tables.properties import APP_ID, RETAINED_FROM, STRAYS, strange_features
 
 from headrace_cli.errors import CommandError
-from headrace_cli.lake.address import OPTIONS, located, trouble, without_secrets
+from headrace_cli.lake.address import OPTIONS, LakeAddress, located, trouble, without_secrets
 
 TABLES: Final = ("batches", "events", "quarantine", "gaps", "erasures")
 _EXPLAIN: Final = re.compile(r"\s*explain\s+(analyze\s+)?(\([^)]*\)\s*)?", re.IGNORECASE)
@@ -85,7 +85,7 @@ _KEYWORDS: Final = re.compile(r"(?<![\w\"])(?:offset|to)(?![\w\"])", re.IGNORECA
 Row = dict[str, Any]
 
 
-def connect(lake: Path | str, *, threads: int = 0, memory: str = "") -> duckdb.DuckDBPyConnection:
+def connect(lake: LakeAddress | str, *, threads: int = 0, memory: str = "") -> duckdb.DuckDBPyConnection:
     """Return an in-memory DuckDB with a view of each table. It can read the lake's files and nothing else.
 
     `threads` and `memory` (as ``512MB``) bound what it takes of this machine; by default DuckDB decides.

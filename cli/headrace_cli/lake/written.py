@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from headrace_cli.errors import CommandError
+from headrace_cli.lake.address import LakeAddress
 from headrace_cli.lake.tables import Row, asked, connect, first_line, told, unique_names
 from headrace_cli.lake.text import json_value, text
 
@@ -58,7 +59,7 @@ def output_of(format_: str | None, file: Path | None, *, as_json: bool) -> Outpu
     return Output(wanted, file)
 
 
-def write_query(sql: str, lake: Path | str, output: Output) -> int:
+def write_query(sql: str, lake: LakeAddress | str, output: Output) -> int:
     """Write the rows of `sql` as CSV, JSON or Parquet while they come; return how many. Raises `CommandError`."""
     with connect(lake) as connection:
         if output.format is not Format.PARQUET:

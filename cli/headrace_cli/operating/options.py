@@ -22,7 +22,12 @@ KafkaOption = Annotated[
     ),
 ]
 LakeOption = Annotated[
-    Path | None, typer.Option("--lake", help="Folder with the tables; default: the lake in the state folder.")
+    str | None,
+    typer.Option(
+        "--lake",
+        metavar="FOLDER|URL",
+        help="The tables, also s3://, abfss:// or gs:// (with AWS_…, AZURE_…, GOOGLE_…); default: the lake in --state.",
+    ),
 ]
 UrlOption = Annotated[
     list[str] | None,

@@ -14,6 +14,7 @@ from headrace_common.operations.settings import KafkaSettings
 
 from headrace_cli.errors import EXIT_FAILED, EXIT_NOTHING_RUNS, CommandError
 from headrace_cli.lake import against_kafka
+from headrace_cli.lake.address import LakeAddress
 from headrace_cli.lake.proof import exactly_once
 from headrace_cli.lake.tables import Row
 from headrace_cli.operating.check.findings import Finding, Verdict, show
@@ -37,7 +38,7 @@ CHECKS: Final = (PROOF, KAFKA, GAPS, LOGJAM, QUARANTINE, UNACKNOWLEDGED, LAG)
 class Options:
     """The options of `check-loss`. `ignore`: checks that are shown and do not count."""
 
-    lake: Path
+    lake: LakeAddress
     kafka: str | None = None
     urls: Sequence[str] = ()
     since: str = ""
@@ -76,7 +77,7 @@ def _parts(path: Path, urls: Sequence[str]) -> list[tuple[str, str]]:
         return []
 
 
-def of_tables(lake: Path, since: datetime | None = None) -> list[Finding]:
+def of_tables(lake: LakeAddress, since: datetime | None = None) -> list[Finding]:
     """What the tables alone say. Raises `CommandError` if they cannot be read."""
     recent = f"landed_at >= timestamptz '{since.isoformat()}'" if since is not None else "true"
     return [
@@ -95,7 +96,7 @@ def _proof(rows: Sequence[Row]) -> Finding:
     )
 
 
-def _gaps(lake: Path, recent: str) -> Finding:
+def _gaps(lake: LakeAddress, recent: str) -> Finding:
     (found,) = query.run(
         'select count(*) as n, coalesce(sum("to" - "from" - "rows"), 0)::bigint as lost, min(landed_at) as first,'
         " count(*) filter (where \"to\" is null) as whole, string_agg(distinct reason, ', ') as reasons"
@@ -111,7 +112,7 @@ def _gaps(lake: Path, recent: str) -> Finding:
     )
 
 
-def _logjam(lake: Path, recent: str) -> Finding:
+def _logjam(lake: LakeAddress, recent: str) -> Finding:
     (found,) = query.run(
         "select count(*) as n, coalesce(sum(to_sequence - from_sequence), 0)::bigint as numbers,"
         " count(distinct (source, device)) as devices"
@@ -126,7 +127,7 @@ def _logjam(lake: Path, recent: str) -> Finding:
     )
 
 
-def _quarantine(lake: Path, recent: str) -> Finding:
+def _quarantine(lake: LakeAddress, recent: str) -> Finding:
     found = query.run(
         "select reason, protocol, count(*) as n from quarantine"
         f" where {recent} group by all order by n desc, reason, protocol",

@@ -61,6 +61,7 @@ def live(
     """Serve the live page: what the services do, each second, in a browser. It reads, and changes nothing."""
     from headrace_common.operations.variables import variable
 
+    from headrace_cli.lake.address import located
     from headrace_cli.operating.live.broker import KafkaWatch
     from headrace_cli.operating.live.scraping import finder
     from headrace_cli.operating.live.server import LiveServer, allowed_names, is_loopback
@@ -70,7 +71,7 @@ def live(
     check_bootstrap(kafka)
     known = not url or kafka is not None or variable("kafka", "bootstrap_servers") in os.environ
     settings = kafka_settings(state, kafka) if known else None
-    tables = lake or (state / "lake" if not url else None)
+    tables = located(lake) if lake else state / "lake" if not url else None
     names = [name for text in allow_host or () for name in text.split(",")]
     show = is_loopback(host) if samples is None else samples
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what is wrong is on the page

@@ -6,7 +6,6 @@ import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from headrace_common.operations.errors import HeadraceError
 from headrace_common.operations.settings import KafkaSettings
 
 from headrace_cli.errors import CommandError
+from headrace_cli.lake.address import LakeAddress
 from headrace_cli.operating.live import tables
 from headrace_cli.operating.target import check_reachable
 from headrace_cli.operating.watch.records import Kept, Row, event, reject
@@ -41,7 +41,7 @@ class Way:
     said: list[str] = field(default_factory=list)
 
 
-async def follow(identity: str, settings: KafkaSettings | None, lake: Path | None) -> Way:
+async def follow(identity: str, settings: KafkaSettings | None, lake: LakeAddress | None) -> Way:
     """Look in the tables first, then among what has not landed. Reads only; takes half a minute at most.
 
     Raises `CommandError` for what is no id.
@@ -73,7 +73,7 @@ async def follow(identity: str, settings: KafkaSettings | None, lake: Path | Non
     return way
 
 
-async def _in_tables(way: Way, lake: Path) -> Mapping[tuple[str, int], int] | None:
+async def _in_tables(way: Way, lake: LakeAddress) -> Mapping[tuple[str, int], int] | None:
     try:
         way.row = await asyncio.to_thread(tables.find, lake, way.id)
         return await asyncio.to_thread(tables.landed_to, lake) if way.row is None else None

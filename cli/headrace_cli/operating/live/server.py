@@ -9,7 +9,6 @@ import ipaddress
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from importlib.resources import files
-from pathlib import Path
 from typing import Final
 
 import orjson
@@ -18,6 +17,7 @@ from headrace_common.operations.errors import HeadraceError
 from headrace_common.operations.settings import KafkaSettings
 
 from headrace_cli.errors import CommandError
+from headrace_cli.lake.address import LakeAddress
 from headrace_cli.operating.live.follow import follow
 from headrace_cli.operating.live.service import LiveService
 from headrace_cli.operating.live.words import verdict
@@ -69,7 +69,7 @@ class LiveServer:
     """Serves one `LiveService`."""
 
     def __init__(
-        self, service: LiveService, kafka: KafkaSettings | None, lake: Path | None, names: frozenset[str] | None
+        self, service: LiveService, kafka: KafkaSettings | None, lake: LakeAddress | None, names: frozenset[str] | None
     ) -> None:
         self._service = service
         self._kafka = kafka

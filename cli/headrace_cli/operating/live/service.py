@@ -6,11 +6,11 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
+from headrace_cli.lake.address import LakeAddress
 from headrace_cli.operating.live import tables
 from headrace_cli.operating.live.broker import KafkaWatch
 from headrace_cli.operating.live.looks import Figures, KafkaLook, Look, TablesLook
@@ -34,7 +34,7 @@ VIEWERS: Final = 64
 class LiveService:
     """Looks at everything. One look serves all viewers."""
 
-    def __init__(self, finder: Finder, kafka: KafkaWatch | None, lake: Path | None) -> None:
+    def __init__(self, finder: Finder, kafka: KafkaWatch | None, lake: LakeAddress | None) -> None:
         self._finder = finder
         self._kafka = kafka
         self._lake = lake

@@ -6,12 +6,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 import duckdb
 
 from headrace_cli.errors import CommandError
+from headrace_cli.lake.address import LakeAddress, without_secrets
 from headrace_cli.lake.tables import connect, first_line
 from headrace_cli.operating.live.looks import Gap, TablesLook
 
@@ -30,7 +30,7 @@ _LANDED: Final = """select topic, "partition", max("to") from batches group by a
 
 
 @contextmanager
-def _open(lake: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+def _open(lake: LakeAddress) -> Iterator[duckdb.DuckDBPyConnection]:
     with connect(lake, threads=1, memory=MEMORY) as connection:
         timer = threading.Timer(SECONDS, connection.interrupt)
         timer.daemon = True
@@ -38,12 +38,14 @@ def _open(lake: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         try:
             yield connection
         except duckdb.Error as error:
-            raise CommandError(f"The tables in {lake} cannot be read: {first_line(str(error))}") from error
+            raise CommandError(
+                f"The tables in {lake} cannot be read: {without_secrets(first_line(str(error)))}"
+            ) from error
         finally:
             timer.cancel()
 
 
-def look(lake: Path) -> TablesLook:
+def look(lake: LakeAddress) -> TablesLook:
     """Ask the tables of batches and of gaps, which are small. What is wrong is in the look."""
     try:
         with _open(lake) as connection:
@@ -57,7 +59,7 @@ def look(lake: Path) -> TablesLook:
         return TablesLook(str(error))
 
 
-def find(lake: Path, identity: str) -> Mapping[str, Any] | None:
+def find(lake: LakeAddress, identity: str) -> Mapping[str, Any] | None:
     """Return the row of the event with this id and its batch; None if there is none. Raises `CommandError`."""
     with _open(lake) as connection:
         for table, column in (("events", "event_id"), ("quarantine", "id")):
@@ -88,7 +90,7 @@ def find(lake: Path, identity: str) -> Mapping[str, Any] | None:
     return None
 
 
-def landed_to(lake: Path) -> dict[tuple[str, int], int]:
+def landed_to(lake: LakeAddress) -> dict[tuple[str, int], int]:
     """Where the tables end: the first offset of each partition that has not landed. Raises `CommandError`."""
     with _open(lake) as connection:
         return {(topic, number): int(to) for topic, number, to in connection.execute(_LANDED).fetchall()}

@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Final
 
 import duckdb
@@ -15,6 +14,7 @@ import orjson
 from headrace_common.operations.settings import KafkaSettings
 
 from headrace_cli.errors import CommandError
+from headrace_cli.lake.address import LakeAddress, without_secrets
 from headrace_cli.lake.tables import connect, first_line
 from headrace_cli.operating.watch.moments import BEGINNING
 from headrace_cli.operating.watch.records import Row, reject
@@ -38,7 +38,7 @@ class Wanted:
     name: str = ""
 
 
-def of_lake(lake: Path, wanted: Wanted, *, content: bool) -> Iterator[Row]:
+def of_lake(lake: LakeAddress, wanted: Wanted, *, content: bool) -> Iterator[Row]:
     """Rows of the quarantine table, the newest item first, its parts in order. Without `content` only the sizes of the bytes.
 
     Raises `CommandError` if there is no table, or it cannot be read.
@@ -72,7 +72,8 @@ def of_lake(lake: Path, wanted: Wanted, *, content: bool) -> Iterator[Row]:
                     row = dict(zip(names, values, strict=True))
                     yield {**row, "attributes": _parsed(row["attributes"])}
         except duckdb.Error as error:
-            raise CommandError(f"The quarantine table in {lake} cannot be read: {first_line(str(error))}") from error
+            why = without_secrets(first_line(str(error)))
+            raise CommandError(f"The quarantine table in {lake} cannot be read: {why}") from error
 
 
 def _parsed(text: object) -> Any:

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace_cli.errors import EXIT_FAILED, CommandError
+from headrace_cli.lake.address import LakeAddress
 from headrace_cli.lake.text import json_value, text
 from headrace_cli.operating.quarantined.items import Item, gathered
 from headrace_cli.operating.quarantined.sources import Wanted, of_lake, of_topic
@@ -35,7 +36,7 @@ class Source:
     """Where to look: the tables in `lake`, or, if `topic`, the topic of the stack in `state` or at `kafka`."""
 
     state: Path
-    lake: Path
+    lake: LakeAddress
     kafka: str | None = None
     topic: bool = False
 

@@ -140,7 +140,12 @@ def send(
         typer.Option("--then-check", help="Then find every event in the lake, and say which are missing or double."),
     ] = False,
     lake: Annotated[
-        Path | None, typer.Option("--lake", help="The lake for --then-check; default: that of the stack in --state.")
+        str | None,
+        typer.Option(
+            "--lake",
+            metavar="FOLDER|URL",
+            help="The lake for --then-check, also s3://, abfss:// or gs://; default: that of the stack in --state.",
+        ),
     ] = None,
     fault: Annotated[
         str,

@@ -6,7 +6,6 @@ import asyncio
 from binascii import crc32
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -17,6 +16,7 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import HEADERS
 
 from headrace_cli.errors import CommandError
+from headrace_cli.lake.address import LakeAddress
 from headrace_cli.lake.tables import connect
 from headrace_cli.operating.quarantined.replay.reading import Published
 from headrace_cli.operating.target import check_reachable
@@ -96,7 +96,7 @@ class Publisher:
         return refused
 
 
-def landed(lake: Path, ids: Sequence[str]) -> set[str]:
+def landed(lake: LakeAddress, ids: Sequence[str]) -> set[str]:
     """Those of `ids` that are in the lake's events. Raises `CommandError` if there is no lake."""
     with connect(lake) as connection:
         if not connection.execute("select 1 from duckdb_views() where view_name = 'events'").fetchall():

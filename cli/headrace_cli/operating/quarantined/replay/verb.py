@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace_cli.errors import EXIT_FAILED, CommandError
+from headrace_cli.lake.address import LakeAddress
 from headrace_cli.operating.quarantined.items import Item
 from headrace_cli.operating.quarantined.replay.protocols import Reader
 from headrace_cli.operating.quarantined.replay.publishing import Publisher, landed
@@ -88,7 +89,7 @@ def replay(source: Source, wanted: Wanted, options: Options) -> int:
     return EXIT_FAILED if total.refused else 0
 
 
-def _lake_of(source: Source) -> Path:
+def _lake_of(source: Source) -> LakeAddress:
     try:
         landed(source.lake, [])
     except CommandError as error:
@@ -126,7 +127,9 @@ def _batches(found: Iterable[tuple[Row, Replayed]]) -> Iterator[list[tuple[Row, 
         yield batch
 
 
-def _settle(batch: list[tuple[Row, Published]], look: Path | None, publisher: Publisher | None, total: Total) -> None:
+def _settle(
+    batch: list[tuple[Row, Published]], look: LakeAddress | None, publisher: Publisher | None, total: Total
+) -> None:
     there = landed(look, [event.id for _, event in batch]) if look is not None else set()
     for row, event in batch:
         row.there += event.id in there

@@ -6,10 +6,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from headrace_cli.errors import CommandError
+from headrace_cli.lake.address import LakeAddress
 from headrace_cli.operating.wire.send.connections import Tally
 from headrace_cli.verbs import query
 
@@ -73,7 +73,7 @@ def _outside(open_frames: Sequence[range]) -> str:
     return f"not exists (select 1 from (values {values}) u(a, b) where i >= a and i < b)"
 
 
-def look(lake: Path, run: str, tally: Tally) -> Landed:
+def look(lake: LakeAddress, run: str, tally: Tally) -> Landed:
     """Wait until the acknowledged events are in the lake, or no more come for `PATIENCE`. Raises `CommandError`.
 
     What asked for no acknowledgement is waited for too, and not missed.
@@ -98,7 +98,7 @@ def look(lake: Path, run: str, tally: Tally) -> Landed:
     return Landed(max(found, 0), counts[0], counts[1], some[0], some[1])
 
 
-def _count(lake: Path, run: str, condition: str = "true") -> int:
+def _count(lake: LakeAddress, run: str, condition: str = "true") -> int:
     """Different events of the run whose number `i` meets the condition; -1 if there are no tables yet."""
     events = f"select n as i from ({_of(run)})"
     try:
@@ -107,5 +107,5 @@ def _count(lake: Path, run: str, condition: str = "true") -> int:
         return -1
 
 
-def _rows(lake: Path, sql: str) -> list[dict[str, Any]]:
+def _rows(lake: LakeAddress, sql: str) -> list[dict[str, Any]]:
     return query.run(sql, lake)

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from headrace_cli.clients.compression import Compression
 from headrace_cli.errors import EXIT_FAILED, CommandError
+from headrace_cli.lake.address import LakeAddress, located
 from headrace_cli.operating.watch.shown import printable
 from headrace_cli.operating.watch.top import seconds
 from headrace_cli.operating.wire.address import Target, target_of
@@ -48,7 +49,7 @@ class Options:
     security: Security = field(default_factory=Security)
     compression: Compression | None = None
     timeout: float = 60.0
-    lake: Path | None = None
+    lake: LakeAddress | None = None
     as_json: bool = False
     fault: Fault | None = None
 
@@ -63,6 +64,7 @@ def send(protocol: str, state: Path, options: Options) -> int:
     if options.rate is not None and options.file is not None:
         raise CommandError("--rate and --file: name one of them.", status=2)
     target = target_of(protocol, state, options.target, options.security)
+    lake = None if options.lake is None else located(options.lake)
     with ExitStack() as stack:
         tally, source, played = asyncio.run(_run(target, _opened(options, stack), options))
     if source.problem:
@@ -72,9 +74,9 @@ def send(protocol: str, state: Path, options: Options) -> int:
         raise CommandError(f"{next(iter(tally.problems))}.")
     landed = None
     unknown = False
-    if options.lake is not None:
+    if lake is not None:
         try:
-            landed = look(options.lake, source.run, tally)
+            landed = look(lake, source.run, tally)
         except KeyboardInterrupt:
             unknown = True
     if options.as_json:

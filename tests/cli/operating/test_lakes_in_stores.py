@@ -1,0 +1,117 @@
+"""The verbs that look into a lake take it as a URL of an object store, with what the environment says of the store."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headrace_cli.__main__ import app
+from headrace_cli.errors import CommandError
+from headrace_cli.operating.check import loss
+from headrace_cli.operating.live import tables
+from headrace_cli.operating.quarantined.verbs import Source, export_items, wanted_of
+from headrace_cli.operating.wire.send import landed
+from headrace_cli.operating.wire.send.connections import Tally
+from typer.testing import CliRunner
+
+from tests.lake.s3 import BUCKET, S3
+from tests.lake.test_query import batch, event, make, reject
+
+pytestmark = pytest.mark.long
+
+RUN = "0123456789abcdef"
+URL = f"s3://{BUCKET}/lake"
+
+
+def named(**values: object) -> dict[str, Any]:
+    return {"topic": "t", "number": 1, **values}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    body = json.dumps({"headrace": {"run": RUN, "n": 0}}, separators=(",", ":"))
+    lake = tmp_path_factory.mktemp("lakes") / "lake"
+    name = "d." + "0" * 31 + "7"
+    make(
+        lake,
+        batches=[named(**batch(0, 3, 2, 1))],
+        events=[event(0, body=body, topic="t"), event(1, topic="t")],
+        quarantine=[{**reject(2), "id": name, "topic": "t", "protocol": "forward", "part": 1, "parts": 1}],
+    )
+    return lake
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[S3]:
+    made = S3(tmp_path_factory.mktemp("s3"))
+    made.copy(folder, "lake")
+    yield made
+    made.stop()
+
+
+@pytest.fixture(autouse=True)
+def environment(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in s3.storage_options.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_check_loss(folder: Path, tmp_path: Path) -> None:
+    assert loss.of_tables(URL) == loss.of_tables(folder)
+    options = ["check-loss", "--state", str(tmp_path), "--lake", URL, "--ignore", "quarantine", "--json"]
+    done = CliRunner().invoke(app, options)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["verdict"].startswith("nothing was lost")
+
+
+def test_quarantine(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["quarantine", "list", "--state", str(tmp_path), "--lake", URL, "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["reason"] == "bad_json"
+    assert export_items(Source(tmp_path, URL), wanted_of([], [], "", ""), tmp_path / "out") == 0
+    assert [path.read_bytes() for path in (tmp_path / "out").glob("*.bin")] == [b"\xff"]
+
+
+def test_send_finds_its_events_there() -> None:
+    assert landed.look(URL, RUN, Tally(sent=1, acknowledged=1)) == landed.Landed(1, 0, 0, [], [])
+
+
+def test_the_live_page_has_its_rows_and_their_age(folder: Path) -> None:
+    look = tables.look(URL)
+    assert look == tables.look(folder)
+    assert (look.problem, dict(look.rows)) == ("", {"events": 2, "quarantine": 1})
+    assert look.landed is not None
+    assert 0 < look.landed < time.time()
+    assert tables.landed_to(URL) == {("t", 0): 3}
+    found = tables.find(URL, "d.0")
+    assert found is not None
+    assert (found["table"], found["offset"], found["batch"]) == ("events", 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("AWS_ENDPOINT_URL", "http://127.0.0.1:1", "nothing listens at the store's address"),
+        ("AWS_ALLOW_HTTP", "false", "AWS_ALLOW_HTTP=true allows"),
+    ],
+)
+def test_a_store_that_cannot_be_asked_is_a_sentence_everywhere(
+    name: str, value: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert sentence in tables.look(URL).problem
+    for verb in (["check-loss"], ["quarantine", "list"]):
+        done = CliRunner().invoke(app, [*verb, "--state", str(tmp_path), "--lake", URL])
+        assert isinstance(done.exception, CommandError)
+        assert sentence in str(done.exception)
+
+
+def test_what_is_no_lake_is_said_at_once(tmp_path: Path) -> None:
+    for verb in (["check-loss"], ["quarantine", "list"], ["live", "--url", "http://127.0.0.1:1"]):
+        done = CliRunner().invoke(app, [*verb, "--state", str(tmp_path), "--lake", "ftp://x/y"])
+        assert isinstance(done.exception, CommandError), done.output
+        assert "a URL of s3://" in str(done.exception)
+        assert done.exception.status == 2
