@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +18,7 @@ from headrace_cli.operating.wire.explain import source
 from headrace_cli.operating.wire.explain.receiver import RECEIVERS
 from headrace_cli.operating.wire.explain.stream import Explainer
 from headrace_cli.operating.wire.explain.verb import PROTOCOLS, Options, explain, lines
+from headrace_common.operations.errors import ConfigError
 from headrace_common.record.contract import WireProtocol
 from headrace_courier import wire as courier
 from headrace_forward import wire as forward
@@ -53,6 +55,9 @@ BOMB = bytes(90 << 20)
 ACKS = lumberjack.acknowledgement(lumberjack.V2, 0) + lumberjack.acknowledgement(lumberjack.V2, 7)
 REPLIES = courier.identity(b"VERS", "1.2.3", b"TEST", evnt=True) + courier.acknowledgement(NONCE, 2)
 REPLIES += courier.PONG + courier.COMPLAINT
+
+
+LOGJAM = logjam.joined([*FRAMES[:2], b'{"n":"' + b"x" * 2000 + b'"}', FRAMES[3]])
 
 
 @pytest.fixture
@@ -312,3 +317,45 @@ def ends_in_a_sentence(data: bytes, protocol: str, *, server: bool) -> None:
             assert all("\n" not in line.plain for line in lines(each))
         totals.append(replace(explainer.summary, sample=b""))
     assert totals[0] == totals[1]
+
+
+def limited(data: bytes, folder: Path, *limits: str, protocol: str = "") -> int:
+    path = folder / "bytes"
+    path.write_bytes(data)
+    return explain(str(path), Options(protocol, limits=limits))
+
+
+@pytest.mark.parametrize(
+    ("data", "protocol", "inside", "outside"),
+    [
+        (courier.jdat(NONCE, [b'{"n":"' + b"x" * 2000 + b'"}']), "courier", "event_bytes=2009", "event_bytes=2007"),
+        (forward.encode("tag", [(1, {})]), "forward", "forward__tag_bytes=3", "forward__tag_bytes=2"),
+        (BEATS, "lumberjack", "lumberjack__window_events=3", "lumberjack__window_events=2"),
+        (LOGJAM, "logjam", "HEADRACE_LIMITS__EVENT_BYTES=2008", "LIMITS__EVENT_BYTES=2007"),
+    ],
+)
+def test_other_limits(
+    data: bytes, protocol: str, inside: str, outside: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert limited(data, tmp_path, inside, protocol=protocol) == 0, capfd.readouterr().out
+    assert limited(data, tmp_path, outside, protocol=protocol) == 1, capfd.readouterr().out
+
+
+def test_the_environment_has_limits_too_and_the_option_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_FORWARD__TAG_BYTES", "2")
+    data = forward.encode("tag", [(1, {})])
+    assert limited(data, tmp_path) == 1
+    assert limited(data, tmp_path, "forward__tag_bytes=3") == 0
+    assert os.environ["HEADRACE_FORWARD__TAG_BYTES"] == "2"
+
+
+def test_a_limit_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="did you mean HEADRACE_LIMITS__FRAME_BYTES"):
+        limited(CHUNK, tmp_path, "frame_byts=5")
+
+
+@pytest.mark.parametrize("text", ["frame_bytes", "=5", "a b=5"])
+def test_a_limit_has_a_name_and_a_value(text: str, tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="expected NAME=VALUE") as raised:
+        limited(CHUNK, tmp_path, text)
+    assert raised.value.status == 2

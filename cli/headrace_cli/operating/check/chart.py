@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -14,13 +12,13 @@ from typing import Any, Final
 
 import yaml
 from headrace_common.operations.errors import ConfigError
-from headrace_common.operations.settings import SECTIONS, ServiceSettings, Settings, load, own_environment
+from headrace_common.operations.settings import SECTIONS, ServiceSettings, Settings, load
 from headrace_common.operations.variables import PREFIX, each_setting, misspelt, variable
 
 from headrace_cli.errors import CommandError
 from headrace_cli.operating.check import limits
 from headrace_cli.operating.check.findings import Finding, Verdict
-from headrace_cli.operating.check.parts import NAMES, settings_class
+from headrace_cli.operating.check.parts import NAMES, as_environment, settings_class
 from headrace_cli.places import ROOT
 
 CHART: Final = ROOT / "deploy" / "helm" / "headrace"
@@ -70,7 +68,7 @@ def _of_part(part: str, environment: Mapping[str, str], said: set[str]) -> Itera
             yield Finding("settings", Verdict.DOUBT, f"{sentence}: it is ignored", "correct its name, or leave it out")
         said.add(sentence)
     try:
-        with _as_environment(_in_place(cls, environment)):
+        with as_environment(_in_place(cls, environment)):
             loaded = load(cls)
     except ConfigError as error:
         for line in str(error).splitlines():
@@ -170,18 +168,3 @@ def _in_place(cls: type[Settings], environment: Mapping[str, str]) -> dict[str, 
 def _fitting(annotation: Any) -> str:
     text = str(annotation)
     return json.dumps({}) if text.startswith("dict") else json.dumps([]) if text.startswith("tuple") else SECRET
-
-
-@contextlib.contextmanager
-def _as_environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """In this process, and nothing of ours besides."""
-    kept = own_environment()
-    try:
-        for name in kept:
-            del os.environ[name]
-        os.environ.update({name: value for name, value in variables.items() if name.upper().startswith(PREFIX)})
-        yield
-    finally:
-        for name in own_environment():
-            del os.environ[name]
-        os.environ.update(kept)

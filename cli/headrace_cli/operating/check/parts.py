@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Final
 
-from headrace_common.operations.settings import Settings
+from headrace_common.operations.settings import Settings, own_environment
+from headrace_common.operations.variables import PREFIX
 
 _CLASSES: Final[Mapping[str, tuple[str, str]]] = {
     "forward": ("headrace_forward.settings", "ForwardSettings"),
@@ -27,3 +30,18 @@ def settings_class(part: str) -> type[Settings]:
     assert isinstance(found, type)
     assert issubclass(found, Settings)
     return found
+
+
+@contextlib.contextmanager
+def as_environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Within it, this process's environment has these variables of Headrace, and no others."""
+    kept = own_environment()
+    try:
+        for name in kept:
+            del os.environ[name]
+        os.environ.update({name: value for name, value in variables.items() if name.upper().startswith(PREFIX)})
+        yield
+    finally:
+        for name in own_environment():
+            del os.environ[name]
+        os.environ.update(kept)

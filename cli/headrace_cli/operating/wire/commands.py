@@ -19,7 +19,9 @@ _EXPLAIN_EXAMPLES = """Examples:
 
 ./headrace quarantine show --raw NAME | ./headrace explain - --protocol logjam
 
-./headrace explain my.pcapng --connection 2"""
+./headrace explain my.pcapng --connection 2
+
+./headrace explain capture.bin --limit frame_bytes=64MiB"""
 
 
 @app.command(epilog=_EXPLAIN_EXAMPLES)
@@ -47,6 +49,13 @@ def explain(
     connection: Annotated[
         int, typer.Option(min=0, metavar="N", help="Which TCP connection of a capture; without it, several are listed.")
     ] = 0,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="With this limit, as frame_bytes=32MiB; may be repeated. Else those of the environment.",
+        ),
+    ] = None,
     parts: Annotated[int, typer.Option(min=0, max=100_000, help="Show so many events and entries of a frame.")] = 5,
     frames: Annotated[int, typer.Option(min=0, help="Show so many frames; all are counted.")] = 100,
     as_json: Annotated[
@@ -56,7 +65,7 @@ def explain(
     """Say what bytes mean, field by field, and what a receiver does with them. Exit status 1 if it does not understand all."""
     from headrace_cli.operating.wire.explain import verb
 
-    options = verb.Options(protocol, as_hex, from_server, from_client, parts, frames, as_json, connection)
+    options = verb.Options(protocol, as_hex, from_server, from_client, parts, frames, as_json, connection, limit or ())
     raise typer.Exit(verb.explain(file, options))
 
 

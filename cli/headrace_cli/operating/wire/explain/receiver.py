@@ -1,33 +1,33 @@
-"""The receivers' own sessions, with their default limits, as if Kafka stored everything at once: they say what would happen."""
+"""The receivers' own sessions, as if Kafka stored everything at once: they say what would happen."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import orjson
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.operations.settings import LimitSettings
+from headrace_common.operations.settings import LimitSettings, Settings
 from headrace_common.record.encoding import decode
 from headrace_common.record.event import Reject
 from headrace_common.session.inflate import InflateLimits
 from headrace_common.session.interface import ByteSession, Frame, Message, Pause, Peer, Question, Session
 from headrace_courier import wire as courier
 from headrace_courier.session import CourierSession
-from headrace_courier.settings import CourierLimits, CourierSection
+from headrace_courier.settings import CourierLimits, CourierSection, CourierSettings
 from headrace_forward.session import ForwardSession
-from headrace_forward.settings import ForwardSection
+from headrace_forward.settings import ForwardSection, ForwardSettings
 from headrace_logjam.session import ProducerSession
-from headrace_logjam.settings import LogjamLimits
+from headrace_logjam.settings import LogjamLimits, LogjamSettings
 from headrace_lumberjack.session import LumberjackSession
-from headrace_lumberjack.settings import LumberjackSection
+from headrace_lumberjack.settings import LumberjackSection, LumberjackSettings
 from headrace_lumberjack.wire import WireLimits
 from headrace_segment import questions
 from headrace_segment.session.dialects import SegmentSession
 from headrace_segment.session.limits import Limits as SegmentSessionLimits
-from headrace_segment.settings import SegmentLimits, SegmentSection
+from headrace_segment.settings import SegmentLimits, SegmentSection, SegmentSettings
 
 from headrace_cli.operating.wire.explain.walkers.courier import CourierWalker
 from headrace_cli.operating.wire.explain.walkers.forward import ForwardWalker
@@ -166,10 +166,11 @@ def _answer(question: Question) -> object:
     return questions.SegmentChanged()
 
 
-def hear_message(frames: list[bytes], most: int, now_ms: int) -> Heard:
+def hear_message(frames: list[bytes], most: int, now_ms: int, settings: Settings | None = None) -> Heard:
     """What Logjam's receiver does with one message of a producer that asks for an answer."""
     heard = Heard()
-    session = ProducerSession(LogjamLimits(), _ANSWER_TIME, answers=True)
+    limits = settings.limits if isinstance(settings, LogjamSettings) else LogjamLimits()
+    session = ProducerSession(limits, _ANSWER_TIME, answers=True)
     session.receive(Message([b"", *frames], b"route", PEER.address), now_ms)
     session.tick(0.0)
     for frame in session.frames():
@@ -179,38 +180,51 @@ def hear_message(frames: list[bytes], most: int, now_ms: int) -> Heard:
     return heard
 
 
-def _lumberjack(most: int) -> tuple[Walker, ByteSession]:
-    limits, section = LimitSettings(), LumberjackSection()
+Made = tuple[Walker, ByteSession]
+
+
+def _lumberjack(most: int, settings: Settings | None = None) -> Made:
+    given = settings if isinstance(settings, LumberjackSettings) else None
+    limits, section = (given.limits, given.lumberjack) if given else (LimitSettings(), LumberjackSection())
     wire = WireLimits(limits.frame_bytes, section.window_events, section.pairs, section.key_bytes, section.value_bytes)
     walker = LumberjackWalker(wire, InflateLimits(limits.inflated_bytes, limits.ratio), most)
     return walker, LumberjackSession(PEER, limits, section)
 
 
-def _courier(most: int) -> tuple[Walker, ByteSession]:
-    limits = CourierLimits()
+def _courier(most: int, settings: Settings | None = None) -> Made:
+    given = settings if isinstance(settings, CourierSettings) else None
+    limits, section = (given.limits, given.courier) if given else (CourierLimits(), CourierSection())
     inflate = InflateLimits(limits.inflated_bytes, limits.ratio)
     walker = CourierWalker(courier.Decoder(limits.frame_bytes, limits.frame_events, inflate), most)
-    return walker, CourierSession(PEER, limits, CourierSection())
+    return walker, CourierSession(PEER, limits, section)
 
 
-def _forward(most: int) -> tuple[Walker, ByteSession]:
-    limits = LimitSettings()
+def _forward(most: int, settings: Settings | None = None) -> Made:
+    given = settings if isinstance(settings, ForwardSettings) else None
+    limits, section = (given.limits, given.forward) if given else (LimitSettings(), ForwardSection())
     walker = ForwardWalker(limits.frame_bytes, limits.frame_events, most)
-    return walker, ForwardSession(PEER, limits, ForwardSection())
+    return walker, ForwardSession(PEER, limits, section)
 
 
-def _segment(most: int) -> tuple[Walker, ByteSession]:
-    limits, section = SegmentLimits(), SegmentSection()
+def _segment(most: int, settings: Settings | None = None) -> Made:
+    given = settings if isinstance(settings, SegmentSettings) else None
+    limits, section = (given.limits, given.segment) if given else (SegmentLimits(), SegmentSection())
     wanted = SegmentSessionLimits(
         limits.frame_bytes, limits.event_bytes, section.reply_bytes, section.name_bytes, section.connection_writers
     )
     return SegmentWalker(limits.frame_bytes), SegmentSession(PEER, wanted)
 
 
-RECEIVERS: Final[Mapping[str, Callable[[int], tuple[Walker, ByteSession]]]] = {
+class Make(Protocol):
+    """Makes what cuts a protocol's frames, and its session. `most`: parts that are kept; `settings`: None for the defaults."""
+
+    def __call__(self, most: int, settings: Settings | None = None) -> Made: ...
+
+
+RECEIVERS: Final[Mapping[str, Make]] = {
     "courier": _courier,
     "forward": _forward,
     "lumberjack": _lumberjack,
     "segment": _segment,
 }
-"""By protocol: what cuts its frames, and its session."""
+"""By protocol."""

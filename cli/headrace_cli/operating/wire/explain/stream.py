@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
+
+from headrace_common.operations.settings import Settings
 
 from headrace_cli.errors import CommandError
 from headrace_cli.operating.wire.explain.receiver import RECEIVERS, Heard, Receiver, hear_message
@@ -57,8 +59,19 @@ class Explained:
 class Explainer:
     """Explains one stream. `most`: parts, events and rejects of a frame that are kept. Memory follows the largest frame."""
 
-    def __init__(self, pieces: Iterator[bytes], protocol: str, most: int, *, server: bool, client: bool) -> None:
+    def __init__(
+        self,
+        pieces: Iterator[bytes],
+        protocol: str,
+        most: int,
+        *,
+        server: bool,
+        client: bool,
+        settings: Callable[[str], Settings] | None = None,
+    ) -> None:
         """`protocol`: empty if the first bytes say it; `server`, `client`: who sent it, if that is known.
+
+        `settings`: the receiver's, by protocol; None: the defaults.
 
         Raises `CommandError` if nobody says so and no protocol begins so.
         """
@@ -74,6 +87,7 @@ class Explainer:
         if self.summary.server and found == "logjam":
             raise CommandError("Logjam's answers are texts; only a client's message can be explained.", status=2)
         self._first = beginning[:1]
+        self._settings = None if settings is None or self.summary.server else settings(found)
 
     def run(self, now_ms: int) -> Iterator[Explained]:
         """Yield frames; the summary is complete when there are no more."""
@@ -82,7 +96,7 @@ class Explainer:
         return self._replies() if self.summary.server else self._requests(now_ms)
 
     def _requests(self, now_ms: int) -> Iterator[Explained]:
-        walker, session = RECEIVERS[self.summary.protocol](self._most)
+        walker, session = RECEIVERS[self.summary.protocol](self._most, self._settings)
         receiver = Receiver(session, self._most)
         fed = 0
         for piece in self._counted():
@@ -158,7 +172,7 @@ class Explainer:
             self._break("not frames with their lengths, as the quarantine keeps a Logjam message")
             return
         unit = message_unit(frames)
-        heard = hear_message(list(frames), self._most, now_ms)
+        heard = hear_message(list(frames), self._most, now_ms, self._settings)
         self.summary.understood = unit.end
         self.summary.frames, self.summary.events = 1, heard.stored
         self.summary.quarantine.update(heard.quarantined)

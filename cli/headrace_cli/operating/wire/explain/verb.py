@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
+from headrace_common.operations.settings import Settings, load, own_environment
+from headrace_common.operations.variables import PREFIX, variable
 from rich.text import Text
 
 from headrace_cli.errors import EXIT_FAILED, CommandError
+from headrace_cli.operating.check.parts import as_environment, settings_class
 from headrace_cli.operating.watch.records import as_json
 from headrace_cli.operating.watch.shown import printable, shown_value
 from headrace_cli.operating.wire.explain.receiver import RECEIVERS, Heard
@@ -26,7 +31,10 @@ _PLACE: Final = "{:08x}"
 
 @dataclass(frozen=True)
 class Options:
-    """`parts`: events and fields that are shown of a frame; `frames`: frames that are shown; `connection`: of a capture."""
+    """`parts`: events and fields that are shown of a frame; `frames`: frames that are shown; `connection`: of a capture.
+
+    `limits`: settings as ``NAME=VALUE``, beside those of the environment; ``frame_bytes`` is ``LIMITS__FRAME_BYTES``.
+    """
 
     protocol: str = ""
     as_hex: bool = False
@@ -36,6 +44,7 @@ class Options:
     frames: int = 100
     as_json: bool = False
     connection: int = 0
+    limits: Sequence[str] = ()
 
 
 def explain(name: str, options: Options) -> int:
@@ -53,10 +62,24 @@ def explain(name: str, options: Options) -> int:
         options.parts,
         server=options.server,
         client=options.client,
+        settings=partial(_settings, options.limits),
     )
     found = explainer.run(time.time_ns() // 1_000_000)
     (_print_json if options.as_json else _print)(explainer.summary, found, options.frames)
     return 0 if explainer.summary.fine else EXIT_FAILED
+
+
+def _settings(limits: Sequence[str], protocol: str) -> Settings:
+    """The receiver's, of the environment and of `limits`. Raises `CommandError`, `ConfigError`."""
+    given = {}
+    for text in limits:
+        name, equals, value = text.partition("=")
+        if not equals or not re.fullmatch(r"\w+", name):
+            raise CommandError(f"--limit {text}: expected NAME=VALUE, for example frame_bytes=32MiB.", status=2)
+        section, separator, rest = name.removeprefix(PREFIX).partition("__")
+        given[variable(section, rest) if separator else variable("limits", name)] = value
+    with as_environment({**own_environment(), **given}):
+        return load(settings_class(protocol))
 
 
 def _print_json(summary: Summary, found: Iterable[Explained], most: int) -> None:
@@ -158,7 +181,7 @@ def _conclusion(summary: Summary) -> Iterator[Text]:
     if not summary.server:
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in sorted(summary.quarantine.items()))
         yield Text(
-            f"A receiver with the default limits stores {count(summary.events, 'event')}, puts "
+            f"A receiver with these limits stores {count(summary.events, 'event')}, puts "
             f"{f'into quarantine: {reasons}' if reasons else 'nothing into quarantine'}, and says {summary.replies:,} "
             f"{'reply' if summary.replies == 1 else 'replies'}."
         )
