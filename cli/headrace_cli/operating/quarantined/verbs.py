@@ -19,6 +19,7 @@ from rich.text import Text
 from headrace_cli.errors import EXIT_FAILED, CommandError
 from headrace_cli.lake.address import LakeAddress
 from headrace_cli.lake.text import json_value, text
+from headrace_cli.operating.quarantined.explained import explained
 from headrace_cli.operating.quarantined.items import Item, gathered
 from headrace_cli.operating.quarantined.sources import Wanted, of_lake, of_topic
 from headrace_cli.operating.target import kafka_settings
@@ -109,6 +110,10 @@ def show_item(source: Source, name: str, *, raw: bool) -> int:
             console.OUT.print(line, markup=False)
         if len(content) > SHOWN_BYTES:
             console.OUT.print(f"… {len(content) - SHOWN_BYTES:,} more bytes; --raw writes all of them", markup=False)
+        if not problem:
+            console.OUT.print()
+            for said in explained(item):
+                console.OUT.print(said)
     if problem:
         console.ERR.print(f"{item.name}: {problem}", markup=False)
     return EXIT_FAILED if problem else 0
