@@ -36,6 +36,7 @@ from headrace_common.operations.settings import TopicSettings
 from tests.cli.operating.test_send import PROTOCOLS, Server
 from tests.contract import receiver as real
 from tests.contract.topic import events, own_topics
+from tests.contract.waiting import wait_for
 from tests.lake.test_query import event, make
 
 NOW = 1_700_000_000_000
@@ -104,6 +105,7 @@ def played(
     with Server(stored).running() as server:
         options = Options(server.target, lines(folder), batch=BATCH, timeout=30, as_json=True, fault=fault)
         assert send(protocol, folder, options) == 0
+        wait_for(lambda: len(stored.ids) == FRAMES * BATCH, "what nobody asks an acknowledgement for is read, too")
     told = json.loads(capfd.readouterr().out)
     assert (told["sent"], told["problems"]) == (FRAMES * BATCH, {})
     assert told["acknowledged"] + told["not_asked"] == told["sent"]

@@ -33,6 +33,7 @@ from tests.cli.operating.test_send import HOST, Server, Stored
 from tests.contract.certificates import Authority
 from tests.contract.receiver import Receiver as Process
 from tests.contract.topic import events, own_topics
+from tests.contract.waiting import wait_for
 
 Answer = Callable[[int, list[bytes]], list[bytes] | None]
 
@@ -93,7 +94,7 @@ def test_logjam_is_one_message_an_event_and_202_counts(tmp_path: Path, capfd: py
         (lambda number, message: [message[1], b"400 Bad Request"], "400 Bad Request"),
         (lambda number, message: [message[1], b"418"], "no answer of a device"),
         (lambda number, message: accepts(number, message) if number > 3 else None, "no answer to the oldest message"),
-        (lambda number, message: None, "acknowledged nothing for 0.5 s"),
+        pytest.param(lambda number, message: None, "acknowledged nothing for 0.5 s", marks=pytest.mark.long),
     ],
 )
 def test_what_logjam_does_not_acknowledge(
@@ -111,6 +112,7 @@ def test_no_logjam_listens(tmp_path: Path) -> None:
         send("logjam", tmp_path, Options(f"{HOST}:{free_port()}", rate=10, timeout=30))
 
 
+@pytest.mark.long
 def test_a_server_that_is_no_zeromq(tmp_path: Path) -> None:
     with (
         Server(lambda: lambda data: b"HTTP/1.1 400 Bad Request\r\n\r\n").running() as server,
@@ -126,6 +128,7 @@ def test_faults_of_logjam(fault: Fault, tmp_path: Path, capfd: pytest.CaptureFix
     with device(accepts) as (address, heard):
         options = Options(address, rate=1000, duration=0.02, as_json=True, fault=fault, timeout=30)
         assert send("logjam", tmp_path, options) == 0
+        wait_for(lambda: len(heard) >= 20, "what nobody asks an acknowledgement for is heard, too")
     found = told(capfd)
     assert (found["sent"], found["acknowledged"] + found["not_asked"]) == (20, 20)
     assert found["fault"]["played"] >= 5
@@ -145,6 +148,7 @@ def key_files(folder: Path, keys: curve.CurveKeys) -> Security:
     return Security(curve_server=keys.server[0], curve_key=keys.client[1])
 
 
+@pytest.mark.long
 def test_curve(tmp_path: Path) -> None:
     keys, others = curve.ensure(tmp_path / "keys"), curve.ensure(tmp_path / "others")
     with device(accepts, keys) as (address, heard):
