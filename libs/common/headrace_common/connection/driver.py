@@ -92,6 +92,10 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self._ended = False
         self.peer = peer
         self.session = session
+        # Most protocols have no questions: they are not asked for them with each frame.
+        self._asks = (
+            type(session).questions is not Session.questions or type(session).waiting_bytes is not Session.waiting_bytes
+        )
         self.account = receiver.scheduler.account()
         self.partial_bytes = self.pending = 0
         self.has_stored = self.has_asked = self.is_broken = self._asking = False
@@ -125,7 +129,9 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
 
     def ask(self) -> None:
         """Hands the session's new questions to the service."""
-        if self._asking:  # an answer that came at once has led to more, which have their turn: nothing is nested
+        if (
+            not self._asks or self._asking
+        ):  # an answer that came at once has led to more, which have their turn: nothing is nested
             return
         self._asking = True
         try:
@@ -182,7 +188,8 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         except Exception:
             self.fail()
         if whole:
-            self.guard(self.ask)  # before the frame leaves: something is outstanding all the time
+            if self._asks:
+                self.guard(self.ask)  # before the frame leaves: something is outstanding all the time
             self._receiver.budget.release(self, self._frames.stored(ticket, stored, answered=self.answers))
             self.has_stored = True
         try:

@@ -21,7 +21,7 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
@@ -58,6 +58,22 @@ class CountedHistogram(Collector):
         yield HistogramMetricFamily(self._name, self._text, list(zip(edges, totals, strict=True)), total)
 
 
+class LoopCounter(Collector):
+    """A counter that only one thread raises: with each frame, prometheus_client's lock and checks would show."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self._name, self._text = name, text
+        self._value = 0.0
+
+    def inc(self, amount: float = 1) -> None:
+        """Adds `amount`, which is not negative."""
+        self._value += amount
+
+    @override
+    def collect(self) -> Iterable[Metric]:
+        yield CounterMetricFamily(self._name, self._text, self._value)
+
+
 class Declared(NamedTuple):
     """A metric, for the documentation and for what checks queries. `name` is as in the exposition, without ``_bucket``."""
 
@@ -82,6 +98,13 @@ class Catalogue:
         """Makes a counter; the exposition adds ``_total`` to its name."""
         made = Counter(name, text, labels, namespace=PREFIX, registry=self.registry)
         self._declare(f"{name}_total", "counter", text, labels)
+        return made
+
+    def loop_counter(self, name: str, text: str) -> LoopCounter:
+        """Makes a counter for the event loop's thread alone."""
+        made = LoopCounter(f"{PREFIX}_{name}", text)
+        self.registry.register(made)
+        self._declare(f"{name}_total", "counter", text)
         return made
 
     def gauge(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:
@@ -130,17 +153,17 @@ class ReceiverMetrics(Catalogue):
             "client that stopped reading, abandoned Kafka's fault, internal a bug in Headrace, with a stack in its log.",
             ("why",),
         )
-        self.bytes_received = self.counter("received_bytes", "Bytes read from clients.")
-        self.events_acknowledged = self.counter(
+        self.bytes_received = self.loop_counter("received_bytes", "Bytes read from clients.")
+        self.events_acknowledged = self.loop_counter(
             "events_acknowledged", "Events stored in Kafka and covered by an acknowledgement that was written."
         )
-        self.events_stored = self.counter("events_stored", "Events stored on the events topic.")
+        self.events_stored = self.loop_counter("events_stored", "Events stored on the events topic.")
         self.events_quarantined = self.counter(
             "events_quarantined",
             "Events stored on the quarantine topic instead, by reason. Look at the quarantine table.",
             ("reason",),
         )  # fmt: skip
-        self.events_unacknowledgeable = self.counter(
+        self.events_unacknowledgeable = self.loop_counter(
             "events_unacknowledgeable",
             "Events whose client asked for no acknowledgement: it would not notice a loss.",
         )
@@ -219,7 +242,7 @@ class ReceiverMetrics(Catalogue):
         self.connections_paused = self.gauge(
             "connections_paused", "Connections that are not read now because a budget is used up."
         )
-        self.ack_seconds = self.histogram(
+        self.ack_seconds = self.counted_histogram(
             "ack_seconds", "Time from a frame's last byte until Kafka has stored all of it.", ACK_BUCKETS
         )
         self.batches = self.counter("batches", "Batches that Kafka stored.")
