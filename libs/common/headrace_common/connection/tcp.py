@@ -59,6 +59,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         self._ages = bool(self._limits.idle or self._limits.age)  # a limit applies also between frames
         self._phase = Phase.OPEN
         self._why = "peer"
+        self._next = b""  # to be written in the next loop iteration
         self._peer_done = self._flushing = self._lost = self._heard = False
         self._writable = self._reading = True
         self._paused_at = now
@@ -92,7 +93,10 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
             driver.hold(driver.partial_bytes + 2 * len(data))  # as much as a session will hold
             self.pace()
         else:
-            driver.guard(lambda: self._feed(data))
+            try:
+                self._feed(data)
+            except Exception:
+                driver.fail()
 
     @override
     def eof_received(self) -> bool:
@@ -260,12 +264,17 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         """Writes once per loop iteration, so that each acknowledgement has its own segment: fluentd reads one per recv."""
         if self._flushing or not self._writable or self._phase >= Phase.DRAINING:
             return
-        data = self.driver.session.outgoing()
+        driver = self.driver
+        data, self._next = self._next or driver.session.outgoing(), b""
         if data:
             self._transport.write(data)
-            self._flushing = True
-            self._loop.call_soon(self._flush_again)
-        self.driver.ask()
+            if not driver.outstanding and self._phase == Phase.OPEN:
+                self._next = driver.session.outgoing()
+            # Nothing can follow in this iteration if nothing is left: the usual case, and a call less for each small frame.
+            if self._next or driver.outstanding or self._phase != Phase.OPEN:
+                self._flushing = True
+                self._loop.call_soon(self._flush_again)
+        driver.ask()
         if self._flushing:  # now, or in an answer that came at once
             return
         if self._phase == Phase.SETTLING and not self.driver.outstanding:

@@ -56,7 +56,8 @@ class CycleFiller(Worker):
     def add(self, frame: InFlightFrame) -> None:
         """Queues a frame."""
         self._queue.add(frame)
-        self._arrived.set()
+        if not self._arrived.is_set():
+            self._arrived.set()
 
     def remove(self, frame: InFlightFrame) -> None:
         """Removes an abandoned frame. If it waited for memory, the next of its connection can continue."""

@@ -73,7 +73,8 @@ class Pump:
         self._pending[frame] = None
         self._filler.add(frame)
         self.idle.clear()
-        self._watch(frame.deadline)
+        if self._expiry is None or frame.deadline < self._expiry.when():
+            self._watch(frame.deadline)
 
     async def run(self) -> None:
         """Runs until it is cancelled."""
@@ -158,7 +159,8 @@ class Pump:
         """The only place that reports frames as stored."""
         for frame in cycle.take_stored():
             if frame.exhausted:
-                frame.shrink(0)
+                if frame.reserved:
+                    frame.shrink(0)
                 del self._pending[frame]
             frame.listener.settled(frame.frame.ticket, frame.built, frame.exhausted)
 
