@@ -43,13 +43,20 @@ def _kinds() -> tuple[MsgpackKind, ...]:
 KINDS: Final = _kinds()
 """Kind by first byte."""
 
+ARRAY, MAP, NIL = MsgpackKind.ARRAY, MsgpackKind.MAP, MsgpackKind.NIL
+TEXTS: Final = (MsgpackKind.STR, MsgpackKind.BIN)
+TIMES: Final = (MsgpackKind.OTHER, MsgpackKind.NIL, MsgpackKind.MAP)
+"""The kinds of a second element that is a time, if only an invalid one. Names of their own, as Python looks a member of an enum
+up by a call, and these are asked for with each message.
+"""
+
 HEADER: Final = {0xD9: 1, 0xDA: 2, 0xDB: 4, 0xC4: 1, 0xC5: 2, 0xC6: 4}
 """Number of length bytes after the first byte of long strs and bins."""
 
 
 def content(raw: bytes) -> bytes:
     """The content of a msgpack str or bin; any other object unchanged."""
-    if KINDS[raw[0]] in (MsgpackKind.STR, MsgpackKind.BIN):
+    if KINDS[raw[0]] in TEXTS:
         return raw[1 + HEADER.get(raw[0], 0) :]
     return raw
 
@@ -68,7 +75,7 @@ def cut(data: bytes, most: int) -> tuple[list[int], array[int] | None, int, int]
         if not elements or data[0] > 0x9F:
             return None
         ends = list(accumulate(map(len, elements), initial=1))[1:]
-        if len(elements) == 1 or KINDS[data[ends[0]]] is not MsgpackKind.ARRAY:
+        if len(elements) == 1 or KINDS[data[ends[0]]] is not ARRAY:
             return ends, None, 0, 0
         entries = _elements(elements[1])
     except (msgspec.MsgspecError, RecursionError):

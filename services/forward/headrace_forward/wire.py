@@ -20,7 +20,7 @@ import msgpack
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.interface import SMALL
 
-from headrace_forward.kinds import HEADER, KINDS, MsgpackKind, cut
+from headrace_forward.kinds import HEADER, KINDS, TIMES, MsgpackKind, cut
 
 SAMPLE: Final = 32
 """Bytes of a faulty message that are logged."""
@@ -87,7 +87,7 @@ class Message:
     """The position of the option map in this mode, if there is one."""
 
     def __post_init__(self) -> None:
-        self.option_index = 3 if self.kind(1) in (MsgpackKind.OTHER, MsgpackKind.NIL, MsgpackKind.MAP) else 2
+        self.option_index = 3 if self.kind(1) in TIMES else 2
 
     def element(self, index: int) -> bytes:
         """The bytes of element `index`; empty if there is none."""
@@ -121,6 +121,9 @@ class _Stage(Enum):
     TOP = "between messages"
     ELEMENT = "in a message"
     ENTRY = "in a message's entries"
+
+
+_TOP: Final = _Stage.TOP
 
 
 @dataclass(slots=True)
@@ -157,16 +160,16 @@ class Decoder:
         """Bytes kept for an incomplete message: ours, the unpacker's copy of those not scanned, and the positions of entries,
         which take more than the entries themselves if these are tiny.
         """
-        return 2 * len(self._buffer) + _size(self._entries)
+        return 2 * len(self._buffer) + (0 if self._entries is None else _size(self._entries))
 
     def whole(self, data: bytes) -> Message | None:
         """The message that `data` is: one small message, all of it, and nothing else. None: it must be received.
 
         A short way for what most small clients send. It takes what `receive` takes, and leaves the rest to it.
         """
-        if self._buffer or self._stage is not _Stage.TOP or self._failed is not None or self.paused:
+        if self._buffer or self._stage is not _TOP or self._failed is not None or self.paused:
             return None
-        if len(data) > min(SMALL, self.frame_bytes):
+        if len(data) > SMALL or len(data) > self.frame_bytes:
             return None
         found = cut(data, self.frame_events)
         if found is None:

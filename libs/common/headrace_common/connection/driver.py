@@ -129,9 +129,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
 
     def ask(self) -> None:
         """Hands the session's new questions to the service."""
-        if (
-            not self._asks or self._asking
-        ):  # an answer that came at once has led to more, which have their turn: nothing is nested
+        if not self._asks or self._asking:  # asking: an answer that came at once has led to more, which have their turn
             return
         self._asking = True
         try:

@@ -34,6 +34,9 @@ MUCH: Final = 64 << 10
 """Reads of this many bytes are parsed in a slice, not on arrival: a socket that is always readable delivers 256 KiB at a time,
 and parsing these takes milliseconds, for which all other connections would wait."""
 
+OPEN, LINGERING, SETTLING, DRAINING, CLOSED = Phase
+"""Names of their own: Python looks a member of an enum up by a call, and these are asked for with each frame."""
+
 
 class Unseen(bytearray):
     """Received bytes that are not parsed yet."""
@@ -57,7 +60,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         self._clocks = Clocks(now, now, now)
         self._limits = TimeLimits(receiver.limits.frame_time, receiver.limits.idle_time, receiver.age())
         self._ages = bool(self._limits.idle or self._limits.age)  # a limit applies also between frames
-        self._phase = Phase.OPEN
+        self._phase = OPEN
         self._why = "peer"
         self._next = b""  # to be written in the next loop iteration
         self._peer_done = self._flushing = self._lost = self._heard = False
@@ -82,7 +85,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         """Takes bytes from the peer: parses a few at once, many in a slice."""
         self._heard = True
         self._receiver.metrics.bytes_received.inc(len(data))
-        if self._phase > Phase.LINGERING:
+        if self._phase > LINGERING:
             return
         driver = self.driver
         self._clocks.received(self._loop.time(), len(data))
@@ -102,11 +105,11 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
     def eof_received(self) -> bool:
         """The peer has finished sending: what is pending is still acknowledged."""
         self._peer_done = True
-        if self._phase == Phase.DRAINING:
+        if self._phase == DRAINING:
             self._close()
-        elif self._phase <= Phase.LINGERING and not self._behind():
+        elif self._phase <= LINGERING and not self._behind():
             self._input_ends()
-        return self._phase != Phase.CLOSED and self._transport.can_write_eof()
+        return self._phase != CLOSED and self._transport.can_write_eof()
 
     @override
     def pause_writing(self) -> None:
@@ -127,8 +130,8 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone. Pending frames still go to Kafka, but are not acknowledged."""
-        unseen = self._phase <= Phase.LINGERING and self._behind()
-        self._to(Phase.CLOSED)
+        unseen = self._phase <= LINGERING and self._behind()
+        self._to(CLOSED)
         self._lost = True
         self._timer.stop()
         if unseen:  # keep its bytes: the client may have asked for no acknowledgement
@@ -146,10 +149,10 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         asking = self.driver.has_asked and not self.driver.has_stored and self._behind()
         new = not self._heard or asking
         undecided = session.unacknowledgeable() or session.undecided() or new
-        if self._phase == Phase.OPEN and undecided:
-            self._enter(Phase.LINGERING, LINGER_TIME)
+        if self._phase == OPEN and undecided:
+            self._enter(LINGERING, LINGER_TIME)
             self._why = "drain"
-        elif self._phase == Phase.OPEN:
+        elif self._phase == OPEN:
             self.settle("drain")
 
     @override
@@ -170,7 +173,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
             return
         driver.submit(clocks.last_byte)
         if (
-            self._phase == Phase.OPEN
+            self._phase == OPEN
             and is_old(clocks, self._limits, clocks.last_byte)
             and not driver.partial_bytes
             and not session.unacknowledgeable()
@@ -188,7 +191,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
 
     @override
     def handed_out(self, progress: bool) -> None:
-        if self._phase in (Phase.SETTLING, Phase.DRAINING):
+        if self._phase in (SETTLING, DRAINING):
             return
         driver = self.driver
         partial = driver.session.partial_bytes() + 2 * len(self.unseen)
@@ -213,7 +216,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
     @override
     def digest(self) -> None:
         driver, lost = self.driver, self._lost
-        wanted = lost or (self._phase <= Phase.LINGERING and self._writable)
+        wanted = lost or (self._phase <= LINGERING and self._writable)
         if wanted and self._behind() and (lost or driver.may_digest()):
             driver.work(lambda: self._feed(b"" if driver.session.busy() else self.unseen.take()))
         if lost and self._behind():
@@ -223,8 +226,8 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
 
     @override
     def pace(self) -> None:
-        if self._phase > Phase.LINGERING:
-            allowed = self._phase == Phase.DRAINING
+        if self._phase > LINGERING:
+            allowed = self._phase == DRAINING
             if not (self._lost and self._behind()):
                 self.driver.forget_input()
         elif self._writable:
@@ -262,22 +265,22 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
 
     def _flush(self) -> None:
         """Writes once per loop iteration, so that each acknowledgement has its own segment: fluentd reads one per recv."""
-        if self._flushing or not self._writable or self._phase >= Phase.DRAINING:
+        if self._flushing or not self._writable or self._phase >= DRAINING:
             return
         driver = self.driver
         data, self._next = self._next or driver.session.outgoing(), b""
         if data:
             self._transport.write(data)
-            if not driver.outstanding and self._phase == Phase.OPEN:
+            if not driver.outstanding and self._phase == OPEN:
                 self._next = driver.session.outgoing()
             # Nothing can follow in this iteration if nothing is left: the usual case, and a call less for each small frame.
-            if self._next or driver.outstanding or self._phase != Phase.OPEN:
+            if self._next or driver.outstanding or self._phase != OPEN:
                 self._flushing = True
                 self._loop.call_soon(self._flush_again)
         driver.ask()
         if self._flushing:  # now, or in an answer that came at once
             return
-        if self._phase == Phase.SETTLING and not self.driver.outstanding:
+        if self._phase == SETTLING and not self.driver.outstanding:
             if last_words := self.driver.session.farewell():
                 self._transport.write(last_words)
             self._drain()
@@ -291,12 +294,12 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
 
     @override
     def settle(self, why: str) -> None:
-        if self._phase > Phase.SETTLING:
+        if self._phase > SETTLING:
             return
         self._why = why
-        if self._phase < Phase.SETTLING:
+        if self._phase < SETTLING:
             self.driver.stop_reading()
-        self._enter(Phase.SETTLING, None)
+        self._enter(SETTLING, None)
         self.unseen.clear()  # they will not be parsed
         self.driver.hold(0)
         self.pace()
@@ -304,7 +307,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
 
     @override
     def give_up(self, error: DeliveryError) -> None:
-        if self._phase == Phase.CLOSED:
+        if self._phase == CLOSED:
             return
         self._receiver.limited.warning("frame abandoned", peer=self.driver.peer.address, problem=str(error))
         self._why = "abandoned"
@@ -312,25 +315,25 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
 
     @override
     def broken(self) -> None:
-        self._to(Phase.CLOSED)
+        self._to(CLOSED)
         self._why = "internal"
         self._transport.abort()
 
     def _drain(self) -> None:
         """Half-closes, then reads and discards what the peer still sends, so that no RST overtakes our last bytes."""
-        if self._phase >= Phase.DRAINING:
+        if self._phase >= DRAINING:
             return
         self.driver.close()
         if self._peer_done or not self._transport.can_write_eof():
             self._close()
             return
-        self._enter(Phase.DRAINING, DRAIN_TIME)
+        self._enter(DRAINING, DRAIN_TIME)
         self._transport.write_eof()
         self.pace()
 
     def _close(self) -> None:
         """Closes once the peer has read our bytes. Cuts a peer that does not read."""
-        self._to(Phase.CLOSED)
+        self._to(CLOSED)
         self._transport.close()
         self._timer.replace(DRAIN_TIME, self._transport.abort)
 
@@ -340,7 +343,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
 
     def _to(self, phase: Phase) -> None:
         self._phase = max(self._phase, phase)
-        self.driver.answers = self._phase < Phase.DRAINING
+        self.driver.answers = self._phase < DRAINING
 
     def _enter(self, phase: Phase, seconds: float | None) -> None:
         self._to(phase)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import struct
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -196,6 +197,7 @@ class FieldHash:
         return FrameIds(self.id()[:26])
 
 
+_u32: Final = struct.Struct(">I").pack
 _NAMES: Final = {each: len(each.value).to_bytes(4, "big") + each.value.encode() for each in WireProtocol}
 
 
@@ -211,7 +213,7 @@ def deterministic_frame_ids(protocol: WireProtocol, *fields: bytes | bytearray |
     """Ids for a small frame's events: the same as those of a `FieldHash` of `fields`."""
     pieces: list[bytes | bytearray | memoryview] = [_NAMES[protocol]]
     for item in fields:
-        pieces += (len(item).to_bytes(4, "big"), item)
+        pieces += (_u32(len(item)), item)
     return FrameIds(DETERMINISTIC + hashlib.blake2b(b"".join(pieces), digest_size=16).hexdigest()[:24].encode())
 
 

@@ -62,8 +62,9 @@ class Ledger(Generic[T]):
 
     def pop_whole(self) -> LedgerEntry[T] | None:
         """Removes and returns the oldest frame if all of it is durable. None: no whole frame may be acknowledged now."""
-        oldest = self.oldest()
-        if oldest is None or not oldest.whole:
-            return None
-        self._entries.popitem(last=False)
-        return oldest
+        for oldest in self._entries.values():
+            if not oldest.whole:
+                return None
+            self._entries.popitem(last=False)
+            return oldest
+        return None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from headrace_forward.entries.values import to_json, unpack
-from headrace_forward.kinds import KINDS, MsgpackKind, content
+from headrace_forward.kinds import KINDS, MAP, NIL, TEXTS, MsgpackKind, content
 from headrace_forward.wire import Message, new_unpacker
 
 NOTHING: Final = b"\x80"
@@ -29,8 +28,7 @@ _decode = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
 LONGEST_KEY: Final = 5 + max(map(len, KEYS.values()))
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(NamedTuple):
     """The parts of an option map that Headrace uses.
 
     `chunk`: the chunk's content; `reply`: its encoding as received (both None: the client asks for no acknowledgement);
@@ -59,10 +57,10 @@ def read(message: Message) -> Option:
     """The option of `message`. Never raises."""
     index = message.option_index
     kind = message.kind(index)
-    if kind is None or kind is MsgpackKind.NIL:  # nil: Docker 18's log driver
+    if kind is None or kind is NIL:  # nil: Docker 18's log driver
         return NONE
     raw = message.element(index)
-    if kind is not MsgpackKind.MAP:
+    if kind is not MAP:
         return Option(raw=raw, problem="the option is not a map")
     if raw == NOTHING:
         return NONE
@@ -70,19 +68,18 @@ def read(message: Message) -> Option:
     reply = values.get("chunk")
     chunk = None
     if reply is not None:
-        number = _integer(reply)
-        if KINDS[reply[0]] in (MsgpackKind.STR, MsgpackKind.BIN):
+        if KINDS[reply[0]] in TEXTS:
             chunk = content(reply)
-        elif number is not None:
+        elif (number := _integer(reply)) is not None:
             chunk = str(number).encode()
-        elif KINDS[reply[0]] is MsgpackKind.NIL:
+        elif KINDS[reply[0]] is NIL:
             reply = None
         else:
             return Option(raw=raw, problem="the chunk is neither a str, a bin nor an integer")
     compressed = content(values["compressed"]).decode("utf-8", "replace") if "compressed" in values else None
     signal = _integer(values["fluent_signal"]) if "fluent_signal" in values else None
     metadata = values.get("metadata", NOTHING)
-    if KINDS[metadata[0]] is not MsgpackKind.MAP or metadata == NOTHING:
+    if metadata == NOTHING or KINDS[metadata[0]] is not MAP:
         return Option(chunk, reply, compressed, signal or 0, None, raw, size=_small(values.get("size", ONE)))
     return Option(chunk, reply, compressed, signal or 0, metadata, raw)
 
