@@ -39,6 +39,11 @@ def sent(*records: Any, **limits: Any) -> Any:
 RECORDS = {
     "flat": ({"a": b"x", "b": "y", "c": 5}, {"a": "x", "b": "y", "c": 5}, ["/a"]),
     "nested": ({"a": {"b/~": [b"x", "y", b"z"]}}, {"a": {"b/~": ["x", "y", "z"]}}, ["/a/b~1~0/0", "/a/b~1~0/2"]),
+    "in a map": ({"m": {"a": b"x", "b": "y"}, "c": b"z"}, {"m": {"a": "x", "b": "y"}, "c": "z"}, ["/m/a", "/c"]),
+    "another in it": ({"m": {"a": "x", "b": b"y"}, "c": b"z"}, {"m": {"a": "x", "b": "y"}, "c": "z"}, ["/m/b", "/c"]),
+    "another key": ({"m": {"a": b"x", "d": "y"}, "c": b"z"}, {"m": {"a": "x", "d": "y"}, "c": "z"}, ["/m/a", "/c"]),
+    "two maps": ({"m": {"a": b"x"}, "c": {"b": "y"}}, {"m": {"a": "x"}, "c": {"b": "y"}}, ["/m/a"]),
+    "in the other": ({"m": {"a": "x"}, "c": {"b": b"y"}}, {"m": {"a": "x"}, "c": {"b": "y"}}, ["/c/b"]),
     "empty": ({"a": b""}, {"a": ""}, ["/a"]),
     "not UTF-8": ({"a": b"\xff"}, {"a": {"$bin": "/w=="}}, None),
     "both": ({"a": b"\xff", "b": b"ok"}, {"a": {"$bin": "/w=="}, "b": "ok"}, ["/b"]),

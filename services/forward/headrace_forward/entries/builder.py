@@ -76,9 +76,9 @@ class EntryBuilder:
     """`attributes` as JSON, from the first use on; they do not change."""
     binary: bool = False
     """The last record had texts that came as bin, so the next one is expected to have some."""
-    shape: tuple[list[str], list[type]] | None = None
+    shape: list[Any] | None = None
     noted: bytes | None = None
-    """The attributes, with a note on bins, of flat records whose keys and types are `shape`."""
+    """The attributes, with a note on bins, of records whose keys and types are `shape`, of `_shape`."""
 
     def build(self, data: Bytes, bounds: list[int], first: int) -> Iterator[Part]:
         """Builds the entries between `bounds` (n + 1 offsets in `data`). The first has index `first` in its message."""
@@ -150,21 +150,21 @@ class EntryBuilder:
     def _texts(self, record: dict[str, Any]) -> tuple[bytes | None, bytes | None]:
         """As `_plainly`, but each bin that is UTF-8 becomes a text; and the attributes that note where.
 
-        Records of one stream have the same keys and types, so flat ones share one note.
+        Records of one stream have the same keys and types, so they share one note.
         """
         value = self._plainly(record, bytes.decode)
         if value is None:
             self.binary = False
             return None, None
-        keys, types = list(record), list(map(type, record.values()))
-        if self.shape is not None and keys == self.shape[0] and types == self.shape[1]:
+        shape = _shape(record)
+        if shape is not None and shape == self.shape:
             return value, self.noted
         paths = list(_bins(record, ""))
         self.binary = bool(paths)
         attributes = {**self.attributes, **({Attribute.BIN.value: paths} if paths else {})}
         noted = orjson.dumps(attributes) if attributes else None
-        if dict not in types and list not in types:
-            self.shape, self.noted = (keys, types), noted
+        if shape is not None:
+            self.shape, self.noted = shape, noted
         return value, noted
 
     def _plainly(self, record: dict[str, Any], other: Callable[[Any], str] | None = None) -> bytes | None:
@@ -287,6 +287,22 @@ def _deeper(value: Any, depth: int) -> bool:
         if not level:
             return False
     return True
+
+
+def _shape(record: dict[str, Any]) -> list[Any] | None:
+    """The keys and types of a decoded record, and of the maps in it, in order. None: it has an array, which may hold anything."""
+    types = list(map(type, record.values()))
+    if list in types:
+        return None
+    shape: list[Any] = [list(record), types]
+    if dict in types:
+        for inner in record.values():
+            if type(inner) is dict:
+                found = _shape(inner)
+                if found is None:
+                    return None
+                shape.append(found)
+    return shape
 
 
 def _bins(value: Any, path: str) -> Iterator[str]:
