@@ -5,7 +5,9 @@ what was acknowledged (a difference is a failure, not a figure), and writes ``be
 Beside the receiver's figure stands that of the unavoidable work, measured in the same minute: decoding the same frames and
 building the same batches, without socket, broker, ids, limits or order.
 
-    .venv/bin/python benchmarks/forward.py [--seconds 10] [--connections 16] [--events 500] [--rate 10000]
+With ``--texts`` only the figures of frames whose texts are bins are taken, beside the same as strs, in turns: ``forward-texts``.
+
+    .venv/bin/python benchmarks/forward.py [--seconds 10] [--connections 16] [--events 500] [--rate 10000] [--texts]
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ FORMS = ("bin", "str", "gzip", "zstd", "json")
 """In which entries arrive: packed as a msgpack bin or str, compressed, or as a JSON array."""
 
 FRAMES = 128  # distinct: eight repeating ones compress too well
+TEXT_PAIRS = 5
 BATCH = 1 << 20
 TAG = "bench.app"
 BEGAN = 1_795_253_837
@@ -79,6 +82,18 @@ def formed(made: list[Any], form: str) -> list[Any]:
     if form == "zstd":
         return [(entries, zstd.compress(payload)) for entries, payload in made]
     return made
+
+
+def as_bins(made: list[Any]) -> list[Any]:
+    """The same frames, each text in their records a bin, as Ruby sends what it does not know to be UTF-8."""
+
+    def binary(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: binary(item) for key, item in value.items()}
+        return value.encode() if isinstance(value, str) else value
+
+    packed = (b"".join(msgpack.packb([at.encode(), binary(record)]) for at, record in entries) for entries, _ in made)
+    return [(entries, payload) for (entries, _), payload in zip(made, packed, strict=True)]
 
 
 def unavoidable(made: list[Any], events: int, rounds: int) -> dict[str, float]:
@@ -175,8 +190,12 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=16)
     parser.add_argument("--events", type=int, default=500)
     parser.add_argument("--rate", type=float, default=10_000)
+    parser.add_argument("--texts", action="store_true", help="bins beside strs")
     arguments = parser.parse_args()
     made = frames(arguments.events)
+    if arguments.texts:
+        compare_texts(arguments, made)
+        return
     with (
         tempfile.TemporaryDirectory() as folder,
         load.kafka(Path(folder)) as bootstrap,
@@ -208,6 +227,39 @@ def main() -> None:
         "resident_idle_mb": idle,
     }
     write(result, "forward" if arguments.events != 1 else "forward-single")
+
+
+def compare_texts(arguments: argparse.Namespace, made: list[Any]) -> None:
+    """Texts as strs and as bins, in turns against one receiver; writes the medians and that of the pairs' ratios."""
+    shape = load.Load(arguments.connections, arguments.events, arguments.seconds)
+    sides = {"str": made, "bin": as_bins(made)}
+    taken: dict[str, list[float]] = {side: [] for side in sides}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        load.kafka(Path(folder)) as bootstrap,
+        load.receiver("headrace_forward", bootstrap, Path(folder)) as (receiver, port),
+    ):
+        for pair in range(TEXT_PAIRS + 1):  # the first warms up
+            for side in sorted(sides, reverse=bool(pair % 2)):
+                work = sides[side]
+                run = load.run(shape, lambda number, work=work: ForwardTalker(number, work), port, receiver, bootstrap)
+                phase = asyncio.run(run)
+                if pair:
+                    taken[side].append(phase["cpu_seconds_per_million"])
+    ratios = [as_bin / as_str for as_bin, as_str in zip(taken["bin"], taken["str"], strict=True)]
+    figures = {side: statistics.median(costs) for side, costs in taken.items()}
+    rows = [f"| {side} | {figure:.2f} |" for side, figure in figures.items()]
+    text = (
+        f"Forward, texts as bins beside strs, {arguments.connections} connections, {arguments.events} events a frame: medians "
+        f"of {TEXT_PAIRS} pairs. Written by `benchmarks/forward.py --texts`.\n\n| texts | CPU-s per million events |\n|---|---|\n"
+        + "\n".join([*rows, f"| bin / str | {statistics.median(ratios):.2f} |"])
+        + "\n"
+    )
+    found = {"machine": load.machine(), "phases": taken, "ratio": statistics.median(ratios)}
+    load.RESULTS.mkdir(exist_ok=True)
+    (load.RESULTS / "forward-texts.json").write_text(json.dumps(found, indent=1) + "\n")
+    (load.RESULTS / "forward-texts.md").write_text(text)
+    print(text)
 
 
 def write(result: dict[str, Any], name: str) -> None:
