@@ -123,9 +123,6 @@ class _Stage(Enum):
     ENTRY = "in a message's entries"
 
 
-_TOP: Final = _Stage.TOP
-
-
 @dataclass(slots=True)
 class Decoder:
     """Decodes bytes, split anywhere, into messages.
@@ -167,7 +164,7 @@ class Decoder:
 
         A short way for what most small clients send. It takes what `receive` takes, and leaves the rest to it.
         """
-        if self._buffer or self._stage is not _TOP or self._failed is not None or self.paused:
+        if self._buffer or self._stage is not _Stage.TOP or self._failed is not None or self.paused:
             return None
         if len(data) > SMALL or len(data) > self.frame_bytes:
             return None
