@@ -13,7 +13,7 @@ from headrace_common.operations.errors import HeadraceError
 from headrace_common.operations.log import Log
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace_lake.commands.migrate import prepare
@@ -22,9 +22,10 @@ from headrace_lake.configuration.settings import LakeProcessSettings, location
 from headrace_lake.dedup.choose import open_index
 from headrace_lake.dedup.index import DedupIndex, NoIndex
 from headrace_lake.kafka import gaps
-from headrace_lake.kafka.checkpoint import Checkpoint, CheckpointMarker
+from headrace_lake.kafka.checkpoint import Checkpoint
+from headrace_lake.kafka.claim import Claim
 from headrace_lake.kafka.source import Brokers, TopicInfo, source_options
-from headrace_lake.kafka.start import RESTORE, Coverage, Position, coverage, first_few, note_strays
+from headrace_lake.kafka.start import Position
 from headrace_lake.kafka.watermarks import at_start
 from headrace_lake.landing.landing import Landing
 from headrace_lake.landing.landing_events import EventsLanding
@@ -33,9 +34,7 @@ from headrace_lake.rows.decode import Topics
 from headrace_lake.spark.causes import chain, kafka_is_away, root_cause
 from headrace_lake.spark.halt import HaltError, KafkaAwayError, NoTokenError, StoppingError
 from headrace_lake.spark.storage import Storage
-from headrace_lake.tables.fence import Fence, transaction
-from headrace_lake.tables.layout import BATCHES
-from headrace_lake.tables.properties import RETAINED_FROM
+from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.shape import Shape
 from headrace_lake.upkeep.operations import LakeHealth
 from headrace_lake.upkeep.progress import RunProgress
@@ -63,13 +62,13 @@ class Job:
         self._spark = spark
         self._settings = settings
         self._once = once
-        self._accept_loss = accept_loss
         self._log = log
         self._health = health
         self._stop = threading.Event()
         self._lake = location(settings.lake.path)
         self._checkpoint = Checkpoint(Storage(spark), location(settings.lake.checkpoint))
         self._brokers = Brokers(spark, settings.kafka)
+        self._claim = Claim(spark, self._lake, self._checkpoint, self._brokers, accept_loss=accept_loss, log=log)
 
     def stop(self, *_: int | FrameType | None) -> None:
         """Ends the run after the current batch."""
@@ -138,7 +137,7 @@ class Job:
         fence = Fence(self._spark, self._lake)
         fence.epoch()  # a log that cannot be read is said here, with what to do, before Delta says it
         shape = prepare(Storage(self._spark), self._settings.lake)
-        epoch, found = self._begin(fence, topics)
+        epoch, found = self._claim.begin(fence, topics)
         kafka = self._settings.kafka
         known = Topics(kafka.events_topic, kafka.quarantine_topic, {name: topic.id for name, topic in topics.items()})
         events = self._events_landing(index, known, fence, found, topics, shape)
@@ -238,119 +237,6 @@ class Job:
             log=self._log,
         )
 
-    def _begin(self, fence: Fence, topics: Mapping[str, TopicInfo]) -> tuple[int, Position]:
-        """The checkpoint's epoch, or a new one, claimed before anything is read; and how far the tables are."""
-        marker = self._checkpoint.marker()
-        if marker is not None:
-            self._check_checkpoint(marker, fence, topics)
-        ids = {name: topic.id for name, topic in topics.items()}
-        known = ids if marker is None else marker.topics
-        there = self._coverage(topics)
-        there.check()
-        self._check_tables(fence, there)
-        if marker is not None:
-            self._check_end(marker, fence, there, topics)
-        losses = gaps.find(there, self._brokers, topics, known)
-        if losses and not self._accept_loss:
-            raise gaps.refuse(losses)
-        if marker is not None and not losses:
-            left = {(topic, int(n)): end for topic, ends in marker.strays.items() for n, end in ends.items()}
-            return marker.epoch, Position(there.ends, left, there.rows)
-        if marker is not None:  # Spark would continue inside the gap
-            self._checkpoint.void()
-            self._checkpoint.marker()
-        position = Position({}, {})
-        epoch = fence.claim(lambda epoch: self._settle(fence, topics, known, epoch, position))
-        left = position.strays
-        by_topic = {name: {str(n): end for (topic, n), end in left.items() if topic == name} for name in topics}
-        self._checkpoint.mark(CheckpointMarker(epoch, fence.lake_id(), ids, by_topic))
-        self._log.info("claimed the tables", epoch=epoch)
-        return epoch, position
-
-    def _coverage(self, topics: Mapping[str, TopicInfo]) -> Coverage:
-        return coverage(self._spark, self._lake, topics)
-
-    def _losses(self, topics: Mapping[str, TopicInfo], known: Mapping[str, str]) -> list[gaps.Loss]:
-        return gaps.find(self._coverage(topics), self._brokers, topics, known)
-
-    def _settle(
-        self, fence: Fence, topics: Mapping[str, TopicInfo], known: Mapping[str, str], epoch: int, position: Position
-    ) -> DataFrame | None:
-        """Sees where the tables end, fills `position`, and returns rows for the table of gaps.
-
-        Called when no other job can land any more. It asks the rows also for the first epoch: they may be copies of others.
-        """
-        there = self._coverage(topics)
-        there.check()
-        losses = gaps.find(there, self._brokers, topics, known)
-        lost = {
-            (loss.topic, loss.partition): loss.end
-            for loss in losses
-            if loss.end is not None and loss.partition is not None
-        }
-        position.landed = there.ends | lost
-        position.rows = there.rows
-        position.strays = note_strays(self._spark, fence, self._lake, topics, there.ends)
-        if not losses:
-            return None
-        if not self._accept_loss:
-            raise gaps.refuse(losses)
-        for loss in losses:
-            self._log.warning("accepts a loss", lost=str(loss), reason=str(loss.reason))
-        return gaps.rows(self._spark, self._lake, losses, epoch)
-
-    def _check_checkpoint(self, marker: CheckpointMarker, fence: Fence, topics: Mapping[str, TopicInfo]) -> None:
-        """Raises `HaltError` if this job must not continue the checkpoint of `marker`."""
-        over = f"delete the checkpoint {self._checkpoint.path} to take over from where the tables end"
-        if marker.lake != fence.lake_id():
-            raise HaltError(f"the checkpoint belongs to other tables than those in {self._lake}: {over}")
-        if set(marker.topics) != set(topics):
-            raise HaltError(f"the checkpoint is for the topics {' and '.join(sorted(marker.topics))}: {over}")
-        latest = fence.epoch()
-        if marker.epoch != latest:
-            raise HaltError(
-                f"another job has taken over: the checkpoint holds epoch {marker.epoch}, the tables are at epoch {latest}; "
-                f"stop that job and {over}"
-            )
-        fence.check_batch(marker.epoch, self._checkpoint.last_batch())
-
-    def _check_end(
-        self, marker: CheckpointMarker, fence: Fence, there: Coverage, topics: Mapping[str, TopicInfo]
-    ) -> None:
-        """Raises `HaltError` unless `batches` ends where the checkpoint says that it does.
-
-        A topic that was made anew since is another matter: see `gaps`.
-        """
-        last = self._checkpoint.last_batch()
-        if last < 0:
-            return
-        if not fence.written(BATCHES, transaction(marker.epoch, last)):
-            last -= 1
-        begins = self._checkpoint.ends(-1)
-        wrong = [
-            f"{topic}/{number}: {BATCHES} ends at {there.ends.get((topic, number), 'nothing')}, the checkpoint at {end}"
-            for (topic, number), end in sorted(self._checkpoint.ends(last).items())
-            if marker.topics[topic] == topics[topic].id
-            and there.ends.get((topic, number), begins.get((topic, number), 0)) != end
-        ]
-        if wrong:
-            raise HaltError(
-                f"the table {BATCHES} does not end where the checkpoint does: {first_few(wrong)}. Rows of it were deleted, or it"
-                f" was restored to an older version. {RESTORE}; or delete the checkpoint {self._checkpoint.path}: the job"
-                " then begins where the table ends, and leaves out the rows that are there"
-            )
-
-    def _check_tables(self, fence: Fence, there: Coverage) -> None:
-        """Raises `HaltError` if a table is empty that cannot be: it was dropped and made again."""
-        for name, rows in there.written.items():
-            if not rows or not fence.never_claimed(name) or RETAINED_FROM in fence.properties(name):
-                continue
-            if self._spark.read.format("delta").load(f"{self._lake}/{name}").isEmpty():
-                raise HaltError(
-                    f"the table {name} is empty, and {rows} rows of it were landed: somebody dropped it. Put it back from a"
-                    " backup and start again; without one, `python -m headrace_lake replay` lands again what Kafka still holds"
-                )
-
     def _watch(self, query: StreamingQuery, fence: Fence, epoch: int, upkeep: Upkeep) -> None:
         """Returns when the query has ended; raises what ended it. Here an idle job notices that another has taken over."""
         look = 0.0
@@ -392,7 +278,7 @@ class Job:
         if kafka_is_away(causes):
             raise KafkaAwayError(root_cause(failure or error)) from error
         # Spark reports lost offsets in several wordings, and names no range
-        losses = self._losses(topics, {name: topic.id for name, topic in topics.items()})
+        losses = self._claim.losses(topics, {name: topic.id for name, topic in topics.items()})
         if losses:
             raise gaps.refuse(losses) from error
         raise HaltError(root_cause(failure or error)) from error

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from headrace_lake.job import Job
 from headrace_lake.kafka.checkpoint import CheckpointMarker
+from headrace_lake.kafka.claim import Claim
 from headrace_lake.kafka.source import TopicInfo
 from headrace_lake.kafka.start import Coverage, _faults
 from headrace_lake.spark.causes import kafka_is_away, root_cause
@@ -132,13 +132,13 @@ class _Checkpoint:
     ],
 )
 def test_batches_must_end_where_the_checkpoint_does(begun: int, landed: int, ends: dict, stops: bool) -> None:
-    job = Job.__new__(Job)
-    job._checkpoint = _Checkpoint(begun)  # type: ignore[assignment]
+    claim = Claim.__new__(Claim)
+    claim._checkpoint = _Checkpoint(begun)  # type: ignore[assignment]
     fence = SimpleNamespace(written=lambda _, version: version < transaction(1, landed))
     marker = CheckpointMarker(1, "lake", {"t": "id"}, {})
 
     def check(topic_id: str) -> None:
-        job._check_end(marker, fence, Coverage(ends, {}, frozenset()), {"t": TopicInfo(topic_id, 1)})  # type: ignore[arg-type]
+        claim._check_end(marker, fence, Coverage(ends, {}, frozenset()), {"t": TopicInfo(topic_id, 1)})  # type: ignore[arg-type]
 
     check("made anew: what is lost of it is said elsewhere")
     if stops:

@@ -18,15 +18,15 @@ from datetime import UTC, datetime
 from typing import Final
 
 from headrace_common.operations.log import Log
-from headrace_common.record.contract import DETERMINISTIC, Attribute
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from headrace_lake.commands import replay_plan
+from headrace_lake.commands import replay_plan, replay_rows
 from headrace_lake.commands.migrate import prepare
 from headrace_lake.commands.replay_plan import BatchRange, ReplayRequest, Unreplayable, condition, merged, steps
+from headrace_lake.commands.replay_rows import counted, inside
 from headrace_lake.configuration.policy import Policies
 from headrace_lake.configuration.settings import LakeProcessSettings, location
 from headrace_lake.kafka.checkpoint import Checkpoint, Range
@@ -281,15 +281,15 @@ class Replay:
         version: int,
         landed_at: datetime,
     ) -> ReplayResult:
-        range_frame = self._frame(step)
+        range_frame = replay_rows.range_frame(self._spark, step)
         events, rejects = self._rows(step, spans, missing, landed_at, range_frame)
         lacking = events.select("range_index", sf.lit(True).alias("sound"), "wanted").unionAll(
             rejects.select("range_index", sf.lit(False).alias("sound"), "wanted")
         )
-        found = {(row["range_index"], row["sound"]): (row["n"], row["wanted"]) for row in _counted(lacking)}
-        has = there[0].unionAll(there[1]).join(sf.broadcast(range_frame), _inside(), "inner")
+        found = {(row["range_index"], row["sound"]): (row["n"], row["wanted"]) for row in counted(lacking)}
+        has = there[0].unionAll(there[1]).join(sf.broadcast(range_frame), inside(), "inner")
         present = {
-            (row["range_index"], row["sound"]): row["n"] for row in _counted(has.withColumn("wanted", sf.lit(True)))
+            (row["range_index"], row["sound"]): row["n"] for row in counted(has.withColumn("wanted", sf.lit(True)))
         }
         corrected = []
         for index, batch_range in enumerate(step):
@@ -324,10 +324,10 @@ class Replay:
     ) -> tuple[DataFrame, DataFrame]:
         """The missing records as rows of the two tables, with `range_index`; `wanted`: the row lands."""
         events = decode.events(missing, self._topics, landed_at, self._shape).where(f"{FAULT} is null")
-        events = self._erased.marked(events, "event_id").join(sf.broadcast(range_frame), _inside(), "inner")
+        events = self._erased.marked(events, "event_id").join(sf.broadcast(range_frame), inside(), "inner")
         horizon = self._settings.lake.horizon
         if horizon and any(batch_range.duplicates for batch_range in step):
-            events = self._without_resends(events, horizon)
+            events = replay_rows.without_resends(self._spark, self._lake, events, horizon)
         else:
             events = events.withColumn("wanted", sf.lit(True))
         if self._erased.any():
@@ -335,64 +335,13 @@ class Replay:
         rows = self._quarantine.rows(missing, spans, landed_at, faults=True)
         assert rows is not None
         self._quarantine.check(missing, spans, landed_at)
-        rejects = rows.join(sf.broadcast(range_frame), _inside(), "inner").withColumn("wanted", self._quarantine.wanted)
+        rejects = rows.join(sf.broadcast(range_frame), inside(), "inner").withColumn("wanted", self._quarantine.wanted)
         return events, rejects
-
-    def _without_resends(self, events: DataFrame, horizon: float) -> DataFrame:
-        """`wanted` is false for a resend, in a range that had resends, if a copy is in the table or earlier in the step."""
-        micros = sf.unix_micros("received_time")
-        bounds = events.agg(sf.min(micros).alias("low"), sf.max(micros).alias("high")).first()
-        if bounds is None or bounds["low"] is None:
-            return events.withColumn("wanted", sf.lit(True))
-        low, high = (sf.timestamp_micros(sf.lit(bounds[side])) for side in ("low", "high"))
-        reach = sf.expr(f"make_dt_interval(0, 0, 0, {horizon:.6f})")
-        time_ = sf.col("received_time")
-        recognisable = sf.col("event_id").startswith(DETERMINISTIC.decode()) | (
-            sf.get_json_object("attributes", f"$.{Attribute.REPUBLISHED}") == "true"
-        )
-        resends = events.where(recognisable & sf.col("had_duplicates"))
-        landed = (
-            self._spark.read.format("delta").load(f"{self._lake}/{EVENTS}")
-            .where((time_ >= low - reach) & (time_ <= high + reach))
-            .select(sf.col("event_id").alias("copy_id"), time_.alias("copy_time"))
-        )  # fmt: skip
-        earlier = events.select(
-            sf.col("event_id").alias("copy_id"),
-            time_.alias("copy_time"),
-            sf.struct("received_time", *_KEY).alias("copy_place"),
-        )
-        same = (sf.col("event_id") == sf.col("copy_id")) & (time_ <= sf.col("copy_time") + reach)
-        same &= time_ >= sf.col("copy_time") - reach
-        before = sf.struct("received_time", *_KEY) > sf.col("copy_place")
-        found = (
-            resends.join(landed, same, "left_semi").select(*_KEY)
-            .unionAll(resends.join(earlier, same & before, "left_semi").select(*_KEY))
-            .distinct().withColumn("resend", sf.lit(True))
-        )  # fmt: skip
-        return events.join(found, list(_KEY), "left").withColumn("wanted", sf.col("resend").isNull())
 
     def _topic_id(self) -> str:
         cases = " ".join(f"when {quoted(name)} then {quoted(own)}" for name, own in self._topics.ids.items())
         return f"case topic {cases} end"
 
-    def _frame(self, step: list[BatchRange]) -> DataFrame:
-        values = ", ".join(
-            f"({index}, {quoted(each.topic_id)}, {each.partition}, {each.first_held}L, {each.end}L, {each.duplicates > 0})"
-            for index, each in enumerate(step)
-        )
-        names = "range_index, of_topic_id, of_partition, first, beyond, had_duplicates"
-        return self._spark.sql(f"select * from values {values} as ranges({names})")  # noqa: S608
-
     def _summary(self, batch_ranges: list[BatchRange]) -> DataFrame:
         names, rows = ", ".join(f"`{name}`" for name in SCHEMAS[BATCHES].names), replay_plan.values_of(batch_ranges)
         return self._spark.sql(f"select * from values {rows} as batch({names})").coalesce(1)  # noqa: S608
-
-
-def _counted(rows: DataFrame) -> list[Row]:
-    """(range_index, sound, number of rows, number of wanted rows)."""
-    counts = (sf.count(sf.lit(1)).alias("n"), sf.count_if("wanted").alias("wanted"))
-    return rows.groupBy("range_index", "sound").agg(*counts).collect()
-
-
-def _inside() -> Column:
-    return sf.expr("topic_id = of_topic_id and partition = of_partition and offset >= first and offset < beyond")

@@ -1,0 +1,70 @@
+"""Rows of one step of a replay: in which range they lie, how many, and which of them are resends. Frames in, frames out."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace_common.record.contract import DETERMINISTIC, Attribute
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as sf
+
+from headrace_lake.commands.replay_plan import BatchRange
+from headrace_lake.rows.decode import quoted
+from headrace_lake.tables.layout import EVENTS
+
+_KEY: Final = ("topic_id", "partition", "offset")
+
+
+def range_frame(spark: SparkSession, step: list[BatchRange]) -> DataFrame:
+    """The ranges of a step, numbered: for `inside`."""
+    values = ", ".join(
+        f"({index}, {quoted(each.topic_id)}, {each.partition}, {each.first_held}L, {each.end}L, {each.duplicates > 0})"
+        for index, each in enumerate(step)
+    )
+    names = "range_index, of_topic_id, of_partition, first, beyond, had_duplicates"
+    return spark.sql(f"select * from values {values} as ranges({names})")  # noqa: S608
+
+
+def counted(rows: DataFrame) -> list[Row]:
+    """(range_index, sound, number of rows, number of wanted rows)."""
+    counts = (sf.count(sf.lit(1)).alias("n"), sf.count_if("wanted").alias("wanted"))
+    return rows.groupBy("range_index", "sound").agg(*counts).collect()
+
+
+def inside() -> Column:
+    """Condition of a join with `range_frame`."""
+    return sf.expr("topic_id = of_topic_id and partition = of_partition and offset >= first and offset < beyond")
+
+
+def without_resends(spark: SparkSession, lake: str, events: DataFrame, horizon: float) -> DataFrame:
+    """`wanted` is false for a resend, in a range that had resends, if a copy is in the table or earlier in the step."""
+    micros = sf.unix_micros("received_time")
+    bounds = events.agg(sf.min(micros).alias("low"), sf.max(micros).alias("high")).first()
+    if bounds is None or bounds["low"] is None:
+        return events.withColumn("wanted", sf.lit(True))
+    low, high = (sf.timestamp_micros(sf.lit(bounds[side])) for side in ("low", "high"))
+    reach = sf.expr(f"make_dt_interval(0, 0, 0, {horizon:.6f})")
+    time_ = sf.col("received_time")
+    recognisable = sf.col("event_id").startswith(DETERMINISTIC.decode()) | (
+        sf.get_json_object("attributes", f"$.{Attribute.REPUBLISHED}") == "true"
+    )
+    resends = events.where(recognisable & sf.col("had_duplicates"))
+    landed = (
+        spark.read.format("delta").load(f"{lake}/{EVENTS}")
+        .where((time_ >= low - reach) & (time_ <= high + reach))
+        .select(sf.col("event_id").alias("copy_id"), time_.alias("copy_time"))
+    )  # fmt: skip
+    earlier = events.select(
+        sf.col("event_id").alias("copy_id"),
+        time_.alias("copy_time"),
+        sf.struct("received_time", *_KEY).alias("copy_place"),
+    )
+    same = (sf.col("event_id") == sf.col("copy_id")) & (time_ <= sf.col("copy_time") + reach)
+    same &= time_ >= sf.col("copy_time") - reach
+    before = sf.struct("received_time", *_KEY) > sf.col("copy_place")
+    found = (
+        resends.join(landed, same, "left_semi").select(*_KEY)
+        .unionAll(resends.join(earlier, same & before, "left_semi").select(*_KEY))
+        .distinct().withColumn("resend", sf.lit(True))
+    )  # fmt: skip
+    return events.join(found, list(_KEY), "left").withColumn("wanted", sf.col("resend").isNull())
