@@ -21,6 +21,7 @@ from tests.lake.s3 import BUCKET
 
 LAKE = f"s3a://{BUCKET}/lake"
 DEAF = "s3a://deaf/lake"
+BUSY = "s3a://busy/lake"
 
 
 def main() -> None:
@@ -37,10 +38,11 @@ def main() -> None:
         store = scala.apply(cast("Any", spark)._jsparkSession)
         options = java_class(spark, "org.apache.spark.api.python.PythonUtils")
 
-        def write(line: str, *, overwrite: bool = False) -> str:
+        def write(line: str, *, overwrite: bool = False, to: str = "") -> str:
             lines = options.toSeq([line]).iterator()
+            place = java_class(spark, "org.apache.hadoop.fs.Path")(to) if to else path
             try:
-                store.write(path, lines, overwrite, configuration)
+                store.write(place, lines, overwrite, configuration)
             except Py4JJavaError as error:
                 return str(error.java_exception.getClass().getSimpleName())
             return "written"
@@ -54,6 +56,9 @@ def main() -> None:
                     "other": write("b"),
                     "same": write("a"),
                     "over": write("c", overwrite=True),
+                    "after 409": write("a", to=f"{BUSY}/9.json"),
+                    "409 and another's": write("b", to=f"{BUSY}/9.json"),
+                    "always 409": write("a", to=f"{BUSY}/10.json"),
                 }
             )
         )

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from http.client import HTTPConnection
@@ -56,10 +57,16 @@ def class_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(
-    bench: Bench, s3: S3, class_path: Path, *, once: bool = False, variables: Mapping[str, str] | None = None
+    bench: Bench,
+    s3: S3,
+    class_path: Path,
+    *,
+    once: bool = False,
+    checkpoint: str = CHECKPOINT,
+    variables: Mapping[str, str] | None = None,
 ) -> Lander:
     job = Lander(
-        bench.kafka, LAKE, CHECKPOINT, once=once, batch_records=100_000 if once else 1_000, jars=class_path,
+        bench.kafka, LAKE, checkpoint, once=once, batch_records=100_000 if once else 1_000, jars=class_path,
         spark=json.dumps(s3.spark), variables=variables or s3.environment,
     )  # fmt: skip
     bench.jobs.append(job)
@@ -88,15 +95,40 @@ def test_kills(bench: Bench, s3: S3, class_path: Path) -> None:
     assert not [key for key in s3.keys("checkpoint/") if "draft" in key]
 
 
+@pytest.mark.full
+def test_of_two_jobs_that_start_at_once_one_goes_on(bench: Bench, s3: S3, class_path: Path) -> None:
+    """They make the tables, claim them and land at the same time; only conditional writes keep their commits apart."""
+    send_now(bench.kafka, bench.sent, 8_000, resend_every=100)
+    places = [f"{CHECKPOINT}-{name}" for name in "ab"]
+    jobs = dict(zip(places, [start(bench, s3, class_path, checkpoint=place) for place in places], strict=True))
+    for job in jobs.values():
+        job.next("starting")
+    any_job = next(iter(jobs.values()))
+    await_true(lambda: not all(job.alive() for job in jobs.values()), "one of them stops", any_job, alive=False)
+    ((where, goes_on),) = [(place, job) for place, job in jobs.items() if job.alive()]
+    (stopped,) = [job for job in jobs.values() if job is not goes_on]
+    assert stopped.wait() == 1, stopped.tail()
+    assert "another job has taken over" in stopped.reason() or "another job claimed the tables" in stopped.reason()
+    send_now(bench.kafka, bench.sent, 400, mark="b")
+    goes_on.next("landed")
+    goes_on.terminate()
+    assert goes_on.wait() == 0, goes_on.tail()
+    last = start(bench, s3, class_path, once=True, checkpoint=where)
+    assert last.wait() == 0, last.tail()
+    check_landed(s3.mirror("lake", bench.folder), bench.sent)
+    assert read(s3) == expected(bench.sent)
+
+
 class Deaf(BaseHTTPRequestHandler):
     """A server of S3's protocol that ignores If-None-Match: it passes everything else on."""
 
     endpoint: str
+    ignored = "if-none-match"
     protocol_version = "HTTP/1.1"
 
     def pass_on(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
-        headers = {name: value for name, value in self.headers.items() if name.lower() != "if-none-match"}
+        headers = {name: value for name, value in self.headers.items() if name.lower() != self.ignored}
         with closing(HTTPConnection(self.endpoint.removeprefix("http://"))) as onward:
             onward.request(self.command, self.path, self.rfile.read(length), headers)
             answer = onward.getresponse()
@@ -115,16 +147,45 @@ class Deaf(BaseHTTPRequestHandler):
         pass
 
 
+class Busy(Deaf):
+    """A server that answers 409 to each conditional write, but for the tenth of `9.json`."""
+
+    answered: Counter[str]
+    ignored = ""
+
+    def do_PUT(self) -> None:
+        name, conditional = self.path.partition("?")[0].rpartition("/")[2], "If-None-Match" in self.headers
+        self.answered[name] += conditional
+        goes_through = {"9.json": 10}.get(name)
+        if not conditional or not name.endswith(".json") or self.answered[name] == goes_through:
+            return self.pass_on()
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = b"<Error><Code>ConditionalRequestConflict</Code><Message>another is under way</Message></Error>"
+        self.send_response_only(409)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Type", "application/xml")
+        self.end_headers()
+        self.wfile.write(body)
+        return None
+
+
 def test_a_commit_is_a_conditional_write(s3: S3, class_path: Path) -> None:
     """A second driver cannot overwrite a commit. A server that ignores the condition is found out at the start."""
     s3.make_bucket("deaf")
+    s3.make_bucket("busy")
     deaf = type("DeafTo", (Deaf,), {"endpoint": s3.endpoint})
-    with ThreadingHTTPServer(("127.0.0.1", 0), deaf) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    busy = type("BusyTo", (Busy,), {"endpoint": s3.endpoint, "answered": Counter()})
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), deaf) as server,
+        ThreadingHTTPServer(("127.0.0.1", 0), busy) as other,
+    ):
+        for each in (server, other):
+            threading.Thread(target=each.serve_forever, daemon=True).start()
         options = {
             **s3.spark,
             "spark.hadoop.fs.s3a.path.style.access": "true",
             "spark.hadoop.fs.s3a.bucket.deaf.endpoint": f"http://127.0.0.1:{server.server_address[1]}",
+            "spark.hadoop.fs.s3a.bucket.busy.endpoint": f"http://127.0.0.1:{other.server_address[1]}",
         }
         variables = {
             **os.environ, **s3.environment, "JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1",
@@ -133,12 +194,16 @@ def test_a_commit_is_a_conditional_write(s3: S3, class_path: Path) -> None:
         program = [sys.executable, "-m", "tests.lake.conditional_writes", str(class_path), json.dumps(options)]
         done = subprocess.run(program, env=variables, capture_output=True, text=True, check=False)
         server.shutdown()
+        other.shutdown()
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
     assert "the server ignores If-None-Match: a second driver could overwrite its commits" in said.pop("deaf")
     assert said == {
         "said": [], "first": "written", "other": "FileAlreadyExistsException", "same": "written", "over": "written",
+        "after 409": "written", "409 and another's": "FileAlreadyExistsException", "always 409": said["always 409"],
     }  # fmt: skip
+    assert "written" not in said["always 409"]
+    assert (busy.answered["9.json"], busy.answered["10.json"]) == (11, 10), "it is tried ten times"
     of_commit = [line for line in s3.log.read_text().splitlines() if "_delta_log/00000000000000000000.json" in line]
     assert not [line for line in of_commit[:2] if "HEAD" in line], "nobody looks first: the server decides"
     assert any(" 412 " in line and "PUT" in line for line in of_commit)
