@@ -16,7 +16,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace_lake.commands.migrate import prepare
+from headrace_lake.commands.catalog import register
+from headrace_lake.commands.migrate import prepare, prepare_routes
 from headrace_lake.configuration.policy import Policies
 from headrace_lake.configuration.settings import LakeProcessSettings, location
 from headrace_lake.dedup.choose import open_index
@@ -30,7 +31,9 @@ from headrace_lake.kafka.watermarks import at_start
 from headrace_lake.landing.landing import Landing
 from headrace_lake.landing.landing_events import EventsLanding
 from headrace_lake.landing.markers import GapMarkers
+from headrace_lake.landing.routes import Routes
 from headrace_lake.rows.decode import Topics
+from headrace_lake.rows.routed import RouteTable
 from headrace_lake.spark.causes import chain, kafka_is_away, root_cause
 from headrace_lake.spark.halt import HaltError, KafkaAwayError, NoTokenError, StoppingError
 from headrace_lake.spark.storage import Storage
@@ -137,6 +140,7 @@ class Job:
         fence = Fence(self._spark, self._lake)
         fence.epoch()  # a log that cannot be read is said here, with what to do, before Delta says it
         shape = prepare(Storage(self._spark), self._settings.lake)
+        route_tables = prepare_routes(Storage(self._spark), self._settings.lake)
         epoch, found = self._claim.begin(fence, topics)
         kafka = self._settings.kafka
         known = Topics(kafka.events_topic, kafka.quarantine_topic, {name: topic.id for name, topic in topics.items()})
@@ -172,6 +176,7 @@ class Job:
                 fence=fence,
                 every=self._settings.lake.gaps_every,
             ),
+            routes=self._routes(route_tables, known, fence, found, shape),
             log=self._log,
             stopping=self._stop.is_set,
             on_landed=upkeep.landed,
@@ -234,6 +239,29 @@ class Job:
             watermarks=watermarks,
             horizon=self._settings.lake.horizon,
             slack=kafka.ack_deadline,
+            log=self._log,
+        )
+
+    def _routes(
+        self, tables: Mapping[str, RouteTable | None], known: Topics, fence: Fence, found: Position, shape: Shape
+    ) -> Routes:
+        settings = self._settings.lake
+
+        def name_it(table: str) -> None:
+            if settings.catalog_schema:
+                register(self._spark, self._lake, settings.catalog_schema, (table,))
+
+        return Routes(
+            self._spark,
+            self._lake,
+            routes=settings.routes,
+            tables=tables,
+            topics=known,
+            fence=fence,
+            position=found,
+            shape=shape,
+            change_feed=settings.change_data_feed,
+            on_new=name_it,
             log=self._log,
         )
 

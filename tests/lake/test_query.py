@@ -16,6 +16,7 @@ from arro3.core import Table
 from deltalake import CommitProperties, DeltaTable, TableFeatures, Transaction, write_deltalake
 from headrace_cli.errors import CommandError
 from headrace_cli.lake import against_kafka
+from headrace_cli.lake.meaning import meaning
 from headrace_cli.lake.tables import TABLES, connect
 from headrace_cli.lake.written import Format, Output
 from headrace_cli.verbs import console, query
@@ -23,7 +24,7 @@ from headrace_lake.tables import erasures
 from headrace_lake.tables.erasures import ERASURES
 from headrace_lake.tables.fence import REPLAYED, claim_of, transaction
 from headrace_lake.tables.layout import BATCHES, DAY, EVENTS, GAPS, QUARANTINE, SCHEMAS
-from headrace_lake.tables.properties import APP_ID, RETAINED_FROM, STRAYS
+from headrace_lake.tables.properties import APP_ID, RETAINED_FROM, ROUTES, STRAYS
 from rich.console import Console
 
 MOMENT = datetime(2026, 5, 6, 12, 0, 0, 123456, tzinfo=UTC)
@@ -283,6 +284,54 @@ def test_the_proof_holds_after_an_erasure_and_names_it(lake: Path) -> None:
         "detail": "erasure e1, day 2026-05-06, by dpo, reason ticket 5, events 1, quarantined 1",
     }  # fmt: skip
     assert query.run(query.QUERIES["erasures"], lake)[0]["reason"] == "ticket 5"
+
+
+ROUTE = [("event_id", "string"), ("topic_id", "string"), ("partition", "int"), ("offset", "bigint"),
+         ("landed_at", "timestamp"), ("status", "bigint"), (DAY, "date")]  # fmt: skip
+
+
+def route(lake: Path, *offsets: int, said: int, name: str = "web") -> None:
+    """A batch with two events, and a route that has those at `offsets` where `batches` says that it has `said`."""
+    make(lake, events=[event(4), event(5)], batches=[{**batch(4, 6, 2), "routed": json.dumps({name: said})}])
+    append(lake / name, ROUTE, [event(offset) for offset in offsets])
+    DeltaTable(str(lake / BATCHES)).alter.set_table_properties({ROUTES: f'["{name}"]'}, raise_if_not_exists=False)
+
+
+def test_the_proof_holds_with_a_route_and_after_an_erasure_from_it(lake: Path) -> None:
+    route(lake, 5, said=1, name="order")  # a word of SQL
+    assert query.run('select status, "offset" from "order"', lake) == [{"status": None, "offset": 5}]
+    assert all(row["ok"] for row in query.exactly_once(lake)), query.exactly_once(lake)
+    erase(lake, offsets=[5], ids=["d.5"], deletes="event_id = 'd.5'")
+    erase(lake, offsets=[5], ids=[], deletes="event_id = 'd.5'", table="order")
+    proof = query.exactly_once(lake)
+    assert all(row["ok"] for row in proof), proof
+    assert proof[-2]["detail"].endswith("events 1, quarantined 0, routed 1")
+    assert "order" in {row["table"] for row in meaning(lake)}
+
+
+@pytest.mark.parametrize(
+    ("offsets", "said", "check"),
+    [
+        ((), 1, "the route web has what batches says"),
+        ((4, 4), 1, "the route web has what batches says"),
+        ((4, 5), 1, "the route web has what batches says"),
+        ((4, 1), 1, "the route web has what batches says"),  # of a batch before the route began
+        ((4, 2), 1, "what the route web has is in events"),
+    ],
+)
+def test_the_proof_fails_on_a_route(lake: Path, offsets: tuple[int, ...], said: int, check: str) -> None:
+    route(lake, *offsets, said=said)
+    wrong = [row["check"] for row in query.exactly_once(lake) if not row["ok"]]
+    assert any(name.startswith(check) for name in wrong), wrong
+
+
+def test_the_proof_fails_if_a_route_has_what_was_erased_or_has_no_table(lake: Path) -> None:
+    route(lake, 5, said=1)
+    erase(lake, offsets=[5], ids=["d.5"], deletes="event_id = 'd.5'")
+    wrong = [row["check"] for row in query.exactly_once(lake) if not row["ok"]]
+    assert wrong == ["nothing is in the route web that was erased", "all of it"]
+    shutil.rmtree(lake / "web")
+    assert "no table web" in query.exactly_once(lake)[0]["detail"]
 
 
 def test_rows_of_a_batch_under_way_are_no_contradiction(lake: Path) -> None:

@@ -11,11 +11,11 @@ NAMES: Final = ("table", "column", "type", "meaning")
 
 _MEANING: Final = f"""
     select view_name as "table", '' as "column", '' as "type", coalesce(comment, '') as meaning, -1 as place
-    from duckdb_views() where not internal and view_name in {TABLES}
+    from duckdb_views() where not internal
     union all
     select table_name, column_name, lower(data_type), coalesce(comment, ''), column_index
-    from duckdb_columns() where not internal and table_name in {TABLES}
-    order by list_position({list(TABLES)}, "table"), place"""  # noqa: S608
+    from duckdb_columns() where not internal and table_name in (select view_name from duckdb_views() where not internal)
+    order by coalesce(list_position({list(TABLES)}, "table"), {len(TABLES)}), "table", place"""  # noqa: S608
 
 
 def meaning(lake: LakeAddress | str) -> list[Row]:

@@ -13,7 +13,7 @@ from typing import Final
 import duckdb
 
 from headrace_cli.lake.address import LakeAddress
-from headrace_cli.lake.tables import RETAINED, STRAYED, TABLES, TRANSACTIONS, Row, connect, rows
+from headrace_cli.lake.tables import RETAINED, ROUTES, STRAYED, TABLES, TRANSACTIONS, Row, connect, rows
 from headrace_cli.lake.text import compact
 
 
@@ -60,12 +60,13 @@ def _erased_from(table: str) -> str:
 
 def _present(table: str) -> str:
     """Return a query for the places of the rows of `table`, and of those that were erased: they count as if they were there."""
-    there = f'select topic_id, "partition", "offset" from {table}'
-    return f'({there} union all select * from ({_erased_from(table)}) anti join {table} using (topic_id, "partition", "offset"))'
+    there = f'select topic_id, "partition", "offset" from "{table}"'
+    gone = f'select * from ({_erased_from(table)}) anti join "{table}" using (topic_id, "partition", "offset")'
+    return f"({there} union all {gone})"
 
 
 def _rows_agree(table: str, column: str) -> str:
-    """Return a query that compares the rows of `table` with the counts in `batches`, range by range.
+    """Return a query that compares the rows of `table` with the counts in `batches` (an expression `column`), range by range.
 
     Rows of an unfinished batch lie beyond all ranges, so they do not count. Retention may have dropped rows of ranges that
     landed before the first kept day: of those, no more rows may be there than were landed.
@@ -80,10 +81,10 @@ def _rows_agree(table: str, column: str) -> str:
         from landed l asof left join covered c
             on l.topic_id = c.topic_id and l."partition" = c."partition" and l."offset" >= c."from"
         where c.is_gap is not true group by all)
-    select topic_id, "partition", "from", b.{column} as said, coalesce(found, 0) as found, coalesce(different, 0) as different
+    select topic_id, "partition", "from", {column} as said, coalesce(found, 0) as found, coalesce(different, 0) as different
     from batches b full join placed p using (topic_id, "partition", "from")
-    where coalesce(found, 0) <> coalesce(different, 0) or b.{column} is null or b.{column} < coalesce(found, 0)
-        or b.{column} > coalesce(found, 0)
+    where coalesce(found, 0) <> coalesce(different, 0) or {column} is null or {column} < coalesce(found, 0)
+        or {column} > coalesce(found, 0)
             and not exists (from {RETAINED} k where k."table" = '{table}' and b.landed_at < k."from")"""
 
 
@@ -121,7 +122,8 @@ _NOT_ERASED: Final = " union all ".join(
 _ERASURES: Final = """
     select erasure, min(erased_at)::date as day, any_value(requested_by) as "by", any_value(reason) as reason,
         coalesce(sum("rows") filter ("table" = 'events'), 0)::bigint as events,
-        coalesce(sum("rows") filter ("table" = 'quarantine'), 0)::bigint as quarantined
+        coalesce(sum("rows") filter ("table" = 'quarantine'), 0)::bigint as quarantined,
+        nullif(coalesce(sum("rows") filter ("table" not in ('events', 'quarantine')), 0), 0)::bigint as routed
     from erasures group by erasure order by min(erased_at), erasure"""
 
 EXACTLY_ONCE: Final = (
@@ -147,9 +149,9 @@ EXACTLY_ONCE: Final = (
         "select * from batches where records is distinct from events + duplicates + quarantined + skipped "
         'or least(events, duplicates, quarantined, skipped) < 0 or records > "to" - "from"',
     ),
-    ProofCheck("the events table has what batches says, each record once", _rows_agree("events", "events")),
+    ProofCheck("the events table has what batches says, each record once", _rows_agree("events", "b.events")),
     ProofCheck(
-        "the quarantine table has what batches says, each record once", _rows_agree("quarantine", "quarantined")
+        "the quarantine table has what batches says, each record once", _rows_agree("quarantine", "b.quarantined")
     ),
     ProofCheck("the gaps hold the rows that they say, each once", _ROWS_IN_GAPS),
     ProofCheck(
@@ -165,9 +167,38 @@ EXACTLY_ONCE: Final = (
 )
 """The proof: each of these queries must return no row."""
 
+
+def _of_route(name: str) -> tuple[ProofCheck, ...]:
+    """Return the checks of a route: it has what `batches` says, nothing that `events` lacks, and nothing that was erased.
+
+    Rows of a route whose day retention has dropped from `events` may be there a moment longer.
+    """
+    return (
+        ProofCheck(
+            f"the route {name} has what batches says, each record once",
+            _rows_agree(name, f"coalesce(try_cast(b.routed->>'$.{name}' as bigint), 0)"),
+        ),
+        ProofCheck(
+            f"what the route {name} has is in events",
+            f"""select topic_id, "partition", "offset" from "{name}" r
+            anti join {_present("events")} e using (topic_id, "partition", "offset")
+            where not exists (from {RETAINED} k where k."table" = 'events' and r.landed_at < k."from")""",
+        ),
+        ProofCheck(
+            f"nothing is in the route {name} that was erased",
+            f"""select topic_id, "partition", "offset" from "{name}"
+            semi join (select topic_id, "partition", "offset" from ({_erased_from(name)} union {_erased_from("events")}))
+            using (topic_id, "partition", "offset")
+            union all
+            select topic_id, "partition", "offset" from "{name}"
+            where exists (from erasures) and event_id in (select unnest(ids) from erasures)""",
+        ),
+    )
+
+
 _TABLES_THERE: Final = ProofCheck(
     "all tables are there",
-    f"select 'no table ' || name as missing from (select unnest({list(TABLES)}) as name) "
+    f"select 'no table ' || name as missing from (select unnest({list(TABLES)}) as name union all from {ROUTES}) "
     "where name not in (select view_name from duckdb_views())",
 )
 """The other checks need it."""
@@ -188,11 +219,14 @@ def exactly_once(lake: LakeAddress | str) -> list[Row]:
         there = _checked(connection, _TABLES_THERE)
         if not there["ok"]:
             return [there, {"check": "all of it", "ok": False, "detail": ""}]
-        proof = [there, *(_checked(connection, check) for check in EXACTLY_ONCE)]
+        routes = [row["name"] for row in rows(connection, f"select name from {ROUTES} order by name")]
+        checks = [*EXACTLY_ONCE, *(check for name in routes for check in _of_route(name))]
+        proof = [there, *(_checked(connection, check) for check in checks)]
         totals = rows(connection, _TOTALS)[0]
         erased = rows(connection, _ERASURES)
     if erased:
-        named = "; ".join(map(compact, erased[-_NAMED:]))
+        said = ({name: value for name, value in row.items() if value is not None} for row in erased[-_NAMED:])
+        named = "; ".join(map(compact, said))
         counted = f"{len(erased)} erasures, the last of them: " if len(erased) > _NAMED else ""
         proof.append({"check": "what was erased on request", "ok": True, "detail": counted + named})
     landed = compact(totals) if totals["ranges"] else "nothing has landed yet"

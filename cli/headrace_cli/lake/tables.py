@@ -3,7 +3,8 @@
 In a folder DuckDB reads the files. From an object store deltalake does, which hands their rows over.
 
 A connection sees one version of each table. `batches` is loaded first. So a query may see rows of an unfinished batch, but
-never a line in `batches` without its rows. `erasures` is loaded last: what it lacks was not deleted from the others.
+never a line in `batches` without its rows. The tables of routes come before `events`, which gets their rows first. `erasures`
+is loaded last: what it lacks was not deleted from the others.
 """
 
 # ruff: noqa: S608  (the SQL is assembled from constants and quoted names)
@@ -19,7 +20,7 @@ from typing import Any, Final
 import duckdb
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
-from headrace_lake.tables.properties import APP_ID, RETAINED_FROM, STRAYS, strange_features
+from headrace_lake.tables.properties import APP_ID, RETAINED_FROM, STRAYS, route_names, strange_features
 
 from headrace_cli.errors import CommandError
 from headrace_cli.lake.address import OPTIONS, LakeAddress, located, trouble, without_secrets
@@ -69,7 +70,7 @@ _NO_ERASURES: Final = ", ".join(
     for name in names
 )
 
-_LATER: Final = {"batches": (("number", "BIGINT"),)}
+_LATER: Final = {"batches": (("number", "BIGINT"), ("routed", "VARCHAR"))}
 """Columns that tables of older versions lack."""
 
 RETAINED: Final = "kept_from"
@@ -78,6 +79,9 @@ TRANSACTIONS: Final = "transactions"
 """Our own table: (table, version), the last of our transactions in each table; -1 if there is none."""
 STRAYED: Final = "strays"
 """Our own table: (topic_id, partition, to), until where rows may lie that a job left when it was shut out."""
+
+ROUTES: Final = "routes"
+"""Our own table: (name), the routes that have a table, or had one."""
 
 _KEYWORDS: Final = re.compile(r"(?<![\w\"])(?:offset|to)(?![\w\"])", re.IGNORECASE)
 """Columns of ours that SQL has as words."""
@@ -107,7 +111,11 @@ def connect(lake: LakeAddress | str, *, threads: int = 0, memory: str = "") -> d
     connection.execute(f'create table {RETAINED} ("table" varchar, "from" timestamptz)')
     connection.execute(f'create table {TRANSACTIONS} ("table" varchar, version bigint)')
     connection.execute(f'create table {STRAYED} (topic_id varchar, "partition" bigint, "to" bigint)')
-    found = [name for name in TABLES if _view(connection, place, name)]
+    connection.execute(f"create table {ROUTES} (name varchar)")
+    found = [name for name in TABLES[:1] if _view(connection, place, name)]
+    for (name,) in connection.execute(f"select name from {ROUTES} order by name").fetchall():
+        _view(connection, place, name)
+    found += [name for name in TABLES[1:] if _view(connection, place, name)]
     if not found:
         raise CommandError(f"There are no tables in {place}: the landing job has not run yet, or --lake is wrong.")
     if "gaps" not in found:  # an older version has written the tables
@@ -140,7 +148,7 @@ def _view(connection: duckdb.DuckDBPyConnection, place: Path | str, name: str) -
     else:
         selected = _of_store(connection, path, name, table)
     try:
-        connection.execute(f"create view {name} as {selected}")
+        connection.execute(f"create view {_quoted(name)} as {selected}")
     except duckdb.Error as error:  # a file is gone
         raise CommandError(f"The table {path} cannot be read: {first_line(str(error))}") from error
     _comment(connection, name, table)
@@ -176,10 +184,10 @@ def _of_store(connection: duckdb.DuckDBPyConnection, path: str, name: str, table
 def _comment(connection: duckdb.DuckDBPyConnection, name: str, table: DeltaTable) -> None:
     """Give the view the comments that the landing job has written into the table."""
     if about := table.metadata().description:
-        connection.execute(f"comment on view {name} is {_literal(about)}")
+        connection.execute(f"comment on view {_quoted(name)} is {_literal(about)}")
     for field in table.schema().fields:
         if said := field.metadata.get("comment"):
-            connection.execute(f"comment on column {name}.{_quoted(field.name)} is {_literal(str(said))}")
+            connection.execute(f"comment on column {_quoted(name)}.{_quoted(field.name)} is {_literal(str(said))}")
 
 
 def _files(path: Path, table: DeltaTable) -> list[str]:
@@ -223,6 +231,8 @@ def _note_properties(connection: duckdb.DuckDBPyConnection, name: str, table: De
     properties = table.metadata().configuration
     if kept := properties.get(RETAINED_FROM):
         connection.execute(f"insert into {RETAINED} values (?, ?)", [name, f"{kept} 00:00:00+00"])
+    for route in route_names(properties) if name == "batches" else ():
+        connection.execute(f"insert into {ROUTES} values (?)", [route])
     last = table.transaction_version(APP_ID)
     connection.execute(f"insert into {TRANSACTIONS} values (?, ?)", [name, -1 if last is None else last])
     for topic_id, ends in json.loads(properties.get(STRAYS, "{}")).items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from headrace_common.operations.errors import ConfigError
@@ -12,13 +13,12 @@ from pyspark.sql import SparkSession
 from headrace_lake.spark.causes import root_cause
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.literals import quoted
-from headrace_lake.tables.layout import SCHEMAS
 
 _IMPLEMENTATION: Final = "spark.sql.catalogImplementation"
 
 
-def register(spark: SparkSession, lake: str, schema: str) -> None:
-    """Gives the tables in `lake` their names in `schema` (`schema` or `catalog.schema`), where they lack them. Blocks.
+def register(spark: SparkSession, lake: str, schema: str, tables: Iterable[str]) -> None:
+    """Gives `tables` in `lake` their names in `schema` (`schema` or `catalog.schema`), where they lack them. Blocks.
 
     Raises `ConfigError` if Spark has no such catalog, or if a name there belongs to something else; `HaltError` if the
     catalog does not do it.
@@ -41,7 +41,7 @@ def register(spark: SparkSession, lake: str, schema: str) -> None:
     except (PySparkException, Py4JJavaError) as error:
         raise HaltError(f"the catalog of LAKE__CATALOG_SCHEMA ({schema}) fails: {root_cause(error)}") from error
     missing = [
-        name for name in SCHEMAS if not _is_there(spark, f"{schema}.{name}", f"{within}.`{name}`", f"{lake}/{name}")
+        name for name in tables if not _is_there(spark, f"{schema}.{name}", f"{within}.`{name}`", f"{lake}/{name}")
     ]
     for name in missing:
         try:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import uuid
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
@@ -59,6 +60,8 @@ class ErasureResult:
 
     events: int = 0
     quarantined: int = 0
+    routed: int = 0
+    """In the tables of routes: the events, once more."""
     deleted: int = 0
     files: int = 0
     """Data files deleted at once."""
@@ -94,7 +97,12 @@ class Erase:
         """
         if not self._storage.exists(f"{self._lake}/{EVENTS}/_delta_log"):
             raise HaltError(f"there are no tables in {self._lake}: nothing was landed that could be erased")
-        Fence(self._spark, self._lake).epoch()  # refuses logs that it does not understand: deletion vectors keep bytes
+        fence = Fence(self._spark, self._lake)
+        fence.epoch()  # refuses logs that it does not understand: deletion vectors keep bytes
+        self._routes = fence.routes()
+        for name in self._routes:
+            fence.never_claimed(name)
+        self._tables = (EVENTS, QUARANTINE, *self._routes)
         if self._at_once:
             self._refuse_change_feeds()
         listed = self._plan().persist()
@@ -102,27 +110,28 @@ class Erase:
             found = self._say(listed)
             left = 0
             if erasures.exists(self._spark, self._lake):
-                left = sum(self._listed(table).count() for table in (EVENTS, QUARANTINE))
+                left = sum(self._listed(table).count() for table in self._tables)
             if left:
                 self._log.warning("rows that an earlier erasure listed are still there", rows=left)
+            routed = sum(found[name] for name in self._routes)
             if not self._apply:
-                self._log.info("would erase", events=found[EVENTS], quarantined=found[QUARANTINE])
-                return ErasureResult(found[EVENTS], found[QUARANTINE])
+                self._log.info("would erase", events=found[EVENTS], quarantined=found[QUARANTINE], routed=routed)
+                return ErasureResult(found[EVENTS], found[QUARANTINE], routed)
             if self._request.predicate or any(found.values()):
                 self._list(listed, any(found.values()))
         finally:
             listed.unpersist()
-        deleted = sum(self._delete(table) for table in (EVENTS, QUARANTINE)) if left or any(found.values()) else 0
-        files = sum(self._purge(table) for table in (EVENTS, QUARANTINE)) if self._at_once else 0
+        deleted = sum(self._delete(table) for table in self._tables) if left or any(found.values()) else 0
+        files = sum(self._purge(table) for table in self._tables) if self._at_once else 0
         self._log.info(
-            "erased", erasure=self._erasure, events=found[EVENTS], quarantined=found[QUARANTINE], deleted=deleted,
-            files_deleted=files,
+            "erased", erasure=self._erasure, events=found[EVENTS], quarantined=found[QUARANTINE], routed=routed,
+            deleted=deleted, files_deleted=files,
         )  # fmt: skip
-        return ErasureResult(found[EVENTS], found[QUARANTINE], deleted, files)
+        return ErasureResult(found[EVENTS], found[QUARANTINE], routed, deleted, files)
 
     def _refuse_change_feeds(self) -> None:
         """Their files hold deleted rows until vacuum, and a reader of the feed needs them."""
-        for table in (EVENTS, QUARANTINE):
+        for table in self._tables:
             (row,) = self._spark.sql(f"DESCRIBE DETAIL delta.`{self._lake}/{table}`").select("properties").collect()
             if row["properties"].get(CHANGE_FEED) == "true":
                 raise HaltError(
@@ -153,7 +162,12 @@ class Erase:
         rows = of_rejects.unionByName(also).select(*columns, "id").dropDuplicates(list(_KEY))
         own_id = sf.when(sf.col("id").startswith(DETERMINISTIC.decode()), sf.col("id"))
         places.append(self._unlisted(rows.select(*columns, own_id.alias("own_id")), QUARANTINE))
-        placed = self._with_batches(places[0].unionByName(places[1]))
+        no_id = sf.lit(None).cast("string").alias("own_id")  # it is listed with the event itself
+        for name in self._routes:
+            gone = self._read(name)
+            gone = gone.join(ids, gone["event_id"] == ids["gone"], "left_semi")
+            places.append(self._unlisted(gone.select(*columns, no_id), name))
+        placed = self._with_batches(reduce(DataFrame.unionByName, places))
         return placed.groupBy("table", "topic", "topic_id", "partition", *_RANGE).agg(
             sf.count(sf.lit(1)).alias("rows"),
             sf.collect_list("offset").alias("offsets"),
@@ -185,7 +199,7 @@ class Erase:
             sf.sum("rows").alias("rows"), sf.count(sf.lit(1)).alias("batches"),
             sf.min("landed_at").alias("first"), sf.max("landed_at").alias("last"),
         )  # fmt: skip
-        found = {EVENTS: 0, QUARANTINE: 0}
+        found = dict.fromkeys(self._tables, 0)
         for row in summed.orderBy("table", "topic", "partition").collect():
             found[row["table"]] += row["rows"]
             self._log.info(

@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 from headrace_lake.commands.catalog import register
 from headrace_lake.configuration.promotion import Promotion, merged, split
 from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettings, location
+from headrace_lake.landing import route_tables
+from headrace_lake.rows.routed import RouteTable
 from headrace_lake.spark.engine import running
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.literals import quoted
@@ -60,8 +62,18 @@ def prepare(storage: Storage, settings: LakeSettings) -> Shape:
     for name in layout.create(storage, lake, shape, change_feed=settings.change_data_feed):
         upgrade(storage.spark, name, f"{lake}/{name}", shape, change_feed=settings.change_data_feed)
     if settings.catalog_schema:
-        register(storage.spark, lake, settings.catalog_schema)
+        register(storage.spark, lake, settings.catalog_schema, SCHEMAS)
     return shape
+
+
+def prepare_routes(storage: Storage, settings: LakeSettings) -> dict[str, RouteTable | None]:
+    """The same for the tables of routes, after `prepare`; None for one whose columns the first batch decides."""
+    lake = location(settings.path)
+    tables = route_tables.prepare(storage, lake, settings.routes, change_feed=settings.change_data_feed)
+    if settings.catalog_schema:
+        made = [name for name, table in tables.items() if table is not None]
+        register(storage.spark, lake, settings.catalog_schema, made)
+    return tables
 
 
 def migrate(spark: SparkSession, settings: LakeSettings, promotions: Iterable[Promotion], *, variant: bool) -> Shape:

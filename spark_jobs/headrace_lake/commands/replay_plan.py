@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -42,6 +43,7 @@ class BatchRange:
     batch: int
     landed_at: datetime
     number: int | None = None  # of the row in the table
+    routed: Mapping[str, int] | None = None  # route -> rows in its table
 
     @property
     def whole(self) -> bool:
@@ -54,9 +56,9 @@ class BatchRange:
         return self.whole or (self.first_held < self.end and not self.duplicates and not self.skipped)
 
     @property
-    def counts(self) -> tuple[int, int, int, int, int]:
-        """Records, events, duplicates, quarantined, skipped."""
-        return self.records, self.events, self.duplicates, self.quarantined, self.skipped
+    def counts(self) -> tuple[int, int, int, int, int, Mapping[str, int]]:
+        """Records, events, duplicates, quarantined, skipped, and the rows of routes."""
+        return self.records, self.events, self.duplicates, self.quarantined, self.skipped, self.routed or {}
 
     @property
     def place(self) -> TopicPartition:
@@ -152,6 +154,7 @@ def values_of(batch_ranges: Iterable[BatchRange]) -> str:
         f"({p.epoch}L, {p.batch}L, {quoted(p.topic)}, {quoted(p.topic_id)}, {p.partition}, {p.start}L, {p.end}L, "
         f"{p.records}L, {p.events}L, {p.duplicates}L, {p.quarantined}L, {p.skipped}L, "
         f"timestamp'{p.landed_at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z', "
-        f"{'null' if p.number is None else f'{p.number}L'})"
+        f"{'null' if p.number is None else f'{p.number}L'}, "
+        f"{'null' if p.routed is None else quoted(json.dumps(dict(p.routed)))})"
         for p in batch_ranges
     )

@@ -17,7 +17,7 @@ _KINDS: Final = {
     "string": "string", "boolean": "boolean", "int": "int", "integer": "int", "bigint": "bigint", "long": "bigint",
     "float": "float", "double": "double", "date": "date", "timestamp": "timestamp",
 }  # fmt: skip
-_CALENDAR: Final = {
+CALENDAR: Final = {
     "date": "between date'0001-01-01' and date'9999-12-31'",
     "timestamp": "between timestamp'0001-01-01 00:00:00Z' and timestamp'9999-12-31 23:59:59.999999Z'",
 }
@@ -58,8 +58,8 @@ class Promotion:
         """The column as SQL, from the expression `text` of the body; null if the value does not fit. Cannot throw."""
         path = json_path(self.path).replace("'", "\\'")
         value = f"try_cast(get_json_object({text}, '{path}') as {self.kind})"
-        if self.kind in _CALENDAR:
-            value = f"case when {value} {_CALENDAR[self.kind]} then {value} end"
+        if self.kind in CALENDAR:
+            value = f"case when {value} {CALENDAR[self.kind]} then {value} end"
         return f"{value} as {self.name}"
 
 

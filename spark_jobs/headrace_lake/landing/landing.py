@@ -25,6 +25,7 @@ from headrace_lake.landing.landing_events import DedupStatus, EventsLanding, Par
 from headrace_lake.landing.markers import GapMarkers
 from headrace_lake.landing.quarantine import Quarantine
 from headrace_lake.landing.recovered import check_rows
+from headrace_lake.landing.routes import RouteCounts, Routes
 from headrace_lake.rows import decode
 from headrace_lake.rows.decode import Topics
 from headrace_lake.spark.halt import HaltError, StoppingError
@@ -56,6 +57,10 @@ class BatchResult:
     """Quarantined rows, by reason, as far as they were counted."""
     skipped: Mapping[str, int] = field(default_factory=dict)
     """Records left out by a policy, by reason."""
+    routed: Mapping[str, int] = field(default_factory=dict)
+    """Rows in the tables of routes, by route."""
+    misfits: Mapping[str, int] = field(default_factory=dict)
+    """Values that did not fit the columns of a route, by route."""
     dedup_status: DedupStatus | None = None
     """How well duplicates are recognised now."""
 
@@ -88,6 +93,7 @@ class Landing:
         policies: Policies,
         events: EventsLanding,
         markers: GapMarkers,
+        routes: Routes,
         log: Log,
         stopping: Callable[[], bool],
         on_landed: Callable[[BatchResult], None],
@@ -105,6 +111,7 @@ class Landing:
         self._markers = markers
         self._quarantine = Quarantine(spark, lake, topics=topics, policies=policies, erased=events.erased)
         self._events = events
+        self._routes = routes
         self._log = log
         self._stopping = stopping
         self._on_landed = on_landed
@@ -142,14 +149,16 @@ class Landing:
         if not self._fence.written(QUARANTINE, version):
             self._quarantine.check(records, ranges, landed_at)
 
+        interrupted = self._routes.interrupted(version)
         found = self._events.land(records, ranges, version, landed_at)
         self._log.debug("events written", batch=batch)
         counts = {(self._topics.events, number): count for number, count in found.partitions.items()}
         self._markers.land(records, ranges, found.markers, version, landed_at)
         reasons, skipped, quarantined_since = self._land_quarantine(records, ranges, counts, version, landed_at)
         self._log.debug("quarantine written", batch=batch)
+        routed = self._routes.land(ranges, version, batch, interrupted=interrupted)
         earliest = min(since for since in (landed_at, found.since, quarantined_since) if since is not None)
-        self._fence.write(BATCHES, self._summary(batch, ranges, counts, earliest), version)
+        self._fence.write(BATCHES, self._summary(batch, ranges, counts, routed, earliest), version)
         self._log.debug("batch written", batch=batch)
         self._fence.check(version)
 
@@ -171,6 +180,8 @@ class Landing:
                 erased=found.erased,
                 reasons=reasons,
                 skipped=skipped,
+                routed=routed.rows,
+                misfits=routed.misfits,
                 dedup_status=self._events.dedup_status(),
             )
         )  # fmt: skip
@@ -245,17 +256,24 @@ class Landing:
         return row.asDict() if row is not None else {}
 
     def _summary(
-        self, batch: int, ranges: list[Range], counts: dict[TopicPartition, PartitionCounts], landed_at: datetime
+        self,
+        batch: int,
+        ranges: list[Range],
+        counts: dict[TopicPartition, PartitionCounts],
+        routed: RouteCounts,
+        landed_at: datetime,
     ) -> DataFrame:
         rows = []
         for number, (topic, partition, start, end) in enumerate(ranges, self._position.rows + 1):
             records, sound, duplicates, skipped = counts[topic, partition]
+            by_route = routed.partitions.get(partition) if topic == self._topics.events else None
             rows.append(
                 {
                     "epoch": self._epoch, "batch": batch, "topic": topic, "topic_id": self._topics.ids[topic],
                     "partition": partition, "from": start, "to": end, "records": records, "events": sound - duplicates,
                     "duplicates": duplicates, "quarantined": records - sound - skipped, "skipped": skipped,
                     "landed_at": f"{landed_at:%Y-%m-%d %H:%M:%S.%f}Z", "number": number,
+                    "routed": json.dumps(by_route) if by_route else None,
                 }
             )  # fmt: skip
         # as one constant: a frame of Python rows would start Python workers in every batch, and Spark's parser is slow

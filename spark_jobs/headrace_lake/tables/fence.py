@@ -23,7 +23,7 @@ from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.altered import unless_altered
 from headrace_lake.tables.append import Appender
 from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE, SCHEMAS
-from headrace_lake.tables.properties import APP_ID
+from headrace_lake.tables.properties import APP_ID, route_names
 from headrace_lake.tables.transaction_log import TransactionLog
 
 FIRST_EPOCH: Final = 1
@@ -52,11 +52,12 @@ class Fence:
     """Claims an epoch in the tables, writes under it, and notices a newer one."""
 
     def __init__(self, spark: SparkSession, lake: str) -> None:
-        storage = Storage(spark)
+        self._storage = Storage(spark)
         self._spark = spark
-        self._paths = {name: f"{lake}/{name}" for name in SCHEMAS}
+        self._lake = lake
         self._appender = Appender(spark, APP_ID)
-        self._logs = {name: TransactionLog(storage, path) for name, path in self._paths.items()}
+        self._logs = {name: TransactionLog(self._storage, f"{lake}/{name}") for name in SCHEMAS}
+        self._of_routes: dict[str, TransactionLog] = {}
 
     def epoch(self) -> int:
         """The latest epoch of any table; 0 if none was claimed."""
@@ -69,16 +70,26 @@ class Fence:
 
     def never_claimed(self, name: str) -> bool:
         """Whether no job has ever claimed the table `name`."""
-        return epoch_of(self._logs[name].latest()) == 0
+        return epoch_of(self._log(name).latest()) == 0
 
     def properties(self, name: str) -> Mapping[str, str]:
         """The properties of the table `name`."""
-        self._logs[name].latest()
-        return self._logs[name].properties
+        log = self._log(name)
+        log.latest()
+        return log.properties
+
+    def routes(self) -> list[str]:
+        """The tables of routes that are there, also of routes that the settings no longer have."""
+        names = route_names(self.properties(BATCHES))
+        return [name for name in names if self._storage.exists(f"{self._lake}/{name}/_delta_log")]
 
     def rows_of(self, name: str, version: int) -> int | None:
         """How many rows the write `version` added to the table `name`; None if its log no longer says so."""
-        return self._logs[name].rows_of(version)
+        return self._log(name).rows_of(version)
+
+    def files_of(self, name: str, version: int) -> list[str] | None:
+        """The paths of the files that the write `version` added to the table `name`; None if its log no longer says so."""
+        return self._log(name).files_of(version)
 
     def claim(self, gaps: Callable[[int], DataFrame | None] = lambda _: None) -> int:
         """Claims the next epoch in every table, `batches` first, and returns it.
@@ -89,19 +100,19 @@ class Fence:
         """
         for _ in range(_CLAIM_ATTEMPTS):
             epoch = self.epoch() + 1
-            if all(self._claim_in(name, epoch) for name in (BATCHES, EVENTS, QUARANTINE)) and self._claim_in(
-                GAPS, epoch, gaps(epoch)
-            ):
+            if all(
+                self._claim_in(name, epoch) for name in (BATCHES, EVENTS, QUARANTINE, *self.routes())
+            ) and self._claim_in(GAPS, epoch, gaps(epoch)):
                 return epoch
         raise HaltError("the tables are too busy to claim: is another job landing on them?")
 
     def _claim_in(self, name: str, epoch: int, rows: DataFrame | None = None) -> bool:
         """Appends the claim, with `rows` if there are any. False: a running job committed in between, so try again."""
         token = f"claim {epoch} {uuid.uuid4()}"
-        log = self._logs[name]
-        empty = self._spark.read.format("delta").load(self._paths[name]).where("false")
+        log, path = self._log(name), f"{self._lake}/{name}"
+        empty = self._spark.read.format("delta").load(path).where("false")
         added = empty if rows is None else rows
-        _unless_overtaken(lambda: self._appender.append(self._paths[name], added, claim_of(epoch), token, log.latest))
+        _unless_overtaken(lambda: self._appender.append(path, added, claim_of(epoch), token, log.latest))
         latest = log.latest()
         if token in log.tokens:
             return True
@@ -112,7 +123,10 @@ class Fence:
         return False
 
     def check(self, version: int) -> None:
-        """Raises `SupersededError` if a table is beyond `version`: another job lands on the tables. Blocks on storage."""
+        """Raises `SupersededError` if a table is beyond `version`: another job lands on the tables. Blocks on storage.
+
+        It does not look at the tables of routes: whoever claims those has claimed the others.
+        """
         for name, log in self._logs.items():
             _not_past(name, log.latest(), version)
 
@@ -126,7 +140,7 @@ class Fence:
 
     def written(self, name: str, version: int) -> bool:
         """Whether the table `name` already holds the write with `version`. Raises like `check`."""
-        latest = self._logs[name].latest()
+        latest = self._log(name).latest()
         _not_past(name, latest, version)
         return latest == version
 
@@ -138,11 +152,11 @@ class Fence:
         another job took over, and `HaltError` if no commit of this batch is in the log.
         """
         token = f"batch {version} {uuid.uuid4()}"
-        latest = self._logs[name].latest
-        _unless_overtaken(lambda: self._appender.append(self._paths[name], rows, version, token, latest))
+        latest = self._log(name).latest
+        _unless_overtaken(lambda: self._appender.append(f"{self._lake}/{name}", rows, version, token, latest))
         if not self.written(name, version):
             raise HaltError(f"a write to the table {name} was not committed, and no other job's was")
-        tokens = self._logs[name].tokens
+        tokens = self._log(name).tokens
         ours = token in tokens
         tokens.clear()
         return ours
@@ -151,9 +165,14 @@ class Fence:
         """Replaces the rows of the table `name` that meet `condition` by `rows`, in one commit. Raises like `write`."""
         writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", condition)
         writer = writer.option("txnAppId", APP_ID).option("txnVersion", version)
-        _unless_overtaken(lambda: writer.save(self._paths[name]))
+        _unless_overtaken(lambda: writer.save(f"{self._lake}/{name}"))
         if not self.written(name, version):
             raise HaltError(f"a write to the table {name} was not committed, and no other job's was")
+
+    def _log(self, name: str) -> TransactionLog:
+        if name in self._logs:
+            return self._logs[name]
+        return self._of_routes.setdefault(name, TransactionLog(self._storage, f"{self._lake}/{name}"))
 
 
 def _not_past(name: str, latest: int, version: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -16,6 +17,12 @@ STRAYS: Final = "headrace.strays"
 
 JSON: topic id -> partition -> one past the last such offset. As of the last claim; missing if there were none.
 """
+
+ROUTES: Final = "headrace.routes"
+"""Of `batches`: the names of the routes' tables, as a list in JSON, also of routes that the settings no longer have."""
+
+ROUTE: Final = "headrace.route"
+"""Of a route's table: its streams and columns, as JSON."""
 
 APP_ID: Final = "headrace"
 """Our application in Delta's transaction identifiers."""
@@ -37,6 +44,11 @@ KNOWN_FEATURES: Final = frozenset(
     }
 )
 """Delta's table features that change neither the form of the log nor which rows the listed files hold."""
+
+
+def route_names(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """The tables of routes; `properties`: of `batches`."""
+    return tuple(json.loads(properties.get(ROUTES, "[]")))
 
 
 def strange_features(protocol: Mapping[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
+from urllib.parse import unquote
 
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.storage import Storage
@@ -91,10 +92,21 @@ class TransactionLog:
             self.tokens.add(str(token))
 
     def rows_of(self, version: int) -> int | None:
-        """How many rows the commit of our transaction `version` added; None if the log does not say it. Blocks on storage.
+        """How many rows the commit of our transaction `version` added; None if the log does not say it. Blocks on storage."""
+        added = self._added(version)
+        if added is None:
+            return None
+        stats = [json.loads(file.get("stats") or "{}") for file in added]
+        counts = [int(each["numRecords"]) for each in stats if "numRecords" in each]
+        return sum(counts) if len(counts) == len(stats) else None
 
-        Looks from the newest commit backwards: for a transaction that is among the last ones.
-        """
+    def files_of(self, version: int) -> list[str] | None:
+        """The paths of the files that the commit of our transaction `version` added; None if the log no longer has it."""
+        added = self._added(version)
+        return None if added is None else [f"{self._table}/{unquote(file['path'])}" for file in added]
+
+    def _added(self, version: int) -> list[Mapping[str, Any]] | None:
+        """Looks from the newest commit backwards: for a transaction that is among the last ones."""
         number = self._next - 1
         while (text := self._storage.read(f"{self._folder}/{number:020d}.json")) is not None:
             actions = [json.loads(line) for line in text.splitlines()]
@@ -102,9 +114,7 @@ class TransactionLog:
                 action.get("txn", {}).get("appId") == APP_ID and action["txn"]["version"] == version
                 for action in actions
             ):
-                stats = [json.loads(action["add"].get("stats") or "{}") for action in actions if "add" in action]
-                counts = [int(each["numRecords"]) for each in stats if "numRecords" in each]
-                return sum(counts) if len(counts) == len(stats) else None
+                return [action["add"] for action in actions if "add" in action]
             number -= 1
         return None
 

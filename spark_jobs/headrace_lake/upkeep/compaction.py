@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from headrace_lake.spark.engine import ZSTD_LEVEL
 from headrace_lake.spark.literals import quoted
 from headrace_lake.tables.append import stepwise
-from headrace_lake.tables.layout import DAY, EVENTS, QUARANTINE
+from headrace_lake.tables.layout import DAY, QUARANTINE
 from headrace_lake.tables.rewrite import merge_sorted
 from headrace_lake.upkeep.inventory import DayFiles, Inventory
 
@@ -25,8 +25,9 @@ _ROW_GROUP: Final = 4 << 20
 """Bytes of a row group in merged files, compressed: a reader skips a row group whose ranges do not meet its filter."""
 
 _BLOCK_SIZE: Final = "parquet.block.size"
-_SORTED_BY: Final = {EVENTS: ("stream", "event_time"), QUARANTINE: ("stream", "received_time")}
-"""The order of rows in merged files. The partition's column comes first, see `merge_sorted`."""
+_BY_EVENT_TIME: Final = ("stream", "event_time")
+_SORTED_BY: Final = {QUARANTINE: ("stream", "received_time")}
+"""The order of rows in merged files of a table with days, if it is another. The partition's column comes first."""
 
 
 class CompactionPiece(NamedTuple):
@@ -91,10 +92,10 @@ def merge(spark: SparkSession, path: str, piece: CompactionPiece) -> None:
     level = int(given.get(ZSTD_LEVEL, str(_MERGED_LEVEL)))
     # for this session only: the query writes batches in its own session
     spark.conf.set(ZSTD_LEVEL, str(max(level, _MERGED_LEVEL)))
-    if piece.day and piece.table in _SORTED_BY and stepwise(spark):
+    if piece.day and stepwise(spark):
         spark.conf.set(_BLOCK_SIZE, given.get(_BLOCK_SIZE, str(_ROW_GROUP)))
         chosen = f"partitionValues.{DAY} = {quoted(piece.day)} and size < {piece.below}"
-        merge_sorted(spark, path, chosen, (DAY, *_SORTED_BY[piece.table]))
+        merge_sorted(spark, path, chosen, (DAY, *_SORTED_BY.get(piece.table, _BY_EVENT_TIME)))
         return
     spark.conf.set("spark.databricks.delta.optimize.minFileSize", str(piece.below))
     spark.conf.set("spark.databricks.delta.optimize.maxFileSize", str(max(piece.size, piece.below) + 1))

@@ -86,7 +86,9 @@ class Upkeep(AbstractContextManager["Upkeep"]):
             records=result.records,
             events=result.events,
             quarantined=result.quarantined,
-            **_totals(duplicates=result.duplicates, skipped=result.skipped),
+            **_totals(
+                duplicates=result.duplicates, skipped=result.skipped, routed=result.routed, misfits=result.misfits
+            ),
             seconds=round(result.seconds, 2),
             **left,
         )

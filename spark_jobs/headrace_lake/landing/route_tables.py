@@ -1,0 +1,113 @@
+"""The tables of routes: made from a JSON schema at the start or from a sample of the first batch, and then fixed.
+
+The names of all of them are in a property of `batches`: by it the fence, upkeep, erasures and the proof know them, also those
+that the settings no longer have.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from headrace_common.operations.errors import ConfigError
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from headrace_lake.configuration.routes import RouteSettings
+from headrace_lake.rows.routed import OWN, RouteTable
+from headrace_lake.spark.halt import HaltError
+from headrace_lake.spark.literals import quoted
+from headrace_lake.spark.storage import Storage
+from headrace_lake.tables.layout import BATCHES, CHANGE_FEED, DAY, PROPERTIES, STATISTICS, set_properties
+from headrace_lake.tables.properties import ROUTES, VACUUMED_AT, route_names
+
+_ATTEMPTS: Final = 10
+
+
+def prepare(
+    storage: Storage, lake: str, routes: Mapping[str, RouteSettings], *, change_feed: bool
+) -> dict[str, RouteTable | None]:
+    """The tables of `routes`, made if their columns are known; None for one whose columns the first batch decides.
+
+    Brings their streams and the change data feed up to date. Raises `ConfigError` if a table has other columns than its
+    JSON schema asks for, or is not a route's. Blocks on storage.
+    """
+    tables: dict[str, RouteTable | None] = {}
+    for name, settings in routes.items():
+        asked = settings.columns(OWN)
+        if not storage.exists(f"{lake}/{name}/_delta_log"):
+            tables[name] = None
+            if asked is not None:
+                tables[name] = create(storage, lake, RouteTable(name, settings.streams, asked), change_feed=change_feed)
+            continue
+        properties = _properties(storage.spark, f"{lake}/{name}")
+        there = RouteTable.of(name, properties)
+        if there is None:
+            raise ConfigError(
+                f"LAKE__ROUTES: {lake}/{name} is a table that is not a route's: give the route another name"
+            )
+        if asked is not None and set(asked) != set(there.columns):
+            other = sorted(column.name for column in set(asked) ^ set(there.columns))
+            raise ConfigError(
+                f"LAKE__ROUTES: the table {name} has other columns than the JSON schema asks for ({', '.join(other[:5])}):"
+                " they are fixed; give the route another name for a table of its own"
+            )
+        now = RouteTable(name, settings.streams, there.columns)
+        wanted = now.properties | ({CHANGE_FEED: "true"} if change_feed else {})
+        if wanted := {key: value for key, value in wanted.items() if properties.get(key) != value}:
+            set_properties(storage.spark, f"{lake}/{name}", wanted)
+        tables[name] = now
+    _record(storage, lake, routes, (name for name, table in tables.items() if table is not None))
+    return tables
+
+
+def create(storage: Storage, lake: str, table: RouteTable, *, change_feed: bool) -> RouteTable:
+    """Makes the table of a route, unless another job has made it meanwhile; returns it as it is. Blocks on storage."""
+    path = f"{lake}/{table.name}"
+    properties = {
+        **PROPERTIES, **table.properties, VACUUMED_AT: str(int(time.time())), STATISTICS: ",".join(f"{c}" for c in table.ranged),
+        **({CHANGE_FEED: "true"} if change_feed else {}),
+    }  # fmt: skip
+    columns = ", ".join(f"`{name}` {kind} COMMENT {quoted(text)}" for name, (kind, text) in table.kinds.items())
+    listed = ", ".join(f"'{key}' = {quoted(value)}" for key, value in properties.items())
+    about = "Headrace: the events of a route, with parts of their bodies as columns. Written by the landing job alone"
+    try:
+        storage.spark.sql(
+            f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({columns}) USING delta PARTITIONED BY ({DAY}) "
+            f"COMMENT {quoted(about)} TBLPROPERTIES ({listed})"
+        )
+    except (PySparkException, Py4JJavaError):
+        storage.spark.read.format("delta").load(path)  # raises unless another job has just created it
+    made = RouteTable.of(table.name, _properties(storage.spark, path))
+    if made is None:
+        raise HaltError(f"the table {path} is not a route's: somebody made it at this moment")
+    _record(storage, lake, (table.name,), (table.name,))
+    return made
+
+
+def load(spark: SparkSession, lake: str, names: Iterable[str]) -> list[RouteTable]:
+    """The tables of routes, by `names` that are there. Blocks on storage."""
+    found = (RouteTable.of(name, _properties(spark, f"{lake}/{name}")) for name in names)
+    return [table for table in found if table is not None]
+
+
+def _record(storage: Storage, lake: str, configured: Iterable[str], made: Iterable[str]) -> None:
+    """Adds the names in `made` to the property of `batches`, and takes away those that are neither `configured` nor there."""
+    path = f"{lake}/{BATCHES}"
+    kept, new = set(configured), set(made)
+    for _ in range(_ATTEMPTS):  # another job may do the same meanwhile
+        known = route_names(_properties(storage.spark, path))
+        gone = {name for name in known if name not in kept and not storage.exists(f"{lake}/{name}/_delta_log")}
+        wanted = sorted({*known, *new} - gone)
+        if wanted == sorted(known):
+            return
+        set_properties(storage.spark, path, {ROUTES: json.dumps(wanted)})
+    raise HaltError(f"the table {path} is too busy to note its routes: are other jobs starting?")
+
+
+def _properties(spark: SparkSession, path: str) -> Mapping[str, str]:
+    ((found,),) = spark.sql(f"DESCRIBE DETAIL delta.`{path}`").select("properties").collect()
+    return dict(found)

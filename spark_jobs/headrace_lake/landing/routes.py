@@ -1,0 +1,192 @@
+"""Lands the rows of routes: from what the batch has put into the events table, so a route has what events has, each once.
+
+A route's write is one more write of the batch, under the same transaction version, after that of events. It needs no second
+look at Kafka, and no answer about duplicates: events has decided.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from headrace_common.operations.log import Log
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType, VariantType
+
+from headrace_lake.configuration.routes import RouteSettings, sampled
+from headrace_lake.kafka.checkpoint import Range
+from headrace_lake.kafka.start import Position, rows_in
+from headrace_lake.landing import route_tables
+from headrace_lake.rows.decode import Topics, quoted
+from headrace_lake.rows.keyed_counts import counts, keyed_counts
+from headrace_lake.rows.routed import MISFITS, OWN, RouteTable, matches
+from headrace_lake.spark.storage import Storage
+from headrace_lake.tables.fence import Fence
+from headrace_lake.tables.layout import DAY, EVENTS, SCHEMAS
+from headrace_lake.tables.shape import BODY_VARIANT, Shape
+
+_KEY: Final = ("topic_id", "partition", "offset")
+_COUNT: Final = f"sum(if({MISFITS} is null, 0, size(split({MISFITS}, ','))))"
+_SAMPLE: Final = 1_000
+"""Bodies from which the columns of a route follow."""
+_SAMPLE_CHARACTERS: Final = 1 << 16
+"""Longer bodies are not sampled: the driver holds the sample."""
+
+
+@dataclass(frozen=True)
+class RouteCounts:
+    """What a batch brought to routes."""
+
+    partitions: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    """Partition of the events topic -> route -> rows. A route is in it from its first batch on."""
+    misfits: Mapping[str, int] = field(default_factory=dict)
+    """Route -> values that did not fit their columns; without batches that were counted afterwards."""
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """Route -> rows."""
+        total: Counter[str] = Counter()
+        for by_route in self.partitions.values():
+            total.update(by_route)
+        return dict(total)
+
+
+class Routes:
+    """Lands the routes of one batch after the other. `tables`: see `route_tables.prepare`.
+
+    `on_new` is called with the name of a table that a batch has made.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: str,
+        *,
+        routes: Mapping[str, RouteSettings],
+        tables: Mapping[str, RouteTable | None],
+        topics: Topics,
+        fence: Fence,
+        position: Position,
+        shape: Shape,
+        change_feed: bool,
+        on_new: Callable[[str], None],
+        log: Log,
+    ) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._routes = routes
+        self._tables = dict(tables)
+        self._topics = topics
+        self._fence = fence
+        self._position = position
+        self._change_feed = change_feed
+        self._on_new = on_new
+        self._log = log
+        fields = [item for item in SCHEMAS[EVENTS].fields if item.name != DAY]
+        self._schema = StructType(fields)
+        if shape.variant:
+            self._schema = self._schema.add(BODY_VARIANT, VariantType())
+
+    def interrupted(self, version: int) -> bool:
+        """Whether an earlier run has begun to write this batch. Ask before its events are written."""
+        return bool(self._routes) and self._fence.written(EVENTS, version)
+
+    def land(self, ranges: list[Range], version: int, batch: int, *, interrupted: bool) -> RouteCounts:
+        """Writes the rows of the routes' tables, once, and counts them. The batch's events must be written before. Blocks."""
+        mine = [item for item in ranges if item.topic == self._topics.events]
+        if not self._routes or not mine:
+            return RouteCounts()
+        strays = any(start < self._position.strays.get((topic, number), 0) for topic, number, start, _ in mine)
+        files = None if interrupted or strays else self._fence.files_of(EVENTS, version)
+        events = self._of_table(mine) if files is None else self._of_files(files)
+        found = self._matching(events) if events is not None else {}
+        partitions: dict[int, dict[str, int]] = {item.partition: {} for item in mine}
+        misfits: dict[str, int] = {}
+        for name in self._routes:
+            by_partition = found.get(name, Counter())
+            table = self._tables[name] or self._sampled(name, events, by_partition, version)
+            if table is None:
+                continue
+            if events is not None and (by_partition or files is None):
+                by_partition = self._write(table, events, mine, version, by_partition, misfits, whole=files is not None)
+                self._log.debug("route written", batch=batch, table=name)
+            for number, by_route in partitions.items():
+                by_route[name] = by_partition[number]
+        return RouteCounts(partitions, misfits)
+
+    def _of_files(self, files: list[str]) -> DataFrame | None:
+        """The rows that the batch has just written: its own files, which no look at the whole table is needed for."""
+        if not files:
+            return None
+        return self._spark.read.schema(self._schema).parquet(*files).withColumn(DAY, sf.to_date("landed_at"))
+
+    def _of_table(self, ranges: list[Range]) -> DataFrame:
+        inside = " or ".join(
+            f"(topic_id = {quoted(self._topics.ids[topic])} and partition = {number} and offset >= {start} and offset < {end})"
+            for topic, number, start, end in ranges
+        )
+        return self._spark.read.format("delta").load(f"{self._lake}/{EVENTS}").where(inside)
+
+    def _matching(self, events: DataFrame) -> dict[str, Counter[int]]:
+        """Route -> partition -> rows that it gets: most batches have nothing for most routes, and those are not written."""
+        measures = [
+            keyed_counts(sf.expr(f"if({matches(route.streams)}, partition, null)")).alias(name)
+            for name, route in self._routes.items()
+        ]
+        row = events.select("stream", "partition").agg(*measures).first()
+        return {} if row is None else {name: counts(row[name]) for name in self._routes}
+
+    def _sampled(self, name: str, events: DataFrame | None, found: Counter[int], version: int) -> RouteTable | None:
+        """The table of the route `name`, made from a sample of the rows; None if there is none with a JSON object in it."""
+        if events is None or not found:
+            return None
+        text = f"coalesce(body, to_json({BODY_VARIANT}))" if BODY_VARIANT in events.columns else "body"
+        rows = events.where(matches(self._routes[name].streams)).selectExpr(f"{text} as text")
+        bodies = rows.where(f"length(text) <= {_SAMPLE_CHARACTERS}").limit(_SAMPLE).collect()
+        columns = sampled((row["text"] for row in bodies), OWN)
+        if not columns:
+            return None
+        self._fence.check(version)
+        asked = RouteTable(name, self._routes[name].streams, columns)
+        table = route_tables.create(Storage(self._spark), self._lake, asked, change_feed=self._change_feed)
+        self._on_new(name)
+        self._log.info("made the table of a route", table=name, columns=[column.name for column in table.columns])
+        self._tables[name] = table
+        return table
+
+    def _write(
+        self,
+        table: RouteTable,
+        events: DataFrame,
+        ranges: list[Range],
+        version: int,
+        found: Counter[int],
+        misfits: dict[str, int],
+        *,
+        whole: bool,
+    ) -> Counter[int]:
+        """Writes the rows of one route, and returns how many it has by partition.
+
+        `whole`: `events` are the rows of this run's own write, and nothing of the batch can be in the route's table yet.
+        """
+        if not self._fence.written(table.name, version):
+            rows = table.rows(events)
+            if whole:
+                observation = Observation()
+                observed = rows.observe(observation, sf.expr(_COUNT).alias("misfits"))
+                if self._fence.write(table.name, observed, version):
+                    seen: dict[str, Any] = dict(observation.get)
+                    misfits[table.name] = seen["misfits"] or 0
+                    return found
+            else:
+                there = rows_in(self._spark, self._lake, table.name, ranges, self._topics.ids).select(*_KEY)
+                columns = rows.columns
+                self._fence.write(table.name, rows.join(there, list(_KEY), "left_anti").select(*columns), version)
+        counted: Counter[int] = Counter()
+        there = rows_in(self._spark, self._lake, table.name, ranges, self._topics.ids)
+        for number, count in there.groupBy("partition").agg(sf.count(sf.lit(1))).collect():
+            counted[number] = count
+        return counted

@@ -1,0 +1,276 @@
+"""Routes: streams that also get a table with typed columns, exactly once, whatever dies between the writes of two tables."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from headrace_common.operations.errors import ConfigError
+from headrace_lake.commands.erase import Erase, ErasureRequest, ErasureResult
+from headrace_lake.commands.predicate import parse
+from headrace_lake.commands.replay import Replay
+from headrace_lake.commands.replay_plan import ReplayRequest
+from headrace_lake.configuration.routes import RouteColumn
+from headrace_lake.rows import decode
+from headrace_lake.rows.routed import MISFITS, RouteTable
+from headrace_lake.spark.halt import HaltError
+from headrace_lake.tables.fence import Fence
+from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE
+from headrace_lake.tables.shape import Shape
+from pyspark.sql import SparkSession
+
+from tests.lake.records import LANDED, TOPICS, Record, changed, frame
+from tests.lake.runs import Runs
+
+SCHEMA = {"properties": {"index": {"type": "integer"}, "mark": {"type": "string"}, "text": {"type": "boolean"}}}
+ROUTES = {
+    "web": {"streams": "app.*"},
+    "strict": {"streams": "other,app.w?b", "json_schema": SCHEMA},
+    "none": {"streams": "elsewhere.*"},
+}
+TABLES = ("web", "strict")
+
+
+def agrees(runs: Runs, *routes: str) -> None:
+    """All that was sent is landed once, each route has it too, and the proof holds."""
+    runs.check()
+    routed(runs, *(routes or TABLES))
+
+
+def routed(runs: Runs, *routes: str, among: set[tuple[str, int, int]] | None = None) -> None:
+    """Each route has the events in `among` (all), with their bodies, once."""
+    for name in routes:
+        places = Counter(
+            (row["topic"], row["partition"], row["offset"], row["index"])
+            for row in runs.query(f'select topic, "partition", "offset", "index" from {name}')
+        )
+        wanted = {
+            (*place, json.loads(body)["index"])
+            for place, (_, body) in runs.sent.events.items()
+            if among is None or place in among
+        }
+        assert places == Counter(wanted), name
+
+
+CASES: list[tuple[bytes, dict[str, Any]]] = [
+    (b'{"n": 1, "f": 2, "b": true, "t": "x", "at": "2026-05-06T07:08:09.5+02:00", "o": {"d": "2026-05-06", "l": [1, {}]}}',
+     {"n": 1, "f": 2.0, "b": True, "t": "x", "at": datetime(2026, 5, 6, 5, 8, 9, 500_000),
+      "o_d": datetime(2026, 5, 6).date(), "o_l": "[1,{}]"}),
+    (b'{"n": 1.5, "t": 7}', {"t": "7", MISFITS: "n"}),
+    (b'{"n": 9223372036854775808, "f": "much", "b": "true", "t": {"a": null}}', {"t": '{"a":null}', MISFITS: "n,f,b"}),
+    (b'{"at": "-0044-03-15", "o": {"d": "2026-02-30"}}', {MISFITS: "at,o_d"}),
+    (b'{"n": null, "o": null, "more": [1]}', {}),
+    (b'{"n": 3, "o": "text"}', {"n": 3, MISFITS: "body"}),
+    (b"[1, 2]", {MISFITS: "body"}),
+    (b"{broken", {MISFITS: "body"}),
+    (b"", {MISFITS: "body"}),
+    (b'{"n": 5, "deep": ' + b"[" * 300 + b"]" * 300 + b"}", {"n": 5}),
+]  # fmt: skip
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("variant", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_values_that_do_not_fit_are_named_and_the_body_is_kept(spark: SparkSession, variant: bool) -> None:
+    kinds = {
+        ("n",): "bigint", ("f",): "double", ("b",): "boolean", ("t",): "string", ("at",): "timestamp", ("o", "d"): "date",
+        ("o", "l"): "string",
+    }  # fmt: skip
+    columns = tuple(RouteColumn("_".join(path), path, kind) for path, kind in kinds.items())
+    records = [Record(value=body) for body, _ in CASES]
+    records += [Record(headers=changed("content-type", b"text/plain")), Record(headers=changed("ce_subject", b"other"))]
+    events = decode.events(frame(spark, records), TOPICS, LANDED, Shape(variant=variant))
+    table = RouteTable("web", "app.w*", columns)
+    found = table.rows(events).orderBy("offset").collect()
+    assert list(table.kinds) == list(found[0].asDict())
+    assert len(found) == len(CASES) + 1, "another stream is not of this route"
+    nothing = {column.name: None for column in columns} | {MISFITS: None}
+    for (body, expected), row in zip(CASES, found, strict=False):
+        assert {name: row[name] for name in nothing} == nothing | expected, body
+        assert (row["body"] is None) == (row[MISFITS] is None)
+        assert row["body"] in (None, body.decode()) or variant
+    assert {name: found[-1][name] for name in (*nothing, "body")} == nothing | {"body": None}
+
+
+class TestOnKafka:
+    pytestmark = [pytest.mark.kafka, pytest.mark.spark]  # noqa: RUF012
+
+    def test_each_stream_of_a_route_is_in_its_table_once(self, runs: Runs) -> None:
+        runs.send(800, resend_every=20)
+        runs.run(batch_records=300, routes=ROUTES)
+        agrees(runs)
+        assert not (runs.lake / "none").exists(), "no batch had such an event"
+        runs.send(400, mark="b")
+        runs.run(routes=ROUTES)
+        agrees(runs)
+        runs.lose_checkpoint()
+        runs.send(400, mark="c")
+        runs.run(routes=ROUTES)
+        agrees(runs)
+        sums = "sum((routed->>'$.web')::bigint)::bigint as web, sum((routed->>'$.strict')::bigint)::bigint as strict"
+        (said,) = runs.query(f"select {sums}, sum(events)::bigint as n from batches")
+        assert said["web"] == said["strict"] == said["n"] == len(runs.sent.events)
+        kinds = {row["column_name"]: row["column_type"] for row in runs.query("describe web")}
+        assert (kinds["index"], kinds["text"], kinds["body_partition"]) == ("BIGINT", "VARCHAR", "BIGINT")
+        odd = "select count(*) as n from strict where misfits = 'text' and body like '{%' and \"index\" is not null"
+        assert runs.query(odd) == [{"n": len(runs.sent.events)}]
+        assert runs.query("select count(*) as n from web where body is not null or misfits is not null") == [{"n": 0}]
+        values = runs.metrics.registry.get_sample_value
+        assert values("headrace_lake_route_misfits_total", {"route": "strict"}) == len(runs.sent.events)
+        assert values("headrace_lake_routed_total", {"route": "web"}) == len(runs.sent.events)
+        comments = {
+            field.name: field.metadata.get("comment") for field in DeltaTable(str(runs.lake / "web")).schema().fields
+        }
+        assert comments["body_partition"] == "body.partition"
+        assert all(comments.values())
+
+    @pytest.mark.parametrize("keeps_checkpoint", [True, False])
+    @pytest.mark.parametrize("after", [EVENTS, QUARANTINE, pytest.param("web", marks=pytest.mark.full), "strict"])
+    def test_a_job_that_dies_between_the_writes_of_two_tables(
+        self, runs: Runs, monkeypatch: pytest.MonkeyPatch, after: str, keeps_checkpoint: bool
+    ) -> None:
+        runs.send(400)
+        runs.run(routes=ROUTES)
+        runs.send(400, mark="b", resend_every=20)
+        dies(runs, monkeypatch, after)
+        if not keeps_checkpoint:
+            runs.lose_checkpoint()
+        runs.run(batch_records=100_000 if keeps_checkpoint else 150, routes=ROUTES)
+        agrees(runs)
+
+    @pytest.mark.full
+    def test_a_job_that_dies_before_the_first_row_of_a_new_route(
+        self, runs: Runs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        runs.send(400)
+        dies(runs, monkeypatch, QUARANTINE)
+        runs.run(routes=ROUTES)
+        agrees(runs)
+
+    def test_a_route_begins_with_its_first_batch_and_ends_with_its_last(self, runs: Runs) -> None:
+        runs.send(400)
+        runs.run()
+        before = set(runs.sent.events)
+        runs.send(400, mark="b")
+        runs.run(routes={"web": ROUTES["web"]})
+        runs.check()
+        routed(runs, "web", among=set(runs.sent.events) - before)
+        between = set(runs.sent.events) - before
+        runs.send(400, mark="c")
+        runs.run(routes={"strict": ROUTES["strict"]})
+        runs.lose_checkpoint()
+        runs.run()
+        runs.check()
+        routed(runs, "web", among=between)
+        last = set(runs.sent.events) - before - between
+        routed(runs, "strict", among=last)
+        runs.run(routes=ROUTES)
+        runs.send(400, mark="d")
+        runs.run(routes=ROUTES)
+        runs.check()
+        routed(runs, "web", among=set(runs.sent.events) - before - last)
+        other = {"strict": {"streams": "app.*", "json_schema": {"properties": {"mark": {"type": "integer"}}}}}
+        with pytest.raises(ConfigError, match=r"the table strict has other columns than the JSON schema .*index, mark"):
+            runs.run(routes=other)
+        shutil.copytree(runs.lake / GAPS, runs.lake / "mine")
+        with pytest.raises(ConfigError, match="is a table that is not a route's"):
+            runs.run(routes={"mine": {"streams": "x"}})
+
+    def test_a_replay_restores_a_route(self, runs: Runs) -> None:
+        runs.send(400)
+        runs.run()
+        early = set(runs.sent.events)
+        runs.send(800, mark="b", resend_every=20)
+        runs.run(batch_records=300, routes=ROUTES)
+        late = set(runs.sent.events) - early
+        said = runs.query("select * from batches order by all")
+        runs.sql("web", "delete from TABLE where `offset` % 3 = 0")
+        runs.sql(EVENTS, "delete from TABLE where `offset` % 5 = 0")
+        runs.sql("strict", "delete from TABLE where `offset` % 5 = 0")
+        wrong = [row["check"] for row in runs.proof() if not row["ok"]]
+        assert "the route web has what batches says, each record once" in wrong
+        assert "what the route web has is in events" in wrong
+        request = ReplayRequest(datetime(2020, 1, 1, tzinfo=UTC))
+        dry = Replay(runs.spark, runs.settings(routes=ROUTES), request, dry_run=True, log=runs.log()).run()
+        done = Replay(runs.spark, runs.settings(), request, dry_run=False, log=runs.log()).run()
+        assert (done.routed, done.events, done.corrected) == (dry.routed, dry.events, 0)
+        assert done.routed > done.events > 0
+        runs.check()
+        routed(runs, *TABLES, among=late)
+        assert runs.query("select * from batches order by all") == said
+        assert Replay(runs.spark, runs.settings(), request, dry_run=False, log=runs.log()).run().routed == 0
+
+    def test_an_erased_event_goes_from_its_routes(self, runs: Runs) -> None:
+        runs.send(800)
+        runs.run(batch_records=300, routes=ROUTES)
+        wanted = sum(place[1] == 1 for place in runs.sent.events)
+        dry = erase(runs, apply=False)
+        assert (dry.events, dry.routed) == (wanted, 2 * wanted)
+        agrees(runs)
+        done = erase(runs, at_once=True)
+        assert (done.events, done.routed) == (wanted, 2 * wanted)
+        left = {place for place in runs.sent.events if place[1] != 1}
+        routed(runs, *TABLES, among=left)
+        assert runs.proven(), runs.proof()
+        (named,) = [row for row in runs.proof() if row["check"] == "what was erased on request"]
+        assert f"routed {2 * wanted}" in named["detail"]
+        Replay(
+            runs.spark, runs.settings(), ReplayRequest(datetime(2020, 1, 1, tzinfo=UTC)), dry_run=False, log=runs.log()
+        ).run()
+        routed(runs, *TABLES, among=left)
+        runs.lose_checkpoint()
+        runs.run(routes=ROUTES)
+        assert runs.proven(), runs.proof()
+
+    @pytest.mark.parametrize("after", [EVENTS, "strict"])
+    def test_an_erasure_between_the_writes_of_two_tables(
+        self, runs: Runs, monkeypatch: pytest.MonkeyPatch, after: str
+    ) -> None:
+        runs.send(400)
+        dies(runs, monkeypatch, after)
+        assert erase(runs).events
+        runs.run(routes=ROUTES)
+        routed(runs, *TABLES, among={place for place in runs.sent.events if place[1] != 1})
+        assert runs.proven(), runs.proof()
+
+    def test_upkeep_and_the_change_data_feed_know_routes(self, runs: Runs) -> None:
+        runs.send(800)
+        busy = {"batch_records": 100, "compact_files": 2, "maintenance_share": 0.9, "change_data_feed": True}
+        runs.run(routes=ROUTES, **busy)
+        done = {(line["task"], line["table"]) for line in runs.said("maintained")}
+        runs.send(40, mark="b")
+        runs.run(routes=ROUTES, **busy)
+        done |= {(line["task"], line["table"]) for line in runs.said("maintained")}
+        assert {("compact", name) for name in TABLES} <= done
+        agrees(runs)
+        configuration = DeltaTable(str(runs.lake / "web")).metadata().configuration
+        assert configuration["delta.enableChangeDataFeed"] == "true"
+        assert runs.metrics.registry.get_sample_value("headrace_lake_files", {"table": "web"})
+
+
+def dies(runs: Runs, monkeypatch: pytest.MonkeyPatch, after: str) -> None:
+    """A run of the job that dies when it has written the table `after`."""
+    written = Fence.write
+
+    def write(self: Fence, name: str, *rest: Any) -> bool:
+        done = written(self, name, *rest)
+        if name == after:
+            raise RuntimeError("killed here")
+        return done
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Fence, "write", write)
+        with pytest.raises(HaltError, match="killed here"):
+            runs.run(routes=ROUTES)
+    assert Path(runs.lake / BATCHES).exists()
+
+
+def erase(runs: Runs, *, apply: bool = True, at_once: bool = False) -> ErasureResult:
+    asked = ErasureRequest(parse(["source=/forward/host-1"], None, None), "somebody asked", "dpo")
+    settings = runs.settings().lake
+    return Erase(runs.spark, settings, asked, apply=apply, at_once=at_once, log=runs.log()).run()
