@@ -17,9 +17,12 @@ from headrace_lake.commands.predicate import Condition, Predicate, hashed, parse
 from headrace_lake.commands.replay import Replay
 from headrace_lake.commands.replay_plan import ReplayRequest
 from headrace_lake.spark.halt import HaltError
-from headrace_lake.tables.erasures import ERASURES
+from headrace_lake.spark.storage import Storage
+from headrace_lake.tables import erasures
+from headrace_lake.tables.erasures import ERASED, ERASURES, ErasedIds
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import EVENTS, QUARANTINE
+from pyspark.sql import SparkSession
 
 from tests.lake.runs import Runs
 
@@ -264,6 +267,33 @@ class TestOnKafka:
         runs.lake = tmp_path / "none"
         with pytest.raises(HaltError, match="there are no tables in"):
             erase(runs, "id=x")
+
+
+@pytest.mark.spark
+def test_many_erased_ids_are_asked_for_and_few_are_sent_along(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the same answers, up to the limit and above it."""
+    lake = str(tmp_path)
+    erasures.create(Storage(spark), lake)
+    listed = {"ids": "array('a', 'b', 'c')"}
+    columns = ((field.name, field.dataType.simpleString()) for field in erasures.SCHEMA.fields)
+    rows = spark.range(1).selectExpr(
+        *(f"cast({listed.get(name, 'null')} as {kind}) as `{name}`" for name, kind in columns)
+    )
+    rows.write.format("delta").mode("append").save(f"{lake}/{ERASURES}")
+    for limit in (3, 2):
+        monkeypatch.setattr(erasures, "MOST_BROADCAST", limit)
+        ids = ErasedIds(spark, lake)
+        ids.refresh()
+        assert ids.any()
+        for names, found in ((["a", "b", "x", None, "a"], 3), (["x", None], 0)):
+            asked = spark.createDataFrame([(name,) for name in names], "id string")
+            marked = ids.marked(asked, "id").collect()
+            assert sorted((row["id"] or "", row[ERASED]) for row in marked) == sorted(
+                (name or "", name in ("a", "b")) for name in names
+            )
+            assert sum(row[ERASED] for row in marked) == found
 
 
 @pytest.mark.parametrize(

@@ -129,8 +129,20 @@ class TestOnKafka:
         assert comments["body_partition"] == "body.partition"
         assert all(comments.values())
 
-    @pytest.mark.parametrize("keeps_checkpoint", [True, False])
-    @pytest.mark.parametrize("after", [EVENTS, QUARANTINE, pytest.param("web", marks=pytest.mark.full), "strict"])
+    @pytest.mark.parametrize(
+        ("after", "keeps_checkpoint"),
+        [
+            (EVENTS, True),
+            ("strict", False),
+            *(
+                pytest.param(name, keeps, marks=pytest.mark.full)
+                for name in (QUARANTINE, "web")
+                for keeps in (True, False)
+            ),
+            pytest.param(EVENTS, False, marks=pytest.mark.full),
+            pytest.param("strict", True, marks=pytest.mark.full),
+        ],
+    )
     def test_a_job_that_dies_between_the_writes_of_two_tables(
         self, runs: Runs, monkeypatch: pytest.MonkeyPatch, after: str, keeps_checkpoint: bool
     ) -> None:
@@ -227,7 +239,7 @@ class TestOnKafka:
         runs.run(routes=ROUTES)
         assert runs.proven(), runs.proof()
 
-    @pytest.mark.parametrize("after", [EVENTS, "strict"])
+    @pytest.mark.parametrize("after", [EVENTS, pytest.param("strict", marks=pytest.mark.full)])
     def test_an_erasure_between_the_writes_of_two_tables(
         self, runs: Runs, monkeypatch: pytest.MonkeyPatch, after: str
     ) -> None:

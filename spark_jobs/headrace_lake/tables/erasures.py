@@ -52,6 +52,8 @@ _COLUMNS: Final[dict[str, DataType]] = {
 }
 SCHEMA: Final = StructType([StructField(name, kind) for name, kind in _COLUMNS.items()])
 _KEY: Final = ("topic_id", "partition", "offset")
+MOST_BROADCAST: Final = 20_000
+"""Ids that each batch may send to all its tasks: a few megabytes, where a million would be a hundred."""
 
 
 def create(storage: Storage, lake: str) -> None:
@@ -107,6 +109,7 @@ class ErasedIds:
         self._log = TransactionLog(Storage(spark), f"{lake}/{ERASURES}")
         self._version = -1
         self._ids: DataFrame | None = None
+        self._few = True
 
     def refresh(self) -> None:
         """Learns of erasures since the last call. Blocks on storage; runs a query only if there are any."""
@@ -115,8 +118,12 @@ class ErasedIds:
             return
         if self._ids is not None:
             self._ids.unpersist()
-        ids = read(self._spark, self._lake).select(sf.explode("ids").alias("erased_id")).distinct().persist()
-        self._ids = None if ids.isEmpty() else ids
+        ids = read(self._spark, self._lake).select(sf.explode("ids").alias("erased_id")).distinct()
+        # where many are kept, by id: so a batch brings its own ids to them, and they stay where they are
+        ids = ids.repartition("erased_id").persist()
+        count = ids.count()
+        self._ids = ids if count else None
+        self._few = count <= MOST_BROADCAST
         self._version = version
 
     def any(self) -> bool:
@@ -124,9 +131,19 @@ class ErasedIds:
         return self._ids is not None
 
     def marked(self, rows: DataFrame, column: str) -> DataFrame:
-        """`rows` with `ERASED`: whether their id in `column` is listed; unchanged if there are no ids."""
+        """`rows` with `ERASED`: whether their id in `column` is listed; unchanged if there are no ids.
+
+        With more than `MOST_BROADCAST` ids this blocks, and reads the rows' ids once more: it asks which of them are listed.
+        """
         if self._ids is None:
             return rows
-        listed = sf.broadcast(self._ids.withColumn(ERASED, sf.lit(True)))
+        ids = self._ids
+        if not self._few:
+            asked = rows.select(sf.col(column).alias("erased_id")).where("erased_id is not null").distinct()
+            found = ids.join(asked.hint("shuffle_hash"), "erased_id", "left_semi").collect()
+            if not found:
+                return rows.withColumn(ERASED, sf.lit(False))
+            ids = self._spark.createDataFrame(found, "erased_id string")
+        listed = sf.broadcast(ids.withColumn(ERASED, sf.lit(True)))
         joined = rows.join(listed, sf.col(column) == sf.col("erased_id"), "left").drop("erased_id")
         return joined.withColumn(ERASED, sf.coalesce(ERASED, sf.lit(False)))
