@@ -55,7 +55,8 @@ def lake(
 
 
 def row(spark: SparkSession, batch: int) -> DataFrame:
-    values = (1, batch, "t", "id", 0, batch, batch + 1, 1, 1, 0, 0, 0, datetime(2026, 1, 1, tzinfo=UTC), batch + 1)
+    counts = (1, 1, 0, 0, 0)
+    values = (1, batch, "t", "id", 0, batch, batch + 1, *counts, datetime(2026, 1, 1, tzinfo=UTC), batch + 1, None)
     return spark.createDataFrame([values], SCHEMAS[BATCHES])
 
 
