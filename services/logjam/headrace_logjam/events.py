@@ -90,6 +90,10 @@ class Envelopes:
         self._kept: dict[tuple[str, bytes, bytes], Envelope] = {}
         self._bytes = 0
 
+    def kept(self, source_of: str, app_env: bytes, topic: bytes) -> Envelope | None:
+        """The envelope of a sender and a stream, if it is kept."""
+        return self._kept.get((source_of, app_env, topic))
+
     def get(self, source_of: str, app_env: bytes, topic: bytes, make: Callable[[], Envelope]) -> Envelope:
         """The envelope of a sender and a stream; `make` makes one that is not kept."""
         key = source_of, app_env, topic
@@ -131,7 +135,7 @@ class Maker:
         known = fields.request_id not in (None, "") or fields.uuid not in (None, "")
         name = deterministic_id(PROTOCOL, app_env, topic, raw) if known else unique_id()
         time = event_time(fields, meta.created_ms)
-        envelope = self._envelope(address, app_env, topic)
+        envelope = self._envelopes.kept(address, app_env, topic) or self._envelope(address, app_env, topic)
         if time is None:
             return Made(envelope.event(name, rfc3339_ms(received_ms), raw, _RECEIVED), False)
         return Made(envelope.event(name, time, raw), False)

@@ -72,6 +72,10 @@ class Compression(IntEnum):
     LZ4 = 3
 
 
+# A member costs function calls each time it is looked up (Python 3.11), and every message is compared with one.
+_NONE, _ZLIB, _SNAPPY, _LZ4 = map(int, Compression)
+
+
 class Meta(NamedTuple):
     """The fourth frame. `compression` is any number; `created_ms`: Unix time, 0 if unknown."""
 
@@ -141,14 +145,14 @@ def inflate(method: int, body: bytes, limits: BodyLimits) -> bytes:
     Raises `ProtocolError`: with `limit` set when it is larger than that setting allows, and then it may be sound; without
     when it cannot be read.
     """
-    if method == Compression.NONE:
+    if method == _NONE:
         _fits(len(body), limits)
         return body
-    if method == Compression.ZLIB:
+    if method == _ZLIB:
         return _inflate_zlib(body, limits)
-    if method == Compression.SNAPPY:
+    if method == _SNAPPY:
         return _inflate_snappy(body, limits)
-    if method == Compression.LZ4:
+    if method == _LZ4:
         return _inflate_lz4(body, limits)
     raise ProtocolError(f"compression {method} is unknown")
 

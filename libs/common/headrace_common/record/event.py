@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
+from binascii import hexlify
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -205,8 +206,8 @@ def deterministic_id(protocol: WireProtocol, *fields: bytes) -> bytes:
     """``d.`` + 32 hex digits, the `FieldHash` of `fields`. The content must be among them."""
     pieces = [_NAMES[protocol]]
     for item in fields:
-        pieces += (len(item).to_bytes(4, "big"), item)
-    return DETERMINISTIC + hashlib.blake2b(b"".join(pieces), digest_size=16).hexdigest().encode()
+        pieces += (_u32(len(item)), item)
+    return DETERMINISTIC + hexlify(hashlib.blake2b(b"".join(pieces), digest_size=16).digest())
 
 
 def deterministic_frame_ids(protocol: WireProtocol, *fields: bytes | bytearray | memoryview) -> FrameIds:

@@ -78,7 +78,8 @@ class SubscriptionMaker:
         time = event_time(fields, meta.created_ms)
         about = _about(meta, received=time is None)
         name = deterministic_id(PROTOCOL, *message.frames)
-        return self._envelope(app_env, topic).event(name, time or rfc3339_ms(received_ms), raw, about)
+        envelope = self._envelopes.kept("", app_env, topic) or self._envelope(app_env, topic)
+        return envelope.event(name, time or rfc3339_ms(received_ms), raw, about)
 
     def reject(self, message: Published, reason: Reason, detail: str) -> Reject:
         """The message for quarantine: each of its frames as u32 length and bytes."""
