@@ -10,6 +10,7 @@ import pytest
 import yaml
 from headrace_cli.fetch.toolchain import listed
 from headrace_common.operations.variables import each_setting, variable
+from headrace_lake.configuration.routes import RouteSettings
 from headrace_lake.configuration.settings import LakeProcessSettings
 
 from tests.helm.spark_operator import faults
@@ -17,6 +18,10 @@ from tests.helm.spark_operator import faults
 ROOT = Path(__file__).parent.parent.parent
 PYSPARK = re.search(r"^pyspark==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[1]
 SETTINGS = {variable(section, name) for section, name, _ in each_setting(LakeProcessSettings)}
+ROUTE = re.compile(
+    r"(?<=^HEADRACE_LAKE__ROUTES)__[A-Z0-9_]+?__(?:" + "|".join(RouteSettings.model_fields).upper() + r")$"
+)
+"""What a page may write behind the name of the mapping of routes: a route's name and a setting of it."""
 PAGES = ["docs/lake.md", "docs/lake-clusters.md"]
 
 
@@ -72,7 +77,7 @@ def test_pages_name_the_versions_that_are_tested(page: str) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_pages_name_settings_that_exist(page: str) -> None:
     named = set(re.findall(r"HEADRACE_[A-Z0-9_]+", (ROOT / page).read_text()))
-    assert {name.removesuffix("_FILE") for name in named} <= SETTINGS
+    assert {ROUTE.sub("", name.removesuffix("_FILE")) for name in named} <= SETTINGS
 
 
 def test_no_module_hides_one_of_pythons() -> None:

@@ -11,11 +11,13 @@ NAMES: Final = ("table", "column", "type", "meaning")
 
 _MEANING: Final = f"""
     select view_name as "table", '' as "column", '' as "type", coalesce(comment, '') as meaning, -1 as place
-    from duckdb_views() where not internal
+    from duckdb_views() where not internal and not temporary
     union all
     select table_name, column_name, lower(data_type), coalesce(comment, ''), column_index
-    from duckdb_columns() where not internal and table_name in (select view_name from duckdb_views() where not internal)
+    from duckdb_columns() where not internal and table_name in (
+        select view_name from duckdb_views() where not internal and not temporary)
     order by coalesce(list_position({list(TABLES)}, "table"), {len(TABLES)}), "table", place"""  # noqa: S608
+"""Temporary views are those of DuckDB's own that read an object store."""
 
 
 def meaning(lake: LakeAddress | str) -> list[Row]:
