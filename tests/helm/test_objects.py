@@ -56,17 +56,28 @@ def test_lint(name: str) -> None:
     assert "0 chart(s) failed" in said
 
 
-@pytest.mark.requires("kubeconform")
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_kubernetes_knows_every_field(name: str) -> None:
-    text = helm("template", "headrace", str(CHART), "--kube-version", KUBERNETES, *values_of(name))
+def conform(text: str) -> subprocess.CompletedProcess[str]:
     # Their definitions come with their operators.
     skipped = "PodMonitor,ServiceMonitor,PrometheusRule,SparkApplication,ScaledObject,Certificate"
     options = ["-strict", "-summary", "-kubernetes-version", KUBERNETES, "-skip", skipped]
     if schemas := os.environ.get("HEADRACE_KUBERNETES_SCHEMAS"):  # a folder, for machines without a network
         options += ["-schema-location", f"{schemas}/v{KUBERNETES}/{{{{ .ResourceKind }}}}{{{{ .KindSuffix }}}}.json"]
-    done = subprocess.run(["kubeconform", *options, "-"], input=text, capture_output=True, text=True, timeout=300)
+    return subprocess.run(["kubeconform", *options, "-"], input=text, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.requires("kubeconform")
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_kubernetes_knows_every_field(name: str) -> None:
+    done = conform(helm("template", "headrace", str(CHART), "--kube-version", KUBERNETES, *values_of(name)))
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.requires("kubeconform")
+def test_a_field_that_kubernetes_does_not_know_is_found() -> None:
+    text = helm("template", "headrace", str(CHART), "--kube-version", KUBERNETES)
+    done = conform(text.replace("terminationGracePeriodSeconds:", "terminationGraceSeconds:"))
+    assert done.returncode == 1
+    assert "terminationGraceSeconds" in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
