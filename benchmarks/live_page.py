@@ -5,7 +5,7 @@ at which the whole channel is drawn. Without Chromium: the time to the whole HTM
 and of the landing job's Python process, in turns without the page's process (it is stopped), with it and nobody looking, and
 with one viewer. Writes ``benchmarks/results/live-page.json`` and ``.md``.
 
-    .venv/bin/python benchmarks/live_page.py [--state FOLDER] [--paints 30] [--seconds 20] [--rounds 3]
+    .venv/bin/python -m benchmarks.live_page [--state FOLDER] [--paints 30] [--seconds 20] [--rounds 3]
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ async def costs(record: dict[str, Any], seconds: float, rounds: int) -> dict[str
 def rows(result: dict[str, Any]) -> list[str]:
     load = f"{psutil.cpu_count()} CPUs with a load of {result['load'][0]} at the beginning and {result['load'][1]} at the end"
     lines = [
-        f"Milliseconds from the start of a navigation, on loopback; {load}. Written by `benchmarks/live_page.py`.",
+        f"Milliseconds from the start of a navigation, on loopback; {load}. Written by `python -m benchmarks.live_page`.",
         "",
     ]
     lines += ["| | p50 | p95 | times |", "|---|---|---|---|"]

@@ -81,3 +81,20 @@ def test_an_issue_template_is_a_form(path: Path) -> None:
     for item in form["body"]:
         assert item["type"] in {"markdown", "textarea", "input", "dropdown", "checkboxes"}
         assert item["attributes"]["value" if item["type"] == "markdown" else "label"]
+
+
+BENCHMARKS = sorted(
+    path for path in (ROOT / "benchmarks").rglob("*.py") if re.search(r"^def main\(", path.read_text(), re.M)
+)
+
+
+@pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.stem)
+def test_a_benchmark_is_run_as_it_says(path: Path) -> None:
+    # Python finds a file's neighbours; `tests` and packages only with -m.
+    text = path.read_text()
+    needs_root = "from tests" in text or "from benchmarks" in text or (path.parent / "__init__.py").is_file()
+    docstring = text.split('"""')[1]
+    if path.name == "__main__.py":
+        assert f"-m benchmarks.{path.parent.name}" in docstring
+    elif f"benchmarks/{path.name}" in docstring or f"benchmarks.{path.stem}" in docstring:
+        assert re.search(rf"-m\s+benchmarks\.{path.stem}\b", docstring) is not None or not needs_root
