@@ -320,3 +320,9 @@ def test_an_old_python_can_read_the_launcher() -> None:
     import ast
 
     ast.parse(LAUNCHER.read_text(), feature_version=(3, 6))
+
+
+def test_the_disk_that_the_set_up_takes_is_what_the_pages_say(launcher: ModuleType) -> None:
+    assert f"({launcher.SIZE} of disk in all)" in (LAUNCHER.parent / "README.md").read_text()
+    taken = sum(path.lstat().st_blocks * 512 for path in Path(sys.prefix).rglob("*"))
+    assert 0.75 * launcher.DISK_NEEDED < taken < 1.25 * launcher.DISK_NEEDED
