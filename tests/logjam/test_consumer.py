@@ -217,6 +217,16 @@ def test_a_position_waits_for_the_marker_of_what_was_refused() -> None:
     assert consumer.session.positions() == {7: (2, CREATED)}
 
 
+def test_a_message_that_comes_late_or_twice_does_not_set_the_position_back() -> None:
+    """Or the next start would mark numbers that were stored."""
+    consumer = Consumer()
+    consumer.parts(*map(published, (1, 2, 3, 5, 6)))
+    for late in (4, 2):  # 4 fills the gap, 2 is a duplicate
+        consumer.parts(published(late))
+        assert consumer.session.positions() == {7: (6, CREATED)}
+    assert consumer.notices == [(Notice.WENT_BACK, 7), (Notice.DUPLICATE, 7)]
+
+
 @pytest.mark.parametrize(
     "text", ["", "no JSON", "[]", '{"a":1}', '{"a":{"b":[1,2]}}', '{"a":{"1":[]}}', '{"a":{"1":null}}']
 )

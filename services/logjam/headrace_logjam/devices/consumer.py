@@ -54,6 +54,9 @@ class _Gathered:
 
 ALL: Final = Chosen()
 
+_BEHIND: Final = (Notice.DUPLICATE, Notice.WENT_BACK)
+"""What says that a message is not the last one of its device."""
+
 
 class ConsumerSession(MessageSession):
     """See `headrace_common.session.interface.MessageSession`. Nothing is ever answered.
@@ -108,7 +111,7 @@ class ConsumerSession(MessageSession):
             for gap in found.gaps:
                 self._lost(gap.end - gap.start)
                 gathered.items.append(gap)
-            if device:
+            if device and found.notice not in _BEHIND:
                 self._seen[device] = Position(sequence, created)
         size = message.size + OVERHEAD
         gathered.items.append(published)
