@@ -47,7 +47,7 @@ async def consumed(runs: Runs, folder: Path) -> int:
             await device.say(event(b"no JSON", **about))  # goes to quarantine, and has a number too
             await asyncio.sleep(AWAY / 10)
         await receivers["a"].start()
-        await device.joined()
+        await device.joined(2)
         await device.send(30)
 
         async def complete() -> bool:

@@ -52,7 +52,8 @@ class Device:
 
     def start(self) -> None:
         self._socket = self._context.socket(zmq.XPUB)
-        self._socket.setsockopt(zmq.XPUB_VERBOSE, 1)  # it hears of every consumer
+        self._socket.setsockopt(zmq.XPUB_VERBOSER, 1)  # it hears of every consumer that comes or goes
+        self._here = 0
         self._socket.setsockopt(zmq.SNDHWM, self._hwm)
         self._socket.setsockopt(zmq.LINGER, 0)
         if self._curve is not None:
@@ -75,16 +76,27 @@ class Device:
     def stop(self) -> None:
         self._socket.close()
 
-    async def joined(self, consumers: int = 1) -> None:
-        for _ in range(consumers):
-            assert await self.comes()
+    async def joined(self, subscriptions: int = 1) -> None:
+        """Waits until so many are there. A silent endpoint is connected anew meanwhile: it goes and comes."""
+        await self._heard()
+        while self._here < subscriptions:
+            await self.comes()
+
+    async def left(self) -> None:
+        """Waits until nobody is there."""
+        await self._heard()
+        while self._here:
+            await self.comes()
 
     async def comes(self) -> bool:
         """Whether the next that is heard of a consumer is that it comes, not that it goes."""
-        return (await asyncio.wait_for(self._socket.recv(), 60))[:1] == b"\1"
+        comes = (await asyncio.wait_for(self._socket.recv(), 60))[:1] == b"\1"
+        self._here += 1 if comes else -1
+        return comes
 
-    async def left(self) -> None:
-        assert await self._socket.recv() == b"\0"
+    async def _heard(self) -> None:
+        while await self._socket.poll(0):
+            await self.comes()
 
     def skip(self, count: int = 1) -> None:
         self.sequence += count
@@ -227,22 +239,27 @@ async def _fresh(topics: KafkaSettings, last: int) -> list[Stored] | None:
     return records if numbers(records).count(last) == 2 else None
 
 
+@pytest.mark.parametrize("silent", [False, pytest.param(True, marks=pytest.mark.long)], ids=["", "after a silence"])
 async def test_a_consumer_that_restarts_reports_what_it_missed(
-    topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context
+    topics: KafkaSettings, folders: Iterator[Path], context: zmq.asyncio.Context, silent: bool
 ) -> None:
     device = Device(context)
     device.skip(1000)
     for _ in range(2):
         receiver = consumer(topics, next(folders), {"one": device})
+        receiver.module = "tests.logjam.impatient" if silent else receiver.module
         await receiver.start()
         try:
             await device.joined()
             await device.send(50)
             await complete(topics, device.sequence)
+            if silent:
+                await until(lambda receiver=receiver: receiver.lines("endpoint is silent"), "it is connected anew")
+                await asyncio.sleep(0.2)
         finally:
             receiver.signal(signal.SIGTERM)
             assert await receiver.ended() == 0
-        await asyncio.wait_for(device.left(), 60)
+        await device.left()
         await device.send(30)  # to nobody
     records = await events(topics)
     assert numbers(records) == list(range(1, 1131))
@@ -264,7 +281,7 @@ async def test_a_consumer_that_is_killed_loses_no_number(
         await device.beat()
         await until(lambda receiver=receiver: receiver.metric("events_stored_total"), "they come")
         receiver.kill()
-        await asyncio.wait_for(device.left(), 60)
+        await device.left()
     receiver = consumer(topics, next(folders), {"one": device})
     await receiver.start()
     try:
@@ -377,7 +394,7 @@ async def test_while_kafka_stands_still_the_device_drops_and_the_numbers_say_how
         assert await receiver.metric("logjam_notices_total", notice="duplicate") == 2
         receiver.signal(signal.SIGTERM)
         assert await receiver.ended() == 0
-        await asyncio.wait_for(device.left(), 60)
+        await device.left()
         await other.left()
         await device.send(30)  # to nobody
         await other.send(5)
