@@ -83,7 +83,8 @@ def test_a_second_job_with_a_fresh_checkpoint_takes_over(runs: Runs) -> None:
     runs.send(400, mark="b")
     thread.join(TIMEOUT)
     assert "another job has taken over: it claimed epoch " in str(stopped[0])
-    with pytest.raises(HaltError, match="the checkpoint holds epoch 1, the tables are at epoch 2") as refused:
+    # The newer one claims 2, and one more whenever the older one writes to a table between two of its claims.
+    with pytest.raises(HaltError, match=r"the checkpoint holds epoch 1, the tables are at epoch \d") as refused:
         runs.run()
     assert f"delete the checkpoint {runs.checkpoint} to take over" in str(refused.value)
     newer.run()
