@@ -38,8 +38,6 @@ from typer.testing import CliRunner
 from tests.cli.operating.topics import lead_to
 from tests.contract.topic import own_topics
 
-NOW = datetime.now(UTC)
-
 
 @pytest.fixture(autouse=True)
 def without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +96,7 @@ class TestCertificates:
         ],
     )
     def test_dates(self, made: Certificates, later: timedelta, verdict: Verdict, reason: str) -> None:
-        (found,) = check_certificates(self.settings(*made.server), NOW + later)
+        (found,) = check_certificates(self.settings(*made.server), datetime.now(UTC) + later)
         assert found.verdict is verdict
         assert reason in found.reason
 
