@@ -51,3 +51,13 @@ def bytes_of(files: Iterable[Path]) -> int:
         with contextlib.suppress(FileNotFoundError):
             total += file.stat().st_size
     return total
+
+
+def blocks_of(folder: Path) -> int:
+    """How many bytes of disk a folder takes with all that is in it, without what was deleted meanwhile."""
+    total = 0
+    for path, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            with contextlib.suppress(FileNotFoundError):
+                total += (Path(path) / name).lstat().st_blocks * 512
+    return total
