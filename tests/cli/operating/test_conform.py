@@ -17,11 +17,12 @@ from typing import Any
 
 import pytest
 from headrace_cli.errors import EXIT_NOTHING_RUNS, CommandError
-from headrace_cli.operating.wire.conform import verb
+from headrace_cli.operating.wire.conform import bench, verb
 from headrace_cli.operating.wire.conform.probes import PROBES
 from headrace_cli.operating.wire.conform.storage import Storage
 from headrace_cli.operating.wire.conform.verb import Options, conform
 from headrace_cli.operating.wire.explain.receiver import RECEIVERS, Receiver
+from headrace_cli.operating.wire.line import connected
 from headrace_cli.operating.wire.talk.protocols import TALKS
 from headrace_cli.processes.ports import free_port
 from headrace_common.operations.errors import ProtocolError
@@ -169,8 +170,11 @@ def test_part_of_a_frame_before_it_is_stored(tmp_path: Path, capfd: pytest.Captu
     ],
 )
 def test_a_liar_is_found(
-    probe: str, answer: bytes, sentence: str, capfd: pytest.CaptureFixture[str], tmp_path: Path
+    probe: str, answer: bytes, sentence: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(
+        bench, "connected", lambda target, talk, _: connected(target, talk, 60)
+    )  # only answers may lack
     with serving(replying(answer)) as target:
         status, probes = told(
             capfd, "lumberjack", target, only=[probe], wait=0.5 if probe == "in-flight" else 60, silence=60
@@ -183,12 +187,11 @@ def test_who_serves_nobody_after_a_bomb_is_found(capfd: pytest.CaptureFixture[st
     bombed = threading.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if not bombed.is_set():
-            while await reader.read(65_536):
-                bombed.set()
+        if not bombed.is_set() and await reader.read(65_536):
+            bombed.set()
 
     with serving(serve) as target:
-        status, probes = told(capfd, "courier", target, only=["bomb"], wait=0.5)
+        status, probes = told(capfd, "courier", target, only=["bomb"])
     assert status == 1
     assert re.search("; afterwards a new client hears: (closes|resets)", probes["bomb"]["answer"])
 

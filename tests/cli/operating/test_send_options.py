@@ -29,7 +29,7 @@ from headrace_forward.wire import Decoder
 from headrace_logjam.wire import Compression as Method
 from headrace_logjam.wire import decode_meta
 
-from tests.cli.operating.test_send import HOST, Server, Stored
+from tests.cli.operating.test_send import HOST, Server, Stored, patient_to_connect
 from tests.contract.certificates import Authority
 from tests.contract.receiver import Receiver as Process
 from tests.contract.topic import events, own_topics
@@ -89,19 +89,29 @@ def test_logjam_is_one_message_an_event_and_202_counts(tmp_path: Path, capfd: py
 
 
 @pytest.mark.parametrize(
-    ("answer", "sentence"),
+    ("answer", "timeout", "sentence"),
     [
-        (lambda number, message: [message[1], b"400 Bad Request"], "400 Bad Request"),
-        (lambda number, message: [message[1], b"418"], "no answer of a device"),
-        (lambda number, message: accepts(number, message) if number > 3 else None, "no answer to the oldest message"),
-        pytest.param(lambda number, message: None, "acknowledged nothing for 0.5 s", marks=pytest.mark.long),
+        (lambda number, message: [message[1], b"400 Bad Request"], 60, "400 Bad Request"),
+        (lambda number, message: [message[1], b"418"], 60, "no answer of a device"),
+        (
+            lambda number, message: accepts(number, message) if number > 3 else None,
+            60,
+            "no answer to the oldest message",
+        ),
+        pytest.param(lambda number, message: None, 0.5, "acknowledged nothing for 0.5 s", marks=pytest.mark.long),
     ],
 )
 def test_what_logjam_does_not_acknowledge(
-    answer: Answer, sentence: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    answer: Answer,
+    timeout: float,
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
+    patient_to_connect(monkeypatch)
     with device(answer) as (address, _):
-        assert send("logjam", tmp_path, Options(address, rate=1000, duration=0.02, timeout=0.5)) == 1
+        assert send("logjam", tmp_path, Options(address, rate=1000, duration=0.02, timeout=timeout)) == 1
     err = capfd.readouterr().err
     assert sentence in err
     assert "events were not acknowledged" in err

@@ -33,7 +33,8 @@ func main() {
 	if err != nil {
 		panic(err)
 	}
-	serving, err := server.NewWithListener(listener, server.V1(true), server.V2(true))
+	often := server.Keepalive(time.Second) // several while `conform` listens for some seconds
+	serving, err := server.NewWithListener(listener, server.V1(true), server.V2(true), often)
 	if err != nil {
 		panic(err)
 	}
