@@ -24,7 +24,7 @@ from headrace_common.operations.metrics import ReceiverMetrics
 
 from tests.cli.live.seen import look, receiver
 from tests.cli.operating.topics import reject_headers
-from tests.contract.waiting import until
+from tests.contract.waiting import PATIENCE, until
 
 Client = TestClient[web.Request, web.Application]
 STATIC = Path(package.__file__).parent / "static"
@@ -161,15 +161,16 @@ async def test_an_id_is_checked_and_unknown_places_are_said(page: Client) -> Non
 
 
 async def test_two_events_are_not_followed_at_once(page: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    going = asyncio.Event()
+    begun, going = asyncio.Event(), asyncio.Event()
 
     async def slow(*_: Any) -> following.Way:
+        begun.set()
         await going.wait()
         return following.Way("x")
 
     monkeypatch.setattr("headrace_cli.operating.live.server.follow", slow)
     first = asyncio.create_task(page.get("/follow", params={"id": "x"}))
-    await asyncio.sleep(0.05)
+    await asyncio.wait_for(begun.wait(), PATIENCE)
     assert (await page.get("/follow", params={"id": "x"})).status == 503
     going.set()
     assert (await first).status == 200
