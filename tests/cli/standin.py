@@ -2,7 +2,7 @@
 
 `python standin.py service PORT KIND` answers on /readyz and /livez. `python standin.py supervise FOLDER KIND…` runs the
 real supervisor over such services: `well` works, `crash` exits at once, `family` has a child, `stubborn` ignores SIGTERM,
-`patient` does so too but has a minute of grace, `config` refuses its settings, `slow`
+`patient` does so too but has ten minutes of grace, `config` refuses its settings, `slow`
 answers after two seconds, /livez of `sick` is red, and with `nowhere`
 nobody listens where Kafka should be.
 """
@@ -66,7 +66,7 @@ def spec(state: StateFolder, name: str, kind: str) -> tuple[ProcessSpec, int]:
         environment,
         state.log(name),
         http_probe("127.0.0.1", port),
-        grace=60 if kind == "patient" else 1.5,
+        grace=600 if kind == "patient" else 1.5,
     ), port
 
 

@@ -95,9 +95,14 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
 def test_status_json_has_exactly_the_keys_of_the_contract(run: Callable[..., Run]) -> None:
     stack = run("well")
     stack.until_ready()
-    done = stack.headrace("status", "--json")
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+
+    def ready() -> dict[str, Any] | None:
+        done = stack.headrace("status", "--json")
+        assert done.returncode == 0, done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found if found["services"]["well0"]["state"] == "ready" else None
+
+    told = wait_for(ready, "being ready: on a busy machine an answer to a probe may come late")
     assert list(told) == [
         "state", "supervisor_pid", "kafka", "kafka_pid", "services", "lake", "lake_pid", "lake_jvm_pid", "lake_ops",
         "checkpoint",
@@ -106,7 +111,7 @@ def test_status_json_has_exactly_the_keys_of_the_contract(run: Callable[..., Run
     assert told["state"] == str(stack.state.path)
     service = told["services"]["well0"]
     assert list(service) == ["state", "listen", "listeners", "ops", "pid", "restarts"]
-    assert (service["state"], service["restarts"]) == ("ready", 0)
+    assert service["restarts"] == 0
     assert not gone([service["pid"]])
 
 
@@ -160,7 +165,7 @@ def test_down_stops_everything_and_frees_the_folder(run: Callable[..., Run]) -> 
     assert len(pids) == 4  # two services, a grandchild that ignores SIGTERM, the landing job
     done = stack.headrace("down")
     assert done.returncode == 0, done.stderr
-    assert stack.process.wait(1) == 0
+    assert stack.process.wait(PATIENCE) == 0
     assert gone(pids)
     assert stack.headrace("status").returncode == 3
 
@@ -172,7 +177,7 @@ def test_asked_twice_it_does_not_wait(run: Callable[..., Run]) -> None:
     stack.process.send_signal(signal.SIGINT)
     wait_for(lambda: "stopping" in stack.said())
     stack.process.send_signal(signal.SIGINT)
-    stack.process.wait(10)
+    stack.process.wait(PATIENCE)
     assert "ending everything at once" in stack.said()
     assert gone(pids)
 
@@ -275,7 +280,7 @@ async def test_why_brokers_cannot_be_reached() -> None:
 
 def test_refused_settings_stop_the_stack_with_78(run: Callable[..., Run]) -> None:
     stack = run("config", "well")
-    assert stack.process.wait(20) == 78
+    assert stack.process.wait(PATIENCE) == 78
     assert "config0: exited with status 78; HEADRACE_X__Y: there is no such setting" in stack.said()
     assert stack.state.processes() == []
 
