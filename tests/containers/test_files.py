@@ -11,6 +11,7 @@ import yaml
 from headrace_cli.containers.images import all_images
 from headrace_cli.places import ROOT
 from headrace_cli.stack.services import LAKE_OPS_PORT
+from headrace_cli.verbs.up import START_SECONDS
 from headrace_common import __version__
 from headrace_common.operations.settings import LimitSettings, TopicsProcessSettings
 from headrace_common.operations.variables import each_setting, variable
@@ -67,6 +68,12 @@ def test_the_versions_are_those_of_everything_else() -> None:
     kafka = re.search(r"org\.apache\.kafka:kafka-clients:(\S+)", (ROOT / "jars.txt").read_text())[1]
     assert ENV["KAFKA_VERSION"] == kafka
     assert ENV["LAKE_OPS_PORT"] == str(LAKE_OPS_PORT)
+
+
+def test_a_start_may_take_as_long_as_that_of_a_stack_without_containers() -> None:
+    assert {seconds(SERVICES[name]["healthcheck"]["start_period"]) for name in (*RECEIVERS, "lake", "live")} == {
+        START_SECONDS
+    }
 
 
 def test_variables_of_ours_are_settings() -> None:

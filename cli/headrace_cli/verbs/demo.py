@@ -32,12 +32,12 @@ from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import console
 from headrace_cli.verbs.down import down
 from headrace_cli.verbs.query import EXAMPLE_QUERY
+from headrace_cli.verbs.up import START_SECONDS
 
 _GAPS: Final = """\
 select device, from_sequence as first, to_sequence - 1 as last from gaps where reason = 'logjam' order by landed_at"""
-READY_SECONDS: Final = 300.0
-LANDING_SECONDS: Final = 90.0
-"""Time limit of the landing job, from the last acknowledgement on."""
+LANDING_SECONDS: Final = 300.0
+"""Time limit of the landing job, from the last acknowledgement on. On a busy machine its first batch takes minutes."""
 
 
 LOGJAM: Final = "logjam"
@@ -141,7 +141,7 @@ def _wait_until_ready(state: StateFolder, process: subprocess.Popen[bytes]) -> d
     """Wait until everything is ready and return the supervisor's record. Print a line for each process that gets ready."""
     began = time.monotonic()
     told: set[str] = set()
-    while time.monotonic() - began < READY_SECONDS:
+    while time.monotonic() - began < START_SECONDS:
         record = state.read_record()
         children = (
             {"kafka": record["kafka_child"], **record["services"], "lake": record["lake_child"]} if record else {}
@@ -155,7 +155,7 @@ def _wait_until_ready(state: StateFolder, process: subprocess.Popen[bytes]) -> d
         if process.poll() is not None:
             raise CommandError("The stack stopped while it started.")
         time.sleep(0.1)
-    raise CommandError(f"The stack was not ready within {READY_SECONDS:.0f} s.")
+    raise CommandError(f"The stack was not ready within {START_SECONDS:.0f} s.")
 
 
 def _show_logs(state: StateFolder) -> None:
