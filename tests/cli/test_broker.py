@@ -100,7 +100,7 @@ def test_another_port_is_chosen_when_one_s_own_choice_was_taken(
         try:
             broker.start()
             assert broker.port != taken
-            assert answers("127.0.0.1", broker.port)
+            wait_for(lambda: answers("127.0.0.1", broker.port), "an answer within its second")
         finally:
             broker.stop()
 
@@ -126,7 +126,7 @@ def test_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
 
 
 def test_answers_wants_a_broker(kafka: EmbeddedKafka) -> None:
-    assert answers("127.0.0.1", kafka.port)
+    wait_for(lambda: answers("127.0.0.1", kafka.port), "an answer within its second")
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         assert not answers("127.0.0.1", silent.getsockname()[1], 0.2)
