@@ -169,7 +169,7 @@ class EmbeddedKafka:
         """Return the broker's command line. Call `prepare` first."""
         return self._java("kafka.Kafka", self._properties_file())
 
-    def start(self, timeout: float = 90) -> None:
+    def start(self, timeout: float = 300) -> None:
         """Start the broker and wait until it answers, for at most `timeout` seconds.
 
         `stop` ends it; it also ends together with this process. If another process takes a port that `prepare` has chosen,
