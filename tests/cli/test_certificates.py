@@ -18,6 +18,8 @@ from headrace_cli.stack.services import SERVICES
 from headrace_cli.stack.stack import _receiver
 from headrace_cli.stack.state import StateFolder
 
+from tests.contract.waiting import PATIENCE
+
 
 def contents(made: Certificates) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in made.folder.iterdir()}
@@ -46,7 +48,7 @@ def talk(made: Certificates, name: str, *, client_certificate: bool) -> str:
     thread.start()
     with client.wrap_socket(ours, server_hostname=name) as connection:
         connection.send(b"x")
-    thread.join(10)
+    thread.join(PATIENCE)
     return dict(pair for group in seen[0].get("subject", ()) for pair in group).get("commonName", "")
 
 

@@ -47,7 +47,7 @@ class Maven:
                     maven.asked[name] += 1
                     if name.startswith("two"):
                         maven.waiting.set()
-                        maven.gate.wait(60)
+                        maven.gate.wait(PATIENCE)
                 found = name.endswith(".jar") and name not in maven.missing
                 self.send_response(200 if found else 404)
                 body = content(name) if found else b""
@@ -139,7 +139,7 @@ class TestJars:
     def test_an_interrupted_fetch_goes_on_with_what_it_lacks(self, maven: Maven, listing: Path) -> None:
         maven.gate.clear()
         process = in_a_process(listing)
-        assert maven.waiting.wait(60)  # the first jar is here, the second has been asked for
+        assert maven.waiting.wait(PATIENCE)  # the first jar is here, the second has been asked for
         process.kill()
         process.wait()
         maven.gate.set()
