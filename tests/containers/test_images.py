@@ -50,7 +50,7 @@ async def test_a_receiver_needs_no_rights_is_ready_and_acknowledges(dialect: Dia
 async def test_a_receiver_acknowledges_what_is_pending_before_it_ends(
     dialect: Dialect, start: Start, broker: KafkaContainer
 ) -> None:
-    receiver = await start()
+    receiver = await start(limits={"drain_time": 300})  # what is asked of Docker meanwhile takes its time
     frame = values(20)
     async with await ContractClient.connect(dialect, receiver.address) as client:
         await client.receives(await client.send(values(1)))
