@@ -264,7 +264,7 @@ def test_a_kafka_that_cannot_be_reached_is_said_at_once_until_it_can(run: Callab
     assert "not reached" in status
     assert f"Kafka: {bootstrap} cannot be reached (" in status
     host, _, port = bootstrap.rpartition(":")
-    with socket.create_server((host, int(port))):
+    with socket.create_server((host, int(port)), reuse_port=True):
         stack.until_ready()
     assert stack.said().count("trying again") == 1
     assert "ok kafka: there" in stack.said()
