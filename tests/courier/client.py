@@ -125,7 +125,10 @@ class CourierClient:
             await self._writer.wait_closed()
 
     async def until(self, condition: Callable[[], bool], seconds: float = PATIENCE) -> bool:
-        """Waits until `condition`, looked at after each reply, is true or the connection has ended; whether it is true."""
+        """Waits until `condition`, looked at after each reply, is true or the connection has ended; whether it is true.
+
+        However late the client reads: of several replies that came together it has heard none behind that one.
+        """
         async with asyncio.timeout(seconds), self._news:
             await self._news.wait_for(lambda: condition() or self.ended)
         if self._reading.done() and not self._reading.cancelled():
@@ -152,8 +155,9 @@ class CourierClient:
                     return
                 for reply in self._replies.receive(data):
                     self._hear(reply)
-                async with self._news:
-                    self._news.notify_all()
+                    async with self._news:
+                        self._news.notify_all()
+                    await asyncio.sleep(0)  # who waits for this reply acts before the next one is heard
         except ConnectionError:
             pass
         finally:

@@ -82,6 +82,11 @@ async def _stop_kafka(folder: Path, seen: Minute) -> None:
         broker.stop()
 
 
+def _repeated(heard: list[Heard]) -> bool:
+    last, before = heard[-1], heard[-2]
+    return (last.nonce, last.count) == (before.nonce, before.count)
+
+
 async def _through_the_silence(broker: EmbeddedKafka, receiver: Receiver, seen: Minute) -> None:
     client = seen.stopped_client = CourierClient(receiver.address, timeout=CLIENT_TIMEOUT)
     await client.connect()
@@ -92,8 +97,9 @@ async def _through_the_silence(broker: EmbeddedKafka, receiver: Receiver, seen: 
     # In the middle of it: something was acknowledged in part, most of it was not.
     assert await client.until(lambda: any(item.partly for item in client.pending.values()))
     with stopped(broker.pid):
-        began = time.monotonic()
-        await asyncio.sleep(1)  # what had been stored before may still be told
+        began, told = time.monotonic(), len(client.heard)
+        # What had been stored before may still be told. What is said twice is a sign of life: nothing is left to tell.
+        assert await client.until(lambda: len(client.heard) > told + 1 and _repeated(client.heard))
         seen.last_before = {each.nonce: each.count for each in client.heard}
         mark = len(client.heard)
         await asyncio.sleep(began + STOPPED - time.monotonic())
