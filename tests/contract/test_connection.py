@@ -13,6 +13,7 @@ from headrace_common.operations.settings import KIB, KafkaSettings
 
 from tests.contract.dialect import Can, ContractClient, Dialect, values
 from tests.contract.receiver import Receiver
+from tests.contract.stopping import stopped
 from tests.contract.topic import events, now
 from tests.contract.waiting import PATIENCE, until
 
@@ -176,12 +177,17 @@ async def test_a_frame_that_dribbles_in_is_cut(dialect: Dialect, strict: Receive
 
 @pytest.mark.needs(Can.SPLIT_BYTES)
 async def test_a_slow_frame_within_its_time_is_taken(dialect: Dialect, strict: Receiver) -> None:
-    async with await ContractClient.connect(dialect, strict.address) as client:
-        data = client.conversation.frame(values(50))
-        for at in range(0, len(data), len(data) // 8 + 1):
-            await client.write(data[at : at + len(data) // 8 + 1])
-            await asyncio.sleep(FRAME_TIME / 40)
-        await client.receives(0)
+    for _ in range(10):
+        began = time.monotonic()
+        async with await ContractClient.connect(dialect, strict.address) as client:
+            data = client.conversation.frame(values(50))
+            for at in range(0, len(data), len(data) // 8 + 1):
+                await client.write(data[at : at + len(data) // 8 + 1])
+                await asyncio.sleep(FRAME_TIME / 40)
+            if time.monotonic() - began < FRAME_TIME:  # else this machine was too busy to send it in time
+                await client.receives(0)
+                return
+    raise AssertionError("no frame was sent in time")
 
 
 async def test_silence_between_frames_is_not_slowness(dialect: Dialect, strict: Receiver) -> None:
@@ -239,9 +245,9 @@ async def test_an_old_connection_closes_between_frames(dialect: Dialect, start, 
     """Nothing is lost and nothing is sent twice: whatever was complete is acknowledged before the end."""
     receiver = await start(limits={"connection_age": 1.5})
     mark = uuid.uuid4().hex
+    began = time.monotonic()  # before it connects: its age counts from when it was accepted
     async with await ContractClient.connect(dialect, receiver.address) as client:
         sent = 0
-        began = time.monotonic()
         while not client.closed and time.monotonic() < began + PATIENCE:
             try:
                 number = await client.send(values(3, mark, frame=sent))
@@ -261,9 +267,11 @@ async def test_an_old_connection_closes_between_frames(dialect: Dialect, start, 
 @pytest.mark.needs(Can.CLOSE_ONE, Can.SPLIT_BYTES)
 async def test_age_waits_for_half_a_frame(dialect: Dialect, start) -> None:
     receiver = await start(limits={"connection_age": 1})
-    async with await ContractClient.connect(dialect, receiver.address) as client:
+    with stopped(receiver.pid):  # the kernel accepts for it: the half is there before the connection can be old
+        client = await ContractClient.connect(dialect, receiver.address)
         data = client.conversation.frame(values(4))
         await client.write(data[:-1])
+    async with client:
         await client.hears_nothing(2)
         await client.write(data[-1:])
         await client.receives(0)
@@ -276,11 +284,11 @@ async def test_a_silent_connection_closes_only_where_that_was_asked_for(
     dialect: Dialect, start, receiver: Receiver
 ) -> None:
     eager = await start(limits={"idle_time": 2})
-    async with (
-        await ContractClient.connect(dialect, eager.address) as watched,
-        await ContractClient.connect(dialect, receiver.address) as left_alone,
-    ):
-        await watched.receives(await watched.send(values(1)))
+    with stopped(eager.pid):  # what it is sent is there before it can be silent for long
+        watched = await ContractClient.connect(dialect, eager.address)
+        number = await watched.send(values(1))
+    async with watched, await ContractClient.connect(dialect, receiver.address) as left_alone:
+        await watched.receives(number)
         await left_alone.receives(await left_alone.send(values(1)))
         await watched.sees_end()
         assert not left_alone.closed
