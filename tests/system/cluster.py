@@ -7,13 +7,14 @@ from contextlib import asynccontextmanager
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest
+from aiokafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import plans
 
 from tests.contract.waiting import until
 
 _TOPIC, _LITERAL = 2, 3  # ResourceType, PatternType
+_ANY = 1  # AclOperation, AclPermissionType
 _ALL, _WRITE = 2, 4  # AclOperation
 _DENY, _ALLOW = 2, 3  # AclPermissionType
 _EVERYBODY = "User:ANONYMOUS"
@@ -60,10 +61,19 @@ async def write_denied(kafka: KafkaSettings, topic: str) -> AsyncIterator[None]:
     """Nobody may write to the topic; everybody may still read it and see that it is there."""
     rules = ((_ALL, _ALLOW), (_WRITE, _DENY))
     async with admin(kafka) as client:
+
+        async def heeds(count: int) -> bool:
+            """Whether the broker has so many rules: the controller answers a moment before."""
+            request = DescribeAclsRequest(_TOPIC, topic, _LITERAL, None, None, _ANY, _ANY)  # type: ignore[arg-type]
+            response = await client._send_request(request)
+            assert response.error_code == 0, response
+            return sum(len(acls) for *_, acls in response.resources) == count
+
         for operation, permission in rules:
             request = CreateAclsRequest(_TOPIC, topic, _LITERAL, _EVERYBODY, "*", operation, permission)
             response = await client._send_request(request)
             assert response.creation_responses[0][0] == 0, response
+        await until(lambda: heeds(len(rules)), "the broker heeds the rules")
         try:
             yield
         finally:
@@ -71,3 +81,4 @@ async def write_denied(kafka: KafkaSettings, topic: str) -> AsyncIterator[None]:
                 request = DeleteAclsRequest(_TOPIC, topic, _LITERAL, _EVERYBODY, "*", operation, permission)
                 response = await client._send_request(request)
                 assert response.filter_responses[0][0] == 0, response
+            await until(lambda: heeds(0), "the broker has forgotten the rules")
