@@ -82,7 +82,7 @@ async def test_partitions_without_a_leader(broker, second: SecondBroker, start) 
     topics = own_topics(broker.bootstrap)
     lost = {partition for partition, leader in (await leaders(topics)).items() if leader == SECOND}
     assert 0 < len(lost) < 4
-    patient, hasty = await start(topics), await start(topics, kafka={"ack_deadline": 3})
+    patient, hasty = await start(topics), await start(topics, kafka={"ack_deadline": 10})  # enough for its first frames
     waiting, closing = await connected(patient.address, topics), await connected(hasty.address, topics)
 
     second.kill()
