@@ -13,10 +13,10 @@ from typing import Final
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
-from headrace_cli.processes.ports import free_port
 from headrace_cli.stack.broker import HOST, EmbeddedKafka, answers
 from headrace_common.operations.settings import KafkaSettings
 
+from tests.contract.ports import kept_port
 from tests.contract.waiting import until, wait_for
 
 BROKERS: Final = 3
@@ -38,7 +38,7 @@ class _Node(EmbeddedKafka):
             **{f"{topic}.min.isr": "2" for topic in _INTERNAL[1:]},
             "controlled.shutdown.retry.backoff.ms": "200",
         }
-        super().__init__(folder, free_port(), controller_port, properties)
+        super().__init__(folder, kept_port(), controller_port, properties)
 
     def _format(self) -> None:
         """What Kafka's tool writes, without a JVM for each."""
@@ -62,7 +62,7 @@ class _Node(EmbeddedKafka):
 
     def move(self) -> None:
         """The next start is at another port."""
-        port = free_port()
+        port = kept_port()
         assert port != self.port
         self.port = port
         self._requested_ports = (port, self.controller_port)
@@ -72,7 +72,7 @@ class Brokers:
     """The cluster. `hand` is the thread in which brokers are started: what a thread starts ends with it."""
 
     def __init__(self, folder: Path) -> None:
-        ports = [free_port() for _ in range(BROKERS)]
+        ports = [kept_port() for _ in range(BROKERS)]
         voters = ",".join(f"{number}@{HOST}:{port}" for number, port in enumerate(ports, 1))
         cluster = "H" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         self.nodes = {

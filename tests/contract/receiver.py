@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
-from headrace_cli.processes.ports import free_port
 from headrace_cli.processes.tether import tethered
 from headrace_common.operations.settings import KafkaSettings, environment, own_environment
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.contract.dialect import Dialect
+from tests.contract.ports import HOST, Reserved
 from tests.contract.waiting import PATIENCE, until
 
-HOST = "127.0.0.1"
 Sections = Mapping[str, Mapping[str, object]]
 
 
@@ -60,6 +59,7 @@ class Receiver:
         self.ops = 0
         self._sections = dict(sections or {})
         self._process: subprocess.Popen[bytes] | None = None
+        self._reserved: Reserved | None = None
 
     @classmethod
     def of(cls, dialect: Dialect, kafka: KafkaSettings, folder: Path, sections: Sections | None = None) -> Self:
@@ -80,7 +80,9 @@ class Receiver:
 
     def spawn(self) -> None:
         """Starts the process and does not wait for anything. It ends when the thread does that calls this."""
-        self.port = self.port or free_port()
+        if not self.port:
+            self._reserved = Reserved()
+            self.port = self._reserved.port
         sections = {**self._sections, "listen": {"port": self.port, **self._sections.get("listen", {})}}
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -122,7 +124,9 @@ class Receiver:
         self._process.wait()
 
     def stop(self) -> None:
-        """Ends it if it runs."""
+        """Ends it if it runs, for good: its port is anybody's."""
+        if self._reserved is not None:
+            self._reserved.give_back()
         if self._process is None or self._process.poll() is not None:
             return
         self._process.terminate()

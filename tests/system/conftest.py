@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from pathlib import Path
 
 import pytest
-from headrace_cli.processes.ports import free_port
 from headrace_cli.stack.broker import HOST, EmbeddedKafka
 from headrace_common.operations.settings import KafkaSettings
 
+from tests.contract.ports import kept_port
 from tests.contract.receiver import Receiver
 from tests.contract.topic import own_topics
 from tests.system.proxy import Proxy
@@ -21,7 +21,7 @@ class Broker(EmbeddedKafka):
     """A broker that heeds access rules, with a second listener which is only reached through a proxy."""
 
     def __init__(self, folder: Path) -> None:
-        port, controller, self._behind, self.proxied = (free_port() for _ in range(4))
+        port, controller, self._behind, self.proxied = (kept_port() for _ in range(4))
         super().__init__(
             folder,
             port,
