@@ -94,7 +94,10 @@ def required(config: pytest.Config) -> set[str]:
 
 @pytest.hookimpl(trylast=True)  # a folder's own hook may mark its tests first
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselects, visibly, what does not belong to the tier."""
+    """Deselects, visibly, what does not belong to the tier. What starts Spark has its time."""
+    for item in items:
+        if item.get_closest_marker("spark") and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SPARK_TIME))
     left_out = {
         item for item in items if not tiers.runs(tiers.chosen(), {marker.name for marker in item.iter_markers()})
     }
@@ -116,6 +119,9 @@ def file_ranks(items: list[pytest.Item]) -> dict[Path, int]:
         ranks[item.path] = min(rank, ranks.get(item.path, rank))
     return ranks
 
+
+SPARK_TIME: Final = 1500
+"""Seconds for a test with Spark. Not a guess about speed: each wait ends as soon as it can, and fails before this."""
 
 SPARK_SHARED: Final = "tests/lake"
 """Its tests share one Spark, if one worker runs them all: the first batch of a new JVM costs as much as ten later ones."""

@@ -39,15 +39,10 @@ be, a landing with a kill, resends collapsed.
 """
 
 
-SPARK_TIME = 1500
-"""Seconds for a test with Spark. Not a guess about speed: each wait ends as soon as it can, and fails before this."""
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what starts Spark as `long`, but for what is named above. Tests of functions alone are all quick."""
     for item in items:
         if item.path.parent == FOLDER and item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.timeout(SPARK_TIME))
             names = QUICK.get(item.path.name, ())
             if not item.name.startswith(names):
                 item.add_marker("long")
