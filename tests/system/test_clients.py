@@ -18,7 +18,7 @@ from headrace_forward.wire import Replies
 
 from tests.contract.receiver import HOST, Receiver
 from tests.contract.topic import Stored, events, in_order, quarantined, stored
-from tests.contract.waiting import until
+from tests.contract.waiting import PATIENCE, until
 from tests.system.proxy import Proxy
 from tests.tiers import sized
 
@@ -98,13 +98,14 @@ def when(n: int, precise: bool) -> str:
 def go_client(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("go") / "clients"
     done = subprocess.run(
-        ["go", "build", "-o", program, "."], cwd=GO, capture_output=True, text=True, timeout=280, check=False
+        ["go", "build", "-o", program, "."], cwd=GO, capture_output=True, text=True, timeout=5 * PATIENCE, check=False
     )
     assert done.returncode == 0, done.stderr
     return program
 
 
 @pytest.mark.long
+@pytest.mark.timeout(10 * PATIENCE)  # Go's own library is built too
 @pytest.mark.requires("go")
 async def test_fluent_logger_golang(topics: KafkaSettings, start, go_client: Path) -> None:
     receiver = await start()
@@ -114,7 +115,7 @@ async def test_fluent_logger_golang(topics: KafkaSettings, start, go_client: Pat
             go_client, HOST, str(proxy.port), "go.app", mark, str(COUNT), str(LOGGERS),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
-        out, problems = await asyncio.wait_for(client.communicate(), 250)
+        out, problems = await asyncio.wait_for(client.communicate(), 3 * PATIENCE)
     assert (client.returncode, problems) == (0, b"")
     meant = {value["n"]: value for value in map(json.loads, out.splitlines())}
     assert sorted(meant) == list(range(COUNT))
