@@ -114,7 +114,7 @@ async def test_topics_are_made(mutual: GuardedKafka, authority: Authority) -> No
 async def test_without_a_certificate_it_waits_and_says_what_is_missing(
     mutual: GuardedKafka, authority: Authority, tmp_path: Path
 ) -> None:
-    kafka = access(mutual, authority, request_timeout=5)
+    kafka = access(mutual, authority)
     receiver = Receiver("forward", KafkaSettings(), tmp_path, {"kafka": kafka})
     receiver.spawn()
     try:

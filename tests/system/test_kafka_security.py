@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,7 +86,7 @@ WRONG = {
     "password": ({"sasl_password": "wrong"}, "SASL"),
     "user": ({"sasl_username": "nobody"}, "SASL"),
     "CA": ({"ca": None}, "certificate"),
-    "protocol": ({"security_protocol": "SASL_PLAINTEXT"}, ""),
+    "protocol": ({"security_protocol": "SASL_PLAINTEXT", "request_timeout": 5}, ""),  # nobody answers
 }
 
 
@@ -99,7 +100,7 @@ async def test_what_is_wrong_is_said_in_one_line_and_it_waits(
     stranger.mkdir()
     if name == "CA":
         other = {"ca": Authority(stranger).file}
-    kafka = access(secured, authority, **other, request_timeout=5)
+    kafka = access(secured, authority, **other)
     receiver = Receiver("forward", KafkaSettings(bootstrap_servers=secured.bootstrap), tmp_path, {"kafka": kafka})
     receiver.spawn()
     try:
@@ -116,6 +117,7 @@ async def test_what_is_wrong_is_said_in_one_line_and_it_waits(
         assert (await receiver.get("/livez"))[0] == 200
         assert receiver.exit_status() is None
         assert "wrong" not in line["problem"]
+        receiver.signal(signal.SIGTERM)
+        assert await receiver.ended() == 0
     finally:
         receiver.stop()
-    assert receiver.exit_status() == 0

@@ -175,7 +175,7 @@ async def test_no_token_and_then_one(guarded: GuardedKafka, signer: Signer, tmp_
 
 async def test_a_token_that_the_broker_refuses(guarded: GuardedKafka, tmp_path: Path) -> None:
     async with TokenEndpoint(Signer()) as endpoint:
-        kafka = access(guarded, endpoint, tmp_path, request_timeout=5)
+        kafka = access(guarded, endpoint, tmp_path)
         receiver = Receiver("forward", KafkaSettings(), tmp_path, {"kafka": kafka})
         receiver.spawn()
         try:
