@@ -151,7 +151,7 @@ class Receiver:
 
     async def get(self, path: str) -> tuple[int, str]:
         """Status and text of an ops page."""
-        timeout = aiohttp.ClientTimeout(total=10)
+        timeout = aiohttp.ClientTimeout(total=PATIENCE)
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
             session.get(f"http://{HOST}:{self.ops}{path}") as page,
