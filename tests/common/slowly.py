@@ -19,8 +19,9 @@ class SlowLoop(asyncio.SelectorEventLoop):
 
     def _run_once(self) -> None:
         """Where all wait for a time, it is that time."""
-        if not self._ready and self._scheduled:
-            self.now = max(self.now, self._scheduled[0].when())
+        if not self._ready:
+            due = min((timer.when() for timer in self._scheduled if not timer.cancelled()), default=self.now)
+            self.now = max(self.now, due)
         super()._run_once()
 
     def work(self, seconds: float) -> None:

@@ -18,6 +18,7 @@ from headrace_common.publishing.delivery import POISON, REFUSALS_PER_BATCH, REFU
 from headrace_common.record.encoding import decode, encode
 
 from tests.common.kafkaless import MIB, SILENCE, Answer, FakeBroker, FakeFrame, FakeSource, event, in_flight, until
+from tests.common.slowly import SlowLoop, slowly
 from tests.contract.waiting import PATIENCE
 
 
@@ -122,35 +123,51 @@ class TestRetried:
         assert await asyncio.wait_for(storing, PATIENCE) == []
         assert marked(bench) == [True, True]
 
-    async def test_until_the_deadline(self) -> None:
-        bench = Bench(lambda values: errors.RequestTimedOutError())
-        with pytest.raises(DeliveryError) as caught:
-            await bench.store(bench.batch(2), seconds=0.05)
-        assert caught.value.policy is DeliveryPolicy.RETRY
-        assert len(bench.source.producers) > 1
+    def test_until_the_deadline(self) -> None:
+        async def main(loop: SlowLoop) -> None:
+            def script(values: list[bytes]) -> Answer:
+                loop.work(2)
+                return errors.RequestTimedOutError()
+
+            bench = Bench(script)
+            with pytest.raises(DeliveryError) as caught:
+                await bench.store(bench.batch(2), seconds=5)
+            assert caught.value.policy is DeliveryPolicy.RETRY
+            assert len(bench.source.producers) == 3
+
+        slowly(main)
 
 
 class TestDeadline:
-    async def test_costs_no_producer(self) -> None:
+    def test_costs_no_producer(self) -> None:
         """One stuck partition must not disturb the others: whose frames are dead is told elsewhere, the answer is awaited."""
-        bench = Bench(lambda values: SILENCE)
-        storing = asyncio.create_task(bench.store(bench.batch(2), seconds=0.01))
-        await asyncio.sleep(0.05)
-        assert not storing.done()
-        assert bench.source.why == []
-        bench.source.producers[0].client.answers[0].set_result(None)
-        assert await storing == []
 
-    async def test_kafkas_silence_has_an_end_of_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "SILENCE_TIME", 0.05)
-        bench = Bench(lambda values: SILENCE)
-        batch = bench.batch(2)
-        with pytest.raises(DeliveryError, match="has not answered for") as caught:
-            await bench.store(batch, seconds=0.01)
-        assert caught.value.policy is DeliveryPolicy.RETRY
-        assert len(bench.source.why) == 1  # what is in doubt must not be answered by a producer that goes on
-        assert batch.doubt() == 0  # marked already
-        bench.source.producers[0].client.answers[0].set_exception(errors.ProducerClosed())  # nobody is asked about it
+        async def main(loop: SlowLoop) -> None:
+            bench = Bench(lambda values: SILENCE)
+            storing = asyncio.create_task(bench.store(bench.batch(2), seconds=1))
+            await asyncio.sleep(5)
+            assert not storing.done()
+            assert bench.source.why == []
+            bench.source.producers[0].client.answers[0].set_result(None)
+            assert await storing == []
+
+        slowly(main)
+
+    def test_kafkas_silence_has_an_end_of_its_own(self) -> None:
+        async def main(loop: SlowLoop) -> None:
+            bench = Bench(lambda values: SILENCE)
+            batch = bench.batch(2)
+            with pytest.raises(DeliveryError, match="has not answered for") as caught:
+                await bench.store(batch, seconds=1)
+            assert loop.now == module.SILENCE_TIME
+            assert caught.value.policy is DeliveryPolicy.RETRY
+            assert len(bench.source.why) == 1  # what is in doubt must not be answered by a producer that goes on
+            assert batch.doubt() == 0  # marked already
+            bench.source.producers[0].client.answers[0].set_exception(
+                errors.ProducerClosed()
+            )  # nobody is asked about it
+
+        slowly(main)
 
     async def test_without_a_producer(self) -> None:
         bench = Bench()
@@ -159,14 +176,17 @@ class TestDeadline:
             await bench.store(bench.batch(1), seconds=0.05)
         assert bench.broker.sent == []
 
-    async def test_without_a_leader_the_producer_is_spared(self) -> None:
-        bench = Bench()
-        bench.broker.leader = -1
-        with pytest.raises(DeliveryError, match="no leader") as caught:
-            await bench.store(bench.batch(1), seconds=0.05)
-        assert caught.value.policy is DeliveryPolicy.RETRY
-        assert (bench.broker.sent, bench.source.why) == ([], [])
-        assert bench.broker.metadata_updates > 1
+    def test_without_a_leader_the_producer_is_spared(self) -> None:
+        async def main(loop: SlowLoop) -> None:
+            bench = Bench()
+            bench.broker.leader = -1
+            with pytest.raises(DeliveryError, match="no leader") as caught:
+                await bench.store(bench.batch(1), seconds=0.05)
+            assert caught.value.policy is DeliveryPolicy.RETRY
+            assert (bench.broker.sent, bench.source.why) == ([], [])
+            assert bench.broker.metadata_updates > 1
+
+        slowly(main)
 
     async def test_a_leader_that_comes_back(self) -> None:
         bench = Bench()
