@@ -20,6 +20,7 @@ from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import ensure
 
 from tests import tiers
+from tests.contract.waiting import BROKER_TIME
 
 
 def _answers(*command: str) -> bool:
@@ -189,7 +190,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
     """One broker for the whole session: use topics of your own (`topics`), and don't stop it."""
     soon = {"log.cleaner.backoff.ms": "100"}  # compaction, where a test asks for it
     broker = EmbeddedKafka(tmp_path_factory.mktemp("kafka"), properties=soon)
-    broker.start()
+    broker.start(BROKER_TIME)
     yield broker
     broker.stop()
 
@@ -198,7 +199,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
 def own_kafka(tmp_path: Path) -> Iterator[EmbeddedKafka]:
     """A broker for one test: it may be stopped, killed and started again."""
     broker = EmbeddedKafka(tmp_path / "kafka")
-    broker.start()
+    broker.start(BROKER_TIME)
     yield broker
     broker.stop()
 

@@ -16,6 +16,9 @@ PATIENCE: Final = 120.0
 long on a busy machine hangs.
 """
 
+BROKER_TIME: Final = 3 * PATIENCE
+"""Seconds for a broker's start: two JVMs, which take ten CPU-seconds on a fast machine."""
+
 
 async def until(condition: Callable[[], Any | Awaitable[Any]], what: str, seconds: float = PATIENCE) -> Any:
     """The first true value of `condition`, which may be a coroutine function; fails after `seconds`, saying `what`."""

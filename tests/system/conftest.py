@@ -12,6 +12,7 @@ from headrace_common.operations.settings import KafkaSettings
 from tests.contract.ports import kept_port
 from tests.contract.receiver import Receiver
 from tests.contract.topic import own_topics
+from tests.contract.waiting import BROKER_TIME
 from tests.system.proxy import Proxy
 
 Start = Callable[..., Awaitable[Receiver]]
@@ -47,7 +48,7 @@ class Broker(EmbeddedKafka):
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     running = Broker(tmp_path_factory.mktemp("broker"))
-    running.start()
+    running.start(BROKER_TIME)
     yield running
     running.stop()
 

@@ -25,7 +25,7 @@ from tests.contract.certificates import Authority
 from tests.contract.guarded import GuardedKafka
 from tests.contract.receiver import HOST, Receiver, variables
 from tests.contract.topic import events, own_topics
-from tests.contract.waiting import PATIENCE, until
+from tests.contract.waiting import BROKER_TIME, PATIENCE, until
 from tests.forward.speaking import speaking
 from tests.logjam.test_devices import Device, complete, consumer, numbers
 
@@ -44,7 +44,7 @@ def mutual(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> It
     running = GuardedKafka(
         tmp_path_factory.mktemp("kafka"), "SSL", {"ssl.client.auth": "required"}, authority=authority
     )
-    running.start()
+    running.start(BROKER_TIME)
     yield running
     running.stop()
 

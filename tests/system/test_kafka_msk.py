@@ -19,7 +19,7 @@ from tests.contract.msk import Door
 from tests.contract.ports import kept_port
 from tests.contract.receiver import Receiver
 from tests.contract.topic import events, own_topics
-from tests.contract.waiting import PATIENCE, until
+from tests.contract.waiting import BROKER_TIME, PATIENCE, until
 from tests.system.test_kafka_tokens import landing, store
 
 __all__ = ["at_aws"]  # a fixture, for every test
@@ -46,7 +46,7 @@ class Behind(EmbeddedKafka):
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Behind]:
     running = Behind(tmp_path_factory.mktemp("kafka"))
-    running.start()
+    running.start(BROKER_TIME)
     yield running
     running.stop()
 

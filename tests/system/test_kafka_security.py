@@ -17,7 +17,7 @@ from tests.contract.certificates import Authority
 from tests.contract.guarded import GuardedKafka
 from tests.contract.receiver import Receiver
 from tests.contract.topic import events, own_topics
-from tests.contract.waiting import until
+from tests.contract.waiting import BROKER_TIME, until
 from tests.forward.speaking import speaking
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
@@ -44,7 +44,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> I
         authority=authority,
         scram_users={USER: PASSWORD},
     )
-    running.start()
+    running.start(BROKER_TIME)
     yield running
     running.stop()
 

@@ -23,7 +23,7 @@ from tests.contract.guarded import GuardedKafka
 from tests.contract.receiver import Receiver, variables
 from tests.contract.tokens import CLIENT, SECRET, Signer, TokenEndpoint
 from tests.contract.topic import events, own_topics
-from tests.contract.waiting import PATIENCE, until
+from tests.contract.waiting import BROKER_TIME, PATIENCE, until
 from tests.forward.speaking import speaking
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
@@ -54,7 +54,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, signer: Signer) -> Iterato
         },
         java=[f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys.as_uri()}"],
     )
-    running.start()
+    running.start(BROKER_TIME)
     yield running
     running.stop()
 

@@ -15,7 +15,7 @@ from tests.contract.dialect import ContractClient, values
 from tests.contract.forward import ForwardDialect
 from tests.contract.ports import kept_port
 from tests.contract.topic import events, own_topics
-from tests.contract.waiting import until
+from tests.contract.waiting import BROKER_TIME, until
 from tests.system.cluster import admin
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
@@ -52,7 +52,7 @@ class SecondBroker(EmbeddedKafka):
 @pytest.fixture
 def second(broker: EmbeddedKafka, tmp_path: Path) -> Iterator[SecondBroker]:
     running = SecondBroker(tmp_path / "second", broker)
-    running.start()
+    running.start(BROKER_TIME)
     yield running
     running.stop()
 
@@ -106,7 +106,7 @@ async def test_partitions_without_a_leader(broker, second: SecondBroker, start) 
                 await client.receives(await client.send(values(2)))
         assert (await receiver.get("/livez"), await receiver.get("/readyz")) == ((200, "ok\n"), (200, "ok\n"))
 
-    second.start()
+    second.start(BROKER_TIME)
     for partition, number in numbers.items():
         await waiting[partition].receives(number)
     assert (patient.exit_status(), hasty.exit_status()) == (None, None)
