@@ -68,9 +68,9 @@ class Subscription:
         """The endpoint's."""
         return self._name
 
-    def positions(self) -> Mapping[int, Position]:
-        """See `ConsumerSession.positions`."""
-        return self._session.positions() if self._session is not None else {}
+    def positions(self) -> Mapping[int, Position] | None:
+        """See `ConsumerSession.positions`. None: it was not started."""
+        return self._session.positions() if self._session is not None else None
 
     def start(self, known: Mapping[int, Position]) -> None:
         """Connects. Kafka is there, and `known` is where this consumer stood. Raises `ConfigError` when the address is none."""
@@ -168,7 +168,8 @@ class Subscriptions:
             await self._save()
 
     async def _save(self) -> None:
-        await self._positions.save(self._found | {each.name: each.positions() for each in self._all})
+        stand = {each.name: at for each in self._all if (at := each.positions()) is not None}
+        await self._positions.save(self._found | stand)
 
     async def stop(self) -> None:
         """Nothing is pending: what was stored is written down."""
