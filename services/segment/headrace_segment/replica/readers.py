@@ -60,7 +60,7 @@ class Readers:
         self._wait = wait
         self._limit = limit
         self._deadline = deadline
-        self._tasks: dict[Caller, set[asyncio.Task[None]]] = {}
+        self._tasks: dict[Caller, set[asyncio.Task[object]]] = {}
         self._at_end: dict[str, set[asyncio.Event]] = {}
         self._waiting: dict[asyncio.Event, str] = {}  # the oldest first
 
@@ -81,14 +81,16 @@ class Readers:
         task = asyncio.create_task(self._answer(question, caller))
         tasks = self._tasks.setdefault(caller, set())
         tasks.add(task)
-        task.add_done_callback(lambda done: self._done(done, caller))
+        task.add_done_callback(lambda done: self._done(done, question, caller))
 
-    def _done(self, task: asyncio.Task[None], caller: Caller) -> None:
+    def _done(self, task: asyncio.Task[object], question: Asked, caller: Caller) -> None:
         tasks = self._tasks.get(caller)
         if tasks is not None:
             tasks.discard(task)
             if not tasks:
                 del self._tasks[caller]
+        # here, since a task that is cancelled before its first step does nothing at all
+        caller.answered(question.ticket, Lost() if task.cancelled() else task.result())
 
     def ended(self, caller: Caller) -> None:
         """The conversation has ended: its reads are given up."""
@@ -114,14 +116,12 @@ class Readers:
         self._replies.release(caller, question.length - len(data or b""))
         return None if data is None else BytesRead(data, at_tail=False, end_of_segment=False)
 
-    async def _answer(self, question: ReadBytes | DescribeSegment | ReadAttribute, caller: Caller) -> None:
-        answer: object = Lost()
+    async def _answer(self, question: ReadBytes | DescribeSegment | ReadAttribute, caller: Caller) -> object:
         try:
             partition = self._partition_of(question.segment)
             if isinstance(question, ReadBytes):
-                answer = await self._read(partition, question, caller)
-            else:
-                answer = await self._describe(partition, question)
+                return await self._read(partition, question, caller)
+            return await self._describe(partition, question)
         except TimeoutError:
             caller.end("ack_deadline")
         except LogError:
@@ -129,8 +129,7 @@ class Readers:
         except Exception:
             self._log.exception("a read failed", segment=question.segment)
             caller.end("internal")
-        finally:
-            caller.answered(question.ticket, answer)
+        return Lost()
 
     async def _describe(self, partition: Partition, question: DescribeSegment | ReadAttribute) -> object:
         async with asyncio.timeout(self._deadline):
