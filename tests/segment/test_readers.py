@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
+
+import pytest
+from aiokafka.errors import KafkaConnectionError
+from headrace_common.operations.settings import KafkaSettings
 from headrace_segment.questions import Lost, ReadBytes
+from headrace_segment.replica import log_reader as module
+from headrace_segment.replica.log_reader import LogReader
+from headrace_segment.store.reading import Gathering
 from headrace_segment.store.records import Create
+from headrace_segment.store.state import Segment
 
 from tests.segment.test_segments import Bench
 from tests.segment.test_serving import Hears
@@ -20,3 +29,32 @@ async def test_a_read_that_is_given_up_at_once_is_answered() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
     assert caller.heard == [(1, Lost())]
+
+
+class Away:
+    """A consumer whose brokers cannot be reached."""
+
+    def __init__(self) -> None:
+        self.stopped = 0
+
+    def assign(self, partitions: Any) -> None: ...
+
+    async def start(self) -> None:
+        raise KafkaConnectionError
+
+    async def stop(self) -> None:
+        self.stopped += 1
+
+
+async def test_consumers_that_could_not_start_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Away] = []
+    monkeypatch.setattr(module, "make_consumer", lambda settings: made.append(Away()) or made[-1])
+    reader = LogReader(KafkaSettings())
+    segment = Segment(length=1)
+    for _ in range(10):
+        with pytest.raises(KafkaConnectionError):
+            await reader.start()
+        with pytest.raises(KafkaConnectionError):
+            await reader.gather(0, Gathering.of("s", segment, 0, 1))
+    assert [each.stopped for each in made] == [1] * 20
+    assert reader._made == []

@@ -41,14 +41,18 @@ class LogReader:
     async def start(self) -> None:
         """Connects. Raises `KafkaError`."""
         consumer = make_consumer(self._settings)
-        self._made.append(consumer)
         await start_at(consumer, TopicPartition(self._topic, 0))
+        self._made.append(consumer)
         self._asking = consumer
 
     async def _make(self) -> AIOKafkaConsumer:
         consumer = make_consumer(self._settings)
+        try:
+            await consumer.start()
+        except BaseException:
+            await consumer.stop()
+            raise
         self._made.append(consumer)
-        await consumer.start()
         return consumer
 
     async def end_offset(self, partition: int) -> int:
