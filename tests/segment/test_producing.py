@@ -21,6 +21,7 @@ from headrace_segment.replica.tail import SLICE
 from headrace_segment.store.early import OwnRecord
 
 from tests.contract.topic import _read
+from tests.contract.waiting import until
 
 PATIENCE = 60.0
 
@@ -120,6 +121,8 @@ class Bench:
         self.answer = Answer()
         self.stored: list[tuple[Any, ...]] = []
         self.answered = asyncio.Event()
+        self.made = 0
+        self.ends = asyncio.Event()
         monkeypatch.setattr(module, "make_producer", self._make)
         self.producer = LogProducer(
             KafkaSettings(),
@@ -230,3 +233,57 @@ async def test_what_failed_is_not_sent_again_and_its_sessions_hear_it(
     assert bench.sent == [[b"first"], [b"after"]]
     assert bench.lost == 1
     assert [own for _, _, own, _ in bench.stored] == [[(b"s", b"after")]]
+
+
+class Silent(Client):
+    """Its first life never answers, and takes its time to end."""
+
+    async def send_batch(self, batch: Batch, topic: str, *, partition: int) -> asyncio.Future[object]:
+        if self.bench.made == 1:
+            self.bench.sent.append(batch.values)
+            return asyncio.get_running_loop().create_future()
+        return await super().send_batch(batch, topic, partition=partition)
+
+    async def stop(self) -> None:
+        if self.bench.made == 1:
+            await self.bench.ends.wait()
+
+
+async def test_a_fresh_producer_is_not_given_up_for_what_the_one_before_it_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It takes seconds until that has ended; meanwhile sessions begin anew."""
+    bench = Bench(monkeypatch)
+
+    def make(settings: KafkaSettings, batch_bytes: int) -> Client:
+        bench.made += 1
+        return Silent(bench)
+
+    monkeypatch.setattr(module, "make_producer", make)
+    bench.producer = LogProducer(
+        KafkaSettings(),
+        2,
+        ReceiverMetrics(),
+        structlog.get_logger(),
+        lambda *heard: bench.stored.append(heard),
+        lambda: None,
+    )
+    pumps = [asyncio.create_task(bench.producer.pump(number)) for number in range(2)]
+    bench.producer.put(0, b"s", b"never answered")
+    await until(lambda: bench.sent, "it is under way")
+    late = asyncio.get_running_loop().time() + 1
+    bench.producer.overdue(late)
+    bench.producer.put(1, b"t", b"after")
+    await asyncio.wait_for(bench.answered.wait(), PATIENCE)
+    for _ in range(3):
+        bench.producer.overdue(late)
+        await asyncio.sleep(0)
+    assert bench.made == 2
+    bench.producer.put(1, b"t", b"more")
+    await until(lambda: len(bench.stored) == 2, "it goes on")
+    assert bench.made == 2
+    bench.ends.set()
+    for pump in pumps:
+        pump.cancel()
+    await asyncio.wait(pumps)
+    await bench.producer.close()

@@ -154,6 +154,7 @@ class LogProducer(ReplaceableProducer):
         self._log.warning("segment producer replaced", why=why, problem=problem)
         for queue in self._queues:  # never produced, and never will be: their sessions end
             queue.records.clear()
+            queue.since = None  # what is under way says nothing about the next producer
         self._lost()
 
     async def _leader(self, producer: Producer, partition: int) -> None:
