@@ -28,7 +28,7 @@ from headrace_segment.store.early import OwnRecord
 
 @dataclass(slots=True)  # not frozen: one for each block
 class _Record:
-    """A record that waits. `session`: whose it is; None: a record of no session."""
+    """A record that waits. `session`: whose it is, or the request that it is; None: nobody waits for it."""
 
     key: bytes
     value: bytes
@@ -84,9 +84,13 @@ class LogProducer(ReplaceableProducer):
         queue.filled.set()
 
     def forget(self, partition: int, served: Callable[[bytes], bool]) -> None:
-        """Drops what waits of sessions that are not served any more. What is under way may still land."""
+        """Drops what waits of sessions and requests that are not served any more. What is under way may still land."""
         queue = self._queues[partition]
         queue.records = deque(each for each in queue.records if each.session is None or served(each.session))
+
+    def waits(self, partition: int) -> bool:
+        """Whether a record for which nobody waits has not left yet."""
+        return any(each.session is None for each in self._queues[partition].records)
 
     def overdue(self, before: float) -> None:
         """Gives the producer up if it has had no answer for a batch since before this time (event loop time)."""

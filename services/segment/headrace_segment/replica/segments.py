@@ -7,6 +7,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from aiokafka.errors import KafkaError
@@ -122,6 +123,7 @@ class Segments(Backend, Own):
                 settings.kafka,
                 settings.segment,
                 self._put,
+                partial(self._producer.waits, number),
                 new_id,
                 lambda: time.time_ns() // 1_000_000,
                 runtime.metrics,
@@ -208,7 +210,8 @@ class Segments(Backend, Own):
         elif isinstance(question, AppendBlock):
             record, session = serving.append(question, caller, since), question.session
         else:
-            record = serving.change(question, caller, since)
+            record = change = serving.change(question, caller, since)
+            session = change.request
         if record is not None:
             self._put(question.segment, record, session)
 

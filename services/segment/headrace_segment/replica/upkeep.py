@@ -39,7 +39,7 @@ WRITER_LOOKS: Final = 20
 
 
 class Upkeep:
-    """Of one partition. `put` appends a record; `now_ms`: Unix time."""
+    """Of one partition. `put` appends a record; `waits`: whether one that was put has not left yet; `now_ms`: Unix time."""
 
     def __init__(
         self,
@@ -47,6 +47,7 @@ class Upkeep:
         kafka: KafkaSettings,
         settings: SegmentSection,
         put: Callable[[str, Record], None],
+        waits: Callable[[], bool],
         new_id: Callable[[], bytes],
         now_ms: Callable[[], int],
         metrics: ReceiverMetrics,
@@ -56,6 +57,7 @@ class Upkeep:
         self._kafka = kafka
         self._settings = settings
         self._put = put
+        self._waits = waits
         self._new_id = new_id
         self._now_ms = now_ms
         self._metrics = metrics
@@ -73,8 +75,14 @@ class Upkeep:
                 await self._snapshot()
             except (KafkaError, OSError) as error:
                 self._log.warning("snapshot failed", partition=self._partition.number, problem=explain(error))
-            self._writers()
-            self._retention()
+            self.look()
+
+    def look(self) -> None:
+        """Appends what is due now. While nothing can be produced, what is due already would come again each time."""
+        if self._waits():
+            return
+        self._writers()
+        self._retention()
 
     async def _snapshot(self) -> None:
         """Writes the state down when enough records have come since, and cuts the log's head."""

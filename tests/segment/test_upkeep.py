@@ -1,0 +1,93 @@
+"""What keeps a partition small, while nothing can be produced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.operations.settings import MIB, KafkaSettings
+from headrace_segment.questions import CreateSegment, Lost, SealSegment
+from headrace_segment.replica.producing import LogProducer
+from headrace_segment.replica.upkeep import Upkeep
+from headrace_segment.settings import SegmentSection
+from headrace_segment.store.records import Block, Numbering, Open, Record, Truncate, decode
+from typing_extensions import override
+
+from tests.segment.recorded import W1
+from tests.segment.test_segments import Bench as Front
+from tests.segment.test_serving import Hears
+
+NOW = 1_700_000_000_000
+
+
+class Bench(Front):
+    """A partition whose log stands still: the test moves what waits for it."""
+
+    def __init__(self, **section: object) -> None:
+        super().__init__(**section)
+        self.producer = LogProducer(
+            KafkaSettings(), 1, ReceiverMetrics(), structlog.get_logger(), lambda *heard: None, lambda: None
+        )
+        self.segments._producer = self.producer
+        self.now = NOW
+        self.upkeep = Upkeep(
+            self.partition,
+            KafkaSettings(),
+            SegmentSection.model_validate(section),
+            self.segments._put,
+            lambda: self.producer.waits(0),
+            lambda: bytes(16),
+            lambda: self.now,
+            ReceiverMetrics(),
+            structlog.get_logger(),
+        )
+        self.goes_live()
+
+    @override
+    def goes_live(self) -> list[Any]:
+        self.partition.live.set()
+        return []
+
+    def waiting(self) -> list[Record]:
+        return [decode(each.value) for each in self.producer._queues[0].records]
+
+    def lands(self) -> None:
+        """All that waits is in the log, and read."""
+        records = self.producer._queues[0].records
+        while records:
+            record = records.popleft()
+            self.reads(decode(record.value))
+
+    def reads(self, *records: Record) -> None:
+        fold = self.partition.fold
+        for record in records:
+            self.partition.serving.read_back(fold.apply(fold.next_offset, b"s", record.encode(), self.now))
+
+
+async def test_what_is_cut_already_does_not_pile_up_while_nothing_is_produced() -> None:
+    bench = Bench(retention_bytes=MIB)
+    bench.reads(Open(W1, W1, Numbering.BYTES, create=True))
+    for at in range(3):
+        bench.reads(Block(W1, W1, at * MIB, (at + 1) * MIB, 1, bytes(MIB)))
+    for _ in range(5):
+        bench.upkeep.look()
+    assert bench.waiting() == [Truncate(bytes(16), 2 * MIB)]
+    bench.lands()
+    assert bench.partition.fold.segments["s"].start == 2 * MIB
+    bench.reads(Block(W1, W1, 3 * MIB, 4 * MIB, 1, bytes(MIB)))
+    bench.upkeep.look()
+    assert bench.waiting() == [Truncate(bytes(16), 3 * MIB)]
+
+
+async def test_changes_that_nobody_waits_for_do_not_pile_up_while_nothing_is_produced() -> None:
+    bench, caller = Bench(), Hears("a")
+    bench.segments.ask(CreateSegment(1, "s"), caller)
+    bench.segments.ask(SealSegment(2, "s"), caller)
+    serving = bench.partition.serving
+    bench.producer.forget(0, serving.serves)
+    assert len(bench.waiting()) == 2
+    serving.overdue(bench.segments._clock() + 1)
+    assert caller.takes()[1::2] == [(1, Lost()), (2, Lost())]
+    bench.producer.forget(0, serving.serves)
+    assert bench.waiting() == []
