@@ -1,23 +1,24 @@
-"""What keeps a partition small, while nothing can be produced."""
+"""What keeps a partition small, while nothing can be produced, and by a clock that jumps."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import structlog
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import MIB, KafkaSettings
-from headrace_segment.questions import CreateSegment, Lost, SealSegment
+from headrace_segment.questions import CreateSegment, Lost, OpenSession, SealSegment
 from headrace_segment.replica.producing import LogProducer
 from headrace_segment.replica.upkeep import Upkeep
 from headrace_segment.settings import SegmentSection
-from headrace_segment.store.records import Block, Numbering, Open, Record, Truncate, decode
+from headrace_segment.store.records import Block, Create, Numbering, Open, Record, Renew, Truncate, decode
 from typing_extensions import override
 
 from tests.segment.recorded import W1
 from tests.segment.test_segments import Bench as Front
 from tests.segment.test_serving import Hears
 
+HOUR = 3_600_000
 NOW = 1_700_000_000_000
 
 
@@ -91,3 +92,20 @@ async def test_changes_that_nobody_waits_for_do_not_pile_up_while_nothing_is_pro
     assert caller.takes()[1::2] == [(1, Lost()), (2, Lost())]
     bench.producer.forget(0, serving.serves)
     assert bench.waiting() == []
+
+
+async def test_a_clock_that_was_ahead_for_a_moment_does_not_keep_writers_from_being_renewed() -> None:
+    """Else another replica would forget them, with their connection."""
+    bench, caller = Bench(), Hears("a")
+    bench.reads(Create(bytes(16)))
+    bench.segments.ask(OpenSession(1, "s", W1, Numbering.BYTES), cast("Any", caller))
+    bench.lands()
+    bench.now += 1000 * 24 * HOUR
+    bench.upkeep.look()
+    assert [type(each) for each in bench.waiting()] == [Renew]
+    bench.producer._queues[0].records.clear()  # its producer was given up
+    bench.now = NOW
+    bench.upkeep.look()
+    bench.now += 4 * 24 * HOUR
+    bench.upkeep.look()
+    assert [type(each) for each in bench.waiting()] == [Renew]

@@ -133,9 +133,10 @@ class Upkeep:
         wrong, others' writers with a connection would be.
         """
         now, kept = self._now_ms(), int(self._settings.writer_retention * 1000)
-        if now < self._writers_due:
+        between = kept // WRITER_LOOKS
+        if now < self._writers_due <= now + between:  # later: the clock was ahead
             return
-        self._writers_due = now + kept // WRITER_LOOKS
+        self._writers_due = now + between
         partition = self._partition
 
         def touched(name: str, writer: bytes) -> int | None:
