@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
+
+BLOCK: Final = 200
+SEGMENT: Final = 1000
+"""Bytes that a block costs beyond its own, and a segment beyond its blocks: small blocks cost mostly this."""
 
 
 class RecentBlocks:
-    """Blocks that count, of any segments, up to `limit` bytes: the oldest leave first."""
+    """Blocks that count, of any segments, up to `limit` bytes of memory: the oldest leave first."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -16,15 +21,20 @@ class RecentBlocks:
 
     def add(self, segment: str, offset: int, data: bytes) -> None:
         """A block counts, and begins at `offset`, behind all that were added before it."""
-        blocks = self._segments.setdefault(segment, deque())
+        blocks = self._segments.get(segment)
+        if blocks is None:
+            blocks = self._segments[segment] = deque()
+            self._bytes += SEGMENT
         blocks.append((offset, data))
         self._order.append((blocks, segment))
-        self._bytes += len(data)
+        self._bytes += BLOCK + len(data)
         while self._bytes > self._limit:
             oldest, name = self._order.popleft()
-            self._bytes -= len(oldest.popleft()[1])
-            if not oldest and self._segments.get(name) is oldest:
-                del self._segments[name]
+            self._bytes -= BLOCK + len(oldest.popleft()[1])
+            if not oldest:
+                self._bytes -= SEGMENT
+                if self._segments.get(name) is oldest:
+                    del self._segments[name]
 
     def drop(self, segment: str) -> None:
         """The segment is deleted: one of the same name begins anew."""
