@@ -217,6 +217,49 @@ def test_a_position_waits_for_the_marker_of_what_was_refused() -> None:
     assert consumer.session.positions() == {7: (2, CREATED)}
 
 
+def test_while_kafka_refuses_everything_the_memory_does_not_grow() -> None:
+    """For hours, it may be: the topic's rights are gone, or the clock is wrong. Nobody is kept waiting by that."""
+    consumer = Consumer()
+    for number in range(1, 2001, 2):
+        frames = consumer.send(published(number), published(number + 1, app_env=b"cafe-preview"))
+        for frame in frames:
+            consumer.session.abandon(frame.ticket)
+    (again,) = consumer.tick(AGAIN)
+    assert [(mark["from"], mark["to"]) for mark in marks(parts_of(again, pauses=False))] == [(1, 2001)]
+    assert again.size < 10_000
+    consumer.session.abandon(again.ticket)
+    assert consumer.session.positions() == {}
+    assert len(consumer.session._turns) == 1
+    assert len(consumer.session._refused_for) == 1
+    assert consumer.lost == 2000
+    (one,) = consumer.send(published(2001))
+    consumer.session.abandon(one.ticket)
+    (again,) = consumer.tick(AGAIN)
+    found = marks(parts_of(again, pauses=False))
+    assert [(mark["from"], mark["to"]) for mark in found] == [(1, 2001), (2001, 2002)]
+    consumer.session.settle(again.ticket, 2, True)
+    assert consumer.session.positions() == {7: (2001, CREATED)}
+    assert consumer.session.idle()
+
+
+def test_behind_one_that_waits_the_memory_does_not_grow() -> None:
+    """Its partition has no leader, and all others go on."""
+    consumer = Consumer()
+    (first,) = consumer.send(published(1))
+    (stuck,) = consumer.send(published(2, app_env=b"cafe-preview"))
+    (more,) = consumer.send(published(3, app_env=b"cafe-preview"))
+    consumer.session.settle(first.ticket, 1, True)
+    for number in range(4, 1000):
+        (frame,) = consumer.send(published(number))
+        consumer.session.settle(frame.ticket, 1, True)
+    assert consumer.session.positions() == {7: (1, CREATED)}
+    assert len(consumer.session._turns) <= 2
+    consumer.session.settle(more.ticket, 1, True)
+    assert consumer.session.positions() == {7: (1, CREATED)}
+    consumer.session.settle(stuck.ticket, 1, True)
+    assert consumer.session.positions() == {7: (999, CREATED)}
+
+
 def test_a_message_that_comes_late_or_twice_does_not_set_the_position_back() -> None:
     """Or the next start would mark numbers that were stored."""
     consumer = Consumer()

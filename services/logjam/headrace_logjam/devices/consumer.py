@@ -82,14 +82,15 @@ class ConsumerSession(MessageSession):
         self._numbers = Numbers(known)
         self._positions = dict(known or {})
         self._seen: dict[int, Position] = {}  # by device: what was read last in this turn
-        self._turns: deque[tuple[list[_Gathered], dict[int, Position]]] = deque()  # read, and may not be stored
+        self._turns: deque[tuple[set[_Gathered], dict[int, Position]]] = deque()  # read, and may not be stored
         self._chosen = chosen
         self._tickets = itertools.count()
         self._gathered: dict[bytes, _Gathered] = {}
         self._gathered_bytes = 0
         self._ready: deque[Frame] = deque()
         self._pending: dict[Ticket, tuple[SubscriptionFrame, list[_Gathered]]] = {}  # and what it stands for
-        self._refused: list[Gap] = []
+        self._refused: list[Gap] = []  # markers
+        self._unmarked: list[Gap] = []  # messages, one by one
         self._refused_for: list[_Gathered] = []
         self._refused_ms = 0
         self._again: float | None = None
@@ -120,8 +121,16 @@ class ConsumerSession(MessageSession):
 
     def positions(self) -> Mapping[int, Position]:
         """By device: the last number that is stored with all that was read before it."""
-        while self._turns and all(gathered.stored for gathered in self._turns[0][0]):
-            self._positions |= self._turns.popleft()[1]
+        turns: deque[tuple[set[_Gathered], dict[int, Position]]] = deque()
+        for gathered, seen in self._turns:
+            left = {each for each in gathered if not each.stored}
+            if turns and left <= turns[-1][0]:
+                turns[-1][1].update(seen)  # it waits for nothing more than the turn before it
+            elif left:
+                turns.append((left, seen))
+            else:
+                self._positions |= seen
+        self._turns = turns
         return self._positions
 
     @override
@@ -139,9 +148,12 @@ class ConsumerSession(MessageSession):
     def abandon(self, ticket: Ticket) -> None:
         """Kafka refuses it for good: what it held is lost, and marked."""
         frame, stands_for = self._pending.pop(ticket)
+        markers = {item for item in frame.items if isinstance(item, Gap)}
         gaps = lost_of(frame.items)
-        self._lost(sum(gap.end - gap.start for gap in gaps if gap not in frame.items))
-        self._refused += gaps
+        messages = [gap for gap in gaps if gap not in markers]
+        self._lost(sum(gap.end - gap.start for gap in messages))
+        self._refused += [gap for gap in gaps if gap in markers]
+        self._unmarked += messages
         self._refused_for += stands_for
         self._refused_ms = frame.received_ms
         if self._again is None:
@@ -160,7 +172,7 @@ class ConsumerSession(MessageSession):
     def tick(self, now: float) -> None:
         self._now = now
         if self._seen:
-            self._turns.append((list(self._gathered.values()), self._seen))
+            self._turns.append((set(self._gathered.values()), self._seen))
             self._seen = {}
         for key, gathered in self._gathered.items():
             self._hand_out(gathered.items, key, gathered.now_ms, gathered.size, [gathered])
@@ -168,9 +180,20 @@ class ConsumerSession(MessageSession):
         self._gathered.clear()
         self._gathered_bytes = 0
         if self._again is not None and self._again <= now:
-            refused, self._refused, self._again = self._refused, [], None
-            stands_for, self._refused_for = self._refused_for, []
-            self._hand_out(refused, b"", self._refused_ms, OVERHEAD * len(refused), stands_for)
+            self._again = None
+            refused = sorted(self._refused + merged(self._unmarked), key=lambda gap: gap[:3])
+            self._refused, self._unmarked = [], []
+            self._hand_out(refused, b"", self._refused_ms, OVERHEAD * len(refused), [self._one_for_refused()])
+
+    def _one_for_refused(self) -> _Gathered:
+        """What stands for all that was refused until now: Kafka may refuse for hours."""
+        one, refused = _Gathered(self._refused_ms), set(self._refused_for)
+        self._refused_for = []
+        self._turns = deque(
+            (gathered if gathered.isdisjoint(refused) else gathered - refused | {one}, seen)
+            for gathered, seen in self._turns
+        )
+        return one
 
     def _hand_out(
         self, items: Sequence[Published | Gap], key: bytes, now_ms: int, size: int, stands_for: list[_Gathered]
@@ -182,7 +205,7 @@ class ConsumerSession(MessageSession):
 
     @override
     def idle(self) -> bool:
-        return not self._pending and not self._gathered and not self._refused
+        return not (self._pending or self._gathered or self._refused or self._unmarked)
 
     @override
     def partial_bytes(self) -> int:
@@ -202,4 +225,15 @@ def lost_of(items: Sequence[Published | Gap]) -> list[Gap]:
                 found[-1] = last._replace(end=sequence + 1, before=created)
             else:
                 found.append(Gap(device, sequence, sequence + 1, created, created))
+    return found
+
+
+def merged(gaps: Sequence[Gap]) -> list[Gap]:
+    """The gaps that messages left, with those in one that follow each other. A device that restarts has a later time."""
+    found: list[Gap] = []
+    for gap in sorted(gaps, key=lambda gap: (gap.device, gap.after or 0, gap.start)):
+        if found and found[-1].device == gap.device and found[-1].end == gap.start:
+            found[-1] = found[-1]._replace(end=gap.end, before=gap.before)
+        else:
+            found.append(gap)
     return found
