@@ -11,9 +11,11 @@ from typing import Any, cast
 
 import pytest
 import structlog
+from aiokafka.errors import KafkaConnectionError
 from aiokafka.structs import TopicPartition
 from headrace_common.operations.settings import KafkaSettings
 from headrace_segment.questions import OpenSession, SessionOpened
+from headrace_segment.replica import partition as partition_module
 from headrace_segment.replica import tail as tail_module
 from headrace_segment.replica.partition import Partition
 from headrace_segment.replica.tail import Tail
@@ -99,6 +101,7 @@ class Consumer:
         self.paused = False
         self.said: list[str] = []
         self.records: asyncio.Queue[Record] = asyncio.Queue()
+        self.cut: Exception | None = None  # the next read ends so
 
     async def start(self) -> None: ...
 
@@ -120,6 +123,9 @@ class Consumer:
 
     async def getmany(self, where: object, **_: object) -> dict[Any, list[Record]]:
         found = [await self.records.get()]
+        if self.cut is not None:
+            cut, self.cut = self.cut, None
+            raise cut
         while not self.records.empty():
             found.append(self.records.get_nowait())
         return {where: found}
@@ -266,6 +272,21 @@ async def test_a_barrier_is_reached_early_too(monkeypatch: pytest.MonkeyPatch) -
     passed = asyncio.create_task(bench.partition.passed())
     await asyncio.sleep(0)
     bench.partition.stored(0, seals(1), 1)
+    await asyncio.wait_for(passed, 60)
+    await bench.close()
+
+
+async def test_who_waits_at_a_barrier_goes_on_when_the_log_is_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_module, "RETRY", 0.01)
+    bench = Bench(monkeypatch)
+    await bench.goes_live()
+    bench.log.end = 2
+    passed = asyncio.create_task(bench.partition.passed())
+    await until(lambda: bench.partition._barrier._waiting, "it waits")
+    bench.consumer.cut = KafkaConnectionError()
+    bench.consumer.records.put_nowait(read(0)[0])
+    await until(lambda: bench.partition.problem, "nothing is read")
+    await bench.brings(*read(0, 2))
     await asyncio.wait_for(passed, 60)
     await bench.close()
 

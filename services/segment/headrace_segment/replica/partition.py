@@ -69,11 +69,8 @@ class Partition:
         self._judged = judged
         self._went_live = went_live
         self._where = TopicPartition(settings.segments_topic, number)
-        self._barrier = self._new_barrier()
+        self._barrier = EndBarrier(lambda: reader.end_offset(number))
         self._tail: Tail | None = None
-
-    def _new_barrier(self) -> EndBarrier:
-        return EndBarrier(lambda: self._reader.end_offset(self.number), self.fold.next_offset)
 
     async def passed(self) -> None:
         """Waits until it has read what was in the log when this was called. Waits for Kafka without limit."""
@@ -111,7 +108,7 @@ class Partition:
             end = await self._reader.end_offset(self.number)
             if fold is not None and fold.next_offset <= end:
                 self.fold = fold
-                self._barrier = self._new_barrier()
+                self._barrier.advance(fold.next_offset)  # who waits there waits on
                 return
             if fold is None:
                 self._stopped(
