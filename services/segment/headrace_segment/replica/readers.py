@@ -26,6 +26,7 @@ from headrace_segment.questions import (
 from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.partition import Partition
 from headrace_segment.replica.replies import ReplyMemory
+from headrace_segment.store.fold import Fold
 from headrace_segment.store.reading import Gathering
 from headrace_segment.store.records import NO_VALUE, LogError
 from headrace_segment.store.state import Segment
@@ -147,7 +148,7 @@ class Readers:
         name, offset = question.segment, question.offset
         async with asyncio.timeout(self._deadline):
             await partition.live.wait()
-        known = False  # whether all has been read that was there when it was asked for
+        known: Fold | None = None  # the one that has all that was there when it was asked for
         while True:
             segment = partition.fold.segments.get(name)
             if segment is not None and offset < segment.start:
@@ -157,10 +158,10 @@ class Readers:
                 if answer is not None:
                     return answer
                 continue  # truncated or deleted meanwhile
-            if not known:
+            if known is not partition.fold:  # also when the log is read anew meanwhile
                 async with asyncio.timeout(self._deadline):
                     await partition.passed()
-                known = True
+                known = partition.fold
             elif segment is None:
                 return NoSegment()
             elif segment.sealed or clock() >= until:
@@ -209,7 +210,7 @@ class Readers:
                 await partition.passed()
         except TimeoutError:
             return BytesRead(data, at_tail=False, end_of_segment=False)
-        at_tail = end >= segment.length
+        at_tail = end >= segment.length and partition.fold.segments.get(name) is segment
         return BytesRead(data, at_tail, at_tail and segment.sealed)
 
     async def _more(self, name: str, seconds: float) -> bool:
