@@ -25,7 +25,7 @@ from headrace_common.publishing.partitions import partition_of
 from headrace_common.session.interface import Peer, Ticket
 from typing_extensions import override
 
-from headrace_segment.questions import DeleteSegment, NoSegment, SealSegment
+from headrace_segment.questions import DeleteSegment, NoSegment, SealSegment, SegmentChanged
 from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.partition import Partition
 from headrace_segment.replica.segments import new_id
@@ -152,7 +152,11 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _sure(segment: str) -> bool:
-    return input(f"Delete segment {segment} for ever? [y/N] ").strip().lower() in ("y", "yes")
+    try:
+        return input(f"Delete segment {segment} for ever? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        print("\npython -m headrace_segment: nobody answers; --yes does not ask", file=sys.stderr)
+        return False
 
 
 async def _run(settings: SegmentSettings, arguments: argparse.Namespace) -> None:
@@ -234,4 +238,6 @@ async def _change(settings: SegmentSettings, partition: Partition, name: str, ve
         raise DeliveryError("Kafka did not answer in time", DeliveryPolicy.RETRY) from None
     if isinstance(answer, NoSegment):
         raise DeliveryError(f"there is no segment {name}", DeliveryPolicy.REFUSED)
+    if not isinstance(answer, SegmentChanged):
+        raise DeliveryError(f"nobody knows whether it is done: {partition.problem}", DeliveryPolicy.RETRY)
     print(f"{name}: {'sealed' if verb == 'seal' else 'deleted'}")
