@@ -37,7 +37,7 @@ from headrace_segment.questions import (
 )
 from headrace_segment.session.limits import READ_BYTES, READ_COST, READS, WAITING, WRITE_BYTES, Limits
 from headrace_segment.session.order import AboutSegment, SegmentOrder
-from headrace_segment.session.requests import Asked, Read, fault_of
+from headrace_segment.session.requests import Asked, Echo, Read, fault_of
 from headrace_segment.session.writers import B, HandedOut, Setup, Waiting, Writer
 from headrace_segment.store.records import Numbering
 from headrace_segment.wire.decoder import Decoder
@@ -187,6 +187,9 @@ class Conversation(ByteSession, Generic[B]):
             reply = self._replies.popleft()
             if isinstance(reply, Read):
                 self._leaving += reply.size
+                reply = reply.message
+            elif isinstance(reply, Echo):
+                self._waiting_bytes -= reply.size
                 reply = reply.message
             pieces.append(self._messages.encode(reply))
             size += len(pieces[-1])

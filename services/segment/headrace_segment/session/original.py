@@ -28,8 +28,8 @@ from typing_extensions import override
 from headrace_segment.events import ByteRun
 from headrace_segment.questions import BlockStored, BytesRead, NoSegment, ReadBytes, Refused, Truncated
 from headrace_segment.session.conversation import Conversation
-from headrace_segment.session.limits import Limits
-from headrace_segment.session.requests import Asked, Read
+from headrace_segment.session.limits import WAITING, Limits
+from headrace_segment.session.requests import Asked, Echo, Read
 from headrace_segment.session.writers import Setup, Writer
 from headrace_segment.store.records import Numbering
 from headrace_segment.wire.original import (
@@ -70,7 +70,9 @@ class OriginalSession(Conversation[Block]):
     def receive(self, data: bytes, now_ms: int) -> None:
         for request in self._decoder.receive(data):
             if isinstance(request, KeepAlive):
-                self._replies.append(request)
+                echo = Echo(request, WAITING + len(request.data))
+                self._waiting_bytes += echo.size
+                self._replies.append(echo)
             elif isinstance(request, ReadSegment):
                 length = min(request.length, self._limits.reply_bytes)
                 read = partial(ReadBytes, segment=request.segment, offset=request.offset, length=length)

@@ -37,6 +37,14 @@ class Read:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """A reply that says again what the client has said. `size`: bytes that it costs until it leaves."""
+
+    message: object
+    size: int
+
+
 def fault_of(work: Callable[P, None], *arguments: P.args, **more: P.kwargs) -> ProtocolError | None:
     """Does `work`, and returns the fault that it raises."""
     try:
