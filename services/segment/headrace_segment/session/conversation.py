@@ -35,7 +35,7 @@ from headrace_segment.questions import (
     SessionLost,
     SessionOpened,
 )
-from headrace_segment.session.limits import READ_BYTES, READ_COST, READS, WAITING, WRITE_BYTES, Limits
+from headrace_segment.session.limits import READ_BYTES, READ_COST, READS, REPLIES, WAITING, WRITE_BYTES, Limits
 from headrace_segment.session.order import AboutSegment, SegmentOrder
 from headrace_segment.session.requests import Asked, Echo, Read, fault_of
 from headrace_segment.session.writers import B, HandedOut, Setup, Waiting, Writer
@@ -392,7 +392,7 @@ class Conversation(ByteSession, Generic[B]):
 
     @override
     def waiting_bytes(self) -> int:
-        return self._waiting_bytes
+        return self._waiting_bytes + WAITING * max(0, len(self._replies) - REPLIES)
 
 
 def _cost(read: ReadBytes) -> int:

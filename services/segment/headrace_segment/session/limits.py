@@ -16,6 +16,10 @@ WRITE_BYTES: Final = 64 << 10
 """Replies are handed out in pieces of about so many bytes, or one by one if they are larger: what the transport holds of a
 client that does not read is at most one reply more than its own buffer."""
 
+REPLIES: Final = 2048
+"""Replies that wait to leave and cost nothing, so that acknowledgements do not trouble the budgets; each further one is a request
+that waits."""
+
 READ_COST: Final = 64 << 10
 """What a read counts at least for that, so that there are at most 128."""
 
