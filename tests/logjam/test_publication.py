@@ -60,6 +60,16 @@ def test_what_is_stored_is_published_once_and_what_is_refused_is_not() -> None:
     assert [answer[2] for answer in found.hear()] == [b"202 Accepted"] * 2 + [b"400 Bad Request", b"202 Accepted"]
 
 
+def test_of_a_frame_that_a_mistake_of_ours_spoiled_what_is_no_message_is_not_published() -> None:
+    """It is in quarantine as a whole, and its parts were not all made. Others must be served on."""
+    said: list[list[bytes]] = []
+    found = driven(publish=lambda frames, now_ms: said.append(Publication(DEVICE, b"").message(frames, now_ms)))
+    found.send(asking(event({"n": 1})), asking(event({"n": 2})[:3]), asking([*event({"n": 3})[:3], b"no meta"]))
+    (frame,) = found.turn()
+    found.session.settle(frame.ticket, 1, True)
+    assert [each[2] for each in said] == [b'{"n":1}']
+
+
 def test_who_is_not_answered_is_published_too() -> None:
     said: list[list[bytes]] = []
     found = driven(answers=False, publish=lambda frames, now_ms: said.append(list(frames)))

@@ -132,8 +132,9 @@ class ProducerSession(MessageSession):
         refused = frame.refused
         if self._publish is not None:
             for index in range(gathered.published, stored):
-                if index not in refused:
-                    self._publish(frame.messages[index].request.frames, gathered.now_ms)
+                request = frame.messages[index].request
+                if index not in refused and not request.problem:
+                    self._publish(request.frames, gathered.now_ms)
             gathered.published = stored
         for index in range(gathered.heard, min(stored, len(gathered.questions))):
             question = gathered.questions[index]
