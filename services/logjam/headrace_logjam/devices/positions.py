@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
+from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from headrace_common.kafka.client import client_arguments, explain, make_consumer
 from headrace_common.operations.log import RateLimited
@@ -82,11 +82,13 @@ class Positions:
         admin = AIOKafkaAdminClient(**client_arguments(self._settings))
         try:
             await admin.start()
-            found = await admin.list_consumer_group_offsets(self._group)
             (described,) = await admin.describe_topics([topic])
+            self._partitions = [TopicPartition(topic, each) for each in range(len(described["partitions"]))]
+            found = await admin.list_consumer_group_offsets(self._group, partitions=self._partitions)
         finally:
             await admin.close()
-        self._partitions = [TopicPartition(topic, each) for each in range(len(described["partitions"]))]
+        if found.keys() != set(self._partitions):  # aiokafka passes over the error of an answer without partitions
+            raise GroupCoordinatorNotAvailableError(f"the offsets of {self._group} are not loaded yet")
         consumer = make_consumer(self._settings, self._group, auto_offset_reset="latest")
         try:
             await consumer.start()
@@ -98,7 +100,7 @@ class Positions:
         self._consumer = consumer
         places: dict[str, dict[int, Position]] = {}
         for partition, kept in found.items():
-            if partition.topic == topic:
+            if kept.metadata:
                 self._written[partition] = kept.metadata
                 places |= decode(kept.metadata)
         return places
