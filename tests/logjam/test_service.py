@@ -204,6 +204,20 @@ async def test_who_does_not_read_answers_stops_nobody(receiver: Logjam, context:
     assert await heard(client) == ACCEPTED
 
 
+async def in_time(client: zmq.asyncio.Socket, body: dict[str, Any]) -> int:
+    """Sends it until it is accepted; how often. A machine may be too slow to answer in time."""
+    for sent in range(1, 25):
+        await client.send_multipart(asking(event(body, 3)))
+        if await client.poll(5000):
+            assert await heard(client) == ACCEPTED
+            return sent
+    raise AssertionError("it is never answered in time")
+
+
+async def _late(receiver: Logjam, count: float) -> bool:
+    return await receiver.metric("logjam_answers_total", answer="late") == count
+
+
 async def test_late_is_unanswered_and_stored_under_the_id_of_what_is_sent_again(
     topics: KafkaSettings, kafka: EmbeddedKafka, tmp_path: Path, context: zmq.asyncio.Context
 ) -> None:
@@ -212,18 +226,17 @@ async def test_late_is_unanswered_and_stored_under_the_id_of_what_is_sent_again(
     try:
         body = marked(request_id="1")
         client = connected(context, zmq.DEALER, receiver.port)
-        await client.send_multipart(asking(event(marked())))
-        assert await heard(client) == ACCEPTED
+        await in_time(client, marked())
+        late = await receiver.metric("logjam_answers_total", answer="late")
         with stopped(kafka.pid):
             await client.send_multipart(asking(event(body)))
-            await silent(client, 1.5)
-            assert await receiver.metric("logjam_answers_total", answer="late") == 1
+            await until(lambda: _late(receiver, late + 1), "it is late")
+            await silent(client)
         await until(lambda: events(topics, body["mark"]), "it is stored")
         await silent(client, 0.2)
-        await client.send_multipart(asking(event(body, 3)))
-        assert await heard(client) == ACCEPTED
+        sent = 1 + await in_time(client, body)
         records = await events(topics, body["mark"])
-        assert len(records) == 2
+        assert len(records) == sent
         assert len({record.id for record in records}) == 1
     finally:
         receiver.stop()
