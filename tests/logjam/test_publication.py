@@ -136,11 +136,9 @@ async def test_a_subscriber_sees_numbers_without_a_hole_and_the_restart_after_a_
         assert (await heard(producer))[1:] == REFUSED[1:]
 
         receiver.kill()
-        while await subscriber.poll(0):
-            await heard(subscriber)
         await receiver.start()
-        restarted = await heard(subscriber)
-        assert decode_meta(restarted[3]).sequence <= 2
+        while decode_meta((await heard(subscriber))[3]).sequence > 2:
+            pass  # it was on its way when the receiver was killed
         receiver.signal(signal.SIGTERM)
         assert await receiver.ended() == 0
     finally:
