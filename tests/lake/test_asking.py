@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
@@ -31,7 +32,7 @@ from typer.testing import CliRunner
 from tests.lake.s3 import BUCKET, S3
 from tests.lake.test_query import MOMENT, append, batch, event, make
 
-TIMEOUT = 60.0
+TIMEOUT = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -210,13 +211,14 @@ class TestShell:
         ) as child:
             os.close(theirs)
             said = ""
+            whole = codecs.getincrementaldecoder("utf-8")()  # a reading may end inside a character
 
             def hear(what: str) -> None:
                 nonlocal said
                 deadline = time.monotonic() + TIMEOUT
                 while what not in said:
                     assert select.select([ours], [], [], deadline - time.monotonic())[0], said
-                    said += os.read(ours, 65_536).decode()
+                    said += whole.decode(os.read(ours, 65_536))
                 said = said.partition(what)[2]
 
             try:
