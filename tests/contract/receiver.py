@@ -60,6 +60,7 @@ class Receiver:
         self._sections = dict(sections or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._reserved: Reserved | None = None
+        self._lines_before = 0
 
     @classmethod
     def of(cls, dialect: Dialect, kafka: KafkaSettings, folder: Path, sections: Sections | None = None) -> Self:
@@ -83,6 +84,7 @@ class Receiver:
         if not self.port:
             self._reserved = Reserved()
             self.port = self._reserved.port
+        self._lines_before = len(self.lines())
         sections = {**self._sections, "listen": {"port": self.port, **self._sections.get("listen", {})}}
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -103,7 +105,8 @@ class Receiver:
 
         def ready() -> bool:
             assert self.exit_status() is None, f"it ended at its start: {self.log.read_text()}"
-            return bool(self.lines("ready"))
+            now = self.lines()[self._lines_before :]  # before it stand those of a process that has ended
+            return any(line.get("event") == "ready" for line in now)
 
         await until(ready, f"{self.protocol} is ready")
         self.ops = self.lines("starting")[-1]["ops"]
