@@ -24,6 +24,7 @@ from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import EVENTS, QUARANTINE
 from pyspark.sql import SparkSession
 
+from tests.lake.lander import TIMEOUT
 from tests.lake.runs import Runs
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
@@ -127,7 +128,7 @@ class TestOnKafka:
 
     def test_beside_a_running_job(self, runs: Runs) -> None:
         runs.send(800)
-        job = runs.job(once=False, batch_records=100, compact_files=2, maintenance_share=0.9)
+        job = runs.job(once=False, batch_records=200, compact_files=2, maintenance_share=0.9)
         failed: list[BaseException] = []
 
         def run() -> None:
@@ -151,7 +152,8 @@ class TestOnKafka:
         erase(beside, "source=/forward/host-3")
         forget(runs, 3)
         job.stop()
-        thread.join(120)
+        thread.join(TIMEOUT)
+        assert not thread.is_alive()
         assert not failed
         runs.run()
         gone(runs)
