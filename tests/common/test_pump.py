@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import structlog
 from headrace_common.fairness.budget import Growth
-from headrace_common.fairness.scheduler import FairScheduler
+from headrace_common.fairness.scheduler import FairScheduler, Worker
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.publishing.batch import Batch
@@ -100,6 +100,18 @@ class Bench:
         found = [decode(record) for record in self.delivery.on("quarantine")]
         assert all(tuple(name for name, _ in headers) == QUARANTINE_HEADERS for _, headers in found)
         return [(value, dict(headers)) for value, headers in found]
+
+
+class Waiting(Worker):
+    """Somebody else who wants a slice."""
+
+    had = False
+
+    def virtual_time(self) -> float:
+        return 1e9
+
+    def granted(self) -> None:
+        self.had = True
 
 
 @asynccontextmanager
@@ -462,6 +474,22 @@ class TestGivenUp:
             bench.pool._rest.give_back(taken[0])
             await asyncio.sleep(0.01)
             assert bench.pool.used == 0
+
+    async def test_the_last_that_waits_for_a_slice_at_its_deadline(self) -> None:
+        """The pump has nothing to do when its slice comes: neither it nor those who wait behind it may stumble over that."""
+        async with pumping() as bench:
+            scheduler: FairScheduler = bench.pump._filler._scheduler
+            waits = Waiting()
+            scheduler.resting, scheduler._rest_until = True, bench.clock() + 0.1  # after somebody's huge event
+            bench.submit(event(0), seconds=0.02)
+            scheduler.ask(waits)
+            await until(lambda: bench.listener.heard)
+            assert not waits.had
+            await until(lambda: waits.had)
+            bench.submit(event(1))
+            await until(lambda: bench.listener.of(1))
+            assert bench.listener.heard == [("abandoned", 0), ("settled", 1, 1, True)]
+            assert bench.numbers() == [1]
 
     async def test_who_waits_too_long_in_line_is_never_sent(self) -> None:
         async with pumping() as bench:

@@ -29,8 +29,8 @@ class FairQueue:
         return self._current is not None or bool(self._small) or bool(self._heap)
 
     def virtual_time(self) -> float:
-        """CPU seconds that the next frame's account has used. The queue must not be empty."""
-        if self._current is not None:
+        """CPU seconds that the next frame's account has used. If nothing waits any more, its pump shall learn that at once."""
+        if self._current is not None or not self:
             return FIRST
         return self._scheduler.small.used if self._small_is_next() else self._heap[0][0]
 

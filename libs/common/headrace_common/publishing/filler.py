@@ -103,6 +103,8 @@ class CycleFiller(Worker):
                 if cycle.whole:
                     return
                 await self._next_slice()
+                if not queue:  # all that waited was abandoned meanwhile
+                    return
             frame = queue.next()
             if frame.dead:
                 queue.remove(frame)
