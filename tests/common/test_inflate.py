@@ -71,6 +71,13 @@ class TestGzip:
     def test_anything_else_behind_it(self, rest: bytes) -> None:
         assert fault(gzip.compress(b"a") + rest) is None
 
+    def test_long_padding_is_looked_through_in_slices(self) -> None:
+        """Byte by byte, 16 MiB of it held the event loop for a third of a second."""
+        data = gzip.compress(b"a") + bytes(3 * SLICE)
+        assert list(inflate_gzip(data, WIDE)) == [b"a", b"", b"", b""]
+        assert fault(data + b"x") is None
+        assert fault(data[:-SLICE] + b"x" + bytes(SLICE)) is None
+
     def test_padding_alone_is_no_gzip(self) -> None:
         assert fault(b"\0\0\0") is None
 

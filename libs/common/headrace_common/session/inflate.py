@@ -52,13 +52,21 @@ def inflate_gzip(data: bytes | memoryview, limits: InflateLimits) -> Iterator[by
     members = 0
     while position < len(view):
         if view[position] == 0 and members:
-            if any(view[position:]):
-                raise ProtocolError("bytes other than padding follow the last gzip member")
+            yield from _padding(view, position)
             return
         position = yield from _member(view, position, GZIP_WBITS, gauge)
         members += 1
         if members % BREATH == 0:
             yield b""
+
+
+def _padding(view: memoryview, position: int) -> Iterator[bytes]:
+    """Yields an empty slice for each slice of zeros from `position` to the end. Raises `ProtocolError` if there is more."""
+    for start in range(position, len(view), SLICE):
+        rest = view[start : start + SLICE].tobytes()
+        if rest != bytes(len(rest)):
+            raise ProtocolError("bytes other than padding follow the last gzip member")
+        yield b""
 
 
 def inflate_zlib(data: bytes | memoryview, limits: InflateLimits) -> Iterator[bytes]:
