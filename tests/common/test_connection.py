@@ -546,6 +546,20 @@ class TestIdleAndAge:
         assert not transport.ended
         assert not transport.closing
 
+    def test_age_waits_until_it_is_known_who_asks(self, bench: Make) -> None:
+        """Behind its first heartbeat a client may send what it will never send again."""
+        made = bench(connection_age=60.0)
+        connection, transport = made.connect()
+        made.clock.advance(100)
+        connection.data_received(b"\xc0")
+        made.clock.rest()
+        assert not transport.ended
+        connection.data_received(data(None))
+        made.store()
+        made.clock.advance(100)
+        assert made.count("events_unacknowledgeable") == 1
+        assert not transport.ended
+
     def test_age_waits_for_the_end_of_a_frame(self, bench: Make) -> None:
         made = bench(connection_age=100.0, frame_time=50.0)
         connection, transport = made.connect()

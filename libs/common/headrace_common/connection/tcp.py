@@ -177,6 +177,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
             and is_old(clocks, self._limits, clocks.last_byte)
             and not driver.partial_bytes
             and not session.unacknowledgeable()
+            and not session.undecided()
         ):
             self.settle("age")
         elif self._peer_done and not self._behind():
