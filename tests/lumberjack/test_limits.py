@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import KIB, MIB
+from headrace_lumberjack.content import MOST_WINDOWS
+from headrace_lumberjack.session import EMPTY_WINDOWS
 from headrace_lumberjack.wire import V1, compressed, json_frame, pairs_frame, window
 
-from tests.lumberjack.driving import Outcome, document, drive, every_way, feed, session
+from tests.lumberjack.driving import Outcome, acks, document, drive, every_way, feed, session
 
 
 def refused(outcome: Outcome, limit: str) -> bool:
@@ -171,6 +173,81 @@ def test_many_small_windows_are_worked_on_in_pieces() -> None:
     assert frames == 40_000
     assert turns > 20
     assert driven.partial_bytes() == 0
+
+
+def test_windows_that_v1_opens_by_itself_are_worked_on_in_pieces() -> None:
+    """Each frame of a run opens one."""
+    driven = session()
+    driven.receive(window(1, V1) + pairs_frame(1, []) * 6_000, 1)
+    turns, frames, most = 0, 0, 0
+    while True:
+        turns += 1
+        new = len(list(driven.frames()))
+        frames, most = frames + new, max(most, new)
+        if not driven.busy():
+            break
+        assert driven.partial_bytes() >= 10 * (6_000 - frames)
+        driven.receive(b"", 1)
+    assert frames == 6_000
+    assert most <= 1024
+    assert driven.partial_bytes() == 0
+
+
+def test_windows_of_a_compressed_frame() -> None:
+    """Some thousand bytes inflate to millions of them, and each takes memory and an answer."""
+    pair = window(1) + json_frame(1, b"{}")
+    assert len(every_way(compressed(window(0) * MOST_WINDOWS)).acks) == MOST_WINDOWS
+    assert len(drive([compressed(pair * MOST_WINDOWS)]).events) == MOST_WINDOWS
+    assert (
+        len(drive([window(1, V1) + compressed(pairs_frame(1, []) * 1025, 3, V1)]).flat) == 1025
+    )  # the first stands before
+    for data in (
+        compressed(window(0) * (MOST_WINDOWS + 1)),
+        compressed(window(5, V1) * (MOST_WINDOWS + 1), 3, V1),
+        compressed(pair * (MOST_WINDOWS + 1)),
+        window(1, V1) + compressed(pairs_frame(1, []) * 1026, 3, V1),
+    ):
+        outcome = drive([data])
+        assert str(outcome.error) == "a C frame of more than 1024 windows"
+        assert outcome.parts == []
+
+
+def test_frames_of_a_compressed_frame_are_judged_as_they_are_cut() -> None:
+    """What may not follow ends the work at once: kept, six million frames of ten bytes take gigabytes."""
+    for frames in ((json_frame(1, b"{}") + pairs_frame(1, [])) * 200_000, json_frame(1, b"{}") * 300_000):
+        driven = session()
+        tracemalloc.start()
+        try:
+            with pytest.raises(ProtocolError):  # noqa: PT012
+                driven.receive(window(1) + compressed(frames), 1)
+                while True:
+                    driven.receive(b"", 1)
+            assert tracemalloc.get_traced_memory()[1] < 4 * len(frames)
+        finally:
+            tracemalloc.stop()
+
+
+def test_windows_without_events_that_wait() -> None:
+    """Nothing else counts them while Kafka is slow: they have no frame."""
+    for version in (V1, 0x32):
+        driven = session()
+        first = pairs_frame(7, []) if version == V1 else json_frame(7, b"{}")
+        tracemalloc.start()
+        try:
+            feed(driven, window(1, version) + first + window(0, version) * EMPTY_WINDOWS)
+            (frame,) = driven.frames()
+            assert tracemalloc.get_traced_memory()[1] < 100_000
+        finally:
+            tracemalloc.stop()
+        assert driven.outgoing() == b""
+        driven.settle(frame.ticket, 1, True)
+        assert acks(driven.outgoing()) == [(chr(version), 7)] + [(chr(version), 0)] * EMPTY_WINDOWS
+        feed(driven, window(1, version) + first + window(0, version) * EMPTY_WINDOWS)
+        with pytest.raises(ProtocolError, match="more than 4096 windows without events"):
+            feed(driven, window(0, version))
+        (frame,) = driven.frames()
+        driven.settle(frame.ticket, 1, True)
+        assert len(acks(driven.outgoing())) == 1 + EMPTY_WINDOWS
 
 
 def test_a_large_window_goes_through_in_pieces() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.inflate import InflateLimits, inflate_zlib
 
+from headrace_lumberjack.flow import Flow
 from headrace_lumberjack.wire import SAMPLE, Compressed, Cutter, Run, Window, WireLimits
 
 FRAME_COST: Final = 64
@@ -17,14 +19,23 @@ FEW: Final = 4
 """Up to this many slices are kept as they come: 4 MiB, more than Beats put into a frame by default."""
 
 
+MOST_WINDOWS: Final = 1024
+"""Maximum windows that one C frame may open, more than any client does: each takes a hundred times the bytes that announce it."""
+
+
 class Content:
     """One C frame's content. Call `step` until `done`; then `items` holds all its frames."""
 
-    def __init__(self, frame: Compressed, limits: WireLimits, inflate: InflateLimits) -> None:
+    def __init__(self, frame: Compressed, limits: WireLimits, inflate: InflateLimits, flow: Flow | None = None) -> None:
+        """With `flow`, the state before it, its frames are judged and split as `Flow.accept` does; `flow` is then the state
+        behind them.
+        """
         self._frame = frame
         self._slices: Iterator[bytes] | None = inflate_zlib(frame.stream, inflate)
         self._pieces: list[bytes] = []  # as long as they are few
         self._cutter = Cutter(limits, nested=True, offset=frame.offset)
+        self._windows = 0
+        self.flow = None if flow is None else replace(flow)
         self.items: list[Window | Run] = []
         self.done = False
 
@@ -36,7 +47,8 @@ class Content:
     def step(self) -> int:
         """Inflates or cuts one slice (1 MiB, some thousand frames). Returns the cost in bytes; sets `done` at the end.
 
-        Raises `ProtocolError` if the content does not inflate, exceeds a limit, or is not a sequence of whole frames.
+        Raises `ProtocolError` if the content does not inflate, exceeds a limit, or is not a sequence of whole frames, or if one
+        may not follow another.
         """
         if self._slices is not None:
             return self._inflate(self._slices)
@@ -47,7 +59,11 @@ class Content:
             self.done = True
             return 0
         assert not isinstance(item, Compressed)
-        self.items.append(item)
+        for part in (item,) if self.flow is None else self.flow.accept(item):
+            self.items.append(part)
+            self._windows += isinstance(part, Window)
+            if self._windows > MOST_WINDOWS:
+                raise self._cutter.fault(f"a C frame of more than {MOST_WINDOWS} windows")
         return FRAME_COST * (len(item) if isinstance(item, Run) else 1)
 
     def _inflate(self, slices: Iterator[bytes]) -> int:

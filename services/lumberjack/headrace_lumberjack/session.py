@@ -9,7 +9,7 @@ exactly one acknowledgement for each window.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -40,6 +40,10 @@ ITEM_COST: Final = 1 << 10
 """The cost of one frame or run in the session, as inflated bytes that take as long."""
 
 
+EMPTY_WINDOWS: Final = 4096
+"""Maximum windows without events that wait for the answers to those before them: nothing else bounds them."""
+
+
 @dataclass(slots=True)
 class _Unit:
     """Data frames handed out together: how many, and the numbers of the first and the last."""
@@ -54,7 +58,8 @@ class _Window:
     """A window that is not acknowledged yet.
 
     `units`: those not fully durable; `stored`: the events before them; `mark`: the number of the last stored event. `reported`:
-    events that the last partial acknowledgement covered; `seen`: the first tick after the window opened.
+    events that the last partial acknowledgement covered; `seen`: the first tick after the window opened. `answers`: how many
+    windows it stands for, all without events.
     """
 
     version: int
@@ -69,6 +74,7 @@ class _Window:
     reported: int = 0
     reported_mark: int = 0
     seen: float | None = None
+    answers: int = 1
 
     def take(self, run: Run, entry: LedgerEntry[_Unit]) -> None:
         """Adds a run of its events that was handed out."""
@@ -117,12 +123,15 @@ class LumberjackSession(ByteSession):
         self._records = Records(peer, limits.event_bytes, limits.depth, memory or Memory())
         self._cutter = Cutter(self._wire)
         self._content: Content | None = None
+        self._parts: Iterator[Window | Run] | None = None  # accepted, not taken
+        self._parts_bytes = 0
         self._flow = Flow()
         self._failed: ProtocolError | None = None
         self._ready: deque[EventsFrame] = deque()
         self._windows: deque[_Window] = deque()  # not acknowledged, in order
+        self._empty = 0  # of these, windows without events
         self._units: Ledger[_Unit] = Ledger()
-        self._out = b""
+        self._out = bytearray()
         self._now = -LOOK  # at the last tick
         self._said_at = -KEEP_ALIVE
         self._ended = False
@@ -146,7 +155,8 @@ class LumberjackSession(ByteSession):
             if oldest.missing or stored < oldest.events:
                 return
             self._windows.popleft()
-            self._out += acknowledgement(oldest.version, mark)
+            self._empty -= 0 if oldest.events else oldest.answers
+            self._out += acknowledgement(oldest.version, mark) * oldest.answers
 
     @override
     def abandon(self, ticket: Ticket) -> None:
@@ -155,8 +165,10 @@ class LumberjackSession(ByteSession):
 
     @override
     def outgoing(self) -> bytes:
-        out, self._out = self._out, b""
-        return out
+        if not self._out:
+            return b""
+        out, self._out = self._out, bytearray()
+        return bytes(out)
 
     # Time: partial acknowledgements and keep-alives
 
@@ -222,7 +234,7 @@ class LumberjackSession(ByteSession):
             self._advance(now_ms)
         except ProtocolError as error:
             self._failed = error
-            self._content, self._busy = None, False
+            self._content, self._parts, self._parts_bytes, self._busy = None, None, 0, False
             self._cutter = Cutter(self._wire)
             raise
         finally:
@@ -231,26 +243,37 @@ class LumberjackSession(ByteSession):
     def _advance(self, now_ms: int) -> None:
         work = WORK
         while work > 0:
+            if self._parts is not None:
+                part = next(self._parts, None)
+                if part is None:
+                    self._parts, self._parts_bytes = None, 0
+                    continue
+                work -= ITEM_COST
+                self._take(part, now_ms)
+                continue
             if self._content is not None:
                 work -= self._content.step()
                 if self._content.done:
-                    # Accept all of it before any counts: nothing of a faulty C frame may be stored.
-                    accepted = [part for item in self._content.items for part in self._flow.accept(item)]
+                    # Only now, with all of it accepted, may any count: nothing of a faulty C frame may be stored.
+                    self._flow = self._content.flow or self._flow
+                    self._expect(self._content.items)
                     self._content = None
-                    for part in accepted:
-                        self._take(part, now_ms)
                 continue
             item = self._cutter.cut()
             if item is None:
                 break
-            work -= ITEM_COST
             if isinstance(item, Compressed):
-                self._content = Content(item, self._wire, self._inflate)
-                continue
-            for part in self._flow.accept(item):
-                self._take(part, now_ms)
+                work -= ITEM_COST
+                self._content = Content(item, self._wire, self._inflate, self._flow)
+            else:
+                self._expect((item,), self._flow.accept(item))
         self._busy = work <= 0
         self._cutter.trim()
+
+    def _expect(self, items: Iterable[Window | Run], parts: Iterator[Window | Run] | None = None) -> None:
+        """Items have been accepted, as `parts`: they are taken one by one, since each opens a window or becomes a frame."""
+        self._parts = iter(items) if parts is None else parts
+        self._parts_bytes = sum(item.size for item in items if isinstance(item, Run))
 
     def _take(self, item: Window | Run, now_ms: int) -> None:
         if isinstance(item, Window):
@@ -258,11 +281,28 @@ class LumberjackSession(ByteSession):
                 self._windows[-1].missing = 0
                 if not self._windows[-1].events:
                     self._windows.pop()
-            self._windows.append(_Window(item.version, item.count))
+            if not item.count:
+                self._take_empty(item)
+            else:
+                self._windows.append(_Window(item.version, item.count))
             return
+        self._parts_bytes -= item.size
         ticket = self._units.add(_Unit(len(item), item.sequence(0), item.sequence(len(item) - 1)))
         self._windows[-1].take(item, self._units.newest())
         self._ready.append(EventsFrame(item, ticket, now_ms, self._records))
+
+    def _take_empty(self, item: Window) -> None:
+        """A window without events is due the answer 0, in its turn. Those that follow each other share an entry."""
+        self._empty += 1
+        if self._empty > EMPTY_WINDOWS:
+            raise ProtocolError(
+                f"more than {EMPTY_WINDOWS} windows without events wait for an answer", offset=item.offset
+            )
+        last = self._windows[-1] if self._windows else None
+        if last is not None and not last.events and last.version == item.version:
+            last.answers += 1
+        else:
+            self._windows.append(_Window(item.version, 0))
 
     @override
     def busy(self) -> bool:
@@ -287,6 +327,8 @@ class LumberjackSession(ByteSession):
 
     @override
     def partial_bytes(self) -> int:
-        """Uncut bytes, content that is being inflated, and the header of an incomplete window, which counts as half a frame."""
+        """Uncut bytes, content that is being inflated, what is accepted and not taken yet, and the header of an incomplete
+        window, which counts as half a frame.
+        """
         content = 0 if self._content is None else self._content.partial_bytes()
-        return self._cutter.left + content + (HEADER if self._flow.left else 0)
+        return self._cutter.left + content + self._parts_bytes + (HEADER if self._flow.left else 0)
