@@ -10,6 +10,8 @@ from typing import Any
 import msgpack
 import pytest
 from headrace_common.session.interface import Pause
+from headrace_forward.entries.option import MOST_PAIRS, read
+from headrace_forward.wire import Decoder
 
 from tests.forward.driving import NOW_MS, TIME, Outcome, Seen, ack, drive, every_way, message, pack, parts_of, session
 
@@ -261,6 +263,42 @@ class TestOwnLimits:
         outcome = every_way(data, option_bytes=size - 1)
         assert [(reject.reason.value, reject.raw) for reject in outcome.rejects] == [("bad_message", data)]
         assert outcome.replies == [ack("c")]
+
+    def test_option_pairs(self) -> None:
+        """Each is a step in Python: one message of 16 MiB had held everybody for seconds."""
+
+        def data(before: int, behind: int = 0) -> bytes:
+            header = b"\xdf" + (before + 1 + behind).to_bytes(4, "big")
+            return (
+                b"\x93"
+                + pack("t")
+                + pack(ENTRY)
+                + header
+                + b"\x01\x01" * before
+                + pack("chunk")
+                + pack("c")
+                + b"\x01\x01" * behind
+            )
+
+        limits = {"option_bytes": 64 * KIB}
+        outcome = every_way(data(MOST_PAIRS - 1), **limits)
+        assert (len(outcome.events), outcome.replies) == (1, [ack("c")])
+        outcome = every_way(data(MOST_PAIRS - 1, 1), **limits)
+        assert (reasons(outcome), outcome.replies) == (["bad_message"], [ack("c")])
+        assert outcome.rejects[0].detail == "an option of 4097 pairs"
+        outcome = every_way(data(MOST_PAIRS), **limits)
+        assert (reasons(outcome), outcome.replies) == (["bad_message"], [])
+
+    def test_an_option_of_many_pairs_is_not_read_to_its_end(self) -> None:
+        text = b"\xdf" + (100_000).to_bytes(4, "big") + b"".join(pack(f"{n:05}") + b"\x01" for n in range(100_000))
+        (large,) = Decoder(MIB, 1).receive(b"\x93" + pack("t") + pack(ENTRY) + text)
+        tracemalloc.start()
+        try:
+            found = read(large)
+            assert tracemalloc.get_traced_memory()[1] < 4 * len(text)
+        finally:
+            tracemalloc.stop()
+        assert found.problem == "an option of 100000 pairs"
 
 
 class TestNesting:

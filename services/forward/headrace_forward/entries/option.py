@@ -25,6 +25,9 @@ ONE: Final = b"\x01"
 
 _decode = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
 
+MOST_PAIRS: Final = 4096
+"""Pairs of an option that are read, more than any client sends: each takes a microsecond, and a frame has room for millions."""
+
 LONGEST_KEY: Final = 5 + max(map(len, KEYS.values()))
 
 
@@ -64,7 +67,9 @@ def read(message: Message) -> Option:
         return Option(raw=raw, problem="the option is not a map")
     if raw == NOTHING:
         return NONE
-    values = _values(raw)
+    pairs = _pairs(raw)
+    values = _values(raw, pairs)
+    problem = None if pairs <= MOST_PAIRS else f"an option of {pairs} pairs"
     reply = values.get("chunk")
     chunk = None
     if reply is not None:
@@ -80,8 +85,8 @@ def read(message: Message) -> Option:
     signal = _integer(values["fluent_signal"]) if "fluent_signal" in values else None
     metadata = values.get("metadata", NOTHING)
     if metadata == NOTHING or KINDS[metadata[0]] is not MAP:
-        return Option(chunk, reply, compressed, signal or 0, None, raw, size=_small(values.get("size", ONE)))
-    return Option(chunk, reply, compressed, signal or 0, metadata, raw)
+        return Option(chunk, reply, compressed, signal or 0, None, raw, problem, _small(values.get("size", ONE)))
+    return Option(chunk, reply, compressed, signal or 0, metadata, raw, problem)
 
 
 def as_json(raw: bytes) -> bytes:
@@ -108,16 +113,26 @@ def _small(raw: bytes) -> int:
     return raw[-1] if (len(raw) == 1 and raw[0] < 0x80) or (len(raw) == 2 and raw[0] == 0xCC) else 1
 
 
-def _values(raw: bytes) -> dict[str, bytes]:
-    """The values that Headrace uses, as received; the last one of a repeated key."""
+def _pairs(raw: bytes) -> int:
+    """How many pairs a msgpack map has; up to `MOST_PAIRS`, an upper bound."""
+    if len(raw) <= 2 * MOST_PAIRS:
+        return MOST_PAIRS
+    if raw[0] < 0xDE:
+        return raw[0] & 0x0F
+    return int.from_bytes(raw[1 : 3 if raw[0] == 0xDE else 5], "big")
+
+
+def _values(raw: bytes, pairs: int) -> dict[str, bytes]:
+    """The values that Headrace uses, as received; the last one of a repeated key. `pairs`: how many it has at most."""
     try:
-        return {key: bytes(value) for key, value in _decode(raw).items() if key in NAMES}
+        if pairs <= MOST_PAIRS:
+            return {key: bytes(value) for key, value in _decode(raw).items() if key in NAMES}
     except (msgspec.MsgspecError, ValueError, RecursionError):  # a key that is no text
         pass
     unpacker = new_unpacker()
     unpacker.feed(raw)
     found: dict[str, bytes] = {}
-    for _ in range(unpacker.read_map_header()):
+    for _ in range(min(unpacker.read_map_header(), MOST_PAIRS)):
         start = unpacker.tell()
         unpacker.skip()
         middle = unpacker.tell()
