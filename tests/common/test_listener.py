@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from headrace_common.connection.addresses import Addresses
 from headrace_common.listening.listener import KEEP_ALIVE, Listener
-from headrace_common.listening.sockets import TcpListener
+from headrace_common.listening.sockets import TcpListener, UnixListener
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import ListenSettings
 from headrace_common.operations.tasks import Tasks
@@ -43,3 +44,15 @@ async def test_a_client_that_has_gone_is_noticed_within_minutes(monkeypatch: pyt
         client.close()
     await listener.close()
     await tasks.stop()
+
+
+async def test_who_stops_leaves_the_socket_of_who_came_after_it(tmp_path: Path) -> None:
+    """A process that waits for Kafka does not listen yet: another takes its path for one that was left behind."""
+    path = tmp_path / "socket"
+    first, second = (UnixListener(None, Tasks(), lambda peer: None, path) for _ in range(2))  # type: ignore[arg-type]
+    await first.bind()
+    await second.bind()
+    await first.close()
+    assert path.is_socket()
+    await second.close()
+    assert not path.exists()

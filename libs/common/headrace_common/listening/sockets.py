@@ -87,6 +87,7 @@ class UnixListener(Listener):
     def __init__(self, receiver: ReceiverState, tasks: Tasks, new_session: SessionFactory, path: Path) -> None:
         super().__init__(receiver, tasks, new_session)
         self._path = path
+        self._file: tuple[int, int] | None = None  # what `bind` made
 
     @override
     async def bind(self) -> str:
@@ -100,14 +101,15 @@ class UnixListener(Listener):
             bound.close()
             raise ConfigError(f"LISTEN__SOCKET {self._path}: {error.strerror or error}") from error
         self._socket = bound
+        self._file = _file(self._path)
         return str(self._path)
 
     @override
     async def close(self) -> None:
-        bound = self._socket is not None
-        await super().close()
-        if bound:
+        # First, and only its own: once nobody answers there, another process may take the path.
+        if self._file is not None and self._file == _file(self._path):
             self._path.unlink(missing_ok=True)
+        await super().close()
 
     @override
     def _client(self, name: Any) -> Client:
@@ -116,6 +118,15 @@ class UnixListener(Listener):
     @override
     def _identity(self, client: Client) -> str:
         return socket.gethostname()
+
+
+def _file(path: Path) -> tuple[int, int] | None:
+    """What a path names; None: nothing."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _answers(path: Path) -> bool:
