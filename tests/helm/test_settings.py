@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 from typing import Any
 
 import pytest
@@ -118,6 +119,15 @@ def test_numbers_stay_numbers() -> None:
     assert given["HEADRACE_LIMITS__PROCESS_BUDGET"] == "1073741824"
     assert given["HEADRACE_LIMITS__DRAIN_TIME"] == "0.5"
     assert given["HEADRACE_LIMITS__IDLE_TIME"] == "86400"
+
+
+def test_text_stays_text() -> None:
+    """Whatever Kubernetes takes for a reference to another variable, or for its escape."""
+    name = r'a "b" \ $(HEADRACE_LOG__LEVEL) $$ $$( $'
+    values = {"receiverDefaults": {"settings": {"log": {"level": "debug"}, "tls": {"minimum": "1.3"}}}}
+    values["receivers"] = {"forward": {"settings": {"forward": {"server_hostname": name}}}}
+    text = settings(yaml.safe_dump(values))["HEADRACE_FORWARD__SERVER_HOSTNAME"]
+    assert re.sub(r"\$(\$|\([A-Z_]+\))", lambda found: "$" if found[1] == "$" else "debug", text) == name
 
 
 def test_a_receiver_overrides_what_holds_for_all_with_nothing_too() -> None:

@@ -5,7 +5,8 @@
 {{- if not (kindIs "invalid" $value) }}
 - name: {{ printf "HEADRACE_%s__%s" $section $name | upper }}
   {{- /* Not toString: it would write 16777216 as 1.6777216e+07. */}}
-  value: {{ ternary $value (toJson $value) (kindIs "string" $value) | quote }}
+  {{- /* Kubernetes replaces $(NAME), and makes one $ of two. */}}
+  value: {{ ternary $value (toJson $value) (kindIs "string" $value) | replace "$" "$$" | quote }}
 {{- end }}
 {{- end }}
 {{- end }}
