@@ -595,6 +595,24 @@ class TestIdleAndAge:
         assert made.closed("age") or transport.ended
 
 
+class TestCrowded:
+    def test_who_does_not_read_holds_up_nobody_who_waits_to_be_looked_through(self, bench: Make) -> None:
+        sizes = {"frame_bytes": 80_000, "inflated_bytes": 1024, "event_bytes": 80_000}
+        made = bench(connection_budget=100_000, process_budget=256 << 10, **sizes)
+        (deaf, _), (other, transport) = made.connect(), made.connect()
+        deaf.data_received(data("a", "x" * 70_000))
+        deaf.pause_writing()
+        other.data_received(data("b", "x" * 70_000))
+        assert made.budget.crowded
+        made.clock.rest()
+        assert [listener for _, listener in made.publisher.submitted] == [other.driver]
+        made.store()
+        deaf.resume_writing()
+        made.clock.rest()
+        assert acks(transport) == ["b"]
+        assert [listener for _, listener in made.publisher.submitted] == [deaf.driver]
+
+
 class TestStop:
     def test_acknowledges_what_is_pending(self, bench: Make) -> None:
         made = bench()

@@ -275,6 +275,10 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self._receiver.scheduler.ask(self)
         return waiting < READ_AHEAD and budget.has_room(self)
 
+    def rest(self) -> None:
+        """The transport neither reads nor parses for now, whatever it may."""
+        self._receiver.budget.rest(self)
+
     # The end
 
     def stop_reading(self) -> None:

@@ -234,6 +234,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         elif self._writable:
             allowed = self.driver.may_read(len(self.unseen) if self._behind() else None)
         else:
+            self.driver.rest()
             allowed = False
         if allowed == self._reading or self._transport is None or self._transport.is_closing():
             return

@@ -156,6 +156,10 @@ class Budget:
             allowed = True
         return self._answer(reader, allowed)
 
+    def rest(self, reader: Reader) -> None:
+        """`reader` parses nothing for now, whatever it may: others need not wait for it."""
+        self._digested(reader)
+
     def welcomes(self) -> bool:
         """Whether a new connection could be read now."""
         return self._level == 0
