@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,9 @@ def test_columns_of_a_json_schema() -> None:
         ({"properties": {"it's": {}}}, "cannot become a column"),
         ({"properties": {"a": {"$ref": "other.json"}}}, "only its own parts"),
         ({"properties": {"a": {"$ref": "#/properties/a"}}}, "refers to itself"),
+        ({"properties": {"": {}}}, "cannot become a column"),
+        ({"properties": {"half \ud800": {}}}, "cannot become a column"),
+        ({"properties": {"k" * 256: {}}}, "empty or longer than 255"),
         ({"properties": {f"p{n}": {} for n in range(501)}}, "501 properties: at most 500"),
     ],
 )
@@ -87,6 +91,36 @@ def test_columns_of_a_sample() -> None:
         "late": "bigint", "big": "string", "either": "string", "empty": "string",
     }  # fmt: skip
     assert sampled(["[1]", "nothing"], OWN) == ()
+
+
+@pytest.mark.parametrize(
+    ("bodies", "paths"),
+    [
+        (['{"Req": {"a": 1}}', '{"req": {"b": 2}}'], [("Req", "a")]),
+        (['{"A": 1}', '{"a": {"b": 2}}'], [("A",)]),
+        (['{"a": {"b": 2}}', '{"A": 1}'], [("a", "b")]),
+        (['{"\u00b5s": 1, "\u03bcs": 2}'], [("\u00b5s",)]),  # the micro sign, and the Greek letter
+        (['{"\u0131": 1, "i": 2, "\u0130": 3}'], [("\u0131",)]),
+        (['{"\u00df": 1, "ss": 2, "\u1e9e": 3}'], [("\u00df",), ("ss",)]),
+        (['{"a": {"x": 1}, "b": {"X": 1, "y": 1}}'], [("a", "x"), ("b", "X"), ("b", "y")]),
+        (['{"\\ud800": 1, "n\\udfff": 2, "\\ud83d\\ude00": 3}'], [("\U0001f600",)]),
+        ([json.dumps({"k" * 256: 1, "k" * 255: 2})], [("k" * 255,)]),
+    ],
+)
+def test_spark_can_tell_the_columns_of_a_sample_apart(bodies: list[str], paths: list[tuple[str, ...]]) -> None:
+    assert [column.path for column in sampled(bodies, OWN)] == paths
+
+
+def test_a_sample_remembers_so_many_keys() -> None:
+    bodies = (json.dumps({f"k{number}_{key}": 1 for key in range(1_000)}) for number in range(100))
+    tracemalloc.start()
+    try:
+        columns = sampled(bodies, OWN)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [column.path for column in columns] == [(f"k0_{key}",) for key in range(500)]
+    assert most < 8 << 20, "100,000 keys take 20 MB"
 
 
 def test_names_are_different() -> None:

@@ -16,10 +16,13 @@ from headrace_lake.commands.erase import Erase, ErasureRequest, ErasureResult
 from headrace_lake.commands.predicate import parse
 from headrace_lake.commands.replay import Replay
 from headrace_lake.commands.replay_plan import ReplayRequest
-from headrace_lake.configuration.routes import RouteColumn
+from headrace_lake.configuration.routes import RouteColumn, sampled
+from headrace_lake.landing import route_tables
 from headrace_lake.rows import decode
-from headrace_lake.rows.routed import MISFITS, RouteTable
+from headrace_lake.rows.routed import MISFITS, OWN, RouteTable
 from headrace_lake.spark.halt import HaltError
+from headrace_lake.spark.storage import Storage
+from headrace_lake.tables import layout
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE
 from headrace_lake.tables.shape import Shape
@@ -95,6 +98,26 @@ def test_values_that_do_not_fit_are_named_and_the_body_is_kept(spark: SparkSessi
         assert (row["body"] is None) == (row[MISFITS] is None)
         assert row["body"] in (None, body.decode()) or variant
     assert {name: found[-1][name] for name in (*nothing, "body")} == nothing | {"body": None}
+
+
+@pytest.mark.spark
+def test_no_key_of_a_body_stops_a_batch(spark: SparkSession, tmp_path: Path) -> None:
+    keys = ("_headrace_unreadable", "_headrace?unreadable", "_headrace_parsed", "_headrace_text", "\ud800", "", " ", "*",
+            "a.b", "a]b", "\u2028", "\U0001f600", "\u00b5s", "\u03bcs", "\u0131", "I", "k" * 60_000)  # fmt: skip
+    bodies = [json.dumps({key: 1}) for key in keys]
+    bodies += ['{"Req": {"a": 1}}', '{"req": {"b": 2}}', '{"req": 3}', '{"Req": 4}']
+    columns = sampled(bodies, OWN)
+    layout.create(Storage(spark), str(tmp_path))
+    table = route_tables.create(Storage(spark), str(tmp_path), RouteTable("web", "*", columns), change_feed=False)
+    events = decode.events(frame(spark, [Record(value=body.encode()) for body in bodies]), TOPICS, LANDED)
+    table.rows(events).write.format("delta").mode("append").save(f"{tmp_path}/web")
+    rows = spark.read.format("delta").load(f"{tmp_path}/web").orderBy("offset").collect()
+    found = [{column.path[0]: row[column.name] for column in columns if row[column.name] is not None} for row in rows]
+    left_out = ("_headrace?unreadable", "\ud800", "", "\u03bcs", "I", "k" * 60_000)
+    assert found == [{} if key in left_out else {key: 1} for key in keys] + [{"Req": '{"a":1}'}, {}, {}, {"Req": "4"}]
+    assert [key[0] for key, row in zip(keys, rows, strict=False) if row[MISFITS] is not None] == [
+        "k"
+    ]  # Spark's parser has limits
 
 
 class TestOnKafka:

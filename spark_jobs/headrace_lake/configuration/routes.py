@@ -25,8 +25,12 @@ _DEEPEST: Final = 5
 """Levels of objects that become columns; what is deeper is JSON text."""
 _MOST: Final = 500
 """Columns of a route."""
-_STRANGE: Final = re.compile(r"['`?\\\x00-\x1f]")
-"""What a key may not have that becomes a column: Spark's paths cannot name it."""
+_STRANGE: Final = re.compile(r"['`?\\\x00-\x1f\ud800-\udfff]")
+"""What a key may not have that becomes a column: Spark's paths cannot name it, and half a surrogate pair has no UTF-8."""
+_LONGEST_KEY: Final = 255
+"""Characters; Delta could not read its own statistics of a column whose name has 50,000."""
+_MOST_SEEN: Final = 20 * _MOST
+"""Keys that a sample remembers: bodies may have millions of different ones."""
 _FORMATS: Final = {"date-time": "timestamp", "date": "date"}
 _KINDS: Final = {"boolean": "boolean", "integer": "bigint", "number": "double", "array": "string", "object": "string"}
 _BIGINT: Final = 1 << 63
@@ -115,8 +119,11 @@ def of_schema(document: Any, taken: Iterable[str]) -> tuple[RouteColumn, ...]:
     """The columns of a JSON schema, in its order. Raises `ValueError`; its text says what is wrong."""
     found: Found = {}
     for path, kind in _declared(document, document, (), 0):
-        if any(_STRANGE.search(key) for key in path):
-            raise ValueError(f"the property {'.'.join(path)!r} cannot become a column: it has a character of ' ` ? \\")
+        if not all(map(_can_be_column, path)):
+            raise ValueError(
+                f"the property {'.'.join(path)[: 2 * _LONGEST_KEY]!r} cannot become a column: it has a character of ' ` ? \\,"
+                f" is empty or longer than {_LONGEST_KEY}"
+            )
         found[path] = kind
     if not found:
         raise ValueError("the JSON schema has no `properties`: the bodies of a route are objects")
@@ -190,7 +197,7 @@ def sampled(bodies: Iterable[str], taken: Iterable[str]) -> tuple[RouteColumn, .
 def _see(value: dict[str, Any], above: tuple[str, ...], found: Found) -> None:
     for key, inner in _first_of_each_spelling(value).items():
         path = (*above, key)
-        if inner is None or _STRANGE.search(key) or not key:
+        if inner is None or not _can_be_column(key) or (len(found) >= _MOST_SEEN and path not in found):
             continue
         if isinstance(inner, dict) and inner and len(path) < _DEEPEST:
             if found.setdefault(path, ""):
@@ -219,20 +226,31 @@ def _first_of_each_spelling(values: Mapping[str, Any]) -> dict[str, Any]:
     """Of keys that differ in case alone the first: columns cannot."""
     found: dict[str, str] = {}
     for key in values:
-        found.setdefault(key.lower(), key)
+        found.setdefault(_spelling(key), key)
     return {key: values[key] for key in found.values()}
+
+
+def _can_be_column(key: str) -> bool:
+    return 0 < len(key) <= _LONGEST_KEY and _STRANGE.search(key) is None
+
+
+def _spelling(key: str) -> str:
+    """The same for all keys that Spark takes for one name: Java's `equalsIgnoreCase`, which has one character for each."""
+    upper = (each if len(each.upper()) > 1 else each.upper() for each in key)
+    return "".join(each.lower()[0] for each in upper)
 
 
 def _named(found: Found, taken: Iterable[str]) -> tuple[RouteColumn, ...]:
     """Names for the columns, without those of the table's own. The names of keys, in small letters, joined by _."""
     used = {name.lower() for name in taken}
-    spellings: set[tuple[str, ...]] = set()
+    spelled: dict[tuple[str, ...], tuple[str, ...]] = {}
     columns = []
     for path, kind in found.items():
-        spelling = tuple(key.lower() for key in path)
-        if spelling in spellings:
+        # bodies may spell an object's key differently: Spark could not tell the two objects apart
+        ways = [path[:n] for n in range(1, len(path) + 1)]
+        if any(spelled.get(tuple(map(_spelling, way)), way) != way for way in ways):
             continue
-        spellings.add(spelling)
+        spelled.update((tuple(map(_spelling, way)), way) for way in ways)
         base = re.sub(r"[^a-z0-9_]+", "_", "_".join(path).lower())
         base = base if base[:1].isalpha() else f"_{base}"
         name = base if base not in used else f"body_{base}"

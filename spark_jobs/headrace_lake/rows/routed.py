@@ -35,7 +35,8 @@ OWN: Final = (*_BEFORE, *_OWN, *_AFTER)
 _SKIPPED_BY: Final = ("stream", "source", "event_time", "received_time", "topic_id", "partition", "offset")
 _RANGED: Final = frozenset({"bigint", "double", "date", "timestamp"})
 _MOST_RANGED: Final = 32
-_UNREADABLE: Final = "_headrace_unreadable"
+_UNREADABLE: Final = "_headrace?unreadable"
+"""No key with a question mark becomes a column."""
 _PARSED: Final = "_headrace_parsed"
 _TEXT: Final = "_headrace_text"
 
