@@ -309,6 +309,12 @@ def test_the_proof_holds_with_a_route_and_after_an_erasure_from_it(lake: Path) -
     assert "order" in {row["table"] for row in meaning(lake)}
 
 
+@pytest.mark.parametrize("name", ["covered", "landed", "placed", "kept"])
+def test_a_route_may_be_called_what_the_proof_calls_its_own(lake: Path, name: str) -> None:
+    route(lake, 5, said=1, name=name)
+    assert all(row["ok"] for row in query.exactly_once(lake)), query.exactly_once(lake)
+
+
 @pytest.mark.parametrize(
     ("offsets", "said", "check"),
     [

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from headrace_cli.lake.tables import RETAINED, ROUTES, STRAYED, TABLES, TRANSACTIONS
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import load
 from headrace_lake.configuration.routes import RouteColumn, RouteSettings, of_schema, sampled
@@ -156,7 +157,9 @@ def test_routes_from_the_environment_and_from_yaml(tmp_path: Path, monkeypatch: 
         load(LakeProcessSettings)
 
 
-@pytest.mark.parametrize("name", ["Web", "a-b", "a__b", "1a", "", "a" * 65, "events", "erasures", "transactions"])
+@pytest.mark.parametrize(
+    "name", ["Web", "a-b", "a__b", "1a", "", "a" * 65, *TABLES, RETAINED, TRANSACTIONS, STRAYED, ROUTES]
+)
 def test_a_name_that_no_table_can_have(name: str) -> None:
     with pytest.raises(ValidationError, match=r"cannot be a table's name|is another table's name"):
         LakeSettings(routes={name: {"streams": "a"}})  # type: ignore[dict-item]

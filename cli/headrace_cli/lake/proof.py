@@ -60,8 +60,9 @@ def _erased_from(table: str) -> str:
 
 def _present(table: str) -> str:
     """Return a query for the places of the rows of `table`, and of those that were erased: they count as if they were there."""
-    there = f'select topic_id, "partition", "offset" from "{table}"'
-    gone = f'select * from ({_erased_from(table)}) anti join "{table}" using (topic_id, "partition", "offset")'
+    view = f'main."{table}"'  # the queries around this one give names, too, and a route may have the same
+    there = f'select topic_id, "partition", "offset" from {view}'
+    gone = f'select * from ({_erased_from(table)}) anti join {view} using (topic_id, "partition", "offset")'
     return f"({there} union all {gone})"
 
 

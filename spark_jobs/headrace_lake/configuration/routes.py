@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _RESERVED: Final = frozenset(
-    {"events", "quarantine", "batches", "gaps", "erasures", "kept_from", "transactions", "strays"}
+    {"events", "quarantine", "batches", "gaps", "erasures", "kept_from", "transactions", "strays", "routes"}
 )
 """Other tables, and those that `./headrace query` makes for itself."""
 _LONGEST: Final = 64
