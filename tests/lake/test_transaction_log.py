@@ -51,6 +51,16 @@ def test_the_highest_of_our_transactions_counts() -> None:
     assert log_of(Files()).latest() == -1
 
 
+def test_who_follows_a_log_for_days_does_not_remember_all_of_its_commits() -> None:
+    files = Files()
+    for number in range(3_000):
+        files.put(number, {"commitInfo": {"userMetadata": f"batch {number}"}})
+    log = log_of(files)
+    log.latest()
+    assert "batch 2999" in log.tokens
+    assert len(log.tokens) == 1_000
+
+
 @pytest.mark.parametrize("lost", [0, 1, 2])
 def test_a_hole_stops_the_job(lost: int) -> None:
     """Read on to the hole, the log would end there: an older job would not be shut out, and a claim would come too low."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import unquote
@@ -20,6 +21,8 @@ from headrace_lake.tables.properties import APP_ID, strange_features
 
 _AWAY: Final = 60.0
 """Seconds; the clean-up of the log (`settings.MIN_LOG_AGE`) never deletes younger commits."""
+_TOKENS: Final = 1_000
+"""How many of the last are kept: whoever commits looks for its own at once, and who only follows the log never does."""
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 
@@ -36,8 +39,8 @@ class TransactionLog:
         self._listed = -1  # the highest commit that the last listing showed
         self._looked = 0.0  # Unix time
         self._latest = -1
-        self.tokens: set[str] = set()
-        """The `userMetadata` of the commits that were read."""
+        self.tokens: deque[str] = deque(maxlen=_TOKENS)
+        """The `userMetadata` of the last commits that were read."""
         self.table_id = ""
         """Delta's id of the table: it stays the same when the table is moved."""
         self.properties: dict[str, str] = {}
@@ -89,7 +92,7 @@ class TransactionLog:
             self.properties = dict(metadata["configuration"])
         token = action.get("commitInfo", {}).get("userMetadata")
         if token is not None:
-            self.tokens.add(str(token))
+            self.tokens.append(str(token))
 
     def rows_of(self, version: int) -> int | None:
         """How many rows the commit of our transaction `version` added; None if the log does not say it. Blocks on storage."""
