@@ -584,6 +584,15 @@ def test_where_the_tables_end_by_the_topics_last_id(lake: Path) -> None:
     assert found == [{"topic": "t", "partition": 0, "landed_to": 9}]
 
 
+def test_a_topic_that_was_made_anew_ends_nowhere_before_its_first_batch(lake: Path) -> None:
+    """What was given up of the old one has no end; the new one's offsets have nothing to do with it."""
+    make(lake, batches=[{**batch(0, 7, 0, records=0), "topic": "t", "topic_id": "older"}])
+    landed = f"select * from ({against_kafka.LANDED}) where topic = 't'"
+    assert query.run(landed, lake) == [{"topic": "t", "partition": 0, "landed_to": 7}]
+    make(lake, gaps=[{**gap(7, None, reason="recreated"), "topic_id": "older"}])
+    assert query.run(landed, lake) == []
+
+
 def test_kafka_is_asked_for_the_proof_alone(lake: Path) -> None:
     with pytest.raises(CommandError, match="--kafka belongs to --named exactly-once"):
         query.query(None, lake, named="hours", kafka="127.0.0.1:1")

@@ -12,6 +12,7 @@ from aiokafka.errors import KafkaError, NoError, UnknownTopicOrPartitionError, f
 from headrace_common.kafka.client import CONNECT_TROUBLE, client_arguments
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import KafkaSettings, Settings, load
+from headrace_common.record.contract import GapReason
 
 from headrace_cli.errors import CommandError
 from headrace_cli.lake.proof import COVERED
@@ -21,9 +22,13 @@ from headrace_cli.lake.text import compact
 Place = tuple[str, int]
 
 LANDED: Final = f"""
-    with newest as (select topic, arg_max(topic_id, epoch * 4294967296 + batch) as topic_id from batches group by topic)
+    with newest as (
+        select topic, arg_max(topic_id, epoch * 4294967296 + batch) as topic_id from batches
+        where topic_id not in (select topic_id from gaps where reason = '{GapReason.RECREATED}') group by topic)
     select n.topic, c."partition", max(c."to") as landed_to from newest n join ({COVERED}) c using (topic_id) group by all"""  # noqa: S608
-"""(topic, partition, landed_to) of the topics that were landed last: aiokafka does not tell us the ids of topics."""
+"""(topic, partition, landed_to) of the topics that were landed last: aiokafka does not tell us the ids of topics.
+
+A topic that was made anew is not among them before its first batch."""
 
 
 class _Kafka(Settings):
