@@ -19,6 +19,8 @@ from headrace_lake.tables.append import Appender
 from headrace_lake.tables.fence import Fence, claim_of, epoch_of, transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS, QUARANTINE, SCHEMAS
 from headrace_lake.tables.properties import APP_ID
+from headrace_lake.tables.transaction_log import plain_parquet
+from headrace_lake.upkeep.inventory import Inventory
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -263,6 +265,22 @@ def test_versions_are_found_behind_a_checkpoint_of_the_log(spark: SparkSession, 
     after.write(BATCHES, row(spark, 1), transaction(1, 1))
     assert after.epoch() == 1
     assert batches(spark, lake) == [0, 1]
+
+
+@pytest.mark.spark
+def test_a_folder_may_look_like_a_pattern(spark: SparkSession, lake: Path, tmp_path: Path) -> None:
+    Fence(spark, str(lake)).claim()
+    DeltaTable(str(lake / BATCHES)).create_checkpoint()
+    odd = lake.rename(tmp_path / "lake[1]{a,b}*")
+    fence = Fence(spark, str(odd))
+    assert fence.epoch() == 1
+    fence.write(BATCHES, row(spark, 0), transaction(1, 0))
+    inventory = Inventory(Storage(spark), f"{odd}/{BATCHES}", 1 << 20)
+    inventory.latest()
+    assert inventory.small_files() == 1
+    files = fence.files_of(BATCHES, transaction(1, 0))
+    assert files is not None
+    assert plain_parquet(spark.read, files).count() == 1
 
 
 @pytest.mark.spark

@@ -27,6 +27,7 @@ from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import DAY, EVENTS, SCHEMAS
 from headrace_lake.tables.shape import BODY_VARIANT, Shape
+from headrace_lake.tables.transaction_log import plain_parquet
 
 _KEY: Final = ("topic_id", "partition", "offset")
 _COUNT: Final = f"sum(if({MISFITS} is null, 0, size(split({MISFITS}, ','))))"
@@ -121,7 +122,8 @@ class Routes:
         """The rows that the batch has just written: its own files, which no look at the whole table is needed for."""
         if not files:
             return None
-        return self._spark.read.schema(self._schema).parquet(*files).withColumn(DAY, sf.to_date("landed_at"))
+        rows = plain_parquet(self._spark.read.schema(self._schema), files)
+        return rows.withColumn(DAY, sf.to_date("landed_at"))
 
     def _of_table(self, ranges: list[Range]) -> DataFrame:
         inside = " or ".join(

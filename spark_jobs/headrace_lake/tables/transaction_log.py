@@ -11,9 +11,11 @@ import json
 import re
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
+
+from pyspark.sql import DataFrame, DataFrameReader
 
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.storage import Storage
@@ -24,6 +26,7 @@ _AWAY: Final = 60.0
 _TOKENS: Final = 1_000
 """How many of the last are kept: whoever commits looks for its own at once, and who only follows the log never does."""
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
+_AS_PATTERNS: Final = "__globPaths__"  # Spark's `DataSource.GLOB_PATHS_KEY`
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 
 
@@ -139,7 +142,7 @@ class TransactionLog:
         if not files:
             return
         rows = (
-            self._storage.spark.read.parquet(*self._checkpoint)
+            plain_parquet(self._storage.spark.read, self._checkpoint)
             .where(f"txn.appId = '{APP_ID}' or metaData.id is not null or protocol.minReaderVersion is not null")
             .select("txn.version", "metaData.id", "metaData.configuration", "protocol")
             .collect()
@@ -160,6 +163,11 @@ class TransactionLog:
                 f"the table {self._table} has the feature {' and '.join(strange)}, which this version does not know: it might"
                 " misread the table's log. Take it away (ALTER TABLE … DROP FEATURE), or copy the rows into a new table"
             )
+
+
+def plain_parquet(reader: DataFrameReader, files: Sequence[str]) -> DataFrame:
+    """The rows of `files`, by their names as they are: Spark takes a name with one of ``[]{}*?`` for a pattern."""
+    return reader.option(_AS_PATTERNS, "false").parquet(*files)
 
 
 def _newest_checkpoint(names: Iterable[str]) -> tuple[int, list[str]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headrace_lake.spark.storage import Storage
-from headrace_lake.tables.transaction_log import TransactionLog
+from headrace_lake.tables.transaction_log import TransactionLog, plain_parquet
 
 _DAY: Final = re.compile(r"day=([^/]+)/")
 _COMMITS: Final = 100_000  # most commits whose times are remembered
@@ -55,7 +55,7 @@ class Inventory(TransactionLog):
         self.days = {}
         if self._checkpoint:
             self.commits.append((self._next - 1, 0.0))
-            rows = self._storage.spark.read.parquet(*self._checkpoint)
+            rows = plain_parquet(self._storage.spark.read, self._checkpoint)
             for path, size in rows.where("add.path is not null").select("add.path", "add.size").collect():
                 self._add(path, size)
 
