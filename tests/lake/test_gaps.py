@@ -175,6 +175,23 @@ def test_what_was_deleted_before_the_first_start_is_no_gap(runs: Runs) -> None:
     assert runs.proven()
 
 
+def test_a_partition_that_is_idle_since_before_the_first_start_has_no_gap(runs: Runs) -> None:
+    runs.send(400)
+    runs.delete_records({2: 100})  # all that it had
+    runs.run()
+    runs.run()
+    runs.lose_checkpoint()
+    runs.run()
+    landed = f"""select distinct "partition" from batches where topic = '{runs.kafka.events_topic}' order by all"""
+    assert runs.query(landed) == [{"partition": number} for number in (0, 1, 3)]
+    assert losses(runs) == []
+    assert runs.proven()
+    runs.send(400, mark="b")
+    runs.delete_records({2: 130})
+    with pytest.raises(GapError, match="/2: 100 to 129"):
+        runs.run()
+
+
 @pytest.mark.parametrize("loses_checkpoint", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_a_recreated_topic_is_not_taken_for_the_old_one(runs: Runs, loses_checkpoint: bool) -> None:
     runs.send(400)

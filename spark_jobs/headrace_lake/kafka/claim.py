@@ -42,7 +42,7 @@ class Claim:
         self._check_tables(fence, there)
         if marker is not None:
             self._check_end(marker, fence, there, topics)
-        losses = gaps.find(there, self._brokers, topics, known)
+        losses = gaps.find(there, self._brokers, topics, known, fence)
         if losses and not self._accept_loss:
             raise gaps.refuse(losses)
         if marker is not None and not losses:
@@ -64,7 +64,7 @@ class Claim:
 
     def losses(self, topics: Mapping[str, TopicInfo], known: Mapping[str, str]) -> list[gaps.Loss]:
         """What Kafka no longer holds and was neither landed nor given up; `known`: topic -> the id that it had."""
-        return gaps.find(self._coverage(topics), self._brokers, topics, known)
+        return gaps.find(self._coverage(topics), self._brokers, topics, known, Fence(self._spark, self._lake))
 
     def _settle(
         self, fence: Fence, topics: Mapping[str, TopicInfo], known: Mapping[str, str], epoch: int, position: Position
@@ -75,7 +75,8 @@ class Claim:
         """
         there = self._coverage(topics)
         there.check()
-        losses = gaps.find(there, self._brokers, topics, known)
+        losses = gaps.find(there, self._brokers, topics, known, fence)
+        gaps.note_begun(self._spark, self._lake, there, self._brokers, topics, known, fence)
         lost = {
             (loss.topic, loss.partition): loss.end
             for loss in losses

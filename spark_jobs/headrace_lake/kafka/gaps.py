@@ -6,6 +6,7 @@ sees, because a transaction was aborted or a topic compacted, come after that fi
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +20,9 @@ from headrace_lake.kafka.source import Brokers, TopicInfo
 from headrace_lake.kafka.start import Coverage, EndOffsets, first_few
 from headrace_lake.rows.decode import quoted
 from headrace_lake.spark.halt import GapError, HaltError
-from headrace_lake.tables.layout import EVENTS, GAPS, QUARANTINE, SCHEMAS
+from headrace_lake.tables.fence import Fence
+from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE, SCHEMAS, set_properties
+from headrace_lake.tables.properties import BEGUN
 
 ACCEPT: Final = "--accept-loss"
 _COMMAND: Final = f"python -m headrace_lake {ACCEPT}"
@@ -45,7 +48,9 @@ class Loss:
         return f"{where}: {self.start} to {self.end - 1}"
 
 
-def find(coverage: Coverage, brokers: Brokers, topics: Mapping[str, TopicInfo], known: Mapping[str, str]) -> list[Loss]:
+def find(
+    coverage: Coverage, brokers: Brokers, topics: Mapping[str, TopicInfo], known: Mapping[str, str], fence: Fence
+) -> list[Loss]:
     """The losses between the tables (`coverage`) and the `topics` that exist now, sorted; without those accepted before.
 
     `known`: the ids that the topics had when the checkpoint was made. Blocks on Kafka. Raises `HaltError` if Kafka holds
@@ -53,10 +58,11 @@ def find(coverage: Coverage, brokers: Brokers, topics: Mapping[str, TopicInfo], 
     """
     ends = coverage.ends
     gone = _recreated(coverage, topics, known)
-    landed_before = {loss.topic for loss in gone} | {topic for topic, _ in ends}
+    landed_before = _landed_before(coverage, gone)
+    begun = _begun(fence)
     # A partition that was added to a topic after its first landing counts from offset 0.
     expected: EndOffsets = {
-        (name, number): ends.get((name, number), 0)
+        (name, number): ends.get((name, number), begun.get(topic.id, {}).get(str(number), 0))
         for name, topic in topics.items()
         if name in landed_before
         for number in range(topic.partitions)
@@ -76,6 +82,35 @@ def find(coverage: Coverage, brokers: Brokers, topics: Mapping[str, TopicInfo], 
         if first[name, number] > end
     ]
     return sorted(gone, key=str) + sorted(overtaken, key=str)
+
+
+def note_begun(
+    spark: SparkSession,
+    lake: str,
+    coverage: Coverage,
+    brokers: Brokers,
+    topics: Mapping[str, TopicInfo],
+    known: Mapping[str, str],
+    fence: Fence,
+) -> None:
+    """Records where the topics begin of which nothing has landed yet: from there on a partition counts that stays idle.
+
+    Call it when no other job can land any more. Writes only what has changed. Blocks.
+    """
+    landed_before = _landed_before(coverage, _recreated(coverage, topics, known))
+    new = {name: topic for name, topic in topics.items() if name not in landed_before}
+    first = brokers.offsets(
+        [(name, number) for name, topic in new.items() for number in range(topic.partitions)], earliest=True
+    )
+    begun = _begun(fence)
+    wanted = {
+        topic_id: firsts for topic_id, firsts in begun.items() if topic_id not in {each.id for each in new.values()}
+    }
+    for (name, number), offset in sorted(first.items()):
+        if offset:
+            wanted.setdefault(new[name].id, {})[str(number)] = offset
+    if wanted != begun:
+        set_properties(spark, f"{lake}/{BATCHES}", {BEGUN: json.dumps(wanted)})
 
 
 def refuse(losses: Iterable[Loss]) -> GapError:
@@ -119,6 +154,16 @@ def _left_in(spark: SparkSession, lake: str, loss: Loss) -> int:
     if loss.end is not None:
         here &= offset < loss.end
     return sum(spark.read.format("delta").load(f"{lake}/{table}").where(here).count() for table in (EVENTS, QUARANTINE))
+
+
+def _begun(fence: Fence) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = json.loads(fence.properties(BATCHES).get(BEGUN, "{}"))
+    return found
+
+
+def _landed_before(coverage: Coverage, gone: Iterable[Loss]) -> set[str]:
+    """The topics of which something has landed, or was lost."""
+    return {loss.topic for loss in gone} | {topic for topic, _ in coverage.ends}
 
 
 def _recreated(coverage: Coverage, topics: Mapping[str, TopicInfo], known: Mapping[str, str]) -> list[Loss]:

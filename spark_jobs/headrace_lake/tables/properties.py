@@ -18,6 +18,12 @@ STRAYS: Final = "headrace.strays"
 JSON: topic id -> partition -> one past the last such offset. As of the last claim; missing if there were none.
 """
 
+BEGUN: Final = "headrace.begun"
+"""Of `batches`: the first offsets that Kafka held when a topic was claimed before anything of it had landed.
+
+JSON: topic id -> partition -> offset, if it is not 0. What Kafka had deleted before is no loss.
+"""
+
 ROUTES: Final = "headrace.routes"
 """Of `batches`: the names of the routes' tables, as a list in JSON, also of routes that the settings no longer have."""
 
