@@ -81,6 +81,16 @@ def test_a_marker_becomes_a_gap_that_other_consumers_cover(runs: Runs) -> None:
     assert len(runs.query("select * from gaps")) == 4
 
 
+def test_a_marker_that_was_published_twice_is_one_row(runs: Runs) -> None:
+    send(runs, marker(5, 10), message(4), marker(5, 10))
+    runs.run()
+    send(runs, marker(5, 10))
+    runs.run()
+    assert runs.query("select from_sequence from gaps") == [{"from_sequence": 5}]
+    assert runs.query("select sum(duplicates)::bigint as n from batches") == [{"n": 2}]
+    assert runs.proven()
+
+
 @pytest.mark.full
 def test_numbers_of_another_life_of_the_device_cover_nothing(runs: Runs) -> None:
     bounds = {"after": CREATED, "before": CREATED + 4_000}

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from headrace_lake.kafka.checkpoint import Range
+from headrace_lake.kafka.start import rows_in
 from headrace_lake.rows import decode
 from headrace_lake.rows.decode import FAULT, GAP, Topics
 from headrace_lake.tables.fence import Fence
@@ -52,7 +53,7 @@ class GapMarkers:
         looks = time.monotonic() - self._looked >= self._every and self._may_be_open()
         if not (found or looks) or self._fence.written(GAPS, version):
             return
-        rows = self._markers(records, landed_at) if found else None
+        rows = self._markers(records, ranges, landed_at) if found else None
         condition = [
             f"(reason = '{GapReason.LOGJAM}' and topic_id = {decode.quoted(self._topics.ids[topic])}"
             f" and partition = {partition} and offset >= {start}L and offset < {end}L)"
@@ -74,8 +75,12 @@ class GapMarkers:
             self._fence.replace(GAPS, rows.coalesce(1), " or ".join(condition), version)
         self._open = None if rows is not None else self._open
 
-    def _markers(self, records: DataFrame, landed_at: datetime) -> DataFrame:
+    def _markers(self, records: DataFrame, ranges: list[Range], landed_at: datetime) -> DataFrame:
         events = decode.events(records, self._topics, landed_at).where(f"{GAP} and {FAULT} is null")
+        # one that was published again is in the batch, and not in the events table
+        mine = [item for item in ranges if item.topic == self._topics.events]
+        landed = rows_in(self._spark, self._lake, EVENTS, mine, self._topics.ids).select(*_KEY)
+        events = events.join(landed, list(_KEY), "left_semi")
 
         def number(name: GapField) -> str:
             return f"try_cast(get_json_object(body, '$.{name}') as bigint)"
