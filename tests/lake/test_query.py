@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
+import threading
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from io import StringIO
@@ -17,7 +20,7 @@ from deltalake import CommitProperties, DeltaTable, TableFeatures, Transaction, 
 from headrace_cli.errors import CommandError
 from headrace_cli.lake import against_kafka
 from headrace_cli.lake.meaning import meaning
-from headrace_cli.lake.tables import TABLES, connect
+from headrace_cli.lake.tables import TABLES, connect, rows
 from headrace_cli.lake.written import Format, Output
 from headrace_cli.verbs import console, query
 from headrace_lake.tables import erasures
@@ -183,6 +186,7 @@ def test_a_column_that_came_later_is_null_before(lake: Path) -> None:
         "select 1; drop view events",
         "",
         "install httpfs",
+        "explain/**/select 1",
         "select * from read_csv('/etc/passwd')",
         "select * from read_text('/etc/hostname')",
         "select * from glob('/*')",
@@ -197,8 +201,22 @@ def test_anything_but_one_query_of_the_lake_is_refused(lake: Path, sql: str, mon
     assert sorted(lake.rglob("*")) == before
 
 
+def test_ctrl_c_ends_a_query_that_runs(lake: Path) -> None:
+    with connect(lake) as connection:
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            rows(connection, "select count(*) from range(30000000000) t(n) where n % 7 = sqrt(n)")
+
+
 @pytest.mark.parametrize(
-    "sql", ["selct 1", "select * from nothing", "select nothing from events", "select 1/0 || from"]
+    "sql",
+    [
+        "selct 1",
+        "select * from nothing",
+        "select nothing from events",
+        "select 1/0 || from",
+        "select interval '1000000000 days'",
+    ],
 )
 def test_bad_sql_is_one_line(lake: Path, sql: str) -> None:
     with pytest.raises(CommandError) as refused:

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import duckdb
 from deltalake import DeltaTable
@@ -87,6 +89,7 @@ _KEYWORDS: Final = re.compile(r"(?<![\w\"])(?:offset|to)(?![\w\"])", re.IGNORECA
 """Columns of ours that SQL has as words."""
 
 Row = dict[str, Any]
+T = TypeVar("T")
 
 
 def connect(lake: LakeAddress | str, *, threads: int = 0, memory: str = "") -> duckdb.DuckDBPyConnection:
@@ -250,15 +253,26 @@ def _type(kind: Any) -> str:
 def rows(connection: duckdb.DuckDBPyConnection, sql: str) -> list[Row]:
     """Return the rows of one query. Raises `CommandError` as `asked` does."""
     with asked(connection, sql) as (names, result):
-        return [dict(zip(names, values, strict=True)) for values in result.fetchall()]
+        return [dict(zip(names, values, strict=True)) for values in interruptible(connection, result.fetchall)]
 
 
 @contextmanager
 def asked(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[tuple[list[str], duckdb.DuckDBPyConnection]]:
     """The names of a query's columns, which are unique, and its result. Raises `CommandError` as `told` does."""
     with told(sql):
-        result = connection.execute(sql)
+        result = interruptible(connection, partial(connection.execute, sql))
         yield unique_names([column[0] for column in result.description or []]), result
+
+
+def interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], T]) -> T:
+    """Do `work` of the connection so that Ctrl-C ends it: in the main thread DuckDB hears it late or never."""
+    with ThreadPoolExecutor(1) as thread:
+        running = thread.submit(work)
+        try:
+            return running.result()
+        except KeyboardInterrupt:
+            connection.interrupt()
+            raise
 
 
 @contextmanager
@@ -269,7 +283,7 @@ def told(sql: str) -> Iterator[None]:
         yield
     except duckdb.ParserException as error:
         raise CommandError(first_line(str(error)) + _about_keywords(sql)) from error
-    except duckdb.Error as error:
+    except (duckdb.Error, OverflowError) as error:  # an interval that Python does not have
         raise CommandError(without_secrets(first_line(str(error)))) from error
 
 
@@ -285,7 +299,10 @@ def _only_reads(sql: str) -> None:
         raise CommandError(f"One query at a time, not {len(statements)}.", status=2)
     kind = statements[0].type
     if kind == duckdb.StatementType.EXPLAIN:
-        return _only_reads(_EXPLAIN.sub("", sql, count=1))
+        explained = _EXPLAIN.sub("", sql, count=1)
+        if explained == sql:
+            raise CommandError("A comment within EXPLAIN is not understood: leave it out.", status=2)
+        return _only_reads(explained)
     if kind != duckdb.StatementType.SELECT:
         raise CommandError(
             f"Only queries are allowed, not {kind.name}: the landing job alone writes the lake.", status=2

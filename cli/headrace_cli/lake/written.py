@@ -9,12 +9,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
 from headrace_cli.errors import CommandError
 from headrace_cli.lake.address import LakeAddress
-from headrace_cli.lake.tables import Row, asked, connect, first_line, told, unique_names
+from headrace_cli.lake.tables import Row, asked, connect, first_line, interruptible, told, unique_names
 from headrace_cli.lake.text import json_value, text
 
 _AT_ONCE: Final = 10_000
@@ -64,7 +65,11 @@ def write_query(sql: str, lake: LakeAddress | str, output: Output) -> int:
     with connect(lake) as connection:
         if output.format is not Format.PARQUET:
             with asked(connection, sql) as (names, result):
-                return write_rows(names, _fetched(names, result), output)
+                return write_rows(
+                    names,
+                    _fetched(names, partial(interruptible, connection, partial(result.fetchmany, _AT_ONCE))),
+                    output,
+                )
         assert output.file is not None
         with told(sql):
             found = connection.sql(sql)
@@ -82,8 +87,8 @@ def write_rows(names: Sequence[str], found: Iterable[Row], output: Output) -> in
     return into(output.file, lambda path: _with_file(path, lambda file: written(file, names, found)))
 
 
-def _fetched(names: Sequence[str], result: Any) -> Iterator[Row]:
-    while batch := result.fetchmany(_AT_ONCE):
+def _fetched(names: Sequence[str], more: Callable[[], Sequence[Any]]) -> Iterator[Row]:
+    while batch := more():
         for values in batch:
             yield dict(zip(names, values, strict=True))
 
