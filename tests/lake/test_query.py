@@ -358,6 +358,15 @@ def test_the_proof_fails_if_a_route_has_what_was_erased_or_has_no_table(lake: Pa
     assert "no table web" in query.exactly_once(lake)[0]["detail"]
 
 
+@pytest.mark.parametrize("name", ["routes", "tables"])  # a name of our own, and one of DuckDB's
+def test_a_route_may_have_any_name_that_the_job_takes(lake: Path, name: str) -> None:
+    route(lake, 5, said=1, name=name)
+    assert query.run(f'select "offset" from "{name}"', lake) == [{"offset": 5}]
+    assert all(row["ok"] for row in query.exactly_once(lake)), query.exactly_once(lake)
+    shutil.rmtree(lake / name)
+    assert f"no table {name}" in query.exactly_once(lake)[0]["detail"]
+
+
 def test_rows_of_a_batch_under_way_are_no_contradiction(lake: Path) -> None:
     make(lake, events=[event(4), event(1, 1), event(0, 2)])
     commit(lake, EVENTS, transaction(1, 3))  # the last of the lake is batch 2

@@ -82,8 +82,8 @@ TRANSACTIONS: Final = "transactions"
 STRAYED: Final = "strays"
 """Our own table: (topic_id, partition, to), until where rows may lie that a job left when it was shut out."""
 
-ROUTES: Final = "routes"
-"""Our own table: (name), the routes that have a table, or had one."""
+ROUTES: Final = "_routes"
+"""Our own table: (name), the routes that have a table, or had one. No route can have its name."""
 
 _KEYWORDS: Final = re.compile(r"(?<![\w\"])(?:offset|to)(?![\w\"])", re.IGNORECASE)
 """Columns of ours that SQL has as words."""
