@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import itertools
 import json
 import os
@@ -11,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -240,6 +242,20 @@ def test_a_second_supervisor_on_the_folder_is_refused(run: Callable[..., Run]) -
     assert f"already runs on {stack.state.path} (supervisor pid {stack.process.pid})" in done.stderr
     assert f"`./headrace down --state {stack.state.path}` stops it" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_two_that_look_whether_a_stack_runs_see_no_stack_in_one_another(tmp_path: Path) -> None:
+    state = StateFolder(tmp_path / "state")
+    state.make()
+    os.close(state.lock())
+    with (state.path / "lock").open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        assert not state.running()
+        threading.Timer(0.05, fcntl.flock, (looking, fcntl.LOCK_UN)).start()
+        lock = state.lock()  # one that starts waits for a look
+    assert state.running()
+    os.close(lock)
+    assert not state.running()
 
 
 @pytest.mark.long

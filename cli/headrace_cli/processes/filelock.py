@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
+
+_ATTEMPTS: Final = 10
+_ATTEMPT_SECONDS: Final = 0.02  # `is_locked` holds it for less
 
 
 class Locked(Exception):  # noqa: N818  (a state, not a fault)
@@ -14,27 +19,35 @@ class Locked(Exception):  # noqa: N818  (a state, not a fault)
 
 
 def acquire(path: Path) -> int:
-    """Take the lock on `path` without waiting; return the descriptor that holds it, which children do not inherit.
+    """Take the lock on `path`; return the descriptor that holds it, which children do not inherit.
 
-    Raises `Locked`. The file stays after the release; only the kernel's lock on it counts.
+    Raises `Locked` if it is held for longer than `is_locked` looks. The file stays after the release; only the kernel's lock on
+    it counts.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise Locked(str(path)) from None
-    return descriptor
+    for _ in range(_ATTEMPTS):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_ATTEMPT_SECONDS)
+        else:
+            return descriptor
+    os.close(descriptor)
+    raise Locked(str(path))
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a living process holds the lock on `path`."""
-    if not path.exists():
+    """Return whether a living process holds the lock on `path`. Who only looks, also at the same time, does not hold it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
         return False
     try:
-        os.close(acquire(path))
-    except Locked:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
         return True
+    finally:
+        os.close(descriptor)
     return False
 
 
