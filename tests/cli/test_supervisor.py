@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import itertools
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from headrace_cli.errors import CommandError
 from headrace_cli.processes import child
 from headrace_cli.stack.reach import unreachable
-from headrace_cli.stack.state import StateFolder
+from headrace_cli.stack.state import STACK_VARIABLE, StateFolder
 
 from tests.cli import standin
 from tests.cli.standin import heeds_interrupts
@@ -242,6 +245,35 @@ def test_a_second_supervisor_on_the_folder_is_refused(run: Callable[..., Run]) -
     assert f"already runs on {stack.state.path} (supervisor pid {stack.process.pid})" in done.stderr
     assert f"`./headrace down --state {stack.state.path}` stops it" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_copy_of_the_folder_does_not_end_the_stack_of_the_first(tmp_path: Path) -> None:
+    first, copy = StateFolder(tmp_path / "state"), StateFolder(tmp_path / "copy")
+    first.make()
+    sleeping = subprocess.Popen(["sleep", "60"], env={**os.environ, STACK_VARIABLE: first.name or ""})
+    try:
+        shutil.copytree(first.path, copy.path)
+        assert copy.end_processes() == 0
+        assert sleeping.poll() is None
+        (tmp_path / "link").symlink_to(first.path)
+        assert StateFolder(tmp_path / "link").end_processes() == 1
+    finally:
+        sleeping.kill()
+        sleeping.wait()
+
+
+def test_a_folder_that_a_full_disk_left_can_be_used_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(path: Path, text: str) -> int:
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    state = StateFolder(tmp_path / "state")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", write)
+        with pytest.raises(CommandError, match="No space left"):
+            state.make()
+    state.make()
+    assert state.name is not None
 
 
 def test_two_that_look_whether_a_stack_runs_see_no_stack_in_one_another(tmp_path: Path) -> None:

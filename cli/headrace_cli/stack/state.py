@@ -45,10 +45,10 @@ class StateFolder:
 
     @property
     def name(self) -> str | None:
-        """The stack's name; None if this is not a state folder of Headrace."""
+        """The stack's name; None if this is not a state folder of Headrace. A copy of the folder has another."""
         try:
             marker = json.loads((self.path / MARKER).read_text())
-            return str(marker["stack"])
+            return uuid.uuid5(uuid.UUID(str(marker["stack"])), str(self.path.resolve())).hex
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -169,5 +169,9 @@ def _signal(process: psutil.Process, *, hard: bool) -> None:
 
 def _write(path: Path, document: dict[str, Any]) -> None:
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
-    new.write_text(json.dumps(document, indent=1) + "\n")
-    new.rename(path)
+    try:
+        new.write_text(json.dumps(document, indent=1) + "\n")
+        new.rename(path)
+    except OSError:  # on a full disk an empty file may stay, and the folder would be no longer empty
+        new.unlink(missing_ok=True)
+        raise
