@@ -113,6 +113,15 @@ def test_the_lakes_items(
     assert [item["bytes"] for item in found if item["name"] == named(2)] in ([], [len(WHOLE)])
 
 
+def test_the_newest_of_those_without_an_id_come_first(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    rows = [kept(n, n, b"x", reason="null_value", id=None) for n in (1, 3, 4)]
+    make(tmp_path / "lake", quarantine=[*rows, kept(2, 2, b"y")])
+    found = listed(Source(tmp_path, tmp_path / "lake"), capsysbinary, Wanted(), 3)
+    assert [item["name"] for item in found] == ["q-0-4", "q-0-3", named(2)]
+
+
 def test_at_most_so_many(lake: Source, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     assert len(listed(lake, capsysbinary, Wanted(), 2)) == 2
 

@@ -52,14 +52,14 @@ def of_lake(lake: LakeAddress, wanted: Wanted, *, content: bool) -> Iterator[Row
         conditions.append(("received_time >= ?", wanted.since))
     if wanted.until is not None:
         conditions.append(("received_time < ?", wanted.until))
+    place = """(topic || '-' || "partition" || '-' || "offset")"""
     if wanted.name:
-        place = """(topic || '-' || "partition" || '-' || "offset")"""
         conditions.append((f"? in (id, {place})", wanted.name))
     where = " and ".join(condition for condition, _ in conditions) or "true"
     selected = (
         ", ".join(f'"{column}"' for column in _COLUMNS) + (", raw" if content else "") + ", octet_length(raw) as size"
     )
-    newest = "max(received_time) over (partition by id, sha256)"
+    newest = f"max(received_time) over (partition by coalesce(id, {place}), sha256)"
     order = f'{newest} desc, id, sha256, part, received_time, "partition", "offset"'
     with connect(lake) as connection:
         try:
