@@ -147,6 +147,16 @@ def part() -> Iterator[tuple[str, dict[str, tuple[int, str]]]]:
         server.shutdown()
 
 
+def test_no_proxy_stands_between_and_no_address_is_a_traceback(
+    part: tuple[str, dict[str, tuple[int, str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    assert not scrape("courier", part[0]).problem
+    assert "does not answer" in scrape("courier", f"{part[0]}/p\u00e4d").problem
+
+
 def test_a_part_says_its_name(part: tuple[str, dict[str, tuple[int, str]]]) -> None:
     found = scrape("", part[0])
     assert (found.service, found.ready, found.total("headrace_connections")) == ("courier", True, 5)
