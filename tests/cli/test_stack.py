@@ -229,6 +229,12 @@ class TestPorts:
                 _PortAllocator(Options(live_port=taken)).take_live()
         assert _PortAllocator(Options()).take_live() == (taken, [])
 
+    @pytest.mark.parametrize("any_port", [False, True])
+    @pytest.mark.parametrize("host", ["192.0.2.1", "::1"])
+    def test_an_address_that_is_not_this_machines(self, host: str, any_port: bool) -> None:
+        with pytest.raises(CommandError, match=f"^Nothing can listen on {host}: "):
+            _PortAllocator(Options(any_port=any_port)).take("forward", 0, host)
+
     def test_free_ports_are_not_given_twice(self) -> None:
         ports = _PortAllocator(Options(any_port=True))
         given = [ports.take("x", 0, "127.0.0.1") for _ in range(50)]
