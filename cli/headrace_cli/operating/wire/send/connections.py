@@ -89,7 +89,7 @@ class Waiting:
 
 
 class Connection:
-    """One connection of a run. What a broken client does otherwise overrides `begun`, `put`, `returns` and `stopped`."""
+    """One connection of a run. A broken client overrides `begun`, `may_send`, `put`, `returns` and `stopped`."""
 
     window = WINDOW
 
@@ -153,6 +153,9 @@ class Connection:
     def begun(self, channel: Channel) -> None:
         """A connection is there."""
 
+    async def may_send(self) -> None:
+        """Wait until the next frame may be made."""
+
     async def put(self, channel: Channel, numbers: range) -> None:
         """Send these events. It may raise `BrokenOffError`."""
         channel.write(self.made(numbers))
@@ -179,7 +182,12 @@ class Connection:
         await channel.drain()  # what `begun` wrote
         while True:
             await self.room.acquire()
-            numbers = await self.source.take(self._batch)
+            try:
+                await self.may_send()
+                numbers = await self.source.take(self._batch)
+            except asyncio.CancelledError:  # the next connection has the same room
+                self.room.release()
+                raise
             if not numbers:
                 self.tally.complete = True
                 return

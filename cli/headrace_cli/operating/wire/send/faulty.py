@@ -66,14 +66,17 @@ class FaultyConnection(Connection):
         self._opened = True
 
     @override
+    async def may_send(self) -> None:
+        if self._fault.kind is Kind.HALF_FRAME and (self._frames + 1) % self._fault.every == 0:
+            await self.idle.wait()  # so that nothing but this frame is sent twice
+
+    @override
     async def put(self, channel: Channel, numbers: range) -> None:
         self._frames += 1
         kind, due = self._fault.kind, self._frames % self._fault.every == 0
         if due and kind is Kind.NO_ACK:
             await self._leave(numbers)
             return
-        if due and kind is Kind.HALF_FRAME:
-            await self.idle.wait()  # so that nothing but this frame is sent twice
         frame = self.made(numbers)
         self.waiting[-1].frame = frame
         if due and kind is Kind.HALF_FRAME:
@@ -99,8 +102,10 @@ class FaultyConnection(Connection):
         self.tally.count(len(numbers), frame)
         self.tally.unasked.append(numbers)
         self._played.times += 1
-        self._played.answers[await leave(self.target, frame, self.timeout)] += 1
-        self.room.release()
+        try:
+            self._played.answers[await leave(self.target, frame, self.timeout)] += 1
+        finally:
+            self.room.release()
 
     @override
     async def returns(self, error: Exception, channel: Channel) -> bool:
