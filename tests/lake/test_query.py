@@ -273,6 +273,17 @@ def test_a_row_that_does_not_fit_is_shown_field_by_field(lake: Path, monkeypatch
     assert not any("…" in line for line in lines)
 
 
+@pytest.mark.parametrize("width", [200, 20])
+def test_nothing_that_a_client_sent_moves_the_cursor(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    out = Console(file=StringIO(), force_terminal=True, width=width, color_system=None)
+    monkeypatch.setattr(console, "OUT", out)
+    query._show([{"a": "one\x1b[2J\ntwo", "b": "a long, long value"}], Output())
+    assert isinstance(out.file, StringIO)
+    assert "\x1b" not in out.file.getvalue()
+    assert "one\\x1b[2J" in out.file.getvalue()
+    assert "two" in out.file.getvalue()
+
+
 def test_no_lake_is_said(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="There are no tables in"):
         query.run("select 1", tmp_path / "nowhere")

@@ -20,6 +20,7 @@ from headrace_cli.lake.proof import exactly_once
 from headrace_cli.lake.tables import Row, connect, rows
 from headrace_cli.lake.text import text
 from headrace_cli.lake.written import PLAIN, Format, Output, into, write_query, write_rows
+from headrace_cli.operating.watch.shown import printable
 from headrace_cli.verbs import console
 
 
@@ -167,16 +168,21 @@ def _draw(found: Sequence[Row], path: Path) -> int:
 
 def _table(found: Sequence[Row], out: Console, *, fits: bool) -> None:
     """Draw a table; with `fits` only if the terminal has room for it: it would break every value."""
-    columns = [[name, *(text(row[name]) for row in found)] for name in found[0]] if found else []
+    columns = [[name, *(_cell(row[name]) for row in found)] for name in found[0]] if found else []
     widths = [max(cell_len(cell) for cell in column) for column in columns]
     if not fits or sum(widths) + 3 * len(widths) < out.width:
         table = Table(*(found[0] if found else ()))
         for row in found:
-            table.add_row(*(escape(text(value)) for value in row.values()))
+            table.add_row(*(escape(_cell(value)) for value in row.values()))
         out.print(table)
         return
     width = max(map(len, found[0]))
     for number, row in enumerate(found, 1):
         out.print(f"row {number}", style="bold")
         for name, value in row.items():
-            out.print(f"  {name:<{width}}  {text(value)}", markup=False)
+            out.print(f"  {name:<{width}}  {_cell(value)}", markup=False)
+
+
+def _cell(value: object) -> str:
+    """The value in lines, without what would move the cursor: clients wrote most of it."""
+    return "\n".join(map(printable, text(value).split("\n")))
