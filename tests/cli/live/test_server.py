@@ -14,7 +14,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from headrace_cli.errors import CommandError
 from headrace_cli.operating.live import follow as following
-from headrace_cli.operating.live import scraping, tables
+from headrace_cli.operating.live import scraping, server, tables
 from headrace_cli.operating.live.broker import SHOWN, sample
 from headrace_cli.operating.live.scraping import Scraper, finder
 from headrace_cli.operating.live.server import HEADERS, LiveServer, allowed_names, is_loopback, name_of
@@ -41,8 +41,8 @@ def service() -> LiveService:
 
 @pytest.fixture
 async def page(service: LiveService) -> AsyncIterator[Client]:
-    server = LiveServer(service, None, None, allowed_names("127.0.0.1", ()))
-    async with TestClient(TestServer(server.application())) as client:
+    serving = LiveServer(service, None, None, allowed_names("127.0.0.1", ()))
+    async with TestClient(TestServer(serving.application())) as client:
         yield client
 
 
@@ -140,6 +140,23 @@ async def test_no_more_viewers_than_allowed_and_they_leave(page: Client, service
         assert viewer is not None
         service.leave(viewer)
     assert not service.watched
+
+
+async def test_the_connection_of_one_that_does_not_read_ends(
+    page: Client, service: LiveService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "STALLED", 0.1)
+    ended = asyncio.Event()
+    leave = service.leave
+    monkeypatch.setattr(service, "leave", lambda viewer: (leave(viewer), ended.set()))
+    _, writer = await asyncio.open_connection(page.host, page.port, limit=1)
+    writer.write(f"GET /stream HTTP/1.1\r\nHost: {page.host}\r\n\r\n".encode())
+    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    await until(lambda: service.watched, "the viewer")
+    for _ in range(6):
+        service._tell(bytes(8 << 20))  # more than a kernel takes in
+    await asyncio.wait_for(ended.wait(), PATIENCE)
+    writer.transport.abort()
 
 
 async def test_a_viewer_that_does_not_read_is_sent_away(service: LiveService) -> None:

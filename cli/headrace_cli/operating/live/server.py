@@ -35,6 +35,8 @@ HEADERS: Final = {
 }
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 STATIC: Final = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+STALLED: Final = 20.0
+"""Seconds that a viewer may not read, until its connection ends."""
 _LEVELS: Final = {"good": "Good", "watch": "Watch", "bad": "Trouble"}
 
 
@@ -137,11 +139,16 @@ class LiveServer:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         try:
             await response.prepare(request)
-            await response.write(b"retry: 1000\ndata: " + self._service.state(history=True) + b"\n\n")
+            async with asyncio.timeout(STALLED):
+                await response.write(b"retry: 1000\ndata: " + self._service.state(history=True) + b"\n\n")
             while state := await viewer.get():
-                await response.write(b"data: " + state + b"\n\n")
+                async with asyncio.timeout(STALLED):
+                    await response.write(b"data: " + state + b"\n\n")
         except ConnectionError:
             pass
+        except TimeoutError:  # it would count as no viewer, and hold what was written for it as long as it likes
+            if request.transport is not None:
+                request.transport.abort()
         finally:
             self._service.leave(viewer)
         return response
