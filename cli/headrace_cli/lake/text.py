@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping
 from datetime import date, datetime, time
-from typing import Any
+from typing import Any, Final
+
+_CONTROLS: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def json_value(value: Any) -> Any:
@@ -32,6 +35,11 @@ def text(value: Any) -> str:
     if plain is None:
         return ""
     return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+
+
+def printable(value: str) -> str:
+    """The text without what would move the cursor or turn the reading direction."""
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), value)
 
 
 def compact(row: Mapping[str, Any]) -> str:

@@ -18,9 +18,8 @@ from headrace_cli.errors import EXIT_FAILED, CommandError
 from headrace_cli.lake.meaning import NAMES, meaning
 from headrace_cli.lake.proof import exactly_once
 from headrace_cli.lake.tables import Row, connect, rows
-from headrace_cli.lake.text import text
+from headrace_cli.lake.text import printable, text
 from headrace_cli.lake.written import PLAIN, Format, Output, into, write_query, write_rows
-from headrace_cli.operating.watch.shown import printable
 from headrace_cli.verbs import console
 
 

@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 from headrace_cli.errors import CommandError
+from headrace_cli.lake.text import printable
 from headrace_cli.operating.watch import tap as verb
 from headrace_cli.operating.watch.filters import Filters, parse_where
 from headrace_cli.operating.watch.moments import parse_moment
 from headrace_cli.operating.watch.records import Kept, as_json, event, moment, reject
-from headrace_cli.operating.watch.shown import LINE, pretty, printable
+from headrace_cli.operating.watch.shown import LINE, pretty
 from headrace_cli.processes.ports import free_port
 from headrace_cli.stack.broker import HOST, EmbeddedKafka
 from headrace_common.operations.settings import KafkaSettings, environment

@@ -16,9 +16,10 @@ from headrace_common.kafka.client import client_arguments, explain, make_consume
 from headrace_common.operations.errors import HeadraceError
 from headrace_common.operations.settings import KafkaSettings
 
+from headrace_cli.lake.text import printable
 from headrace_cli.operating.live.looks import KafkaLook, Partition, Sample
 from headrace_cli.operating.watch.records import Kept, reject
-from headrace_cli.operating.watch.shown import printable, shown_value
+from headrace_cli.operating.watch.shown import shown_value
 from headrace_cli.stack.reach import unreachable
 
 ANSWER: Final = 1.5

@@ -17,10 +17,10 @@ from headrace_common.operations.settings import KafkaSettings
 
 from headrace_cli.errors import CommandError
 from headrace_cli.lake.address import LakeAddress
+from headrace_cli.lake.text import printable
 from headrace_cli.operating.live import tables
 from headrace_cli.operating.target import check_reachable
 from headrace_cli.operating.watch.records import Kept, Row, event, reject
-from headrace_cli.operating.watch.shown import printable
 
 ID: Final = re.compile(r"[ud]\.[0-9a-f]{32}")
 NEWEST: Final = "newest"

@@ -10,10 +10,10 @@ from headrace_common.operations.errors import ConfigError
 from headrace_common.record.contract import Attribute, Reason
 from rich.text import Text
 
+from headrace_cli.lake.text import printable
 from headrace_cli.operating.quarantined.items import Item
 from headrace_cli.operating.quarantined.replay.protocols import Reader
 from headrace_cli.operating.quarantined.replay.reading import received_ms
-from headrace_cli.operating.watch.shown import printable
 from headrace_cli.operating.wire.explain.stream import Explainer
 from headrace_cli.operating.wire.explain.verb import lines
 from headrace_cli.operating.wire.explain.walkers.units import count

@@ -18,13 +18,12 @@ from rich.text import Text
 
 from headrace_cli.errors import EXIT_FAILED, CommandError
 from headrace_cli.lake.address import LakeAddress
-from headrace_cli.lake.text import json_value, text
+from headrace_cli.lake.text import json_value, printable, text
 from headrace_cli.operating.quarantined.explained import explained
 from headrace_cli.operating.quarantined.items import Item, gathered
 from headrace_cli.operating.quarantined.sources import Wanted, of_lake, of_topic
 from headrace_cli.operating.target import kafka_settings
 from headrace_cli.operating.watch.records import as_json
-from headrace_cli.operating.watch.shown import printable
 from headrace_cli.verbs import console
 
 SHOWN_BYTES: Final = 4096

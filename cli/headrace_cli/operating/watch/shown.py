@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 import orjson
 from rich.text import Text
 
-from headrace_cli.lake.text import json_value, text
+from headrace_cli.lake.text import json_value, printable, text
 from headrace_cli.operating.watch.records import Row
 
 LINE: Final = 2_000
 """Most characters of a value that are shown."""
 _BYTES: Final = 64
-_CONTROLS: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _COLORS: Final = {
     "forward": "cyan",
     "lumberjack": "green",
@@ -22,11 +20,6 @@ _COLORS: Final = {
     "logjam": "yellow",
     "segment": "blue",
 }
-
-
-def printable(value: str) -> str:
-    """The text without what would move the cursor or turn the reading direction."""
-    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), value)
 
 
 def shown_value(value: Any) -> str:

@@ -16,9 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace_cli.errors import EXIT_FAILED, CommandError
+from headrace_cli.lake.text import printable
 from headrace_cli.operating.exposition import Scrape, parts_of, scrape_all
 from headrace_cli.operating.watch.rates import ServiceRow, rows
-from headrace_cli.operating.watch.shown import printable
 from headrace_cli.verbs import console
 
 ONCE_SECONDS: Final = 1.0

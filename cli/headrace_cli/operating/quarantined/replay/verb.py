@@ -16,6 +16,7 @@ from rich.text import Text
 
 from headrace_cli.errors import EXIT_FAILED, CommandError
 from headrace_cli.lake.address import LakeAddress
+from headrace_cli.lake.text import printable
 from headrace_cli.operating.quarantined.items import Item
 from headrace_cli.operating.quarantined.replay.protocols import Reader
 from headrace_cli.operating.quarantined.replay.publishing import Publisher, landed
@@ -23,7 +24,6 @@ from headrace_cli.operating.quarantined.replay.reading import Published, Replaye
 from headrace_cli.operating.quarantined.sources import Wanted
 from headrace_cli.operating.quarantined.verbs import Source
 from headrace_cli.operating.target import kafka_settings
-from headrace_cli.operating.watch.shown import printable
 from headrace_cli.verbs import console
 
 AT_ONCE: Final = 2_000

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace_cli.errors import EXIT_FAILED, CommandError
-from headrace_cli.operating.watch.shown import printable
+from headrace_cli.lake.text import printable
 from headrace_cli.operating.wire.address import target_of, why_not
 from headrace_cli.operating.wire.conform.bench import Bench, Finding, Probe, Verdict
 from headrace_cli.operating.wire.conform.probes import PROBES

@@ -15,9 +15,10 @@ from headrace_common.operations.variables import PREFIX, variable
 from rich.text import Text
 
 from headrace_cli.errors import EXIT_FAILED, CommandError
+from headrace_cli.lake.text import printable
 from headrace_cli.operating.check.parts import as_environment, settings_class
 from headrace_cli.operating.watch.records import as_json
-from headrace_cli.operating.watch.shown import printable, shown_value
+from headrace_cli.operating.watch.shown import shown_value
 from headrace_cli.operating.wire.explain.receiver import RECEIVERS, Heard
 from headrace_cli.operating.wire.explain.source import read
 from headrace_cli.operating.wire.explain.stream import Explained, Explainer, Summary

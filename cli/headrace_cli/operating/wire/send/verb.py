@@ -20,7 +20,7 @@ from rich.text import Text
 from headrace_cli.clients.compression import Compression
 from headrace_cli.errors import EXIT_FAILED, CommandError
 from headrace_cli.lake.address import LakeAddress, located
-from headrace_cli.operating.watch.shown import printable
+from headrace_cli.lake.text import printable
 from headrace_cli.operating.watch.top import seconds
 from headrace_cli.operating.wire.address import Target, target_of
 from headrace_cli.operating.wire.security import Security
