@@ -42,7 +42,7 @@ class Bench:
             await_true(lambda before=before: bool(self.files() - before), "a file of the events table", job)
             job.freeze()
             if version(self.lake, EVENTS) == known:
-                return (known & 0xFFFFFFFF) + 1
+                return (known + 1) & 0xFFFFFFFF
             job.thaw()  # the commit was faster
 
     def freeze_at(self, job: Lander, point: str) -> int:
