@@ -287,6 +287,17 @@ def test_the_ports_are_those_of_the_receivers() -> None:
     assert ServiceSettings().ops.port == 8080  # the chart's name for health and metrics
 
 
+def test_a_port_to_publish_on_is_open() -> None:
+    words = ("--set=receivers.logjam.settings.logjam.pub_port=9606", "--set=receivers.logjam.settings.logjam.device=77")
+    objects = rendered(*words, "--set=networkPolicy.enabled=true")
+    ports = one(objects, "Service", "headrace-logjam")["spec"]["ports"]
+    assert {"name": "logjam-pub", "port": 9606, "targetPort": "logjam-pub", "protocol": "TCP"} in ports
+    pod = one(objects, "Deployment", "headrace-logjam")["spec"]["template"]["spec"]["containers"][0]
+    assert {"name": "logjam-pub", "containerPort": 9606, "protocol": "TCP"} in pod["ports"]
+    policy = one(objects, "NetworkPolicy", "headrace-logjam")["spec"]["ingress"][0]
+    assert {"port": "logjam-pub", "protocol": "TCP"} in policy["ports"]
+
+
 def test_without_a_pull_port_nothing_shows_it() -> None:
     objects = rendered("--set", "receivers.logjam.settings.logjam.pull_port=0")
     assert len(one(objects, "Service", "headrace-logjam")["spec"]["ports"]) == 1

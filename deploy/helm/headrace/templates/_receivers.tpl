@@ -1,9 +1,9 @@
-{{/* The ports of each receiver: the first is the main one. A new receiver is a new row. */}}
+{{/* The ports of each receiver: the first is the main one; `setting`: what may set it, 0: none. A new receiver is a new row. */}}
 {{- define "headrace.ports" -}}
 forward: [{name: forward, port: 24224}, {name: heartbeat, port: 24224, protocol: UDP}]
 lumberjack: [{name: lumberjack, port: 5044}]
 courier: [{name: courier, port: 5043}]
-logjam: [{name: logjam, port: 9604}, {name: logjam-pull, port: 9605}]
+logjam: [{name: logjam, port: 9604}, {name: logjam-pull, port: 9605, setting: pull_port}, {name: logjam-pub, port: 0, setting: pub_port}]
 segment: [{name: segment, port: 12345}]
 {{- end -}}
 
@@ -12,9 +12,9 @@ segment: [{name: segment, port: 12345}]
 {{- $ports := get (include "headrace.ports" . | fromYaml) .name -}}
 {{- $made := list -}}
 {{- range $port := $ports -}}
-{{- $pull := dig "logjam" "pull_port" 9605 $.values.settings | int -}}
-{{- if eq $port.name "logjam-pull" -}}
-{{- if $pull }}{{ $made = append $made (set $port "port" $pull) }}{{ end -}}
+{{- if $port.setting -}}
+{{- $number := dig "logjam" $port.setting $port.port $.values.settings | int -}}
+{{- if $number }}{{ $made = append $made (set $port "port" $number) }}{{ end -}}
 {{- else if eq $port.name "heartbeat" -}}
 {{- if dig "forward" "heartbeat" true $.values.settings }}{{ $made = append $made $port }}{{ end -}}
 {{- else -}}
