@@ -56,6 +56,7 @@ def test_columns_of_a_json_schema() -> None:
         ({"properties": {"it's": {}}}, "cannot become a column"),
         ({"properties": {"a": {"$ref": "other.json"}}}, "only its own parts"),
         ({"properties": {"a": {"$ref": "#/properties/a"}}}, "refers to itself"),
+        ({"properties": {"a": {"$ref": "#/$defs/a"}}}, r"refers to #/\$defs/a, which it does not have"),
         ({"properties": {"": {}}}, "cannot become a column"),
         ({"properties": {"half \ud800": {}}}, "cannot become a column"),
         ({"properties": {"k" * 256: {}}}, "empty or longer than 255"),
@@ -65,6 +66,18 @@ def test_columns_of_a_json_schema() -> None:
 def test_a_schema_that_gives_no_columns_is_refused(schema: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         RouteSettings(streams="a", json_schema=schema)
+
+
+def test_what_a_schema_should_not_say_is_text() -> None:
+    schema = {
+        "properties": {"a": {"anyOf": None}, "b": {"type": 5}, "c": {"oneOf": {}, "type": {}}, "d": {"type": [None]}}
+    }
+    assert set(kinds(of_schema(schema, OWN)).values()) == {"string"}
+
+
+def test_a_reference_is_a_json_pointer() -> None:
+    properties = {"a": {"$ref": "#/$defs/x~1y%20~0"}}
+    assert kinds(of_schema({"properties": properties, "$defs": {"x/y ~": {"type": "integer"}}}, OWN)) == {"a": "bigint"}
 
 
 def test_500_columns_are_not_too_many() -> None:

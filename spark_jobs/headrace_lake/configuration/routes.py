@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
+from urllib.parse import unquote
 
 from headrace_common.operations.settings import Section
 from pydantic import Field, field_validator
@@ -147,15 +148,13 @@ def _resolved(root: Any, node: Any) -> Mapping[str, Any]:
     for _ in range(_DEEPEST):
         if not isinstance(node, Mapping):
             return {}  # true and false are schemas, too
-        choices = [each for name in ("anyOf", "oneOf", "allOf") for each in node.get(name, ())]
+        choices = [each for name in ("anyOf", "oneOf", "allOf") for each in _listed(node.get(name))]
         choices = [each for each in choices if not (isinstance(each, Mapping) and each.get("type") == "null")]
         reference = node.get("$ref")
         if isinstance(reference, str):
             if not reference.startswith("#/"):
                 raise ValueError(f"the JSON schema refers to {reference}: only its own parts (#/…) are read")
-            node = root
-            for key in reference.removeprefix("#/").split("/"):
-                node = node.get(key) if isinstance(node, Mapping) else None
+            node = _part(root, reference)
         elif len(choices) == 1 and "properties" not in node:
             node = choices[0]
         else:
@@ -163,9 +162,24 @@ def _resolved(root: Any, node: Any) -> Mapping[str, Any]:
     raise ValueError("the JSON schema refers to itself")
 
 
+def _part(root: Any, reference: str) -> Any:
+    """What a JSON pointer (RFC 6901) names in `root`. Raises `ValueError`."""
+    node = root
+    for key in unquote(reference).removeprefix("#/").split("/"):
+        key = key.replace("~1", "/").replace("~0", "~")
+        if not isinstance(node, Mapping) or key not in node:
+            raise ValueError(f"the JSON schema refers to {reference}, which it does not have")
+        node = node[key]
+    return node
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 def _kind(node: Mapping[str, Any]) -> str:
     given = node.get("type")
-    kinds = {given} if isinstance(given, str) else set(given or ())
+    kinds = {each for each in [given, *_listed(given)] if isinstance(each, str)}
     kinds.discard("null")
     if kinds == {"integer", "number"}:
         return "double"
