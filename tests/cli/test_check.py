@@ -194,7 +194,8 @@ def test_pytest_runs_the_tier_and_writes_down_what_it_leaves_out(
 ) -> None:
     folder = tmp_path / "tests"
     (folder / "sample").mkdir(parents=True)
-    for name in ("__init__.py", "conftest.py", "tiers.py"):
+    for name in ("__init__.py", "conftest.py", "tiers.py", "contract/__init__.py", "contract/waiting.py"):
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text((ROOT / "tests" / name).read_text())
     (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
     (folder / "sample" / "test_sample.py").write_text(SAMPLE.format(number=number))
