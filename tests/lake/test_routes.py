@@ -221,7 +221,7 @@ class TestOnKafka:
         runs.run()
         early = set(runs.sent.events)
         runs.send(800, mark="b", resend_every=20)
-        runs.run(batch_records=300, routes=ROUTES)
+        runs.run(batch_records=600, routes=ROUTES)
         late = set(runs.sent.events) - early
         said = runs.query("select * from batches order by all")
         runs.sql("web", "delete from TABLE where `offset` % 3 = 0")
@@ -242,7 +242,7 @@ class TestOnKafka:
 
     def test_an_erased_event_goes_from_its_routes(self, runs: Runs) -> None:
         runs.send(800)
-        runs.run(batch_records=300, routes=ROUTES)
+        runs.run(batch_records=600, routes=ROUTES)
         wanted = sum(place[1] == 1 for place in runs.sent.events)
         dry = erase(runs, apply=False)
         assert (dry.events, dry.routed) == (wanted, 2 * wanted)
@@ -275,7 +275,7 @@ class TestOnKafka:
 
     def test_upkeep_and_the_change_data_feed_know_routes(self, runs: Runs) -> None:
         runs.send(800)
-        busy = {"batch_records": 100, "compact_files": 2, "maintenance_share": 0.9, "change_data_feed": True}
+        busy = {"batch_records": 250, "compact_files": 2, "maintenance_share": 0.9, "change_data_feed": True}
         runs.run(routes=ROUTES, **busy)
         done = {(line["task"], line["table"]) for line in runs.said("maintained")}
         runs.send(40, mark="b")
