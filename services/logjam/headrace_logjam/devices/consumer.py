@@ -90,7 +90,7 @@ class ConsumerSession(MessageSession):
         self._ready: deque[Frame] = deque()
         self._pending: dict[Ticket, tuple[SubscriptionFrame, list[_Gathered]]] = {}  # and what it stands for
         self._refused: list[Gap] = []  # markers
-        self._unmarked: list[Gap] = []  # messages, one by one
+        self._unmarked: list[Gap] = []  # rows of messages
         self._refused_for: list[_Gathered] = []
         self._refused_ms = 0
         self._again: float | None = None
@@ -148,12 +148,10 @@ class ConsumerSession(MessageSession):
     def abandon(self, ticket: Ticket) -> None:
         """Kafka refuses it for good: what it held is lost, and marked."""
         frame, stands_for = self._pending.pop(ticket)
-        markers = {item for item in frame.items if isinstance(item, Gap)}
-        gaps = lost_of(frame.items)
-        messages = [gap for gap in gaps if gap not in markers]
-        self._lost(sum(gap.end - gap.start for gap in messages))
-        self._refused += [gap for gap in gaps if gap in markers]
-        self._unmarked += messages
+        messages = numbers_of(frame.items)
+        self._lost(len(messages))
+        self._refused += [item for item in frame.items if isinstance(item, Gap)]
+        self._unmarked = merged(self._unmarked + messages)
         self._refused_for += stands_for
         self._refused_ms = frame.received_ms
         if self._again is None:
@@ -181,7 +179,7 @@ class ConsumerSession(MessageSession):
         self._gathered_bytes = 0
         if self._again is not None and self._again <= now:
             self._again = None
-            refused = sorted(self._refused + merged(self._unmarked), key=lambda gap: gap[:3])
+            refused = sorted(self._refused + self._unmarked, key=lambda gap: gap[:3])
             self._refused, self._unmarked = [], []
             self._hand_out(refused, b"", self._refused_ms, OVERHEAD * len(refused), [self._one_for_refused()])
 
@@ -212,20 +210,14 @@ class ConsumerSession(MessageSession):
         return self._gathered_bytes
 
 
-def lost_of(items: Sequence[Published | Gap]) -> list[Gap]:
-    """The gaps that items leave when they are not stored: those that they are, and those of the messages' own numbers."""
-    found: list[Gap] = []
-    for item in items:
-        if isinstance(item, Gap):
-            found.append(item)
-        elif item.meta is not None and item.meta.device:
-            _, device, created, sequence = item.meta
-            last = found[-1] if found else None
-            if last is not None and last not in items and last[0] == device and last.end == sequence:
-                found[-1] = last._replace(end=sequence + 1, before=created)
-            else:
-                found.append(Gap(device, sequence, sequence + 1, created, created))
-    return found
+def numbers_of(items: Sequence[Published | Gap]) -> list[Gap]:
+    """The number of each message as a gap, as if it had never come; messages without one are left out."""
+    numbered = (item.meta for item in items if isinstance(item, Published) and item.meta is not None)
+    return [
+        Gap(meta.device, meta.sequence, meta.sequence + 1, meta.created_ms, meta.created_ms)
+        for meta in numbered
+        if meta.device
+    ]
 
 
 def merged(gaps: Sequence[Gap]) -> list[Gap]:
