@@ -137,6 +137,15 @@ def make_consumer(settings: KafkaSettings, group: str | None = None, **options: 
     return AIOKafkaConsumer(group_id=group, **client_arguments(settings), **arguments)
 
 
+async def start(consumer: AIOKafkaConsumer) -> None:
+    """Starts a consumer. Raises `KafkaError`; the consumer is closed then."""
+    try:
+        await consumer.start()
+    except BaseException:
+        await consumer.stop()
+        raise
+
+
 async def start_at(consumer: AIOKafkaConsumer, where: TopicPartition) -> None:
     """Starts a consumer of one partition. It fetches nothing until it is told its place (`seek`) and to go on (`resume`).
 
@@ -144,11 +153,7 @@ async def start_at(consumer: AIOKafkaConsumer, where: TopicPartition) -> None:
     second after that: at a start, for each of its partitions. Raises `KafkaError`; the consumer is closed then.
     """
     consumer.assign([where])
-    try:
-        await consumer.start()
-    except BaseException:
-        await consumer.stop()
-        raise
+    await start(consumer)
     consumer.seek(where, 0)
     consumer.pause(where)
 

@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
-from headrace_common.kafka.client import client_arguments, explain, make_consumer
+from headrace_common.kafka.client import client_arguments, explain, make_consumer, start
 from headrace_common.operations.log import RateLimited
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.publishing.partitions import partition_of
@@ -90,13 +90,9 @@ class Positions:
         if found.keys() != set(self._partitions):  # aiokafka passes over the error of an answer without partitions
             raise GroupCoordinatorNotAvailableError(f"the offsets of {self._group} are not loaded yet")
         consumer = make_consumer(self._settings, self._group, auto_offset_reset="latest")
-        try:
-            await consumer.start()
-            consumer.assign(self._partitions)
-            consumer.pause(*self._partitions)  # it only commits
-        except BaseException:
-            await consumer.stop()
-            raise
+        await start(consumer)
+        consumer.assign(self._partitions)
+        consumer.pause(*self._partitions)  # it only commits
         self._consumer = consumer
         places: dict[str, dict[int, Position]] = {}
         for partition, kept in found.items():

@@ -9,7 +9,7 @@ from typing import Final
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import TopicPartition
-from headrace_common.kafka.client import make_consumer, start_at
+from headrace_common.kafka.client import make_consumer, start, start_at
 from headrace_common.operations.settings import KafkaSettings
 
 from headrace_segment.store.reading import Gathering
@@ -47,11 +47,7 @@ class LogReader:
 
     async def _make(self) -> AIOKafkaConsumer:
         consumer = make_consumer(self._settings)
-        try:
-            await consumer.start()
-        except BaseException:
-            await consumer.stop()
-            raise
+        await start(consumer)
         self._made.append(consumer)
         return consumer
 
