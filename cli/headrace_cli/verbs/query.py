@@ -167,19 +167,20 @@ def _draw(found: Sequence[Row], path: Path) -> int:
 
 def _table(found: Sequence[Row], out: Console, *, fits: bool) -> None:
     """Draw a table; with `fits` only if the terminal has room for it: it would break every value."""
-    columns = [[name, *(_cell(row[name]) for row in found)] for name in found[0]] if found else []
-    widths = [max(cell_len(cell) for cell in column) for column in columns]
+    names = list(found[0]) if found else []
+    cells = [[_cell(row[name]) for name in names] for row in found]
+    widths = [max(map(cell_len, column)) for column in zip(names, *cells, strict=True)]
     if not fits or sum(widths) + 3 * len(widths) < out.width:
-        table = Table(*(found[0] if found else ()))
-        for row in found:
-            table.add_row(*(escape(_cell(value)) for value in row.values()))
+        table = Table(*names)
+        for row in cells:
+            table.add_row(*map(escape, row))
         out.print(table)
         return
-    width = max(map(len, found[0]))
-    for number, row in enumerate(found, 1):
+    width = max(map(len, names))
+    for number, row in enumerate(cells, 1):
         out.print(f"row {number}", style="bold")
-        for name, value in row.items():
-            out.print(f"  {name:<{width}}  {_cell(value)}", markup=False)
+        for name, cell in zip(names, row, strict=True):
+            out.print(f"  {name:<{width}}  {cell}", markup=False)
 
 
 def _cell(value: object) -> str:
