@@ -21,7 +21,7 @@ from headrace_cli.errors import CommandError
 from headrace_cli.lake import against_kafka
 from headrace_cli.lake.meaning import meaning
 from headrace_cli.lake.tables import TABLES, connect, rows
-from headrace_cli.lake.written import Format, Output
+from headrace_cli.lake.written import Format, Output, write_query
 from headrace_cli.verbs import console, query
 from headrace_lake.tables import erasures
 from headrace_lake.tables.erasures import ERASURES
@@ -201,11 +201,21 @@ def test_anything_but_one_query_of_the_lake_is_refused(lake: Path, sql: str, mon
     assert sorted(lake.rglob("*")) == before
 
 
+ENDLESS = "select count(*) from range(30000000000) t(n) where n % 7 = sqrt(n)"
+
+
 def test_ctrl_c_ends_a_query_that_runs(lake: Path) -> None:
     with connect(lake) as connection:
         threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
-            rows(connection, "select count(*) from range(30000000000) t(n) where n % 7 = sqrt(n)")
+            rows(connection, ENDLESS)
+
+
+def test_ctrl_c_ends_a_query_that_is_written_as_parquet(lake: Path, tmp_path: Path) -> None:
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        write_query(ENDLESS, lake, Output(Format.PARQUET, tmp_path / "x.parquet"))
+    assert [each for each in tmp_path.iterdir() if each != lake] == []
 
 
 @pytest.mark.parametrize(

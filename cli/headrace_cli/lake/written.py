@@ -73,7 +73,8 @@ def write_query(sql: str, lake: LakeAddress | str, output: Output) -> int:
         assert output.file is not None
         with told(sql):
             found = connection.sql(sql)
-            return _write_parquet(output.file, unique_names(found.columns), found.to_arrow_reader(_AT_ONCE))
+            names, file = unique_names(found.columns), output.file
+            return interruptible(connection, lambda: _write_parquet(file, names, found.to_arrow_reader(_AT_ONCE)))
 
 
 def write_rows(names: Sequence[str], found: Iterable[Row], output: Output) -> int:
