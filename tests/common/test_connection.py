@@ -14,7 +14,7 @@ import structlog
 from headrace_common.connection.deadlines import DRAIN_TIME, LINGER_SILENCE, LINGER_TIME, WRITE_TIME, Phase
 from headrace_common.connection.driver import READ_AHEAD
 from headrace_common.connection.receiver_state import ReceiverState
-from headrace_common.connection.tcp import MUCH, TcpConnection
+from headrace_common.connection.tcp import FIRST_LOOK, MUCH, TcpConnection
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import FairScheduler
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
@@ -865,6 +865,26 @@ class TestTurns:
         made.store()
         made.clock.rest()
         assert acks(transport) == ["a", "b"]
+
+    def test_who_speaks_another_protocol_goes_before_it_holds_anything(self, bench: Make) -> None:
+        """Its bytes waited for a turn, and a crowd of such connections filled the budget."""
+        made = bench()
+        connection, transport = made.connect()
+        connection.data_received(b"null " * MUCH)
+        assert made.budget.partial_bytes == 0
+        assert transport.ended
+        connection.data_received(b"null " * MUCH)
+        assert made.budget.partial_bytes == 0
+
+    def test_no_message_of_a_large_first_read_is_complete_on_arrival(self, bench: Make) -> None:
+        made = bench()
+        connection, _ = made.connect()
+        many = MUCH // len(self.TINY) + 1
+        connection.data_received(self.TINY * many)
+        assert made.publisher.submitted == []
+        assert len(connection.unseen) == len(self.TINY) * many - FIRST_LOOK
+        made.clock.rest()
+        assert len(made.publisher.submitted) == many
 
     def test_who_looks_on_reads_ahead_only_where_there_is_room(self, bench: Make) -> None:
         made = bench(frame_bytes=1 << 20, inflated_bytes=1 << 20, connection_budget=2 << 20, process_budget=4 << 20)

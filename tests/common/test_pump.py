@@ -110,8 +110,9 @@ class Waiting(Worker):
     def virtual_time(self) -> float:
         return 1e9
 
-    def granted(self) -> None:
+    def granted(self) -> bool:
         self.had = True
+        return True
 
 
 @asynccontextmanager

@@ -437,12 +437,13 @@ def test_between_two_slices_the_loop_turns() -> None:
             def virtual_time(self) -> float:
                 return self.account.used
 
-            def granted(self) -> None:
+            def granted(self) -> bool:
                 slices.append(count)
                 scheduler.begin(self.account)
                 loop.work(TIME_SLICE)
                 scheduler.end(self.account)
                 scheduler.ask(self)
+                return True
 
         for _ in range(3):
             scheduler.ask(Greedy())
@@ -455,8 +456,11 @@ def test_between_two_slices_the_loop_turns() -> None:
     slowly(main)
 
 
-def test_short_work_of_several_shares_a_slice() -> None:
-    """A rest after each of many short frames would cost more than they do."""
+@pytest.mark.parametrize("at_once", [True, False])
+def test_short_work_of_several_shares_a_slice(at_once: bool) -> None:
+    """A rest after each of many short frames would cost more than they do. Who works at once needs no loop iteration, either:
+    else more could come in each iteration than have their turn, however short their work is.
+    """
 
     async def main(loop: SlowLoop) -> None:
         scheduler = FairScheduler(loop, loop.time)
@@ -469,11 +473,12 @@ def test_short_work_of_several_shares_a_slice() -> None:
             def virtual_time(self) -> float:
                 return self.account.used
 
-            def granted(self) -> None:
+            def granted(self) -> bool:
                 done.append(count)
                 scheduler.begin(self.account)
                 loop.work(TIME_SLICE / 20)
                 scheduler.end(self.account)
+                return at_once
 
         for _ in range(10):
             scheduler.ask(Short())
@@ -481,7 +486,41 @@ def test_short_work_of_several_shares_a_slice() -> None:
             count += 1
             await asyncio.sleep(0)
         assert len(done) == 10
-        assert done[-1] <= 11
+        assert done == [1] * 10 if at_once else done[-1] <= 11
+
+    slowly(main)
+
+
+def test_those_who_work_at_once_end_with_the_slice() -> None:
+    """However many wait: after a slice the loop runs, and answers are read."""
+
+    async def main(loop: SlowLoop) -> None:
+        scheduler = FairScheduler(loop, loop.time)
+        done: list[int] = []
+        count = 0
+
+        class Short:
+            account = scheduler.account()
+
+            def virtual_time(self) -> float:
+                return self.account.used
+
+            def granted(self) -> bool:
+                done.append(count)
+                scheduler.begin(self.account)
+                loop.work(TIME_SLICE / 4)
+                scheduler.end(self.account)
+                scheduler.ask(self)
+                return True
+
+        for _ in range(8):
+            scheduler.ask(Short())
+        for _ in range(50):
+            count += 1
+            await asyncio.sleep(0)
+        turns = sorted(set(done))
+        assert [done.count(turn) for turn in turns[:-1]] == [4] * (len(turns) - 1)
+        assert {later - earlier for earlier, later in itertools.pairwise(turns)} == {REST + 1}
 
     slowly(main)
 
@@ -494,7 +533,7 @@ def test_who_withdraws_gets_no_turn() -> None:
             def virtual_time(self) -> float:
                 return 0.0
 
-            def granted(self) -> None:
+            def granted(self) -> bool:
                 raise AssertionError
 
         gone = Gone()
@@ -519,10 +558,11 @@ def test_who_fails_in_its_turn_takes_no_turn_from_others() -> None:
             def virtual_time(self) -> float:
                 return 0.0
 
-            def granted(self) -> None:
+            def granted(self) -> bool:
                 worked.append(self.name)
                 if self.name == "bad":
                     raise RuntimeError
+                return True
 
         told: list[object] = []
         loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
@@ -564,12 +604,13 @@ def test_behind_a_slice_that_was_too_long_others_get_time() -> None:
             def virtual_time(self) -> float:
                 return account.used
 
-            def granted(self) -> None:
+            def granted(self) -> bool:
                 worked.append(loop.now)
                 scheduler.begin(account)
                 loop.work(0.1)
                 scheduler.end(account)
                 scheduler.ask(self)
+                return True
 
         scheduler.ask(Huge())
         while len(worked) < 5:

@@ -234,8 +234,9 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         return self.account.used
 
     @override
-    def granted(self) -> None:
+    def granted(self) -> bool:
         self._transport.digest()
+        return True
 
     @override
     def pace(self) -> None:

@@ -34,6 +34,9 @@ MUCH: Final = 64 << 10
 """Reads of this many bytes are parsed in a slice, not on arrival: a socket that is always readable delivers 256 KiB at a time,
 and parsing these takes milliseconds, for which all other connections would wait."""
 
+FIRST_LOOK: Final = 1
+"""Bytes of a new connection parsed on arrival in any case: another protocol is refused, no message goes before another's."""
+
 OPEN, LINGERING, SETTLING, DRAINING, CLOSED = Phase
 """Names of their own: Python looks a member of an enum up by a call, and these are asked for with each frame."""
 
@@ -83,23 +86,24 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
     @override
     def data_received(self, data: bytes) -> None:
         """Takes bytes from the peer: parses a few at once, many in a slice."""
-        self._heard = True
         self._receiver.metrics.bytes_received.inc(len(data))
         if self._phase > LINGERING:
             return
-        driver = self.driver
+        driver, heard, self._heard = self.driver, self._heard, True
         self._clocks.received(self._loop.time(), len(data))
         if len(data) >= MUCH or self._behind():  # earlier bytes wait, so these do too
             if not driver.partial_bytes:
                 self._clocks.frame_begins()
-            self.unseen += data
+            at_once = 0 if heard else FIRST_LOOK
+            self.unseen += data[at_once:]
             driver.hold(driver.partial_bytes + 2 * len(data))  # as much as a session will hold
             self.pace()
-        else:
-            try:
-                self._feed(data)
-            except Exception:
-                driver.fail()
+            if not (data := data[:at_once]):
+                return
+        try:
+            self._feed(data)
+        except Exception:
+            driver.fail()
 
     @override
     def eof_received(self) -> bool:

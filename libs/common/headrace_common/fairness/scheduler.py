@@ -69,8 +69,8 @@ class Worker(ABC):
         """The worker with the least is next. The scheduler reads it when it grants a slice."""
 
     @abstractmethod
-    def granted(self) -> None:
-        """The worker has a slice: it works now or, at the latest, in the next loop iteration."""
+    def granted(self) -> bool:
+        """The worker has a slice: it works now or, at the latest, in the next loop iteration. Returns whether it has worked."""
 
 
 class FairScheduler:
@@ -179,11 +179,18 @@ class FairScheduler:
             return
         if self.resting:
             self.resting, self._rested, self._left = False, 0, TIME_SLICE
-        if self._queue:
-            worker = min(self._queue, key=lambda worker: worker.virtual_time())
-            del self._queue[worker]
-            self.until = self._clock() + self._left
-            try:
-                worker.granted()
-            finally:  # the other workers continue even if this one fails
+        # Who asks anew waits for the next iteration. With one worker in each, those who come faster than that would wait in a
+        # queue that never ends, however short their work is.
+        try:
+            for worker in sorted(self._queue, key=lambda worker: worker.virtual_time()):
+                if worker in self._queue and not self._grant(worker):
+                    break
+        finally:  # the other workers continue even if one fails
+            if self._queue or self.resting:
                 self._look()  # after `granted`, so that its own call_soon runs first
+
+    def _grant(self, worker: Worker) -> bool:
+        """Grants the rest of the slice to `worker`. Returns whether it has worked and left some of it."""
+        del self._queue[worker]
+        self.until = self._clock() + self._left
+        return worker.granted() and not self.resting

@@ -81,10 +81,11 @@ class CycleFiller(Worker):
         return FIRST if self._delivering else self._queue.virtual_time()
 
     @override
-    def granted(self) -> None:
+    def granted(self) -> bool:
         assert self._slice is not None
         if not self._slice.done():
             self._slice.set_result(None)
+        return False
 
     async def _next_slice(self) -> None:
         self._slice = asyncio.get_running_loop().create_future()
