@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import tracemalloc
 from typing import Any
+from unittest.mock import patch
 
 import orjson
 import pytest
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.record.event import Reject
+from headrace_forward.json_form import wire
 from headrace_forward.json_form.values import elements
 from headrace_forward.json_form.wire import JsonDecoder
 from hypothesis import given, settings
@@ -258,10 +261,11 @@ def test_more_elements_than_there_should_be_are_skipped() -> None:
 @given(
     st.lists(st.sampled_from(["[", "]", "{", "}", '"', "\\", ",", "x", "[[[[[[[[[", "]]]]]]]]]", '"]"']), max_size=80),
     st.integers(1, 9),
+    st.integers(2, 9),
 )
 @settings(max_examples=examples(2000))
-def test_framing_is_that_of_brackets_outside_of_texts(pieces: list[str], step: int) -> None:
-    """Against the plainest reader there can be."""
+def test_framing_is_that_of_brackets_outside_of_texts(pieces: list[str], step: int, searched: int) -> None:
+    """Against the plainest reader there can be, also if it searches few bytes at a time."""
     text = "[" + "".join(pieces)
     depth, inside, escaped, end = 0, False, False, None
     for at, char in enumerate(text):
@@ -279,14 +283,18 @@ def test_framing_is_that_of_brackets_outside_of_texts(pieces: list[str], step: i
             if depth == 0:
                 end = at + 1
                 break
-    for size in (step, 1, len(text)):
+    for size, most in itertools.product((step, 1, len(text)), (searched, wire.SEARCHED)):
         decoder = JsonDecoder(1 << 20)
         found = None
-        for at in range(0, len(text), size):
-            decoder._buffer += text[at : at + size].encode()
-            found = decoder._end() if decoder._open or decoder._begin() else None
-            if found is not None:
-                break
+        with patch.object(wire, "SEARCHED", most):
+            for at in range(0, len(text), size):
+                decoder._buffer += text[at : at + size].encode()
+                decoder.paused = True
+                while found is None and decoder.paused:
+                    decoder.paused = False
+                    found = decoder._end() if decoder._open or decoder._begin() else None
+                if found is not None:
+                    break
         assert found == end
 
 

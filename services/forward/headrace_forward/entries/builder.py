@@ -277,16 +277,20 @@ def may_be_deep(value: bytes, depth: int) -> bool:
 def _deeper(value: Any, depth: int) -> bool:
     """Whether a decoded value is nested deeper than `depth`. Works level by level, in a tenth of the slow path's time."""
     level = [value]
-    for _ in range(depth):
+    for _ in range(depth - 1):
         level = [
             child
             for each in level
             for child in (each.values() if type(each) is dict else each)
-            if type(child) is dict or type(child) is list
+            if child and (type(child) is dict or type(child) is list)  # nothing is deeper in an empty one
         ]
         if not level:
             return False
-    return True
+    return any(
+        type(child) is dict or type(child) is list
+        for each in level
+        for child in (each.values() if type(each) is dict else each)
+    )
 
 
 def _shape(record: dict[str, Any]) -> list[Any] | None:

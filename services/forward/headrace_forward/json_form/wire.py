@@ -55,6 +55,9 @@ MESSAGES: Final = 64
 LEAPS: Final = 2048
 """Brackets beyond the pattern's depth after which `JsonDecoder.receive` pauses."""
 
+SEARCHED: Final = 64 << 10
+"""Bytes that `JsonDecoder.receive` searches for the end of a message before it pauses, twice at most."""
+
 LOOSE_BYTES: Final = 256 << 10
 """Largest message that a lenient but wasteful reader reads after the strict one has refused it."""
 
@@ -192,15 +195,15 @@ class JsonDecoder:
     def _end(self) -> int | None:
         """The end of the first array in the buffer; None if it has not arrived or the decoder pauses."""
         buffer = self._buffer
+        limit = min(len(buffer), self._at + SEARCHED)
         for _ in range(LEAPS):
-            match = (_REST_OF_TEXT if self._inside else _BALANCED).match(buffer, self._at)
+            match = (_REST_OF_TEXT if self._inside else _BALANCED).match(buffer, self._at, limit)
             assert match is not None
             self._at = match.end()
-            if self._at == len(buffer):
+            if self._at == limit or buffer[self._at] == 0x5C:  # a backslash whose other half is beyond the limit
+                self.paused = limit < len(buffer)
                 return None
             byte = buffer[self._at]
-            if byte == 0x5C:  # a backslash whose other half has not arrived
-                return None
             self._at += 1
             if byte == 0x22:
                 self._inside = not self._inside
