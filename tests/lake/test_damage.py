@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from headrace_cli.errors import CommandError
 from headrace_cli.lake.proof import exactly_once
 from headrace_cli.stack.broker import EmbeddedKafka
@@ -68,10 +69,6 @@ def wrong(runs: Runs) -> str:
         return str(error)
 
 
-def named_table(runs: Runs, table: str) -> str:
-    return f"delta.`{runs.lake / table}`"
-
-
 def data_files(runs: Runs) -> list[Path]:
     return sorted((runs.lake / EVENTS).glob("day=*/*.parquet"))
 
@@ -107,6 +104,34 @@ def last_commit(runs: Runs, table: str) -> int:
 def drop_commit(runs: Runs, table: str, number: int) -> None:
     for path in log_of(runs, table).glob(f"*{number:020d}.*"):
         path.unlink()
+
+
+def drop_checkpoints(runs: Runs, table: str, since: int = 0) -> None:
+    for path in log_of(runs, table).glob("*.checkpoint*.parquet"):
+        if int(path.name[:20]) >= since:
+            path.unlink()
+            (log_of(runs, table) / "_last_checkpoint").unlink(missing_ok=True)
+
+
+def forget_the_beginning(runs: Runs, table: str) -> None:
+    """The log lacks its first commit, and no checkpoint says what was in it."""
+    drop_commit(runs, table, 0)
+    drop_checkpoints(runs, table)
+
+
+def forget_the_last_rows(runs: Runs, table: str) -> None:
+    """The log ends before the last commit that added rows."""
+    commits = log_of(runs, table).glob("*.json")
+    adding = max(int(path.stem) for path in commits if re.search('{"add":.*"dataChange":true', path.read_text()))
+    for number in range(adding, last_commit(runs, table) + 1):
+        drop_commit(runs, table, number)
+    drop_checkpoints(runs, table, adding)
+
+
+def delete_the_first_batch(runs: Runs) -> None:
+    (row,) = runs.spark.read.format("delta").load(str(runs.lake / BATCHES)).agg(sf.min("landed_at")).collect()
+    delete(runs, (EVENTS, QUARANTINE), f"landed_at <= timestamp '{row[0]}'")
+    delete(runs, (BATCHES,), "batch = 0")
 
 
 def swap_files(runs: Runs) -> None:
@@ -203,10 +228,7 @@ MORE_DAMAGES: dict[str, Damage] = {
         lambda runs: delete(runs, (BATCHES,), "true"), proof="the last batch", checkpoint=False
     ),
     "everything of the first batch deleted": Damage(
-        lambda runs: (
-            delete(runs, (EVENTS, QUARANTINE), f"landed_at <= (select min(landed_at) from {named_table(runs, BATCHES)})"),
-            delete(runs, (BATCHES,), "batch = 0"),
-        ), proof="no row of batches is missing", stops="deleted or doubled",
+        delete_the_first_batch, proof="no row of batches is missing", stops="deleted or doubled"
     ),
     "events restored": Damage(lambda runs: restored(runs, EVENTS, 3), proof="the events table"),
     "all tables restored": Damage(
@@ -230,16 +252,19 @@ MORE_DAMAGES: dict[str, Damage] = {
     ),
     "gaps dropped": Damage(lambda runs: shutil.rmtree(runs.lake / GAPS)),
     "the first commit of the log lost": Damage(
-        lambda runs: drop_commit(runs, BATCHES, 0), proof="cannot be read", stops="begins with the commit 1"
+        lambda runs: forget_the_beginning(runs, BATCHES), stops="begins with the commit 1"
     ),
-    "the last commit of the log lost": Damage(
-        lambda runs: drop_commit(runs, BATCHES, last_commit(runs, BATCHES)), proof="no row of batches is missing|beyond",
-        stops="does not end where the checkpoint",
+    "the end of the log of batches lost": Damage(
+        lambda runs: forget_the_last_rows(runs, BATCHES), stops="does not end where the checkpoint"
+    ),
+    "the end of the log of events lost": Damage(
+        lambda runs: forget_the_last_rows(runs, EVENTS), proof="the events table"
     ),
     "a data file lost": Damage(
-        lambda runs: data_files(runs)[0].unlink(), proof="cannot be read|No files found|does not exist|not open"
+        lambda runs: data_files(runs)[0].unlink(), proof="cannot be read|No files found|does not exist|not open",
+        stops="File .*parquet does not exist",
     ),
-    "two data files swapped": Damage(swap_files, proof=""),
+    "two data files swapped": Damage(swap_files, stops="Checksum error: .*parquet"),
     "a column dropped": Damage(
         lambda runs: (
             alter(runs, EVENTS, "set tblproperties ('delta.columnMapping.mode' = 'name')"),
@@ -312,6 +337,11 @@ def replayed(runs: Runs) -> None:
     Replay(runs.spark, runs.settings(), request, dry_run=False, log=runs.log()).run()
 
 
+def repaired_and_replayed(runs: Runs) -> None:
+    DeltaTable(str(runs.lake / EVENTS)).repair()
+    replayed(runs)
+
+
 REMEDIES: dict[str, Remedy] = {
     "a hole in batches, and the version before it restored": Remedy(
         lambda runs: delete(runs, (BATCHES,), "batch = 1"),
@@ -326,6 +356,9 @@ REMEDIES: dict[str, Remedy] = {
     ),
     "events restored, and replayed": Remedy(lambda runs: restored(runs, EVENTS, 3), replayed),
     "quarantine restored, and replayed": Remedy(lambda runs: restored(runs, QUARANTINE, 3), replayed),
+    "a data file lost, taken out of the log, and replayed": Remedy(
+        lambda runs: data_files(runs)[0].unlink(), repaired_and_replayed, stops="File .*parquet does not exist"
+    ),
     "events doubled, and the version before restored": Remedy(
         lambda runs: again(runs, EVENTS), lambda runs: restored(runs, EVENTS, last_commit(runs, EVENTS) - 1)
     ),

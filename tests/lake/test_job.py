@@ -107,8 +107,12 @@ class _Checkpoint:
 
     path = "/checkpoint"
 
-    def __init__(self, batches: int) -> None:
+    def __init__(self, batches: int, committed: int) -> None:
         self._batches = batches
+        self._committed = committed
+
+    def committed(self, batch: int) -> bool:
+        return batch < self._committed
 
     def last_batch(self) -> int:
         return self._batches - 1
@@ -119,21 +123,25 @@ class _Checkpoint:
 
 
 @pytest.mark.parametrize(
-    ("begun", "landed", "ends", "stops"),
+    ("begun", "committed", "landed", "ends", "stops"),
     [
-        (0, 0, {}, False),  # stopped before the first batch
-        (1, 0, {}, False),  # killed in the first
-        (3, 3, {("t", 0): 30}, False),
-        (3, 2, {("t", 0): 20}, False),  # killed in the third
-        (3, 3, {("t", 0): 20}, True),  # the last one is gone
-        (3, 2, {("t", 0): 10}, True),
-        (3, 3, {}, True),  # all are gone
-        (3, 3, {("t", 0): 40}, True),
+        (0, 0, 0, {}, False),  # stopped before the first batch
+        (1, 0, 0, {}, False),  # killed in the first
+        (3, 3, 3, {("t", 0): 30}, False),
+        (3, 2, 3, {("t", 0): 30}, False),  # killed after the last write of the third
+        (3, 2, 2, {("t", 0): 20}, False),  # killed in the third
+        (3, 3, 2, {("t", 0): 20}, True),  # the third is gone, with its commit in the log
+        (3, 3, 3, {("t", 0): 20}, True),  # the last one is gone
+        (3, 2, 2, {("t", 0): 10}, True),
+        (3, 3, 3, {}, True),  # all are gone
+        (3, 3, 3, {("t", 0): 40}, True),
     ],
 )
-def test_batches_must_end_where_the_checkpoint_does(begun: int, landed: int, ends: dict, stops: bool) -> None:
+def test_batches_must_end_where_the_checkpoint_does(
+    begun: int, committed: int, landed: int, ends: dict, stops: bool
+) -> None:
     claim = Claim.__new__(Claim)
-    claim._checkpoint = _Checkpoint(begun)  # type: ignore[assignment]
+    claim._checkpoint = _Checkpoint(begun, committed)  # type: ignore[assignment]
     fence = SimpleNamespace(written=lambda _, version: version < transaction(1, landed))
     marker = CheckpointMarker(1, "lake", {"t": "id"}, {})
 

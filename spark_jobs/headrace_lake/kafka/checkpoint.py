@@ -81,6 +81,10 @@ class Checkpoint:
         """The newest batch that was begun; -1 if none was."""
         return max((int(name) for name in self._storage.names(f"{self.path}/offsets") if name.isdigit()), default=-1)
 
+    def committed(self, batch: int) -> bool:
+        """Whether Spark knows that `batch` is done; it was written to all tables before."""
+        return self._storage.exists(f"{self.path}/commits/{batch}")
+
     def ends(self, batch: int) -> dict[tuple[str, int], int]:
         """Where `batch` ends, by partition; -1: where the checkpoint begins. A new partition begins at 0."""
         return self._offsets(f"offsets/{batch}" if batch >= 0 else "sources/0/0")

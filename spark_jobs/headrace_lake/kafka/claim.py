@@ -118,8 +118,8 @@ class Claim:
         last = self._checkpoint.last_batch()
         if last < 0:
             return
-        if not fence.written(BATCHES, transaction(marker.epoch, last)):
-            last -= 1
+        if not self._checkpoint.committed(last) and not fence.written(BATCHES, transaction(marker.epoch, last)):
+            last -= 1  # it was killed before its last write
         begins = self._checkpoint.ends(-1)
         wrong = [
             f"{topic}/{number}: {BATCHES} ends at {there.ends.get((topic, number), 'nothing')}, the checkpoint at {end}"
