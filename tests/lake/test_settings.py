@@ -163,3 +163,10 @@ def test_no_fetch_waits_at_the_end_of_what_is_there() -> None:
     """Quarantine reads a batch a second time. After the first read its consumer asks for more, and Spark awaits that answer."""
     for options in (source_options(KafkaSettings(), {}, 1), range_options(KafkaSettings(), {("t", 0): (1, 2)})):
         assert int(options["kafka.fetch.max.wait.ms"]) <= 10
+
+
+def test_a_bounded_read_of_many_partitions_reads_less_of_each() -> None:
+    """Each partition's consumer read ahead as if it were the only one: 1 MiB, for 200 partitions 200 MiB."""
+    ranges = {("t", number): (0, 10) for number in range(200)}
+    bounded = range_options(KafkaSettings(), ranges)
+    assert int(bounded["kafka.max.partition.fetch.bytes"]) * 200 <= 64 << 20

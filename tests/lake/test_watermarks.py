@@ -98,5 +98,9 @@ def test_at_start_the_first_record_is_looked_for_until_it_is_found(
     monkeypatch.setattr(watermarks, "_first_times", first_times)
     brokers = Brokers({0: 10, 1: 2_000_000, 2: 1_500, 3: 7})
     found = watermarks.at_start(None, brokers, KafkaSettings(), {0: 0, 1: 10, 2: 0, 3: 7})  # type: ignore[arg-type]
-    assert asked == [{0: (0, 10), 1: (10, 1_010), 2: (0, 1_000)}, {1: (1_010, 1_001_010), 2: (1_000, 1_500)}]
+    assert asked == [
+        {0: (0, 1), 1: (10, 11), 2: (0, 1)},
+        {0: (1, 10), 1: (11, 1_011), 2: (1, 1_001)},
+        {1: (1_011, 1_001_011), 2: (1_001, 1_500)},
+    ]
     assert found.watermark() == NOW - 70

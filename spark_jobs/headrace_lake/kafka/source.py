@@ -171,7 +171,7 @@ def range_options(settings: KafkaSettings, ranges: Mapping[TopicPartition, tuple
         assigned.setdefault(topic, []).append(partition)
         for side, offset in zip(ends, pair, strict=True):
             side.setdefault(topic, {})[str(partition)] = offset
-    options = source_options(settings, {}, 1)
+    options = source_options(settings, ends[0], 1)
     for name in ("subscribe", "maxOffsetsPerTrigger"):
         del options[name]
     return {

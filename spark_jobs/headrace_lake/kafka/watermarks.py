@@ -19,7 +19,10 @@ from pyspark.sql import functions as sf
 from headrace_lake.kafka.source import Brokers, range_options
 
 _SPAN: Final = 1000
-"""How many offsets are searched for a partition's first record; without success, the next search covers this many times more."""
+"""A partition's first record is looked for at its first offset, then in this many, then in this many times more, and so on."""
+
+_FETCHED: Final = str(16 << 10)
+"""Bytes that a broker sends of a partition at once. The first batch comes whole, however large it is."""
 
 
 class Watermarks:
@@ -81,7 +84,7 @@ def at_start(
     """Watermarks at the first record of each partition that has not landed. Blocks."""
     watermarks = Watermarks(brokers, kafka.events_topic, next_offsets)
     watermarks.ask()
-    span = _SPAN
+    span = 1
     while unknown := watermarks.unknown():
         ranges = {number: (start, min(start + span, watermarks.end(number))) for number, start in unknown.items()}
         watermarks.start_at(_first_times(spark, kafka, ranges))
@@ -94,6 +97,9 @@ def at_start(
 def _first_times(spark: SparkSession, kafka: KafkaSettings, ranges: Mapping[int, tuple[int, int]]) -> dict[int, int]:
     """The timestamp of the first record in each range; a range may have none."""
     options = range_options(kafka, {(kafka.events_topic, number): limits for number, limits in ranges.items()})
+    # Spark keeps for minutes what a consumer has read ahead, of each partition.
+    options["kafka.max.poll.records"] = str(min(500, max(end - start for start, end in ranges.values())))
+    options["kafka.max.partition.fetch.bytes"] = _FETCHED
     records = spark.read.format("kafka").options(**options).load()
     first = sf.min_by(sf.unix_millis("timestamp"), sf.col("offset"))
     return {row[0]: row[1] for row in records.groupBy("partition").agg(first).collect()}
