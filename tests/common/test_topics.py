@@ -11,11 +11,12 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_common.kafka.client import describe
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
-from headrace_common.operations.settings import KafkaSettings, TopicSettings, environment
+from headrace_common.operations.settings import SMALLEST_MESSAGE_BYTES, KafkaSettings, TopicSettings, environment
 from headrace_common.topics import TopicPlan, changes, ensure, plans
 
-from tests.contract.waiting import PATIENCE
+from tests.contract.waiting import PATIENCE, until
 
 DAY_MS = 86_400_000
 
@@ -117,6 +118,22 @@ class TestEnsure:
             "segment.ms": "123456",
             "max.message.bytes": "9000000",
         }
+
+    async def test_a_topic_that_takes_too_small_messages_is_weak_until_it_is_grown(self, kafka: EmbeddedKafka) -> None:
+        settings = own(kafka)
+        enough = {"max.message.bytes": str(SMALLEST_MESSAGE_BYTES)}
+        await create(settings, NewTopic(settings.events_topic, 1, 1, topic_configs=enough))
+        short = {"max.message.bytes": str(SMALLEST_MESSAGE_BYTES - 1)}
+        await create(settings, NewTopic(settings.quarantine_topic, 1, 1, topic_configs=short))
+        events, quarantine = await describe(settings)
+        assert events.weak == ()
+        assert quarantine.weak == ("max.message.bytes below 65536",)
+        await ensure(settings, TopicSettings(segments_partitions=0))
+
+        async def grown() -> bool:  # the broker takes a moment
+            return not any(topic.weak for topic in await describe(settings))
+
+        await until(grown, "no topic is weak")
 
     async def test_never_shrinks(self, kafka: EmbeddedKafka) -> None:
         settings = own(kafka)

@@ -19,7 +19,7 @@ from headrace_common.kafka.access import broker_tls
 from headrace_common.kafka.msk import MskTokens
 from headrace_common.kafka.tokens import TokenError, shared_tokens
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
-from headrace_common.operations.settings import KafkaSettings
+from headrace_common.operations.settings import SMALLEST_MESSAGE_BYTES, KafkaSettings
 
 BROKER_DEFAULT_MESSAGE_BYTES: Final = 1_048_588
 """A broker's default `max.message.bytes`; assumed if we may not read the setting."""
@@ -225,12 +225,15 @@ def _topic(
             weak.append("min.insync.replicas below 2")
     if configuration.get("unclean.leader.election.enable") == "true":
         weak.append("unclean leader election is on")
+    most = int(configuration.get("max.message.bytes", BROKER_DEFAULT_MESSAGE_BYTES))
     if not keys and "compact" in configuration.get("cleanup.policy", ""):
         weak.append("it is compacted, but records have no key")
+    if not keys and most < SMALLEST_MESSAGE_BYTES:
+        weak.append(f"max.message.bytes below {SMALLEST_MESSAGE_BYTES}")
     return Topic(
         name,
         len(partitions),
-        int(configuration.get("max.message.bytes", BROKER_DEFAULT_MESSAGE_BYTES)),
+        most,
         tuple(weak),
         configuration,
     )

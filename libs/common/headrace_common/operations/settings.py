@@ -41,6 +41,9 @@ from headrace_common.operations.variables import (
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
+SMALLEST_MESSAGE_BYTES: Final = (
+    64 * KIB
+)  # of `max.message.bytes`: a part of a reject comes with the options of its frame
 
 _RECEIVERS: Final = ("forward", "lumberjack", "courier", "logjam", "segment")
 SECTIONS: Final = frozenset(("kafka", "topics", "listen", "tls", "limits", "ops", "log", *_RECEIVERS, "lake"))
@@ -172,7 +175,7 @@ class TopicSettings(Section):
         None, ge=1, description="Number of replicas; default: 3 with at least three brokers, else 1."
     )
     max_message_bytes: Bytes = Field(
-        4 * MIB, ge=64 * KIB, description="`max.message.bytes` of the events and quarantine topics."
+        4 * MIB, ge=SMALLEST_MESSAGE_BYTES, description="`max.message.bytes` of the events and quarantine topics."
     )
     retention_bytes: Bytes = Field(
         -1,
