@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from chart_values import PARTS, SECRETS, SETTINGS, Part, Receivers, Values
+from chart_parts import PARTS, SECRETS, SETTINGS, Part
+from chart_values import Receivers, Values
 from pydantic import BaseModel, SecretStr
 
 

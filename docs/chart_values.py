@@ -6,101 +6,10 @@ unknown name is refused at every level, except inside objects that Kubernetes it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Literal
 
-from headrace_common.operations.settings import ServiceSettings, TopicsProcessSettings
-from headrace_courier.settings import CourierSettings
-from headrace_forward.settings import ForwardSettings
-from headrace_lake.configuration.settings import LakeProcessSettings
-from headrace_logjam.settings import LogjamSettings
-from headrace_lumberjack.settings import LumberjackSettings
-from headrace_segment.settings import SegmentSettings
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
-from pydantic_settings import BaseSettings
-
-SETTINGS: Final = "x-settings"
-"""Marks, in a schema, where the settings of a part belong; replaced by `chart_pages.schema`."""
-
-SECRETS: Final = "x-secrets"
-"""The same for a part's secrets."""
-
-OWNED: Final = frozenset(
-    {
-        "listen.host",
-        "listen.port",
-        "listen.socket",
-        "listen.reuse_port",
-        "ops.host",
-        "ops.port",
-        "tls.cert",
-        "tls.key",
-        "tls.client_ca",
-    }
-    | {"lake.jars", "lake.master", "logjam.consumer"}
-)
-"""Settings that the chart itself decides."""
-
-FROM_SECRETS: Final = ("sasl_username", "ca", "certificate", "key", "oauth_client_id", "oauth_ca")
-"""Settings of Kafka's clients that the chart takes from Secrets."""
-
-NOT_FOR_LOGJAM: Final = frozenset({"tls.minimum", "listen.trusted_proxies", "limits.connections_per_address"})
-"""What ZeroMQ lacks: the receiver would refuse to start."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """The settings of one `settings` object of the chart: which class, which of its sections."""
-
-    settings: type[BaseSettings]
-    sections: frozenset[str]
-    without: frozenset[str] = OWNED
-
-
-def _receiver(cls: type[BaseSettings], without: frozenset[str] = OWNED) -> Part:
-    return Part(cls, frozenset(cls.model_fields) - {"kafka", "ops"}, without)
-
-
-PARTS: Final[Mapping[str, Part]] = {
-    "kafka": Part(ServiceSettings, frozenset({"kafka"}), OWNED | {f"kafka.{name}" for name in FROM_SECRETS}),
-    "receiver": _receiver(ServiceSettings),
-    "forward": _receiver(ForwardSettings),
-    "lumberjack": _receiver(LumberjackSettings),
-    "courier": _receiver(CourierSettings),
-    "logjam": _receiver(LogjamSettings, OWNED | NOT_FOR_LOGJAM),
-    "segment": _receiver(SegmentSettings),
-    "topics": Part(TopicsProcessSettings, frozenset({"topics", "log"})),
-    "lake": Part(LakeProcessSettings, frozenset({"lake", "log"})),
-}
-
-Kubernetes = dict[str, Any]
-"""An object that Kubernetes defines and checks."""
-
-
-class Value(BaseModel):
-    """A group of values: camelCase outside, no unknown name."""
-
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
-
-
-def _settings(
-    part: str, text: str = "Settings of this part: sections, and names in them, as in docs/settings.md."
-) -> Any:
-    return Field(default={}, description=text, json_schema_extra={SETTINGS: part})
-
-
-def _secrets(part: str) -> Any:
-    return Field(
-        default={},
-        description="Secret settings, as `section: {name: {secret: SECRET, key: KEY}}`: read from a file that the Secret fills.",
-        json_schema_extra={SECRETS: part},
-    )
-
-
-def _kubernetes(text: str) -> Any:
-    return Field(default={}, description=text)
+from chart_parts import Kubernetes, Value, kubernetes, secrets_of, settings_of
+from pydantic import Field
 
 
 class Image(Value):
@@ -164,7 +73,9 @@ class Kafka(Value):
     enabled: bool = Field(
         True, description="Run a broker for development: one node, no replicas. With false, bring your own Kafka."
     )
-    settings: Kubernetes = _settings("kafka", "Settings of section `kafka`, the same for every part: your own brokers.")
+    settings: Kubernetes = settings_of(
+        "kafka", "Settings of section `kafka`, the same for every part: your own brokers."
+    )
     sasl: Sasl = Field(Sasl(), description="How to log in to your own brokers.")
     oauth: OAuth = Field(OAuth(), description="How to get tokens for them; the endpoint is `settings.oauth_endpoint`.")
     ca: Ca = Field(Ca(), description="How to trust your own brokers.")
@@ -179,7 +90,7 @@ class Topics(Value):
     enabled: bool = Field(
         True, description="Make the topics: with your own Kafka before each installation and upgrade, by a hook."
     )
-    settings: Kubernetes = _settings("topics")
+    settings: Kubernetes = settings_of("topics")
     resources: Kubernetes = Field(
         {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "256Mi"}},
         description="Requests and limits.",
@@ -200,7 +111,7 @@ class Service(Value):
 
 class CertManager(Value):
     enabled: bool = Field(False, description="Ask cert-manager for a certificate.")
-    issuer_ref: Kubernetes = _kubernetes("The issuer: name, kind, group.")
+    issuer_ref: Kubernetes = kubernetes("The issuer: name, kind, group.")
     dns_names: list[str] = Field([], description="Names in the certificate, besides the Service's.")
     duration: str = Field("2160h", description="How long the certificate is valid.")
     renew_before: str = Field("720h", description="How long before its end it is renewed.")
@@ -244,7 +155,7 @@ class TopologySpread(Value):
 
 class ReceiverDefaults(Value):
     replicas: int = Field(2, ge=0, description="Number of pods, without autoscaling.")
-    settings: Kubernetes = _settings("receiver")
+    settings: Kubernetes = settings_of("receiver")
     resources: Kubernetes = Field(
         {"requests": {"cpu": "100m", "memory": "192Mi"}, "limits": {"memory": "768Mi"}},
         description="Requests and limits. The memory limit must hold `limits.process_budget` twice, and 128 MiB.",
@@ -265,36 +176,36 @@ class ReceiverDefaults(Value):
     pod_labels: dict[str, str] = Field({}, description="Labels of the pods.")
     node_selector: dict[str, str] = Field({}, description="Labels of the nodes that may run it.")
     tolerations: list[Kubernetes] = Field([], description="Tolerations.")
-    affinity: Kubernetes = _kubernetes("Affinity.")
+    affinity: Kubernetes = kubernetes("Affinity.")
     extra_env: list[Kubernetes] = Field([], description="More environment variables, as Kubernetes writes them.")
 
 
 class Forward(ReceiverDefaults):
     enabled: bool = Field(True, description="Run the Forward receiver (24224).")
-    settings: Kubernetes = _settings("forward")
-    secrets: Kubernetes = _secrets("forward")
+    settings: Kubernetes = settings_of("forward")
+    secrets: Kubernetes = secrets_of("forward")
 
 
 class Lumberjack(ReceiverDefaults):
     enabled: bool = Field(True, description="Run the Lumberjack receiver (5044).")
-    settings: Kubernetes = _settings("lumberjack")
+    settings: Kubernetes = settings_of("lumberjack")
 
 
 class Courier(ReceiverDefaults):
     enabled: bool = Field(True, description="Run the Courier receiver (5043).")
-    settings: Kubernetes = _settings("courier")
+    settings: Kubernetes = settings_of("courier")
 
 
 class Logjam(ReceiverDefaults):
     enabled: bool = Field(
         True, description="Run the Logjam receiver (9604, 9605). With `logjam.endpoints` it is a StatefulSet."
     )
-    settings: Kubernetes = _settings("logjam")
+    settings: Kubernetes = settings_of("logjam")
 
 
 class Segment(ReceiverDefaults):
     enabled: bool = Field(True, description="Run the segment service (12345).")
-    settings: Kubernetes = _settings("segment")
+    settings: Kubernetes = settings_of("segment")
 
 
 class Receivers(Value):
@@ -318,8 +229,8 @@ class Lake(Value):
         "deployment",
         description="`deployment`: one pod; `operator`: a SparkApplication for the kubeflow operator; `none`: it runs elsewhere.",
     )
-    settings: Kubernetes = _settings("lake")
-    secrets: Kubernetes = _secrets("lake")
+    settings: Kubernetes = settings_of("lake")
+    secrets: Kubernetes = secrets_of("lake")
     storage: Storage = Field(
         Storage(size="20Gi"), description="Volume for tables and checkpoint, unless `settings.lake.path` is set."
     )
@@ -335,7 +246,7 @@ class Lake(Value):
     pod_annotations: dict[str, str] = Field({}, description="Annotations of the pod.")
     node_selector: dict[str, str] = Field({}, description="Labels of the nodes that may run it.")
     tolerations: list[Kubernetes] = Field([], description="Tolerations.")
-    affinity: Kubernetes = _kubernetes("Affinity.")
+    affinity: Kubernetes = kubernetes("Affinity.")
     extra_env: list[Kubernetes] = Field([], description="More environment variables, as Kubernetes writes them.")
 
 
@@ -379,7 +290,7 @@ class Live(Value):
     priority_class_name: str = Field("", description="Priority class.")
     node_selector: dict[str, str] = Field({}, description="Labels of the nodes that may run it.")
     tolerations: list[Kubernetes] = Field([], description="Tolerations.")
-    affinity: Kubernetes = _kubernetes("Affinity.")
+    affinity: Kubernetes = kubernetes("Affinity.")
 
 
 class PodSecurity(Value):
