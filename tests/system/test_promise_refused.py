@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from base64 import b64encode
 from collections.abc import AsyncIterator
@@ -128,13 +129,20 @@ async def test_a_topic_that_takes_no_record_of_ours(topics: KafkaSettings, start
 
 
 @pytest.mark.long
-async def test_a_timestamp_is_refused(topics: KafkaSettings, start) -> None:
-    """Our clock is wrong, the records are not: unready, closed, and nothing in quarantine."""
+async def test_a_timestamp_is_refused(broker, topics: KafkaSettings, start) -> None:
+    """Our clock is wrong, the records are not: unready, closed, and nothing in quarantine.
+
+    The topic takes no record from an earlier millisecond. The broker stands still until the frame's has passed: a quick
+    machine stores a record within it.
+    """
     receiver = await start()
     frame, bad = values(5), values(5)
     async with connected(receiver, PARTITIONS) as (client, *others):
         async with altered(topics, topics.events_topic, message_timestamp_before_max_ms=0):
-            number = await client.send(frame)
+            with stopped(broker.pid):
+                number = await client.send(frame)
+                await until(lambda: receiver.metric("frames_pending"), "the frame waits for Kafka")
+                await asyncio.sleep(0.05)
             await client.sees_end()
             assert number not in client.acknowledged
             status, text = await receiver.get("/readyz")
