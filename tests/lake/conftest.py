@@ -6,12 +6,14 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 from headrace_cli.fetch.toolchain import jars, java_home
 from headrace_common.operations.settings import KafkaSettings, LogSettings
 from headrace_lake.configuration.settings import LakeSettings
 from headrace_lake.spark.engine import session
+from headrace_lake.spark.jvm import java_class
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import layout
 from pyspark.sql import SparkSession
@@ -24,9 +26,16 @@ FOLDER = Path(__file__).parent
 
 LONG_LIFE = (
     "-XX:+UseSerialGC -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"
-    " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+    " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000 -XX:ReservedCodeCacheSize=512m -Xmn400m"
 )
-"""For a JVM that lives for minutes: it optimises only what runs very often, because the tests share two cores."""
+"""For a JVM that lives for minutes: it optimises only what runs very often, because the tests share two cores. It has room for
+the code of all tests, and collects garbage seldom.
+"""
+
+GENERATED: Final = {"spark.sql.codegen.cache.maxEntries": "1000"}
+"""Spark keeps 100 generated classes. A test's statements need more, so that each start of a job would compile its own anew. It
+keeps their sources, too, so it may not keep all.
+"""
 
 
 QUICK = {
@@ -52,8 +61,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator[SparkSession]:
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    options = {"spark.driver.extraJavaOptions": f"{LONG_LIFE} {classes.given()}"}
-    running = session(LakeSettings(jars=jars("spark"), master="local[2]", spark=options), LogSettings())
+    options = {"spark.driver.extraJavaOptions": f"{LONG_LIFE} {classes.given()}", **GENERATED}
+    settings = LakeSettings(jars=jars("spark"), master="local[2]", driver_memory="2g", spark=options)
+    running = session(settings, LogSettings())
     yield running
     running.stop()
 
@@ -73,6 +83,8 @@ def runs(spark: SparkSession, topics: KafkaSettings, tmp_path: Path, empty_table
     shutil.copytree(empty_tables, made.lake)
     yield made
     classes.keep(spark)
+    # Delta keeps what it knows of each test's tables for an hour.
+    java_class(spark, "org.apache.spark.sql.delta.DeltaLog").clearCache()
 
 
 @pytest.fixture

@@ -125,7 +125,7 @@ class TestOnKafka:
 
     def test_each_stream_of_a_route_is_in_its_table_once(self, runs: Runs) -> None:
         runs.send(800, resend_every=20)
-        runs.run(batch_records=300, routes=ROUTES)
+        runs.run(batch_records=500, routes=ROUTES)
         agrees(runs)
         assert not (runs.lake / "none").exists(), "no batch had such an event"
         runs.send(400, mark="b")
@@ -175,7 +175,7 @@ class TestOnKafka:
         dies(runs, monkeypatch, after)
         if not keeps_checkpoint:
             runs.lose_checkpoint()
-        runs.run(batch_records=100_000 if keeps_checkpoint else 150, routes=ROUTES)
+        runs.run(batch_records=100_000 if keeps_checkpoint else 250, routes=ROUTES)
         agrees(runs)
 
     @pytest.mark.full
@@ -275,7 +275,7 @@ class TestOnKafka:
 
     def test_upkeep_and_the_change_data_feed_know_routes(self, runs: Runs) -> None:
         runs.send(800)
-        busy = {"batch_records": 250, "compact_files": 2, "maintenance_share": 0.9, "change_data_feed": True}
+        busy = {"batch_records": 400, "compact_files": 2, "maintenance_share": 0.9, "change_data_feed": True}
         runs.run(routes=ROUTES, **busy)
         done = {(line["task"], line["table"]) for line in runs.said("maintained")}
         runs.send(40, mark="b")

@@ -65,9 +65,9 @@ def test_rows_that_a_job_left_behind_are_not_landed_twice(runs: Runs, monkeypatc
     runs.lose_checkpoint()
     dies(1)
     with pytest.raises(HaltError, match="killed here"):
-        runs.run(batch_records=400)
+        runs.run(batch_records=600)
     monkeypatch.setattr(Landing, "_land_quarantine", whole)
-    runs.run(batch_records=400)
+    runs.run(batch_records=600)
     runs.check()
 
 
