@@ -250,12 +250,16 @@ def stage() -> Iterator[tuple[EmbeddedKafka, Path]]:
 def main() -> None:
     """Runs all rounds and writes the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--events", type=int, default=2_000_000)
     parser.add_argument("--partitions", type=int, nargs="+", help="compare these numbers of partitions instead")
-    parser.add_argument("--batch", type=int, default=190_000, help="records in a batch")
+    parser.add_argument("--events", type=int, help="default: 2000000; with --partitions 950000")
+    parser.add_argument("--batch", type=int, help="records in a batch; default: 190000")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--warm", type=int, default=3, help="rounds that do not count")
+    parser.add_argument("--warm", type=int, help="rounds that do not count; default: 3; with --partitions 1")
     arguments = parser.parse_args()
+    sizes = (950_000, 190_000, 1) if arguments.partitions else (2_000_000, 190_000, 3)
+    for name, size in zip(("events", "batch", "warm"), sizes, strict=True):
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, size)
     if arguments.partitions:
         import landing_partitions  # only here: it imports this module
 

@@ -1,10 +1,10 @@
 """The cost of landing by the number of partitions: CPU per event of large batches, and CPU of a small batch.
 
-Fills a topic for each number of partitions with the same events, and lands it with the unmodified job in one JVM: once in large
-batches, once in batches of 10,000. Each round goes through all numbers. All the rest is as in `landing`. Writes
+Fills two topics for each number of partitions with the same events, and lands them with the unmodified job in one JVM: one in
+large batches, one in batches of 10,000. Each round goes through all numbers. All the rest is as in `landing`. Writes
 ``benchmarks/results/landing-partitions.json`` and ``.md``.
 
-    .venv/bin/python benchmarks/landing.py --partitions 4 24 200 [--events 400000] [--batch 100000] [--rounds 3] [--warm 1]
+    .venv/bin/python benchmarks/landing.py --partitions 4 24 200 [--events 950000] [--batch 190000] [--rounds 3] [--warm 1]
 """
 
 from __future__ import annotations
@@ -25,29 +25,35 @@ from landing import RESULTS, Meter, fill, land, machine, prove, stage
 SMALL = 10_000
 """Records in a small batch."""
 
+SMALL_EVENTS = 200_000
+"""Events that are landed in small batches."""
+
 
 def compare(arguments: argparse.Namespace) -> None:
     """Runs all rounds and writes the results. Takes the arguments of `landing.main`."""
     with stage() as (broker, folder):
+        sizes = {"large": (arguments.events, arguments.batch), "small": (SMALL_EVENTS, SMALL)}
         topics = {
-            count: KafkaSettings(bootstrap_servers=broker.bootstrap, events_topic=f"headrace.events.{count}")
+            (count, name): KafkaSettings(bootstrap_servers=broker.bootstrap, events_topic=f"headrace.{name}.{count}")
             for count in arguments.partitions
+            for name in sizes
         }
-        for count, kafka in topics.items():
-            asyncio.run(fill(kafka, arguments.events, count))
-        spark = session(LakeSettings(jars=jars("spark"), driver_memory="2g"), LogSettings())
+        for (count, name), kafka in topics.items():
+            asyncio.run(fill(kafka, sizes[name][0], count))
+        # Several jobs in one JVM: Spark keeps the consumers of a query that has ended, and what they read ahead, for minutes.
+        spark = session(LakeSettings(jars=jars("spark"), driver_memory="4g"), LogSettings())
         meter = Meter(broker.pid)
         rounds: list[dict[str, dict[str, float]]] = []
         for number in range(arguments.warm + arguments.rounds):
             figures: dict[str, dict[str, float]] = {"large": {}, "small": {}}
-            for count, kafka in topics.items():
-                for name, size in (("large", arguments.batch), ("small", SMALL)):
-                    here = folder / f"round-{number}-{count}-{name}"
-                    meter.start()
-                    land(spark, kafka, size, here, meter, "auto")
-                    figures[name][str(count)] = meter.per_million(size)
-                    prove(here / "lake", arguments.events, plain=False)
-                    shutil.rmtree(here)
+            for (count, name), kafka in topics.items():
+                events, size = sizes[name]
+                here = folder / f"round-{number}-{count}-{name}"
+                meter.start()
+                land(spark, kafka, size, here, meter, "auto")
+                figures[name][str(count)] = meter.per_million(size)
+                prove(here / "lake", events, plain=False)
+                shutil.rmtree(here)
             print(f"round {number}:", figures, flush=True)
             if number >= arguments.warm:
                 rounds.append(figures)
