@@ -312,14 +312,19 @@ def ranges(records: list[Stored], device: int) -> list[tuple[int, int, int]]:
     return sorted(found)
 
 
-def whole(found: list[tuple[int, int, int]], first: int, last: int) -> bool:
-    """They are all numbers from `first` to `last`, each once."""
+def broken(found: list[tuple[int, int, int]], first: int, last: int) -> str:
+    """Where they are not all numbers from `first` to `last`, each once; empty if they are."""
     at = first
     for _, start, end in sorted(found, key=lambda each: each[1:]):
         if start != at:
-            return False
+            return f"{start} to {end} comes after {at}"
         at = end
-    return at == last + 1
+    return "" if at == last + 1 else f"{at} comes last"
+
+
+def whole(found: list[tuple[int, int, int]], first: int, last: int) -> bool:
+    """They are all numbers from `first` to `last`, each once."""
+    return not broken(found, first, last)
 
 
 OUTAGE = sized(2, 6, 20)
@@ -356,11 +361,19 @@ async def test_while_kafka_stands_still_the_device_drops_and_the_numbers_say_how
         )
 
     async def complete(number: int, first: int, last: int, began: int = 0) -> None:
-        async def there() -> bool:
-            found = [each for each in ranges(await events(topics), number) if each[0] > began]
-            return whole(found, first, last)
+        problem = ""
 
-        await until(there, f"device {number}: {first} to {last}")
+        async def there() -> bool:
+            nonlocal problem
+            found = [each for each in ranges(await events(topics), number) if each[0] > began]
+            problem = broken(found, first, last)
+            return not problem
+
+        try:
+            await until(there, f"device {number}: {first} to {last}")
+        except AssertionError as error:
+            error.add_note(f"{problem}; the receiver said: {receiver.log.read_text()}")
+            raise
 
     receiver = started()
     await receiver.start()

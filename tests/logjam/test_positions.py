@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
 import structlog
 import zmq
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.log import RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import Tasks
 from headrace_common.service.parts import Runtime
 from headrace_logjam.access import Curve
 from headrace_logjam.devices.endpoints import Subscriptions
-from headrace_logjam.devices.positions import Places, Position
+from headrace_logjam.devices.positions import Places, Position, Positions, encode
 from headrace_logjam.settings import LogjamSettings
 
 KNOWN = {"one": {7: Position(12, 1)}, "other": {8: Position(34, 2)}, "gone": {9: Position(56, 3)}}
@@ -58,3 +62,33 @@ async def test_a_start_that_fails_keeps_where_each_endpoint_stood() -> None:
     await subscriptions.stop()
     context.term()
     assert kept.places == KNOWN
+
+
+class Slow:
+    """A consumer whose first commit is tried again for a while."""
+
+    def __init__(self) -> None:
+        self.again = asyncio.Event()
+        self.taken: list[str] = []
+        self._first = True
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        first, self._first = self._first, False
+        if first:
+            await self.again.wait()
+        self.taken += [each.metadata for each in offsets.values()]
+
+
+async def test_what_is_written_late_does_not_overtake_what_is_written_last() -> None:
+    """At the end two commits are on their way. The earlier one came last: the next start reported a gap of what was stored."""
+    positions = Positions(KafkaSettings(), "us", RateLimited(structlog.get_logger()))
+    slow = Slow()
+    positions._consumer = cast("Any", slow)
+    positions._partitions = [TopicPartition("events", 0)]
+    places: list[Places] = [{"one": {7: Position(number, 1)}} for number in (1, 2)]
+    saves = [asyncio.create_task(positions.save(each)) for each in places]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    slow.again.set()
+    await asyncio.gather(*saves)
+    assert slow.taken == [encode(each) for each in places]

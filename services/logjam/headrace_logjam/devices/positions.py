@@ -67,6 +67,7 @@ class Positions:
         self._consumer: AIOKafkaConsumer | None = None
         self._partitions: list[TopicPartition] = []
         self._written: dict[TopicPartition, str] = {}
+        self._saving = asyncio.Lock()  # aiokafka tries a commit again, also behind a later one
 
     async def load(self) -> dict[str, dict[int, Position]]:
         """What was written last. Waits until Kafka answers."""
@@ -102,7 +103,11 @@ class Positions:
         return places
 
     async def save(self, places: Places) -> None:
-        """Writes what has changed. What Kafka does not take now is written with the next change."""
+        """Writes what has changed, after what is being written. What Kafka does not take now is written with the next change."""
+        async with self._saving:
+            await self._save(places)
+
+    async def _save(self, places: Places) -> None:
         if self._consumer is None:
             return
         shares: list[dict[str, Mapping[int, Position]]] = [{} for _ in self._partitions]
