@@ -85,6 +85,14 @@ Answer = BaseException | None
 SILENCE = BaseException("no answer")
 
 
+class StoredUnseen(BaseException):
+    """The batch is stored, and the answer is another: a first attempt's answer was lost, `said` answers the second."""
+
+    def __init__(self, said: Exception) -> None:
+        super().__init__(said)
+        self.said = said
+
+
 class FakeClient:
     """As much of aiokafka's producer as `Delivery` uses; `script` decides on each batch, by its values."""
 
@@ -109,8 +117,11 @@ class FakeClient:
         values = [record.value for record in records]
         said = self.broker.script(values)
         self.broker.sent.append((self, topic, partition, values))
-        if said is None:
+        if said is None or isinstance(said, StoredUnseen):
             self.broker.stored += [(record.value, dict(record.headers)) for record in records]
+        if isinstance(said, StoredUnseen):
+            answer.set_exception(said.said)
+        elif said is None:
             answer.set_result(object())
         elif said is not SILENCE:
             answer.set_exception(said)

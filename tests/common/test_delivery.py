@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 from collections.abc import Callable
 
@@ -17,7 +18,18 @@ from headrace_common.publishing.batch import Batch
 from headrace_common.publishing.delivery import POISON, REFUSALS_PER_BATCH, REFUSED, Delivery
 from headrace_common.record.encoding import decode, encode
 
-from tests.common.kafkaless import MIB, SILENCE, Answer, FakeBroker, FakeFrame, FakeSource, event, in_flight, until
+from tests.common.kafkaless import (
+    MIB,
+    SILENCE,
+    Answer,
+    FakeBroker,
+    FakeFrame,
+    FakeSource,
+    StoredUnseen,
+    event,
+    in_flight,
+    until,
+)
 from tests.common.slowly import SlowLoop, slowly
 from tests.contract.waiting import PATIENCE
 
@@ -136,6 +148,41 @@ class TestRetried:
             assert len(bench.source.producers) == 3
 
         slowly(main)
+
+
+EVERY_ERROR = [each() for code, each in sorted(errors.kafka_errors.items()) if code]
+
+
+class TestStoredUnseen:
+    """A batch is stored, its answer is lost, and aiokafka's own second attempt is answered with an error."""
+
+    @pytest.mark.parametrize("error", EVERY_ERROR, ids=lambda error: f"{error.errno}-{type(error).__name__}")
+    async def test_whatever_the_second_answer_is_no_double_is_unmarked(self, error: Exception) -> None:
+        answers: list[Answer] = [StoredUnseen(error), StoredUnseen(error)]
+        bench = Bench(lambda values: answers.pop(0) if answers else None)
+        with contextlib.suppress(DeliveryError):  # some are for good: nothing is sent again then
+            await bench.store(bench.batch(4))
+        assert len(bench.broker.stored) >= 4
+        seen: set[bytes] = set()
+        for (value, _), mark in zip(bench.broker.stored, marked(bench), strict=True):
+            assert mark or value not in seen
+            seen.add(value)
+
+    async def test_parts_that_fail_for_unknown_reasons_after_the_whole_was_refused(self) -> None:
+        """The halves are stored, nobody hears of it, and the search begins again with the whole batch."""
+        calls = 0
+
+        def script(values: list[bytes]) -> Answer:
+            nonlocal calls
+            calls += 1
+            if calls <= 2:
+                return errors.MessageSizeTooLargeError("no")
+            return StoredUnseen(errors.UnknownError("?")) if calls <= 2 + 2 * module.UNKNOWN_TRIES else None
+
+        bench = Bench(script)
+        assert await bench.store(bench.batch(2)) == []
+        assert len(bench.broker.stored) > 2
+        assert all(marked(bench))
 
 
 class TestDeadline:

@@ -545,6 +545,28 @@ class TestGivenUp:
             assert len(bench.quarantined()) == 1
             assert bench.listener.heard == [("settled", 0, 2, True)]
 
+    async def test_rejects_that_may_be_stored_are_marked_when_they_are_built_again(self) -> None:
+        """The first of two quarantine batches is stored, the second fails: both are sent again."""
+        async with pumping(batch_bytes=2500) as bench:
+            failures = 1
+
+            async def script(batch: Batch) -> list[Refusal]:
+                nonlocal failures
+                if bench.delivery.on("quarantine") and failures:
+                    failures -= 1
+                    raise DeliveryError("wait", DeliveryPolicy.RETRY)
+                return []
+
+            bench.delivery.script = script
+            bench.submit(*(reject(number, b"%d" % number + b"x" * 990) for number in range(2)))
+            await bench.idle()
+            found = bench.quarantined()
+            values = [value for value, _ in found]
+            assert len(values) > len(set(values))
+            for index, (value, headers) in enumerate(found):
+                assert b"republished" in headers["attributes"] or value not in values[:index]
+            assert bench.listener.heard == [("settled", 0, 2, True)]
+
 
 class TestBroken:
     async def test_a_frame_whose_parts_raise_goes_to_quarantine_whole(self) -> None:

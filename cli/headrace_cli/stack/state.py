@@ -1,7 +1,8 @@
 """The state folder of a stack: ``kafka/ lake/ checkpoint/ log/<name>.log run/stack.json lock`` and a marker file.
 
-The supervisor holds the lock while it lives. The marker holds the stack's name, and every process of the stack has that
-name in its environment. So the processes that a killed supervisor left behind can be found without trusting a pid.
+The supervisor holds the lock while it lives, and the lock's file says which process it is. Only this user may open the folder:
+its topics, its lake and its logs hold what clients have sent. The marker holds the stack's name, and every process of the stack
+has that name in its environment. So the processes that a killed supervisor left behind can be found without trusting a pid.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import psutil
 
 from headrace_cli.errors import CommandError
 from headrace_cli.places import command
+from headrace_cli.processes import identity
 from headrace_cli.processes.filelock import Locked, acquire, is_locked
 
 MARKER: Final = "headrace.json"
@@ -58,34 +60,42 @@ class StateFolder:
             if self.name is None:
                 if self.path.exists() and any(self.path.iterdir()):
                     raise CommandError(f"{self.path} is not empty and not a state folder of Headrace; name another.")
-                self.path.mkdir(parents=True, exist_ok=True)
+                self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
                 _write(self.path / MARKER, {"stack": uuid.uuid4().hex, "about": "state of a Headrace stack"})
             for folder in _FOLDERS:
                 (self.path / folder).mkdir(exist_ok=True)
         except OSError as error:
             raise CommandError(f"The state folder {self.path} cannot be used: {error.strerror}.") from error
 
+    def is_open(self) -> bool:
+        """Return whether other users of this machine may look into the folder."""
+        return bool(self.path.stat().st_mode & 0o077)
+
     def lock(self) -> int:
         """Take the lock; return the descriptor that holds it. Raises `CommandError` when a stack runs here."""
         try:
             descriptor = acquire(self._lock)
         except Locked:
-            pid = self.supervisor_pid()
+            supervisor = self.supervisor()
+            who = "held by an unknown process" if supervisor is None else f"supervisor pid {supervisor.pid}"
             raise CommandError(
-                f"A stack already runs on {self.path} (supervisor pid {pid}); `{command('down', self.path)}` stops it."
+                f"A stack already runs on {self.path} ({who}); `{command('down', self.path)}` stops it."
             ) from None
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        os.pwrite(descriptor, json.dumps(identity.describe(os.getpid())).encode(), 0)
         return descriptor
 
     def running(self) -> bool:
-        """Whether a supervisor holds the lock."""
-        return is_locked(self._lock)
-
-    def supervisor_pid(self) -> int | None:
-        """Return the pid of the process that holds the lock, or held it last."""
+        """Whether a process holds the lock. Raises `CommandError` if the folder belongs to another user."""
         try:
-            return int(self._lock.read_text())
+            return is_locked(self._lock)
+        except PermissionError as error:
+            raise CommandError(f"{self.path} belongs to another user.") from error
+
+    def supervisor(self) -> psutil.Process | None:
+        """Return the living process of this user that took the lock last; None if there is none."""
+        try:
+            return identity.find(json.loads(self._lock.read_text()))
         except (OSError, ValueError):
             return None
 
@@ -105,18 +115,22 @@ class StateFolder:
         self._record.unlink(missing_ok=True)
 
     def processes(self) -> list[psutil.Process]:
-        """Return the living processes with this stack's name in their environment, except the supervisor and this process."""
+        """Return this user's living processes with this stack's name in their environment, except the supervisor and this
+        process.
+        """
         name = self.name
         if name is None:
             return []
-        own = {os.getpid(), self.supervisor_pid() if self.running() else None}
+        supervisor = self.supervisor()
+        spared = {os.getpid(), None if supervisor is None else supervisor.pid}
         found = []
         for process in psutil.process_iter():
             try:
-                if process.pid not in own and process.environ().get(STACK_VARIABLE) == name:
+                mine = process.pid not in spared and process.uids().real == os.getuid()
+                if mine and process.environ().get(STACK_VARIABLE) == name:
                     found.append(process)
             except (psutil.Error, OSError):
-                continue  # the process belongs to another user, or has ended
+                continue  # the process has ended
         return found
 
     def end_processes(self) -> int:

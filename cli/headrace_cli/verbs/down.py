@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import signal
 import time
 from pathlib import Path
 from typing import Final
+
+import psutil
 
 from headrace_cli.errors import CommandError
 from headrace_cli.stack.state import StateFolder
@@ -14,6 +16,9 @@ from headrace_cli.verbs import console
 
 STOP_SECONDS: Final = 75.0
 """Time for a supervisor to stop its stack: receivers drain for up to 35 s, the broker for up to 20 s."""
+
+KNOWN_SECONDS: Final = 5.0
+"""Time for a supervisor that has just taken the lock to say there who it is."""
 
 
 def down(path: Path) -> int:
@@ -34,26 +39,31 @@ def down(path: Path) -> int:
 
 
 def _stop_supervisor(state: StateFolder) -> None:
-    pid = state.supervisor_pid()
-    if pid is None:
-        return  # it has just taken the lock and not yet written its pid; `end_processes` ends what it has started
-    _kill(pid, signal.SIGTERM)
+    supervisor, deadline = state.supervisor(), time.monotonic() + KNOWN_SECONDS
+    while supervisor is None and state.running():
+        if time.monotonic() > deadline:
+            raise CommandError(
+                f"An unknown process holds {state.path / 'lock'}: it is no supervisor of this user's, and nothing was stopped."
+            )
+        time.sleep(0.05)
+        supervisor = state.supervisor()
+    if supervisor is None:
+        return
+    _signal(supervisor, signal.SIGTERM)
     deadline = time.monotonic() + STOP_SECONDS
     while state.running():
         if time.monotonic() > deadline:
-            console.line("stack", "bad", f"the supervisor (pid {pid}) did not stop in {STOP_SECONDS:.0f} s: killed")
-            _kill(pid, signal.SIGKILL)
+            console.line(
+                "stack", "bad", f"the supervisor (pid {supervisor.pid}) did not stop in {STOP_SECONDS:.0f} s: killed"
+            )
+            _signal(supervisor, signal.SIGKILL)
             break
         time.sleep(0.05)
 
 
-def _kill(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        pass
-    except PermissionError as error:
-        raise CommandError(f"The stack belongs to another user (supervisor pid {pid}).") from error
+def _signal(process: psutil.Process, number: int) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):  # nor does psutil signal another one that has its pid by now
+        process.send_signal(number)
 
 
 def purge(path: Path, *, yes: bool) -> int:

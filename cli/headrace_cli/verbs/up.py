@@ -41,7 +41,10 @@ def up(path: Path, options: Options) -> int:
 
 def _prepare(state: StateFolder, options: Options) -> tuple[Stack, int]:
     """Lock the folder, end what a killed run left there, choose ports, fetch missing jars. Return the plan and the lock."""
+    os.umask(0o077)  # for its processes, too: what they write is for this user alone
     state.make()
+    if state.is_open():
+        console.line("state", "bad", f"other users may read what is in {state.path}; `chmod 700 {state.path}` ends it")
     lock = state.lock()
     ended = state.end_processes()
     if ended:

@@ -219,23 +219,10 @@ class Delivery:
             leave_unheard(answer)
             problem = "its producer was replaced" if producer.gone.done() else silence
             raise DeliveryError(problem, DeliveryPolicy.RETRY)
-        except errors.UnknownError as error:
+        except Exception as error:
+            # aiokafka sends again by itself: an attempt before the one that was refused may have been stored, its answer lost.
             self._metrics.events_republished.inc(batch.doubt())
-            raise DeliveryError(f"Kafka fails for an unknown reason: {error}", DeliveryPolicy.UNKNOWN) from error
-        except POISON as error:
-            raise DeliveryError(str(error), DeliveryPolicy.POISON) from error
-        except errors.InvalidTimestampError as error:
-            raise DeliveryError("Kafka refuses our timestamps", DeliveryPolicy.CLOCK) from error
-        except REFUSED as error:
-            raise DeliveryError(str(error), DeliveryPolicy.REFUSED) from error
-        except (errors.KafkaError, OSError, DeliveryError) as error:
-            self._metrics.events_republished.inc(batch.doubt())
-            if isinstance(error, DeliveryError):
-                raise
-            raise DeliveryError(str(error), DeliveryPolicy.RETRY) from error
-        except Exception as error:  # a bug of the client's: a fresh producer may not meet it
-            self._metrics.events_republished.inc(batch.doubt())
-            raise DeliveryError(f"{type(error).__name__}: {error}", DeliveryPolicy.RETRY) from error
+            raise _explained(error) from error
 
     async def _leader(self, producer: Producer, batch: Batch, deadline: float) -> None:
         """Waits until the partition has a leader. A batch without a leader would expire and break the shared producer."""
@@ -251,6 +238,25 @@ class Delivery:
                 return await awaitable
         except TimeoutError:
             raise DeliveryError(problem, DeliveryPolicy.RETRY) from None
+
+
+def _explained(error: Exception) -> DeliveryError:
+    """The failure of one attempt and what to do about it."""
+    if isinstance(error, DeliveryError):
+        return error
+    if isinstance(error, errors.UnknownError):
+        return DeliveryError(f"Kafka fails for an unknown reason: {error}", DeliveryPolicy.UNKNOWN)
+    if isinstance(error, POISON):
+        return DeliveryError(str(error), DeliveryPolicy.POISON)
+    if isinstance(error, errors.InvalidTimestampError):
+        return DeliveryError("Kafka refuses our timestamps", DeliveryPolicy.CLOCK)
+    if isinstance(error, REFUSED):
+        return DeliveryError(str(error), DeliveryPolicy.REFUSED)
+    if isinstance(error, errors.KafkaError | OSError):
+        return DeliveryError(str(error), DeliveryPolicy.RETRY)
+    return DeliveryError(
+        f"{type(error).__name__}: {error}", DeliveryPolicy.RETRY
+    )  # a client's bug: a fresh one may not meet it
 
 
 _WHY: Final = {

@@ -25,6 +25,7 @@ class ProduceCycle:
         self.rejects: list[tuple[InFlightFrame, Reject]] = []
         self.frames: dict[InFlightFrame, None] = {}  # frames with parts in this cycle, or that end with it
         self.whole = False  # it holds the end of a frame: a client waits for it
+        self.rejects_in_doubt = False  # Kafka may have stored some of the rejects
         self._limit = self._room = limit
 
     @property

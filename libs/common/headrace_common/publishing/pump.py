@@ -145,8 +145,11 @@ class Pump:
         limit = min(self._source.batch_bytes, topic.max_message_bytes * 3 // 4)
         partition = self.partition % topic.partitions
         async for batch in self._filler.quarantine(cycle.rejects, lambda: Batch(topic.name, partition, limit), limit):
+            if cycle.rejects_in_doubt:
+                self._metrics.events_republished.inc(batch.doubt())
             outcome = await self._delivery.store(batch, cycle.deadline(), self._max_quarantine_bytes)
             if outcome.failure is not None:
+                cycle.rejects_in_doubt = True  # batches before this one are stored, and all of them are built again
                 return outcome.failure
             if outcome.refused:
                 return DeliveryError("Kafka refuses a quarantine record", DeliveryPolicy.REFUSED)

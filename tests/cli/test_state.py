@@ -1,0 +1,101 @@
+"""Whose a state folder is, and whom `down` may signal."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headrace_cli.errors import CommandError
+from headrace_cli.processes import identity
+from headrace_cli.stack.state import StateFolder
+from headrace_cli.verbs import down as module
+from headrace_cli.verbs.down import down
+
+
+@pytest.fixture
+def sleeping() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(["sleep", "600"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def changed(**values: Any) -> Callable[[int], Any]:
+    return lambda pid: {**identity.describe(pid), **values}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        lambda pid: pid,
+        lambda pid: -1,
+        lambda pid: {"pid": pid},
+        lambda pid: [],
+        changed(pid=-1),
+        changed(pid=0),
+        changed(pid=1),
+        changed(pid=True),
+        changed(pid=str(os.getpid())),
+        changed(pid=10**12),
+        changed(started="1"),
+        changed(command=["headrace"]),
+    ],
+    ids=str,
+)
+def test_down_signals_nobody_but_the_supervisor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sleeping: subprocess.Popen[bytes], written: Callable[[int], Any]
+) -> None:
+    monkeypatch.setattr(module, "KNOWN_SECONDS", 0.0)
+    state = StateFolder(tmp_path / "state")
+    state.make()
+    with (state.path / "lock").open("w") as lock:
+        json.dump(written(sleeping.pid), lock)
+        lock.flush()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(CommandError, match="nothing was stopped"):
+            down(state.path)
+    assert sleeping.poll() is None
+
+
+def test_a_process_is_found_by_what_was_written_of_it(
+    monkeypatch: pytest.MonkeyPatch, sleeping: subprocess.Popen[bytes]
+) -> None:
+    described = json.loads(json.dumps(identity.describe(sleeping.pid)))
+    found = identity.find(described)
+    assert found is not None
+    assert found.pid == sleeping.pid
+    with monkeypatch.context() as another:
+        another.setattr(os, "getuid", lambda: 12_345)
+        assert identity.find(described) is None
+    sleeping.kill()
+    sleeping.wait()
+    assert identity.find(described) is None
+
+
+def test_who_takes_the_lock_is_the_supervisor(tmp_path: Path) -> None:
+    state = StateFolder(tmp_path / "state")
+    state.make()
+    lock = state.lock()
+    supervisor = state.supervisor()
+    assert supervisor is not None
+    assert supervisor.pid == os.getpid()
+    os.close(lock)
+
+
+def test_a_new_folder_is_for_its_user_alone(tmp_path: Path) -> None:
+    mask = os.umask(0o022)
+    try:
+        state = StateFolder(tmp_path / "state")
+        state.make()
+        assert state.path.stat().st_mode & 0o777 == 0o700
+        assert not state.is_open()
+        state.path.chmod(0o750)
+        assert state.is_open()
+    finally:
+        os.umask(mask)
