@@ -112,6 +112,10 @@ class Client:
     def levels(self) -> list[int]:
         return list(itertools.accumulate((8 + len(each) for each in self.data), initial=0))
 
+    def names(self) -> list[bytes]:
+        """By which its events are known."""
+        return [end.to_bytes(8, "big") for end in self.ends[1:]]
+
     def run(self, asked: AppendBlock) -> Run:
         """What the service took for a block of this client."""
         return ByteRun.of(asked.segment, asked.writer, asked.before, asked.data, asked.events)
@@ -178,7 +182,11 @@ class ClientOfToday(Client):
         return [NO_LEVEL, *range(1, len(self.data) + 1)]
 
     def run(self, asked: AppendBlock) -> Run:
-        return EventRun(asked.segment, asked.writer, asked.before, asked.after, asked.data, asked.events)
+        place = self.ends.index(asked.before)
+        return EventRun(asked.segment, asked.writer, asked.before, asked.after, asked.data, asked.events, place)
+
+    def names(self) -> list[bytes]:
+        return [place.to_bytes(8, "big") for place in range(1, len(self.data) + 1)]
 
     def greeting(self) -> bytes:
         begin = speaking_today.HELLO + speaking_today.create(self.segment)
@@ -192,9 +200,17 @@ class ClientOfToday(Client):
         if not some:
             return b""
         if self.chance.random() < 0.5:
-            return speaking_today.append(behind, *some, writer=self.writer, pad=self.chance.randint(0, 9))
+            return speaking_today.append(self.ends[behind], *some, writer=self.writer, pad=self.chance.randint(0, 9))
         at = self.chance.randint(0, 8 + len(some[-1]))
-        return speaking_today.append_over_the_end(behind, *some, at=at, writer=self.writer)
+        return speaking_today.append_over_the_end(self.ends[behind], *some, at=at, writer=self.writer)
+
+
+class ClientThatSkips(ClientOfToday):
+    """Its event numbers rise by more than one, also within a block."""
+
+    def levels(self) -> list[int]:
+        gaps = random.Random(self.segment)
+        return [NO_LEVEL, *itertools.accumulate(gaps.choice((1, 1, 2, 9)) for _ in self.data)]
 
 
 class Replica:
@@ -234,11 +250,11 @@ class Fleet:
         self.chance = random.Random(seed)
         self.ids = itertools.count(1)
         self.log: list[tuple[str, bytes]] = []
-        self.topic: list[tuple[str, bytes, int, bytes]] = []
+        self.topic: list[tuple[str, bytes, bytes, bytes]] = []
         self.late: list[tuple[str, bytes]] = []
         self.replicas = [Replica(self) for _ in range(2)]
         self.clients = [
-            (ClientOfToday if (seed + number) % 2 else Client)(
+            (Client, ClientOfToday, ClientThatSkips)[(seed + number) % 3](
                 bytes([number]) * 16,
                 f"s{number % 2}",
                 [self.chance.randbytes(self.chance.randint(0, 9)) for _ in range(150)],
@@ -305,13 +321,14 @@ class Fleet:
         connection.take(lambda: connection.session.settle(frame.ticket, 1, True))
 
 
-def rows(run: Run) -> list[tuple[str, bytes, int, bytes]]:
+def rows(run: Run) -> list[tuple[str, bytes, bytes, bytes]]:
+    """What an id is made of, of each event."""
     found = []
     for each in run.events():
         assert not isinstance(each, Pause)
-        level, data = each
-        assert level is not None
-        found.append((run.segment, run.writer, level, data))
+        _, name, data = each
+        assert name is not None
+        found.append((run.segment, run.writer, name, data))
     return found
 
 

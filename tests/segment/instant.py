@@ -85,7 +85,7 @@ class InstantStore:
                 question.segment, records.Open(question.writer, session, question.numbering, create=create)
             )
             if isinstance(opened, Opened):
-                return SessionOpened(session, opened.level)
+                return SessionOpened(session, opened.level, opened.place, opened.era)
             assert not isinstance(opened, Appended)
             return NoSegment() if opened.why is Refusal.NO_SEGMENT else Refused(opened.why)  # type: ignore[arg-type]
         if isinstance(question, AppendBlock):

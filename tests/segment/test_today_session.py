@@ -674,13 +674,13 @@ of_one_writer = st.one_of(
 @given(st.lists(of_one_writer, max_size=12).map(b"".join), st.randoms(use_true_random=False))
 def test_conditions_hold_however_a_conversation_is_split(data: bytes, chance: Any) -> None:
     """One writer and one segment, so every condition means the same. A number that does not rise behind a condition is found in
-    its turn: what came behind it may have been answered by then.
+    its turn: what came behind it may have been answered by then. One that came together with what is refused is found first.
     """
     data = HELLO + create() + setup() + data
     whole = drive([data])
     for pieces in (one_by_one(data), at_random(data, chance)):
         split = drive(pieces)
-        assert str(split.error) == str(whole.error)
+        assert str(split.error) == str(whole.error) or (split.error and "does not rise" in str(whole.error))
         assert split.error or split.comparable() == whole.comparable()
 
 

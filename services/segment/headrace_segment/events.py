@@ -22,6 +22,7 @@ from headrace_common.record.event import (
 from headrace_common.session.interface import PAUSE, Frame, Pause, Peer, Ticket
 from typing_extensions import override
 
+from headrace_segment.store.records import Numbering
 from headrace_segment.wire.codes import HEADER, Kind
 
 PROTOCOL: Final = WireProtocol.SEGMENT
@@ -44,8 +45,10 @@ class Run(ABC):
     count: int
 
     @abstractmethod
-    def events(self) -> Iterator[tuple[int | None, bytes] | Pause]:
-        """Each event's level and bytes. The level is None if nothing tells it apart from others with the same bytes."""
+    def events(self) -> Iterator[tuple[int, bytes | None, bytes] | Pause]:
+        """Each event's level, name and bytes. The name tells it apart from others of its writer with the same bytes, however it
+        comes; None if nothing does.
+        """
 
 
 @dataclass(slots=True)  # not frozen: one for each block
@@ -58,12 +61,12 @@ class ByteRun(Run):
         return ByteRun(segment, writer, before, before + len(data), data, count)
 
     @override
-    def events(self) -> Iterator[tuple[int, bytes]]:
+    def events(self) -> Iterator[tuple[int, bytes, bytes]]:
         at = 0
         while at < len(self.data):
             _, length = HEADER.unpack_from(self.data, at)
             start, at = at + HEADER.size, at + HEADER.size + length
-            yield self.before + at, self.data[start:at]
+            yield self.before + at, _packed(self.before + at), self.data[start:at]
 
     def beyond(self, level: int) -> ByteRun | None:
         """What of it lies above `level`. None: `level` lies within an event."""
@@ -80,27 +83,36 @@ class ByteRun(Run):
 class EventRun(Run):
     """What a client of today's dialect appends. Levels are event numbers; `count` is what the client says.
 
-    The Java client's writers of events frame each one as an Event message, and number them without a gap, so the last one has
-    the number `after`. Its writers of bytes frame nothing: such a run is one event. Event numbers that skip within a run cannot
-    be seen; where there are fewer numbers than events, or another count than was said, an event has no level of its own.
+    The Java client's writers of events frame each one as an Event message. Their numbers may skip, and only the last one,
+    `after`, is known: so an event's place among all that its writer has appended names it, whatever blocks it comes in. `place`
+    is that of the event before the run. The numbers of a writer that begins at 1 and leaves no gap are its places. Where another
+    count than was said is framed, or more than there are numbers, nothing names an event. Writers of bytes frame nothing: such a
+    run is one event, named by its number. Events of writers of different `era` are never the same.
     """
 
+    place: int = 0
+    era: int = 0
+
     @override
-    def events(self) -> Iterator[tuple[int | None, bytes] | Pause]:
+    def events(self) -> Iterator[tuple[int, bytes | None, bytes] | Pause]:
         framed = 0
         for framed in self._count_frames():
             if framed % SLICE == 0:
                 yield PAUSE
         if not framed:
-            yield self.after, self.data
+            yield self.after, self._name(self.after), self.data
             return
-        numbered = framed == self.count <= self.after - self.before
-        at, level = 0, self.after - framed
+        named = framed == self.count <= self.after - self.before
+        dense = named and self.before in (self.after - framed, Numbering.EVENTS.first)
+        at, level, place = 0, self.after - framed, self.place
         while at < len(self.data):
             _, length = HEADER.unpack_from(self.data, at)
             start, at = at + HEADER.size, at + HEADER.size + length
-            level += 1
-            yield level if numbered else None, self.data[start:at]
+            level, place = level + 1, place + 1
+            yield level if dense else self.after, self._name(place) if named else None, self.data[start:at]
+
+    def _name(self, place: int) -> bytes:
+        return _packed(self.era) + _packed(place) if self.era else _packed(place)
 
     def _count_frames(self) -> Iterator[int]:
         """Counts the Event messages that `data` consists of, one by one. The last number is 0 if it is something else."""
@@ -132,7 +144,7 @@ class BlockFrame(Frame):
     @override
     def spoiled(self, detail: str) -> Reject:
         """The whole block, with the headers of its events; reason `internal`."""
-        name = event_id(self.run, self.run.after, self.run.data)
+        name = event_id(self.run, _packed(self.run.after), self.run.data)
         return self._envelope.reject(Reason.INTERNAL, detail, self.run.data, name, self._about(self.run.after))
 
     @override
@@ -144,10 +156,9 @@ class BlockFrame(Frame):
             if isinstance(event, Pause):
                 yield event
                 continue
-            level, data = event
-            name = self._unique_id(number) if level is None else event_id(self.run, level, data)
+            level, named, data = event
+            name = self._unique_id(number) if named is None else event_id(self.run, named, data)
             number += 1
-            level = self.run.after if level is None else level
             if len(data) > self._event_bytes:
                 detail = f"{len(data)} bytes, LIMITS__EVENT_BYTES {self._event_bytes}"
                 yield self._envelope.reject(Reason.OVERSIZED, detail, data, name, self._about(level))
@@ -175,6 +186,10 @@ def envelope(peer: Peer, segment: str) -> Envelope:
     return Envelope(PROTOCOL, source(PROTOCOL, peer.identity), segment, content_type=OCTETS)
 
 
-def event_id(run: Run, level: int, data: bytes) -> bytes:
-    """Over segment, writer, the level behind the event, and its bytes: the same whoever sends it again, and by which way."""
-    return deterministic_id(PROTOCOL, run.segment.encode(), run.writer, level.to_bytes(8, "big", signed=True), data)
+def event_id(run: Run, name: bytes, data: bytes) -> bytes:
+    """Over segment, writer, the event's name there, and its bytes: the same whoever sends it again, and by which way."""
+    return deterministic_id(PROTOCOL, run.segment.encode(), run.writer, name, data)
+
+
+def _packed(number: int) -> bytes:
+    return (number % (1 << 64)).to_bytes(8, "big")

@@ -153,10 +153,15 @@ StoreQuestion = OpenSession | AppendBlock | ReadBytes | RepliesLeft | ChangeQues
 
 @dataclass(frozen=True, slots=True)
 class SessionOpened:
-    """Blocks count from `level` on, in this session and in no other."""
+    """Blocks count from `level` on, in this session and in no other.
+
+    `place`, `era`: see `headrace_segment.store.state.Writer`.
+    """
 
     session: bytes
     level: int
+    place: int = 0
+    era: int = 0
 
 
 @dataclass(slots=True)  # not frozen: one for each block

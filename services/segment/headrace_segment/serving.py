@@ -190,7 +190,7 @@ class ServedSessions:
                     served.caller.tell(SessionLost(served.writer, served.id))
         if winner is not None:
             winner.opened = True
-        self._answer(outcome.session, None, SessionOpened(outcome.session, outcome.level))
+        self._answer(outcome.session, None, SessionOpened(outcome.session, outcome.level, outcome.place, outcome.era))
 
     def _answer(self, session: bytes, after: int | None, answer: object) -> None:
         served = self._by_id.get(session)

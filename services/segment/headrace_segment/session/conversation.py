@@ -141,7 +141,7 @@ class Conversation(ByteSession, Generic[B]):
     def _writer_answered(self, asked: Asked[B], writer: Writer[B], answer: object) -> None:
         question = asked.question
         if isinstance(answer, SessionOpened):
-            writer.opened(answer.session, answer.level)
+            writer.opened(answer.session, answer.level, answer.place, answer.era)
             self._replies.append(self._append_setup(question.segment, asked.request, writer))
         elif isinstance(answer, BlockStored):
             self._acknowledge(writer, answer, asked.request)

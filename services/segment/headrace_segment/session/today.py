@@ -135,7 +135,10 @@ class TodaySession(Conversation[Append]):
         if block.expected is not None:
             self._append_if(writer, block, block.expected, before, number)
             return
-        run = EventRun(writer.segment, writer.id, before, block.level, block.data, block.events)
+        run = EventRun(
+            writer.segment, writer.id, before, block.level, block.data, block.events, writer.place, writer.era
+        )
+        writer.place += block.events
         self._publish(writer, run, number, block.request, received_ms)
 
     def _append_if(self, writer: Writer[Append], block: Append, expected: int, before: int, number: int) -> None:
@@ -145,6 +148,7 @@ class TodaySession(Conversation[Append]):
             self._answered_here(writer, number)
             return
         assert writer.session is not None
+        writer.place += block.events
         question = ask.AppendBlock(
             next(self._question_tickets),
             writer.segment,
@@ -188,6 +192,7 @@ class TodaySession(Conversation[Append]):
     def _refused(self, asked: Asked[Append], writer: Writer[Append], answer: ask.Refused) -> None:
         question = asked.question
         if answer.why is Refusal.CONDITION and isinstance(question, ask.AppendBlock):
+            writer.place -= question.events
             self._check_failed(writer, question.after, asked.request)
             return
         if answer.why is Refusal.SESSION and isinstance(question, ask.AppendBlock):

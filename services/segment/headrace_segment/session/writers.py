@@ -77,6 +77,9 @@ class Writer(Generic[B]):
     """The client's own number of the last SetupAppend that had its turn."""
     level: int = 0
     sent: int = 0
+    place: int = 0
+    """Of the last event that was handed out; see `headrace_segment.store.state.Writer`."""
+    era: int = 0
     sealed: bool = False
     """Its segment was sealed when a block came: nothing more of this session can be stored."""
     waiting: deque[Waiting[B]] = field(default_factory=deque)
@@ -90,7 +93,8 @@ class Writer(Generic[B]):
         self.session, self.sealed = None, False
         self.level = self.sent = first
 
-    def opened(self, session: bytes, level: int) -> None:
+    def opened(self, session: bytes, level: int, place: int, era: int) -> None:
         """Its blocks count from here on."""
         self.session = session
         self.level = self.sent = level
+        self.place, self.era = place, era

@@ -42,6 +42,8 @@ class Fold:
     def __init__(self, next_offset: int = 0) -> None:
         self.next_offset = next_offset
         self.segments: dict[str, Segment] = {}
+        self.era = 0
+        """Behind the last record that forgot a writer or deleted a segment; 0: none has. New writers may be the old ones."""
 
     def apply(self, log_offset: int, key: bytes | None, value: bytes | None, time_ms: int) -> Outcome:
         """Takes the next record. `time_ms`: the record's own timestamp. Raises `LogError`: nothing more can be judged."""
@@ -86,12 +88,13 @@ class Fold:
         writer = segment.writers.get(record.writer)
         if writer is None:
             first = record.numbering.first
-            segment.writers[record.writer] = Writer(record.session, first, record.numbering, time_ms)
-            return Opened(name, record.writer, record.session, first)
+            era = self.era if record.numbering is Numbering.EVENTS else 0
+            segment.writers[record.writer] = Writer(record.session, first, record.numbering, time_ms, era=era)
+            return Opened(name, record.writer, record.session, first, era=era)
         if writer.numbering is not record.numbering:
             return NotOpened(name, record.writer, record.session, Refusal.NUMBERING)
         writer.session, writer.touched = record.session, time_ms
-        return Opened(name, record.writer, record.session, writer.level)
+        return Opened(name, record.writer, record.session, writer.level, writer.place, writer.era)
 
     def _append(
         self, name: str, segment: Segment | None, record: records.Block, log_offset: int, time_ms: int
@@ -108,6 +111,8 @@ class Fold:
         segment.length += len(record.data)
         segment.modified = writer.touched = time_ms
         writer.level = record.after
+        if writer.numbering is Numbering.EVENTS:
+            writer.place += record.events
         return Appended(name, record.writer, record.session, record.after, segment.length)
 
     @staticmethod
@@ -139,6 +144,7 @@ class Fold:
             return Refusal.NO_SEGMENT
         if isinstance(record, Delete):
             del self.segments[name]
+            self.era = self.next_offset
             return None
         if isinstance(record, records.SetAttribute):
             return self._set(segment, record)
@@ -164,8 +170,7 @@ class Fold:
             segment.attributes[record.attribute] = record.value
         return None
 
-    @staticmethod
-    def _forget(name: str, segment: Segment | None, record: records.Forget) -> Outcome:
+    def _forget(self, name: str, segment: Segment | None, record: records.Forget) -> Outcome:
         if segment is None:
             return Forgotten(name, record.writer, Refusal.NO_SEGMENT)
         writer = segment.writers.get(record.writer)
@@ -173,6 +178,7 @@ class Fold:
         if known != (record.session, record.level, record.touched):
             return Forgotten(name, record.writer, Refusal.SESSION)
         del segment.writers[record.writer]
+        self.era = self.next_offset
         return Forgotten(name, record.writer)
 
     @staticmethod

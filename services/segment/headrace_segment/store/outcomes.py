@@ -24,12 +24,17 @@ class Refusal(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A session has begun at `level`, which is final: nothing of the writer's earlier sessions counts from here on."""
+    """A session has begun at `level`, which is final: nothing of the writer's earlier sessions counts from here on.
+
+    `place`, `era`: see `headrace_segment.store.state.Writer`.
+    """
 
     segment: str
     writer: bytes
     session: bytes
     level: int
+    place: int = 0
+    era: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,8 @@ from headrace_segment.store.fold import Fold
 from headrace_segment.store.records import Numbering
 from headrace_segment.store.state import Segment, Writer
 
-VERSION: Final = 2
-WITHOUT_ATTRIBUTES: Final = 1
-"""The version of a set in which no segment has attributes: whoever knows no attributes can read it."""
+VERSION: Final = 3
+"""The newest version of a set. Each has the version of its newest kind of row, so that older services read what they can."""
 
 PART_BYTES: Final = 512 << 10
 """A part is closed when it is so large."""
@@ -27,7 +26,9 @@ PART_BYTES: Final = 512 << 10
 LONGS: Final = 4096
 """Numbers in one row of an index or of refused offsets."""
 
-_SEGMENT, _WRITER, _INDEX, _REFUSED, _ATTRIBUTES = range(5)
+_SEGMENT, _WRITER, _INDEX, _REFUSED, _ATTRIBUTES, _PLACE, _ERA = range(7)
+_SINCE: Final = {_ATTRIBUTES: 2, _PLACE: 3, _ERA: 3}
+"""The version in which a kind of row came, if not in the first."""
 MANIFEST: Final = "manifest"
 
 
@@ -47,8 +48,9 @@ def key(partition: int, offset: int, part: int | str) -> bytes:
 def snapshot(fold: Fold, partition: int, part_bytes: int = PART_BYTES) -> Iterator[tuple[bytes, bytes]]:
     """The keys and values of a set, in the order in which they are to be stored. The fold must not move meanwhile."""
     digest = blake2b(digest_size=16)
-    count, rows, size = 0, [], 0
-    for row in _rows(fold):
+    count, rows, size, version = 0, [], 0, 1
+    for kind, row in _rows(fold):
+        version = max(version, _SINCE.get(kind, 1))
         rows.append(row)
         size += len(row)
         if size >= part_bytes:
@@ -61,26 +63,38 @@ def snapshot(fold: Fold, partition: int, part_bytes: int = PART_BYTES) -> Iterat
         digest.update(value)
         yield key(partition, fold.next_offset, count), value
         count += 1
-    version = VERSION if any(segment.attributes for segment in fold.segments.values()) else WITHOUT_ATTRIBUTES
     manifest = Manifest(version, count, digest.digest())
     yield key(partition, fold.next_offset, MANIFEST), msgspec.msgpack.encode(manifest)
 
 
-def _rows(fold: Fold) -> Iterator[bytes]:
-    pack = msgspec.msgpack.Encoder().encode
+def _rows(fold: Fold) -> Iterator[tuple[int, bytes]]:
+    encode = msgspec.msgpack.Encoder().encode
+
+    def pack(kind: int, *fields: object) -> tuple[int, bytes]:
+        return kind, encode((kind, *fields))
+
+    if fold.era:
+        yield pack(_ERA, fold.era)
     for name, segment in fold.segments.items():
-        yield pack((_SEGMENT, name, segment.start, segment.length, segment.sealed, segment.modified))
+        yield pack(_SEGMENT, name, segment.start, segment.length, segment.sealed, segment.modified)
         for writer_id, writer in segment.writers.items():
-            yield pack((_WRITER, writer_id, writer.session, writer.level, int(writer.numbering), writer.touched))
+            yield pack(_WRITER, writer_id, writer.session, writer.level, int(writer.numbering), writer.touched)
+            if writer.era or writer.place != _usual_place(writer.numbering, writer.level):
+                yield pack(_PLACE, writer_id, writer.place, writer.era)
         index, refused = segment.index, segment.refused
         for at in range(0, len(index.offsets), LONGS):
             piece = slice(at, at + LONGS)
-            yield pack((_INDEX, index.offsets[piece].tolist(), index.log_offsets[piece].tolist()))
+            yield pack(_INDEX, index.offsets[piece].tolist(), index.log_offsets[piece].tolist())
         for at in range(0, len(refused), LONGS):
-            yield pack((_REFUSED, refused[at : at + LONGS].tolist()))
+            yield pack(_REFUSED, refused[at : at + LONGS].tolist())
         attributes = list(segment.attributes.items())
         for at in range(0, len(attributes), LONGS):
-            yield pack((_ATTRIBUTES, attributes[at : at + LONGS]))
+            yield pack(_ATTRIBUTES, attributes[at : at + LONGS])
+
+
+def _usual_place(numbering: Numbering, level: int) -> int:
+    """The place of a writer that numbers its events from 1 without a gap; what a set of an older service knows of any writer."""
+    return level if numbering is Numbering.EVENTS and level != numbering.first else 0
 
 
 class Snapshots:
@@ -131,7 +145,7 @@ class Snapshots:
         values = [parts.get(str(number)) for number in range(manifest.parts)]
         there = [value for value in values if value is not None]
         digest = blake2b(b"".join(there), digest_size=16).digest()
-        known = manifest.version in (VERSION, WITHOUT_ATTRIBUTES)
+        known = 1 <= manifest.version <= VERSION
         return there if known and len(there) == manifest.parts and digest == manifest.digest else None
 
 
@@ -146,7 +160,13 @@ def _restore(offset: int, values: list[bytes]) -> Fold:
                 segment = fold.segments[name] = Segment(start, length, sealed, modified)
             elif kind == _WRITER:
                 writer_id, session, level, numbering, touched = row
-                segment.writers[writer_id] = Writer(session, level, Numbering(numbering), touched)
+                counts = Numbering(numbering)
+                segment.writers[writer_id] = Writer(session, level, counts, touched, _usual_place(counts, level))
+            elif kind == _PLACE:
+                writer_id, place, era = row
+                segment.writers[writer_id].place, segment.writers[writer_id].era = place, era
+            elif kind == _ERA:
+                (fold.era,) = row
             elif kind == _INDEX:
                 segment.index.offsets.extend(array("q", row[0]))
                 segment.index.log_offsets.extend(array("q", row[1]))

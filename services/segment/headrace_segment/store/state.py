@@ -50,12 +50,18 @@ class Index:
 
 @dataclass(slots=True)
 class Writer:
-    """A writer of a segment. `touched`: the log's time (Unix, ms) of its last record that counted."""
+    """A writer of a segment. `touched`: the log's time (Unix, ms) of its last record that counted.
+
+    `place`: of the last of its events, among all of them; `era`: the fold's when the writer was new. Both are told for event
+    numbers alone: they skip, and only their blocks' last ones are known, so they do not tell which event is which.
+    """
 
     session: bytes
     level: int
     numbering: Numbering
     touched: int
+    place: int = 0
+    era: int = 0
 
 
 @dataclass(slots=True)
