@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 from types import FrameType
 from typing import Any, Final, cast
 
@@ -20,6 +21,7 @@ from headrace_lake.commands.catalog import register
 from headrace_lake.commands.migrate import prepare, prepare_routes
 from headrace_lake.configuration.policy import Policies
 from headrace_lake.configuration.settings import LakeProcessSettings, location
+from headrace_lake.dedup import lookup
 from headrace_lake.dedup.choose import open_index
 from headrace_lake.dedup.index import DedupIndex, NoIndex
 from headrace_lake.kafka import gaps
@@ -153,6 +155,7 @@ class Job:
             epoch=epoch,
             landed_before=found.landed,
             progress=self._run_progress(found, topics) if self._once else None,
+            brokers=self._brokers,
             health=self._health,
             log=self._log,
             stopping=self._stop.is_set,
@@ -227,7 +230,8 @@ class Job:
             pairs = [(known.events, number) for number in range(topics[known.events].partitions)]
             first = self._brokers.offsets(pairs, earliest=True)
             next_offsets = {pair[1]: max(found.landed.get(pair, start), start) for pair, start in first.items()}
-            watermarks = at_start(self._spark, self._brokers, kafka, next_offsets)
+            landed = partial(lookup.newest, self._spark, self._lake)
+            watermarks = at_start(self._spark, self._brokers, kafka, next_offsets, landed)
         return EventsLanding(
             self._spark,
             self._lake,

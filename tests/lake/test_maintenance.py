@@ -49,6 +49,7 @@ class Lake:
         self.fence = Fence(spark, str(folder))
         assert self.fence.claim() == 1
         self.landed = 0
+        self.clocks_agree = True
         self.metrics = LakeMetrics()
         self.log = CapturingLogger()
 
@@ -104,7 +105,7 @@ class Lake:
         )
         return Maintenance(
             self.spark, str(self.folder), chosen, epoch=1, metrics=self.metrics, log=self.log,  # type: ignore[arg-type]
-            stopping=stopping,
+            stopping=stopping, agree=lambda _: self.clocks_agree,
         )  # fmt: skip
 
     def value(self, name: str, **labels: str) -> float:
@@ -320,6 +321,11 @@ def test_whole_days_go_and_the_proof_still_holds(lake: Lake) -> None:
     days = [today - timedelta(days=back) for back in (9, 3, 2, 1, 0)]
     for day in days:
         lake.land(day)
+    lake.clocks_agree = False
+    lake.maintenance(retention_days=2, compact_files=100, vacuum_every=1).run_due()
+    assert lake.value("maintenance_runs_total", task="retain") == 0, "nothing is deleted while clocks disagree"
+    assert lake.value("maintenance_runs_total", task="vacuum") == 0
+    lake.clocks_agree = True
     lake.maintenance(retention_days=2, compact_files=100).run_due()
     (row,) = query.run("select min(day) as first, count(*) as n from events", lake.folder)
     assert row == {"first": today - timedelta(days=2), "n": 3 * 2 * PER_BATCH}

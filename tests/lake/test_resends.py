@@ -264,6 +264,31 @@ def test_a_partition_hours_behind_is_compared_with_what_landed_long_ago(lake: La
 
 
 @pytest.mark.parametrize("lake", ["map"], indirect=True)
+def test_a_clock_two_years_ahead_forgets_nothing_and_drops_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job starts with nothing pending; then what landed comes again. Then its clock is right, and it comes once more."""
+    resends = [replace(record, at=MS + 1) for record in FIRST if record.id.startswith("d.")]
+    lake.send(*FIRST)
+    lake.run()
+    right, rebuild = time.time, EventsLanding.rebuild_index
+
+    def then_resent(landing: EventsLanding) -> None:
+        rebuild(landing)
+        lake.send(*resends)
+
+    monkeypatch.setattr(EventsLanding, "rebuild_index", then_resent)
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "time", lambda: right() + 2 * 365 * 86_400)
+        lake.run(retention_days=30, maintenance_share=0.9)
+        (said,) = [call for call in lake.log.calls if call.args == ("clocks disagree",)]
+        assert said.kwargs["doubted"] == "kafka"
+    assert lake.landed() == _rows(*FIRST)
+    lake.run(retention_days=30, maintenance_share=0.9)
+    assert not [call for call in lake.log.calls if call.args == ("clocks disagree",)]
+    assert lake.landed() == _rows(*FIRST)
+    assert lake.duplicates() == 2 * len(resends)
+
+
+@pytest.mark.parametrize("lake", ["map"], indirect=True)
 def test_the_horizon_is_a_setting_and_0_lands_all(lake: Lake) -> None:
     records = [Sent(d(1), 0), Sent(d(1), 1000), Sent(d(1), 1001)]
     lake.send(*records)

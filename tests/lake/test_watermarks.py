@@ -13,8 +13,16 @@ NOW = 1_770_000_000_000
 
 
 class Brokers:
-    def __init__(self, ends: dict[int, int]) -> None:
+    def __init__(self, ends: dict[int, int], clock: int | None = None, newest: int | None = None) -> None:
         self.ends = ends
+        self.clock = clock
+        self.last = newest
+
+    def time(self) -> int | None:
+        return self.clock
+
+    def newest(self, pairs: Iterable[tuple[str, int]]) -> int | None:
+        return self.last
 
     def offsets(self, pairs: Iterable[tuple[str, int]], *, earliest: bool) -> dict[tuple[str, int], int]:
         assert not earliest
@@ -28,8 +36,9 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return times
 
 
-def made(brokers: Brokers, next_offsets: dict[int, int]) -> Watermarks:
-    return Watermarks(brokers, "e", next_offsets)  # type: ignore[arg-type]
+def made(brokers: Brokers, next_offsets: dict[int, int], newest: int | None = 2 * NOW) -> Watermarks:
+    """By default some record is from the far future, so that the clocks count."""
+    return Watermarks(brokers, "e", next_offsets, newest)  # type: ignore[arg-type]
 
 
 def test_the_slowest_partition_is_the_watermark(now: list[int]) -> None:
@@ -84,6 +93,62 @@ def test_a_new_partition_joins_with_its_first_batch(now: list[int]) -> None:
     assert found.watermark() == NOW - 50
 
 
+YEARS = 2 * 365 * 86_400_000
+HOUR = 3_600_000
+
+
+@pytest.mark.parametrize("kafka", [None, NOW, NOW + YEARS, NOW - YEARS])
+@pytest.mark.parametrize("own", [NOW, NOW + HOUR, NOW + YEARS])
+def test_no_clock_alone_makes_ids_expire(now: list[int], own: int, kafka: int | None) -> None:
+    """Nothing is pending, and the newest record is of a minute ago: what landed lately has to be remembered."""
+    now.append(own)
+    last = NOW - 60_000
+    found = made(Brokers({0: 100}, kafka), {0: 100}, last)
+    found.ask()
+    watermark = found.watermark()
+    assert watermark is not None
+    assert watermark <= last
+    assert watermark == min(last, own, kafka or own)
+
+
+def test_a_record_from_the_future_does_not_make_ids_expire_though_the_clock_is_ahead_too(now: list[int]) -> None:
+    now.append(NOW + YEARS)
+    found = made(Brokers({0: 100, 1: 100}, NOW), {0: 100, 1: 50}, NOW - 60_000)
+    found.ask()
+    found.start_at({1: NOW + YEARS})
+    found.landed({1: 100}, {1: NOW + YEARS})
+    assert found.watermark() == NOW
+
+
+def test_a_clock_that_goes_back_and_comes_again_never_takes_the_watermark_back(now: list[int]) -> None:
+    found = made(Brokers({0: 100}), {0: 100}, NOW)
+    found.ask()
+    for own in (NOW - HOUR, NOW - YEARS, NOW + HOUR):
+        now.append(own)
+        found.ask()
+        assert found.watermark() == NOW
+
+
+def test_without_any_record_no_partition_has_a_watermark_until_one_lands(now: list[int]) -> None:
+    brokers = Brokers({0: 0, 1: 0})
+    found = watermarks.at_start(None, brokers, KafkaSettings(), {0: 0, 1: 0}, never)  # type: ignore[arg-type]
+    assert found.watermark() is None
+    brokers.ends[1] = 3
+    found.ask()
+    found.landed({1: 3}, {1: NOW - 5})
+    assert found.watermark() == NOW - 5
+
+
+def test_if_kafka_has_no_record_any_more_the_newest_that_landed_counts(now: list[int]) -> None:
+    now.append(NOW + HOUR)
+    found = watermarks.at_start(None, Brokers({0: 9}), KafkaSettings(), {0: 9}, lambda: NOW)  # type: ignore[arg-type]
+    assert found.watermark() == NOW
+
+
+def never() -> int | None:
+    return None
+
+
 def test_at_start_the_first_record_is_looked_for_until_it_is_found(
     now: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,8 +161,8 @@ def test_at_start_the_first_record_is_looked_for_until_it_is_found(
         return {n: first[n][1] for n, (start, end) in ranges.items() if n in first and start <= first[n][0] < end}
 
     monkeypatch.setattr(watermarks, "_first_times", first_times)
-    brokers = Brokers({0: 10, 1: 2_000_000, 2: 1_500, 3: 7})
-    found = watermarks.at_start(None, brokers, KafkaSettings(), {0: 0, 1: 10, 2: 0, 3: 7})  # type: ignore[arg-type]
+    brokers = Brokers({0: 10, 1: 2_000_000, 2: 1_500, 3: 7}, newest=NOW)
+    found = watermarks.at_start(None, brokers, KafkaSettings(), {0: 0, 1: 10, 2: 0, 3: 7}, never)  # type: ignore[arg-type]
     assert asked == [
         {0: (0, 1), 1: (10, 11), 2: (0, 1)},
         {0: (1, 10), 1: (11, 1_011), 2: (1, 1_001)},

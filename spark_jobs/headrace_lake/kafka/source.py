@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 from urllib.parse import quote_plus
 
@@ -33,8 +34,9 @@ _IAM: Final = {
 """What AWS's `aws-msk-iam-auth` asks of a Java client; it finds credentials and region by itself."""
 _LOGIN_TIME: Final = "10000"
 """Milliseconds that Kafka's client waits for a token endpoint."""
-_OFFSET: Final = re.compile(r"([\w.-]+)-(\d+)=ListOffsetsResultInfo\(offset=(-?\d+),")
+_OFFSET: Final = re.compile(r"([\w.-]+)-(\d+)=ListOffsetsResultInfo\(offset=(-?\d+), timestamp=(-?\d+),")
 """An entry of Kafka's answer as text, ``topic-partition=…``."""
+_TIME_EVERY: Final = 60.0  # seconds between two questions for the controller's clock
 _ANSWER_TIME: Final = 30  # seconds to wait for one answer of the brokers
 _OFFSET_SPEC: Final = "org.apache.kafka.clients.admin.OffsetSpec"
 
@@ -189,6 +191,9 @@ class Brokers:
         self._class = partial(java_class, spark)
         self._settings = settings
         self._admin: Any = None
+        self._told: tuple[float, int | None] | None = (
+            None  # the controller's clock, in ms, and when it told it (monotonic)
+        )
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         """The topics among `names` that exist.
@@ -215,9 +220,39 @@ class Brokers:
     def offsets(self, partitions: Iterable[TopicPartition], *, earliest: bool) -> dict[TopicPartition, int]:
         """The first offset that Kafka holds (`earliest`), or one past the last that a reader of committed records sees."""
         spec = self._class(_OFFSET_SPEC)
-        return self._offsets(partitions, spec.earliest() if earliest else spec.latest())
+        return _offsets_in(self._list_offsets(partitions, spec.earliest() if earliest else spec.latest()))
 
-    def _offsets(self, partitions: Iterable[TopicPartition], spec: Any) -> dict[TopicPartition, int]:
+    def newest(self, partitions: Iterable[TopicPartition]) -> int | None:
+        """The latest timestamp, in ms, of the records that Kafka holds; None if it holds none, or is too old to say (2.8)."""
+        try:
+            found = self._list_offsets(partitions, self._class(_OFFSET_SPEC).maxTimestamp())
+        except HaltError:
+            return None
+        return max((stamp for _, stamp in found.values() if stamp >= 0), default=None)
+
+    def time(self) -> int | None:
+        """The clock of Kafka's controller in Unix ms; None if it does not tell it.
+
+        Its quorum tells it (KIP-836: the leader's `lastCaughtUpTimestamp` is the present), from Kafka 3.3 on, whom the ACLs let
+        describe the cluster. Asked for once a minute, and counted on from there by no wall clock.
+        """
+        now = monotonic()
+        if self._told is None or now - self._told[0] > _TIME_EVERY:
+            self._told = now, self._ask_time()
+        asked, told = self._told
+        return None if told is None else told + int((now - asked) * 1000)
+
+    def _ask_time(self) -> int | None:
+        try:
+            quorum = self._wait(self._client().describeMetadataQuorum().quorumInfo())
+        except HaltError:
+            return None
+        leader = quorum.leaderId()
+        stamps = [voter.lastCaughtUpTimestamp() for voter in quorum.voters() if voter.replicaId() == leader]
+        return next((int(stamp.getAsLong()) for stamp in stamps if stamp.isPresent()), None)
+
+    def _list_offsets(self, partitions: Iterable[TopicPartition], spec: Any) -> dict[TopicPartition, tuple[int, int]]:
+        """Partition -> offset and timestamp."""
         pairs = list(partitions)
         wanted = self._class("java.util.HashMap")()
         for pair in pairs:
@@ -226,13 +261,14 @@ class Brokers:
         options = self._class("org.apache.kafka.clients.admin.ListOffsetsOptions")(committed)
         answers = self._wait(self._client().listOffsets(wanted, options).all())
         # as text: a call to the JVM for each partition would take longer than the question
-        found = {(name, int(number)): int(offset) for name, number, offset in _OFFSET.findall(str(answers.toString()))}
+        entries = _OFFSET.findall(str(answers.toString()))
+        found = {(name, int(number)): (int(offset), int(stamp)) for name, number, offset, stamp in entries}
         return {pair: found[pair] for pair in pairs}
 
     def offsets_since(self, partitions: Iterable[TopicPartition], time: datetime) -> dict[TopicPartition, int | None]:
         """The first offset whose record has the timestamp `time` or a later one; None if there is none."""
         milliseconds = int(time.timestamp() * 1000)
-        found = self._offsets(partitions, self._class(_OFFSET_SPEC).forTimestamp(milliseconds))
+        found = _offsets_in(self._list_offsets(partitions, self._class(_OFFSET_SPEC).forTimestamp(milliseconds)))
         return {pair: None if offset < 0 else offset for pair, offset in found.items()}
 
     def close(self) -> None:
@@ -274,6 +310,10 @@ class Brokers:
                     f"Kafka at {self._settings.bootstrap_servers} does not answer ({cause})"
                 ) from error
             raise HaltError(f"Kafka at {self._settings.bootstrap_servers} refuses: {cause}") from error
+
+
+def _offsets_in(found: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
+    return {pair: offset for pair, (offset, _) in found.items()}
 
 
 class _UnknownTopicError(Exception):

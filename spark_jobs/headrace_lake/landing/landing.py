@@ -49,6 +49,8 @@ class BatchResult:
     """One past the last landed offset, by partition of the batch."""
     ages: Ages
     """Ages of the landed events at the commit."""
+    newest: int | None = None
+    """The latest Kafka timestamp of the events, in ms; None if there was none."""
     duplicates: Mapping[str, int] = field(default_factory=dict)
     """Resends left out, by protocol."""
     erased: int = 0
@@ -176,6 +178,7 @@ class Landing:
                 batch, total, sound - duplicates, quarantined, found.looked_up, took,
                 ends={(topic, partition): end for topic, partition, _, end in ranges},
                 ages=freshness.ages(found.ages, took) if found.ages else Ages([]),
+                newest=max(found.latest.values(), default=None),
                 duplicates=found.duplicates,
                 erased=found.erased,
                 reasons=reasons,

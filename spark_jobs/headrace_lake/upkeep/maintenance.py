@@ -86,8 +86,11 @@ class Maintenance:
         metrics: LakeMetrics,
         log: Logger,
         stopping: Callable[[], bool],
+        agree: Callable[[float | None], bool],
     ) -> None:
+        """`agree`: whether the clocks agree; it is told when the last commit was made. If not, nothing is deleted by time."""
         self._spark = spark
+        self._agree = agree
         self._settings = settings
         self._epoch: Final = epoch
         self._metrics = metrics
@@ -194,14 +197,18 @@ class Maintenance:
         """The pieces that are due, the most urgent first."""
         settings = self._settings
         now = time.time()
-        if settings.retention_days:
-            first = retention.first_kept(settings.retention_days, now)
+        agree = self._agree(
+            max((table.commits[-1][1] for table in self._tables.values() if table.commits), default=None)
+        )
+        if agree and settings.retention_days:
+            newest = max((day for name in self._dropped_by_day() for day in self._tables[name].days), default="")
+            first = retention.first_kept(settings.retention_days, now, newest)
             for name in self._dropped_by_day():
                 table = self._tables[name]
                 if retention.due(table, first):
                     yield "retain", name, partial(retention.drop, self._spark, self._paths[name], table, first)
         for name, cleaner in self._cleaners.items():
-            if cleaner.due():
+            if agree and cleaner.due():
                 yield "clean_log", name, partial(cleaner.clean, self._stopping)
         today = datetime.fromtimestamp(now, UTC).date().isoformat()
         free = {name: table for name, table in self._tables.items() if self._may("compact", name)}
@@ -209,7 +216,7 @@ class Maintenance:
         if piece is not None:
             yield "compact", piece.table, partial(self._merge, piece)
         for name, table in self._tables.items():
-            if retention.vacuum_due(table, settings.vacuum_every):
+            if agree and retention.vacuum_due(table, settings.vacuum_every):
                 yield (
                     "vacuum",
                     name,

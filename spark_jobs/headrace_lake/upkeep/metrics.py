@@ -128,3 +128,14 @@ class LakeMetrics(Catalogue):
         self.maintenance_last = self.gauge(
             "lake_maintenance_last_success_timestamp_seconds", "Unix time of the task's last success.", ("task",)
         )
+        self.clock_ahead = self.gauge(
+            "lake_clock_ahead_seconds",
+            "The job's clock minus another: Kafka's controller (kafka), the newest record of the last batch (record), the last "
+            "commit (commit).",
+            ("clock",),
+        )
+        self.clocks_disagree = self.gauge(
+            "lake_clocks_disagree",
+            "1 while clocks differ by more than five minutes, or none confirms the job's: retention, vacuum and the clean-up of "
+            "the log stop until they agree.",
+        )

@@ -20,9 +20,13 @@ _COMMIT: Final = re.compile(r"(\d{20})\.(json|crc|checkpoint\..*parquet)")
 _VERSIONS: Final = 500  # versions whose commits one piece deletes
 
 
-def first_kept(days: int, now: float) -> date:
-    """The first day to keep, of `days` days before today (UTC); `now` in Unix seconds."""
-    return datetime.fromtimestamp(now, UTC).date() - timedelta(days=days)
+def first_kept(days: int, now: float, newest: str) -> date:
+    """The first day to keep, of `days` days before today (UTC), and not after `newest`, the newest landed day as text.
+
+    `now` in Unix seconds. So whatever a clock says, the tables' last day stays.
+    """
+    first = datetime.fromtimestamp(now, UTC).date() - timedelta(days=days)
+    return min(first, date.fromisoformat(newest)) if newest else first
 
 
 def due(inventory: Inventory, first: date) -> bool:

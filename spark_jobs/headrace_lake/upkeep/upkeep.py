@@ -11,8 +11,9 @@ from headrace_common.operations.log import Log
 from pyspark.sql import SparkSession
 
 from headrace_lake.configuration.settings import LakeProcessSettings, location
-from headrace_lake.kafka.source import TopicPartition
+from headrace_lake.kafka.source import Brokers, TopicPartition
 from headrace_lake.landing.landing import BatchResult
+from headrace_lake.upkeep.clocks import ClockGuard
 from headrace_lake.upkeep.group_reporter import GroupReporter
 from headrace_lake.upkeep.maintenance import Maintenance
 from headrace_lake.upkeep.operations import LakeHealth
@@ -30,6 +31,7 @@ class Upkeep(AbstractContextManager["Upkeep"]):
         epoch: int,
         landed_before: Offsets,
         progress: RunProgress | None,
+        brokers: Brokers,
         health: LakeHealth,
         log: Log,
         stopping: Callable[[], bool],
@@ -40,13 +42,15 @@ class Upkeep(AbstractContextManager["Upkeep"]):
         self._progress = progress
         self._lag: Mapping[TopicPartition, int] = {}
         self._begun = False
+        self._short = False  # whether ids were forgotten early
         self._group_reporter = GroupReporter(
             spark, settings.kafka, group=settings.lake.group, metrics=health.metrics, log=log
         )
         self._group_reporter.landed(landed_before)
+        self._clocks = ClockGuard(brokers, health.metrics, log)
         self._maintenance = Maintenance(
             spark, location(settings.lake.path), settings.lake, epoch=epoch, metrics=health.metrics, log=log,
-            stopping=stopping,
+            stopping=stopping, agree=self._clocks.agree,
         )  # fmt: skip
         # a vacuum may take longer than the main loop may go without a heartbeat
         self._idle = ThreadPoolExecutor(1, "maintenance")
@@ -75,11 +79,13 @@ class Upkeep(AbstractContextManager["Upkeep"]):
     def landed(self, result: BatchResult) -> None:
         """A batch has landed. Called by Spark's thread."""
         self._health.landed(result)
+        self._clocks.landed(result.newest)
         self._group_reporter.landed(result.ends)
         left = {}
         if self._progress is not None:
             self._progress.landed(result.ends)
             left = {"left": self._progress.left}
+        self._say_forgotten(result)
         self._log.info(
             "landed",
             batch=result.batch,
@@ -92,6 +98,13 @@ class Upkeep(AbstractContextManager["Upkeep"]):
             seconds=round(result.seconds, 2),
             **left,
         )
+
+    def _say_forgotten(self, result: BatchResult) -> None:
+        """Says once that ids of the horizon were forgotten, so that their resends land again; and again when that was over."""
+        status = result.dedup_status
+        if status is not None and status.short and not self._short:
+            self._log.warning("ids forgotten early", ids=status.state.forgotten, recognised_within=round(status.span))
+        self._short = status is not None and status.short
 
     def after_batch(self) -> None:
         """A batch has ended and the next has not begun. Called by Spark's thread; blocks as long as the budget allows."""
