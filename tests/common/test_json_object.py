@@ -6,8 +6,10 @@ import json
 import time
 from typing import Any
 
+import msgspec
 import pytest
-from headrace_common.record.json_object import deepest, utc
+from headrace_common.record.contract import Reason
+from headrace_common.record.json_object import Fault, JsonObject, deepest, utc
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +17,21 @@ texts = st.text(alphabet='[]{}"\\,:aü\n', max_size=6)
 values = st.recursive(
     st.none() | texts, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3)
 )
+
+
+class Wanted(msgspec.Struct):
+    """A field of a certain type, as some protocols want it."""
+
+    field: str | None = None
+
+
+@pytest.mark.parametrize("before", [b"", b'"field":1,'], ids=["as wanted", "another type"])
+def test_too_deep_for_any_reader_is_too_deep(before: bytes) -> None:
+    """Also if the first reader has given up before the depth, because of a field's type."""
+    for levels in (100, 5_000):
+        found = JsonObject(Wanted, 64).read(b"{%b" % before + b'"x":' + b"[" * levels + b"]" * levels + b"}")
+        assert isinstance(found, Fault)
+        assert found.reason is Reason.TOO_DEEP
 
 
 def depth(value: Any) -> int:

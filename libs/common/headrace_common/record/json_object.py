@@ -85,6 +85,8 @@ class JsonObject(Generic[T]):
             return Fault(Reason.BAD_RECORD, problem)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return Fault(Reason.BAD_JSON, str(error))
+        except RecursionError:  # the wanted field may stand before what is too deep
+            return self._too_deep()
         if self._is_deep(raw):
             return self._too_deep()
         try:
