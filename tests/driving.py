@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import orjson
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.record.contract import HEADERS
+from headrace_common.record.contract import HEADERS, Reason
 from headrace_common.record.encoding import decode
 from headrace_common.record.event import Reject
 from headrace_common.session.interface import ByteSession, Frame, Pause, Peer
@@ -92,13 +92,14 @@ def parts_of(frame: Frame, *, grows: bool = False, pauses: bool = True) -> list[
 
 
 def without_chance(part: Seen | Reject) -> Any:
-    """All of a part but the random half of a unique id."""
+    """All of a part but the random half of a unique id. No bytes may make a part that says it is our mistake."""
 
     def kind(name: bytes) -> bytes:
         return name if name.startswith(b"d.") else name[:2]
 
     if isinstance(part, Seen):
         return {**part.headers, "ce_id": kind(part.headers["ce_id"])}, part.value
+    assert part.reason is not Reason.INTERNAL, part.detail
     return part.reason, part.detail, part.raw, part.source, part.subject, kind(part.id), part.attributes
 
 

@@ -185,6 +185,9 @@ class Conversation(driving.Outcome):
                 continue
             first = frame[0] if frame else None
             by_writer.setdefault(first and of_writer(first), []).append(comparable)
+        for whose in own:
+            if isinstance(whose, tuple) and whose[1] is None:  # whose segment it is about it does not say
+                own[whose].sort(key=repr)
         error = None if self.error is None else (str(self.error), self.error.limit)
         return by_writer, error, self.idle, own, refusals
 

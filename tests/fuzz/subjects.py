@@ -1,0 +1,250 @@
+"""What is fuzzed: the machines of each protocol, with captures of real clients, and what may be sent besides."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from headrace_common.session.interface import ByteSession, Message, MessageSession
+from headrace_courier.wire import HEADER, PING, entry, evnt, jdat
+from headrace_forward.entries.zstd import zstd
+from headrace_forward.wire import EventTime, encode
+from headrace_logjam.session import ProducerSession
+from headrace_lumberjack.wire import compressed, json_frame, pairs_frame, window
+from headrace_segment.session.dialects import SegmentSession
+
+from tests.courier import driving as courier
+from tests.driving import NOW_MS, PEER, without_chance
+from tests.forward import driving as forward
+from tests.fuzz import conversations
+from tests.fuzz.conversations import Sent, alone
+from tests.fuzz.mutation import Change, mutated, pieces, spoiled
+from tests.fuzz.shape import Shape
+from tests.logjam import driving as logjam
+from tests.logjam import test_vectors as device
+from tests.lumberjack import driving as lumberjack
+from tests.segment import instant, test_original_wire, test_today_wire
+from tests.segment.recorded import EARLY, ORIGINAL, TODAY
+
+TESTS: Final = Path(__file__).parents[1]
+
+
+def captures(protocol: str, pattern: str = "*.bin") -> list[bytes]:
+    return [path.read_bytes() for path in sorted((TESTS / protocol / "vectors").rglob(pattern))]
+
+
+def flat(sent: Sent) -> bytes:
+    """As one stream."""
+    return b"".join(part for message in sent for part in message)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One machine. `outcome`: what comes of messages that arrive in pieces cut at these places, which must not depend on
+    these; `length`: how many places there are to cut at. `make`: messages from nothing. `session`: makes a machine; None: it is
+    no session.
+    """
+
+    outcome: Callable[[Sent, Sequence[int]], Any]
+    corpus: Sent
+    make: Callable[[Shape], Sent]
+    session: Callable[[], ByteSession | MessageSession] | None = None
+    changes: Sequence[Change] = ()
+    length: Callable[[Sent], int] = lambda sent: len(flat(sent))
+
+
+def of_bytes(outcome: Callable[[Iterable[bytes]], Any]) -> Callable[[Sent, Sequence[int]], Any]:
+    return lambda sent, at: outcome(pieces(flat(sent), at))
+
+
+def of_session(drive: Callable[..., Any], **limits: Any) -> Callable[[Sent, Sequence[int]], Any]:
+    return of_bytes(lambda pieces: drive(pieces, **limits).comparable())
+
+
+# Forward
+
+RECORDS = [
+    {"m": 'hello [x] {y} "z" \\'},
+    {"n": {"k": [1, None, True, 1.5]}, "é": "ü\n"},
+    {},
+    {"[": "]", "t": "x" * 300},
+]
+ENTRIES = [(EventTime(1_700_000_000 + n, n), record) for n, record in enumerate(RECORDS)]
+PACKED = [forward.pack([time.encode(), record]) for time, record in ENTRIES]
+
+
+def _forward() -> list[bytes]:
+    modes = ("Message", "Forward", "PackedForward", "CompressedPackedForward")
+    made = [encode("app.log", ENTRIES, mode=mode, chunk="c1") for mode in modes]
+    found = [data for data in captures("forward") if data[:1] not in (b"[", b"{")]
+    return [b"\xc0", *made, *found]
+
+
+def _packed_again(data: bytes, chance: random.Random) -> bytes:
+    """A message with a payload of mutated entries, compressed in whatever way."""
+    body = flat(mutated(alone([b"".join(PACKED)]), chance))
+    ways = (gzip.compress, zstd.compress, lambda data: gzip.compress(data[:50]) + gzip.compress(data[50:]), bytes)
+    payload = chance.choice(ways)(body)
+    option = {"chunk": "c", "compressed": chance.choice(("gzip", "zstd", "text"))}
+    return b"\x93\xa1t" + forward.pack(payload) + forward.pack(option)
+
+
+JSON = [
+    b'["a",1700000000,{"m":"x"},{"chunk":"c"}]',
+    b'["g[o.test",1700000000,{"m":"y\\"]}"},{"chunk":"c]"}]',
+    '["é",[[1,{"a":"ü["}],[[1.5,{"h":1}],{}]],{"size":2,"chunk":"d"}]'.encode(),
+    b'["t",0,{"u":"\\ud83d\\ude00","d":[[[[[["{"]]]]]]}]',
+    b" null\r\n",
+]
+
+
+def _json() -> list[bytes]:
+    return [*JSON, *captures("forward", "json_*.bin")]
+
+
+# Courier
+
+
+def _courier() -> list[bytes]:
+    events = [*courier.numbered(5), b"{}", b"[]", b""]
+    return [
+        courier.HELO, PING, jdat(courier.NONCE, events), evnt(courier.NONCE[::-1], events), evnt(bytes(16), []),
+        HEADER.pack(b"NEWS", 3) + b"abc", *captures("courier", "*.c2s.bin"),
+    ]  # fmt: skip
+
+
+def _inflated_otherwise(data: bytes, chance: random.Random) -> bytes:
+    """A payload of mutated entries."""
+    content = flat(mutated(alone([entry(event) for event in courier.numbered(6)]), chance))
+    return courier.payload(content, kind=chance.choice((b"JDAT", b"EVNT")), level=chance.choice((0, 1, 9)))
+
+
+COURIER_LIMITS: Final[Mapping[str, int]] = {
+    "frame_bytes": 4096, "event_bytes": 1024, "inflated_bytes": 16_384, "frame_events": 20, "depth": 5,
+    "connection_budget": 65_536, "process_budget": 131_072,
+}  # fmt: skip
+
+
+# Lumberjack
+
+FRAMES = [
+    window(2), window(3), window(1, 0x31), json_frame(1, lumberjack.document(1)), json_frame(2, lumberjack.document(2)),
+    json_frame(0, b"{}"), pairs_frame(1, [(b"line", b"x"), (b"host", b"h")]), pairs_frame(1, []),
+]  # fmt: skip
+LUMBERJACK_LIMITS: Final[Mapping[str, int]] = {
+    "frame_bytes": 1024, "event_bytes": 1024, "inflated_bytes": 4096, "window_events": 8, "pairs": 4, "key_bytes": 8,
+    "value_bytes": 64,
+}  # fmt: skip
+
+
+def _lumberjack() -> list[bytes]:
+    sound = [window(2) + compressed(FRAMES[3] + FRAMES[4]), window(1) + FRAMES[3], window(2) + FRAMES[3] + FRAMES[4]]
+    return [*sound, *FRAMES, *captures("lumberjack", "*.c2s.bin")]
+
+
+def _compressed_again(data: bytes, chance: random.Random) -> bytes:
+    """A window whose frames are mutated inside their C frame."""
+    inside = flat(mutated(alone(FRAMES), chance))
+    return window(chance.randint(0, 4)) + compressed(inside, level=chance.choice((0, 3, 9)))
+
+
+# Logjam
+
+
+def _logjam(**limits: int) -> Callable[[Sent, Sequence[int]], Any]:
+    """Its transport keeps messages whole: what may differ is how many the event loop reads in one turn."""
+
+    def outcome(sent: Sent, turns: Sequence[int]) -> Any:
+        found = logjam.driven(**limits)
+        for start, end in zip((0, *turns), (*turns, len(sent)), strict=True):
+            for parts in sent[start:end]:
+                found.session.receive(Message(parts, logjam.ROUTE, logjam.ADDRESS), NOW_MS)
+            for frame in found.turn():
+                found.store(frame)
+            found.hear()
+        parts = sorted(repr(without_chance(part)) for part in found.flat)  # streams do not wait for each other
+        return parts, found.replies, found.ignored, found.session.idle()
+
+    return outcome
+
+
+def _producers() -> ProducerSession:
+    return logjam.driven().session
+
+
+def _devices() -> Sent:
+    messages = [device.frames(message) for _, _, message in device.CASES]
+    return [*messages, *(logjam.asking(frames) for frames in messages)]
+
+
+def _deflated_again(data: bytes, chance: random.Random) -> bytes:
+    return zlib.compress(flat(mutated([[data], [b'{"a":1}']], chance, most=1)))
+
+
+# Segments
+
+
+def _segments() -> SegmentSession:
+    return SegmentSession(PEER, instant.LIMITS)
+
+
+def _segment_session(pieces: Iterable[bytes]) -> Any:
+    """A fault that shows only when a request has its turn ends a conversation of which more or less is answered by then."""
+    outcome = instant.drive(pieces)
+    return outcome.comparable() if outcome.error is None else (str(outcome.error), outcome.error.limit)
+
+
+def _conversations(vectors: Mapping[str, Mapping[str, Any]]) -> Sent:
+    return alone([vector["data"] for vector in vectors.values()])
+
+
+PROTOCOLS: Final[Mapping[str, Sequence[Subject]]] = {
+    "forward": [
+        Subject(of_session(forward.drive), alone(_forward()), conversations.forward, forward.session, (_packed_again,)),
+        Subject(of_session(forward.drive), alone(_json()), conversations.forward, forward.session),
+    ],
+    "lumberjack": [
+        Subject(
+            of_session(lumberjack.drive, **limits),
+            alone(_lumberjack()),
+            conversations.lumberjack,
+            lumberjack.session,
+            (_compressed_again,),
+        )
+        for limits in ({}, LUMBERJACK_LIMITS)
+    ],
+    "courier": [
+        Subject(
+            of_session(courier.drive, **limits),
+            alone(_courier()),
+            conversations.courier,
+            courier.session,
+            (_inflated_otherwise,),
+        )
+        for limits in ({}, COURIER_LIMITS)
+    ],
+    "logjam": [
+        Subject(_logjam(**limits), _devices(), conversations.logjam, _producers, (_deflated_again,), len)
+        for limits in ({}, {"event_bytes": 1500, "inflated_bytes": 3000, "frame_bytes": 2048, "depth": 5})
+    ],
+    "segment": [
+        Subject(of_bytes(_segment_session), _conversations(ORIGINAL), conversations.segment_original, _segments),
+        Subject(of_bytes(_segment_session), _conversations(TODAY), conversations.segment_today, _segments),
+        Subject(of_bytes(test_original_wire.fed), _conversations(ORIGINAL), conversations.segment_original),
+        Subject(of_bytes(test_today_wire.fed), _conversations({**TODAY, **EARLY}), conversations.segment_today),
+    ],
+}
+
+
+def made(protocol: str, seed: str) -> tuple[Subject, Sent, random.Random]:
+    """The input of a seed: mutated captures, or messages from nothing, mutated as well; and chance for more."""
+    chance = random.Random(seed)
+    subject = chance.choice(PROTOCOLS[protocol])
+    if chance.random() < 0.5:
+        return subject, mutated(subject.corpus, chance, subject.changes), chance
+    return subject, spoiled(subject.make(Shape(f"{seed} shape")), subject.corpus, chance), chance

@@ -1,0 +1,144 @@
+"""Any bytes give events, replies or `ProtocolError`, the same whole and in pieces; time and memory follow the bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from headrace_common.session.interface import ByteSession, Frame
+from typing_extensions import override
+
+from tests.fuzz import __main__, growth, running
+from tests.fuzz.conversations import Sent, alone
+from tests.fuzz.running import Failure, problem_of, small
+from tests.fuzz.shape import Shape, grown
+from tests.fuzz.subjects import PROTOCOLS, Subject, flat
+from tests.tiers import sized
+
+SEED = 1
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_any_input_is_the_same_whole_and_in_pieces(protocol: str) -> None:
+    failed = list(running.failures(protocol, SEED, range(sized(120, 6_000, 100_000))))
+    assert failed == [], f"run: python -m tests.fuzz --protocol {protocol} --seed {SEED} --number {failed[0]}"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_time_is_linear_and_what_is_held_is_counted(protocol: str) -> None:
+    failed = growth.run(protocol, SEED, range(sized(0, 12, 400)))
+    assert failed == 0, f"run: python -m tests.fuzz --grow --protocol {protocol} --seed {SEED}"
+
+
+# Whether the fuzzer would find it
+
+
+class Session(ByteSession):
+    """Takes any bytes, and does something that it should not."""
+
+    def __init__(self, *, hoards: bool = False) -> None:
+        self.received = 0
+        self._hoards = hoards
+        self._hoard: list[bytes] = []
+
+    @override
+    def receive(self, data: bytes, now_ms: int) -> None:
+        self.received += len(data)
+        if self._hoards:
+            self._hoard.append(bytes(100 * len(data)))
+
+    @override
+    def frames(self) -> Iterator[Frame]:
+        return iter(())
+
+    @override
+    def settle(self, ticket: int, stored: int, whole: bool) -> None: ...
+
+    @override
+    def abandon(self, ticket: int) -> None: ...
+
+    @override
+    def idle(self) -> bool:
+        return True
+
+    @override
+    def partial_bytes(self) -> int:
+        return self.received
+
+    @override
+    def eof(self) -> None: ...
+
+    @override
+    def outgoing(self) -> bytes:
+        return b""
+
+
+def many_bytes(s: Shape) -> Sent:
+    return alone(s.many(lambda index: bytes(100)))
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "steep"),
+    [
+        ((5, 10, 20, 40), False),
+        ((5, 11, 24, 53), False),
+        ((5, 10, 90, 180), False),  # a limit, or another way, begins
+        ((5, 14, 40, 113), True),  # the power of 1.5
+        ((5, 20, 80, 320), True),
+        ((), False),
+    ],
+)
+def test_time_is_steep_if_most_steps_are(milliseconds: tuple[int, ...], steep: bool) -> None:
+    found = growth.Growth([growth.Cost(each / 1000) for each in milliseconds], (0, 0))
+    assert ("times the time" in found.problem) is steep
+
+
+@pytest.mark.parametrize("hoards", [False, True])
+def test_a_session_that_holds_more_than_it_says_is_found(monkeypatch: pytest.MonkeyPatch, hoards: bool) -> None:
+    monkeypatch.setattr(growth, "MOST_BYTES", 16 << 10)
+    subject = Subject(lambda sent, at: None, [], many_bytes, lambda: Session(hoards=hoards))
+    monkeypatch.setitem(PROTOCOLS, "toy", [subject])  # type: ignore[arg-type]
+    assert ("bytes held" in growth.grows("toy", "1-1").problem) is hoards
+
+
+def outcome(sent: Sent, at: list[int]) -> object:
+    """Of a decoder that takes two bytes that come in one piece for another thing."""
+    data = flat(sent)
+    if b"\xff\xff" in data:
+        raise ZeroDivisionError("two of them")
+    return any(start % 2 and data[start : start + 1] == b"x" for start in at)
+
+
+def test_what_fails_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = Subject(outcome, alone([b"aaaa", b"axxa"]), lambda s: alone([s.randbytes(40), bytes(40)]))
+    monkeypatch.setitem(PROTOCOLS, "toy", [subject])  # type: ignore[arg-type]
+    raises = Failure(
+        alone([b"abc" * 30, b"ab\xff\xff" + bytes(50), b""]), [3], problem_of(subject, [[b"\xff\xff"]], [])
+    )
+    assert small("toy", "1-1", raises).sent == [[b"\xff\xff"]]
+    splits = Failure(alone([b"abcx" * 30]), list(range(1, 120)), "its pieces are something else than the whole")
+    found = small("toy", "1-1", splits)
+    assert (len(flat(found.sent)), len(found.at)) == (2, 1)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_number_is_an_input(protocol: str) -> None:
+    """The same one each time: a failure can be run again."""
+    for number in range(20):
+        (first, *_), (again, *_) = [running.made(protocol, f"9-{number}")[1:2] for _ in range(2)]
+        assert first == again
+    subject = PROTOCOLS[protocol][0]
+    small_one, large = (grown(subject.make, "9-1", size) for size in (10, 1000))
+    assert small_one == grown(subject.make, "9-1", 10)
+    assert len(flat(large)) >= len(flat(small_one))
+
+
+def test_the_last_line_and_the_status(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["fuzz", "--protocol", "courier", "--inputs", "3"])
+    assert __main__.main() == 0
+    assert capsys.readouterr().out.startswith("courier: 3 inputs, 0 failures, ")
+    subject = Subject(outcome, alone([b"\xff\xff"]), lambda s: alone([b"\xff\xff"]))
+    monkeypatch.setitem(PROTOCOLS, "courier", [subject])  # type: ignore[arg-type]
+    assert __main__.main() == 1
+    assert "ZeroDivisionError: two of them" in capsys.readouterr().out
