@@ -6,7 +6,11 @@ import re
 
 import pytest
 from headrace_common.operations.metrics import Catalogue, ReceiverMetrics
+from headrace_common.publishing.delivery import _WHY
 from headrace_common.record.contract import Reason
+from headrace_lake.upkeep.metrics import LakeMetrics
+from headrace_logjam.access import Refusal
+from headrace_logjam.session import LATE, SAID
 
 
 def test_every_name_has_the_prefix_and_a_meaning() -> None:
@@ -53,11 +57,30 @@ def test_the_table_says_what_prometheus_gets() -> None:
             assert all(tuple(sample.labels) == row.labels for sample in family.samples)
 
 
-def test_every_reason_is_there_from_the_start() -> None:
-    """So that a rate of it can be computed when the first one comes."""
-    text = ReceiverMetrics().exposition().decode()
-    for reason in Reason:
-        assert f'headrace_events_quarantined_total{{reason="{reason.value}"}} 0.0' in text
+def from_the_start(catalogue: Catalogue, name: str) -> set[str]:
+    """The values of the single label of a counter with which it is exported before anything has happened."""
+    text = catalogue.exposition().decode()
+    return set(re.findall(rf'^headrace_{name}_total{{\w+="([^"]*)"}} 0\.0$', text, re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("events_quarantined", {reason.value for reason in Reason}),
+        ("producers_replaced", set(_WHY.values())),
+        ("logjam_answers", {*SAID.values(), LATE}),
+        ("logjam_refused", {refusal.value for refusal in Refusal}),
+        ("connections_closed", {"internal", "protocol_error", "peer"}),
+        ("limit_hits", {"LIMITS__CONNECTIONS", "SEGMENT__SEGMENTS", "SEGMENT__WRITERS"}),
+    ],
+)
+def test_each_value_is_there_from_the_start(name: str, values: set[str]) -> None:
+    """To Prometheus, a series that begins with 1 has not increased."""
+    assert from_the_start(ReceiverMetrics(), name) >= values
+
+
+def test_each_task_of_maintenance_is_there_from_the_start() -> None:
+    assert from_the_start(LakeMetrics(), "lake_maintenance_failures") >= {"compact", "retain", "vacuum", "clean_log"}
 
 
 def test_two_catalogues_do_not_mix() -> None:

@@ -12,24 +12,23 @@ from headrace_lake.kafka.start import Coverage, _faults
 from headrace_lake.spark.causes import kafka_is_away, root_cause
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.fence import transaction
-from headrace_lake.upkeep.progress import lag_by_partition
+from headrace_lake.upkeep.progress import reached
 
 
 @pytest.mark.parametrize(
-    ("source", "expected"),
+    ("end", "expected"),
     [
-        ({"latestOffset": {"t": {"0": 10}}, "endOffset": {"t": {"0": 7}}}, {("t", 0): 3}),
-        ({"latestOffset": '{"t":{"0":10}}', "endOffset": '{"t":{"0":10}}'}, {("t", 0): 0}),
-        ({"latestOffset": {"t": {"0": 10, "1": 5}}, "endOffset": {"t": {"0": 12}}}, {("t", 0): 0, ("t", 1): 0}),
-        ({"latestOffset": "null", "endOffset": "null"}, {}),  # the first report after a batch that was landed before
-        ({"latestOffset": None, "endOffset": None}, {}),
-        ({"latestOffset": "", "endOffset": ""}, {}),  # of a query that was stopped
-        ({"latestOffset": "None", "endOffset": '{"t":{"0":10}}'}, {}),  # of a batch that a new driver lands again
-        ({}, {}),
+        ({"t": {"0": 7, "1": 0}}, {("t", 0): 7, ("t", 1): 0}),
+        ('{"t":{"0":10}}', {("t", 0): 10}),
+        ("null", {}),  # the first report after a batch that was landed before
+        (None, {}),
+        ("", {}),  # of a query that was stopped
+        ("None", {}),  # of a batch that a new driver lands again
     ],
 )
-def test_lag_comes_from_whatever_the_report_holds(source: dict, expected: dict) -> None:
-    assert lag_by_partition(source) == expected
+def test_where_a_batch_ends_comes_from_whatever_the_report_holds(end: object, expected: dict) -> None:
+    assert reached({"endOffset": end}) == expected
+    assert reached({}) == {}
 
 
 class _Java:

@@ -1,4 +1,4 @@
-"""Commits the landed offsets to a consumer group, and measures how soon retention would delete what has not landed.
+"""Commits the landed offsets to a consumer group, measures the lag, and how soon retention would delete what has not landed.
 
 Landing does not depend on this: a failure is logged once, counted, and tried again.
 """
@@ -24,6 +24,7 @@ from headrace_lake.upkeep.metrics import LakeMetrics
 
 _ANSWER_TIME: Final = 5  # seconds to wait for one answer of the brokers
 _COMMIT: Final = 1.0  # seconds between two commits of the group's offsets
+_LAG: Final = 2.0  # seconds between two looks at the partitions' ends
 _LOOK: Final = 30.0  # seconds between two looks at the margins
 _CONFIG_LOOK: Final = 600.0  # seconds between two looks at the topics' retention
 _PROBES: Final = 5.0  # seconds for the records that one look reads; the rest waits for the next look
@@ -36,7 +37,7 @@ _BYTES: Final = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 
 
 class GroupReporter:
-    """Reports to the consumer group, and measures the margins. Any thread may call `landed`, one thread the rest.
+    """Reports to the consumer group, and measures lag and margins. Any thread may call `landed`, one thread the rest.
 
     `group`: the consumer group's name; empty: no offsets are committed.
     """
@@ -53,6 +54,7 @@ class GroupReporter:
         self._lock = threading.Lock()
         self._ends: dict[TopicPartition, int] = {}
         self._uncommitted: dict[TopicPartition, int] = {}
+        self._lag: dict[TopicPartition, int] = {}
         self._retention: dict[str, float] = {}  # topic -> seconds; infinite if age deletes nothing
         self._next: dict[str, float] = {}
         self._trouble: dict[str, str] = {}
@@ -66,16 +68,23 @@ class GroupReporter:
             self._ends |= ends
             self._uncommitted |= ends
 
-    def run_due(self, lag: Mapping[TopicPartition, int]) -> None:
-        """Does what is due; `lag`: in offsets, by partition. Blocks for a few seconds at most."""
+    def reached(self, ends: Mapping[TopicPartition, int]) -> None:
+        """The query is at `ends`. The group's offsets stay as they are: a partition without a record is among these."""
+        with self._lock:
+            self._ends |= ends
+
+    def run_due(self) -> None:
+        """Does what is due. Blocks for a few seconds at most."""
         self._every(_COMMIT, "committing the group's offsets", self._commit)
+        self._every(_LAG, "measuring the lag", self._measure_lag)
         self._every(_CONFIG_LOOK, "reading the topics' retention", self._ask_retention)
-        if lag:
-            self._every(_LOOK, "measuring the margin to retention", lambda: self._look(lag))
+        if self._lag:
+            self._every(_LOOK, "measuring the margin to retention", self._look)
 
     def finish(self) -> None:
-        """Commits what is left and closes the connections. Blocks for a few seconds at most."""
+        """Commits what is left, measures the lag once more and closes the connections. Blocks for a few seconds at most."""
         self._every(0, "committing the group's offsets", self._commit)
+        self._every(0, "measuring the lag", self._measure_lag)
         second = self._class(_DURATION).ofSeconds(1)
         for client in (self._admin, self._consumer):
             if client is not None:
@@ -93,6 +102,9 @@ class GroupReporter:
             self._next[what] = time.monotonic() + max(interval, _ANSWER_TIME)
             if act == self._commit:
                 self._metrics.group_failures.inc()
+            elif act == self._measure_lag:  # unknown is not 0
+                self._lag = {}
+                self._metrics.lag_offsets.clear()
             if self._trouble.get(what) != why:
                 self._log.warning("trouble beside landing", what=what, reason=why)
                 self._trouble[what] = why
@@ -125,7 +137,15 @@ class GroupReporter:
             milliseconds = int(self._wait(answers.get(resource)).get("retention.ms").value())
             self._retention[name] = milliseconds / 1000 if milliseconds >= 0 else math.inf
 
-    def _look(self, lag: Mapping[TopicPartition, int]) -> None:
+    def _measure_lag(self) -> None:
+        with self._lock:
+            ends = dict(self._ends)
+        lag = {pair: max(0, end - ends[pair]) for pair, end in self._offsets("latest", ends).items()}
+        for pair, offsets in lag.items():
+            self._metrics.lag_offsets.labels(pair[0], str(pair[1])).set(offsets)
+        self._lag = lag
+
+    def _look(self) -> None:
         with self._lock:
             ends = dict(self._ends)
         self._note_offsets(ends)
@@ -135,7 +155,7 @@ class GroupReporter:
         for pair in partitions[cut:] + partitions[:cut]:
             retention = self._retention[pair[0]]
             margin: float | None = retention
-            if lag.get(pair) and retention < math.inf:
+            if self._lag.get(pair) and retention < math.inf:
                 if time.monotonic() > until:
                     return
                 margin = self._margin(pair, ends[pair], retention)
@@ -171,14 +191,18 @@ class GroupReporter:
         return max(0.0, float(records.iterator().next().timestamp()) / 1000 + retention - time.time())
 
     def _note_offsets(self, ends: Mapping[TopicPartition, int]) -> None:
-        place = self._class(_TOPIC_PARTITION)
-        keys = {pair: place(*pair) for pair in ends}
-        earliest = self._class("org.apache.kafka.clients.admin.OffsetSpec").earliest()
-        wanted = self._hash_map((key, earliest) for key in keys.values())
-        answers = self._client().listOffsets(wanted)
-        for pair, key in keys.items():
-            first = int(self._wait(answers.partitionResult(key)).offset())
+        for pair, first in self._offsets("earliest", ends).items():
             self._metrics.retention_margin_offsets.labels(pair[0], str(pair[1])).set(max(0, ends[pair] - first))
+
+    def _offsets(self, which: str, pairs: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Returns each partition's ``earliest`` or ``latest`` offset, as a reader of committed records sees it."""
+        place = self._class(_TOPIC_PARTITION)
+        keys = {pair: place(*pair) for pair in pairs}
+        spec = getattr(self._class("org.apache.kafka.clients.admin.OffsetSpec"), which)()
+        committed = self._class("org.apache.kafka.common.IsolationLevel").READ_COMMITTED
+        options = self._class("org.apache.kafka.clients.admin.ListOffsetsOptions")(committed)
+        answers = self._client().listOffsets(self._hash_map((key, spec) for key in keys.values()), options)
+        return {pair: int(self._wait(answers.partitionResult(key)).offset()) for pair, key in keys.items()}
 
     def _say_low(self, pair: TopicPartition, margin: float) -> None:
         if time.monotonic() < self._next.get("low", 0):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from headrace_common.operations.metrics import Catalogue
+from headrace_common.record.contract import Reason
 
 BATCH_BUCKETS: Final = (0.25, 0.5, 1, 2, 3, 5, 8, 13, 20, 30, 60, 120, 300, 600, 1800)
 FRESHNESS_BUCKETS: Final = (0.5, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 60, 120, 300, 900, 3600, 21_600, 86_400)
@@ -51,6 +52,7 @@ class LakeMetrics(Catalogue):
             "lake_quarantined",
             "Rows landed in the quarantine table since the start, by reason: what receivers and this job refused.",
             ("reason",),
+            [reason.value for reason in Reason],
         )
         self.records_skipped = self.counter(
             "lake_skipped", "Records left out since the start by the policy of their reason.", ("reason",)
@@ -76,7 +78,9 @@ class LakeMetrics(Catalogue):
             ("quantile",),
         )  # fmt: skip
         self.lag_offsets = self.gauge(
-            "lake_lag_offsets", "Lag: offsets between the job and the end of the partition.", ("topic", "partition")
+            "lake_lag_offsets",
+            "Lag: offsets between what has landed and the partition's end, as Kafka says it. Absent while Kafka does not answer.",
+            ("topic", "partition"),
         )
         self.retention_margin = self.gauge(
             "lake_retention_margin_seconds",
@@ -113,6 +117,7 @@ class LakeMetrics(Catalogue):
             "lake_maintenance_failures",
             "Pieces of maintenance that failed, by task. The job tries them again later; the log says why.",
             ("task",),
+            ("compact", "retain", "vacuum", "clean_log"),
         )
         self.maintenance_removed = self.counter(
             "lake_maintenance_files_removed",

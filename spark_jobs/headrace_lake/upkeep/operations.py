@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Mapping
 from typing import Final
 
 from headrace_common.operations.errors import ConfigError
@@ -95,11 +94,6 @@ class LakeHealth(Health):
             if dedup_status.short
             else []
         )
-
-    def lag(self, by_partition: Mapping[tuple[str, int], int]) -> None:
-        """Sets the lag of each partition, in offsets."""
-        for (topic, partition), offsets in by_partition.items():
-            self.metrics.lag_offsets.labels(topic, str(partition)).set(offsets)
 
     @override
     def live_problems(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The job's progress: lag from Spark's reports, and a progress line on a terminal."""
+"""The job's progress: what Spark's reports say, and a progress line on a terminal."""
 
 from __future__ import annotations
 
@@ -48,26 +48,21 @@ class ProgressListener(StreamingQueryListener):
         pass
 
 
-def lag_by_partition(source: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    """The lag of each partition in offsets, from the source in a progress report; empty if the report has no offsets."""
-    latest, end = (_offsets(source.get(name)) for name in ("latestOffset", "endOffset"))
-    return {
-        (topic, int(number)): max(0, offset - end.get(topic, {}).get(number, offset))
-        for topic, partitions in latest.items()
-        for number, offset in partitions.items()
-    }
+def reached(source: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """Returns where each partition's batches end, from the source in a progress report; empty if the report has no offsets.
 
-
-def _offsets(report: Any) -> dict[str, dict[str, int]]:
-    """A report gives offsets as a mapping or as JSON text. Where there are none it gives a text that is no offsets.
-
-    ``null``; empty for a stopped query; ``None`` for a batch that a new driver lands again, because PySpark makes a text of it.
+    A report gives offsets as a mapping or as JSON text. Where there are none it gives a text that is no offsets: ``null``;
+    empty for a stopped query; ``None`` for a batch that a new driver lands again, because PySpark makes a text of it.
     """
+    report = source.get("endOffset")
     try:
         value = json.loads(report) if isinstance(report, str) else report
     except ValueError:
         return {}
-    return value if isinstance(value, dict) else {}
+    topics = value if isinstance(value, dict) else {}
+    return {
+        (topic, int(number)): offset for topic, partitions in topics.items() for number, offset in partitions.items()
+    }
 
 
 class RunProgress:

@@ -11,13 +11,13 @@ from headrace_common.operations.log import Log
 from pyspark.sql import SparkSession
 
 from headrace_lake.configuration.settings import LakeProcessSettings, location
-from headrace_lake.kafka.source import Brokers, TopicPartition
+from headrace_lake.kafka.source import Brokers
 from headrace_lake.landing.landing import BatchResult
 from headrace_lake.upkeep.clocks import ClockGuard
 from headrace_lake.upkeep.group_reporter import GroupReporter
 from headrace_lake.upkeep.maintenance import Maintenance
 from headrace_lake.upkeep.operations import LakeHealth
-from headrace_lake.upkeep.progress import Offsets, ProgressListener, RunProgress, lag_by_partition
+from headrace_lake.upkeep.progress import Offsets, ProgressListener, RunProgress, reached
 
 
 class Upkeep(AbstractContextManager["Upkeep"]):
@@ -40,7 +40,6 @@ class Upkeep(AbstractContextManager["Upkeep"]):
         self._health = health
         self._log = log
         self._progress = progress
-        self._lag: Mapping[TopicPartition, int] = {}
         self._begun = False
         self._short = False  # whether ids were forgotten early
         self._group_reporter = GroupReporter(
@@ -115,7 +114,7 @@ class Upkeep(AbstractContextManager["Upkeep"]):
 
         Raises what `Maintenance.run_due` raises.
         """
-        self._group_reporter.run_due(self._lag)
+        self._group_reporter.run_due()
         if self._running is not None and self._running.done():
             self._running.result()
             self._running = None
@@ -128,10 +127,7 @@ class Upkeep(AbstractContextManager["Upkeep"]):
             return
         for step, milliseconds in report["durationMs"].items():
             self._health.metrics.step_seconds.labels(step).set(milliseconds / 1000)
-        lag = lag_by_partition(report["sources"][0])
-        if lag:
-            self._lag = lag
-            self._health.lag(lag)
+        self._group_reporter.reached(reached(report["sources"][0]))
 
 
 def _totals(**counts: Mapping[str, int]) -> dict[str, int]:

@@ -94,9 +94,15 @@ class Catalogue:
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
 
-    def counter(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
-        """Makes a counter; the exposition adds ``_total`` to its name."""
+    def counter(self, name: str, text: str, labels: tuple[str, ...] = (), values: Iterable[str] = ()) -> Counter:
+        """Makes a counter; the exposition adds ``_total`` to its name.
+
+        `values`: those of its single label that are exported with 0 from the start. To Prometheus a series that begins
+        above 0 has not increased, so without them no alert would see the first error of a process.
+        """
         made = Counter(name, text, labels, namespace=PREFIX, registry=self.registry)
+        for value in values:
+            made.labels(value)
         self._declare(f"{name}_total", "counter", text, labels)
         return made
 
@@ -152,6 +158,7 @@ class ReceiverMetrics(Catalogue):
             "Connections closed, by reason: peer, idle, age and drain are ordinary; protocol_error is the client's fault, deaf a "
             "client that stopped reading, abandoned Kafka's fault, internal a bug in Headrace, with a stack in its log.",
             ("why",),
+            ("peer", "idle", "age", "drain", "protocol_error", "deaf", "abandoned", "internal"),
         )
         self.bytes_received = self.loop_counter("received_bytes", "Bytes read from clients.")
         self.events_acknowledged = self.loop_counter(
@@ -162,7 +169,8 @@ class ReceiverMetrics(Catalogue):
             "events_quarantined",
             "Events stored on the quarantine topic instead, by reason. Look at the quarantine table.",
             ("reason",),
-        )  # fmt: skip
+            [reason.value for reason in Reason],
+        )
         self.events_unacknowledgeable = self.loop_counter(
             "events_unacknowledgeable",
             "Events whose client asked for no acknowledgement: it would not notice a loss.",
@@ -175,7 +183,12 @@ class ReceiverMetrics(Catalogue):
             "events_republished",
             "Events that a fresh producer sent again, since Kafka may or may not have stored them.",
         )
-        self.limit_hits = self.counter("limit_hits", "Limits that a client hit, by setting.", ("limit",))
+        self.limit_hits = self.counter(
+            "limit_hits",
+            "Limits that a client hit, by setting.",
+            ("limit",),
+            ("LIMITS__CONNECTIONS", "SEGMENT__SEGMENTS", "SEGMENT__WRITERS"),
+        )
         self.messages_ignored = self.counter(
             "messages_ignored",
             "Messages that Headrace does not use and skipped, by kind. If it rises, a client speaks another version.",
@@ -185,6 +198,7 @@ class ReceiverMetrics(Catalogue):
             "logjam_answers",
             "Answers to Logjam's producers, by answer. late: Kafka took longer than LOGJAM__ANSWER_TIME, nothing was said.",
             ("answer",),
+            ("accepted", "refused", "ping", "late"),
         )
         self.logjam_lost_messages = self.counter(
             "logjam_lost_messages",
@@ -206,6 +220,7 @@ class ReceiverMetrics(Catalogue):
             "Clients that Logjam's sockets refused, by reason: address (LOGJAM__ALLOW), key (LOGJAM__CURVE_CLIENTS), mechanism "
             "(with keys: it does not speak CURVE), connections (LIMITS__CONNECTIONS; it comes again by itself).",
             ("why",),
+            ("address", "key", "mechanism", "connections"),
         )
         self.segments = self.gauge("segments", "Segments of the segment service, as this replica has read the log.")
         self.segment_writers = self.gauge(
@@ -250,7 +265,8 @@ class ReceiverMetrics(Catalogue):
             "producers_replaced",
             "Kafka producers replaced after a failure, by reason. A rising count means trouble.",
             ("why",),
-        )  # fmt: skip
+            ("clock", "record_refused", "unknown", "failed", "refused"),
+        )
         self.loop_stall_seconds = self.gauge(
             "loop_stall_seconds", "Longest time in the last minute for which the event loop was blocked."
         )
@@ -264,5 +280,3 @@ class ReceiverMetrics(Catalogue):
             "kafka_certificate_expiry_timestamp_seconds",
             "Unix time when the certificate in KAFKA__CERTIFICATE expires.",
         )
-        for reason in Reason:
-            self.events_quarantined.labels(reason.value)

@@ -98,6 +98,8 @@ class Subscription:
             made.close()
             raise ConfigError(f"LOGJAM__ENDPOINTS {self._name}: {self._address}: {error}") from error
         lost = runtime.metrics.logjam_lost_messages.labels(self._name)
+        for notice in Notice:  # exported with 0: an alert sees the first one
+            runtime.metrics.logjam_notices.labels(notice.value, self._name)
         self._session = session = ConsumerSession(
             self._name,
             name_of(settings),
