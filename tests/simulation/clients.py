@@ -1,0 +1,251 @@
+"""Clients of any protocol: honest ones, which hold what is not acknowledged and send it again, and hostile ones."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from tests.simulation.kafka import CURSED
+from tests.simulation.network import ClientEnd, Line
+from tests.simulation.oracle import Oracle
+from tests.simulation.protocols import ZEROS, Spoken
+from tests.simulation.scenario import ClientPlan
+
+CONNECT_TIME = 20.0
+ANSWER_TIME = 400.0
+"""Seconds that an honest client waits for anything before it believes the connection dead: longer than any deadline of ours,
+so that it is the receiver that has to end what cannot go on."""
+
+LONGEST_PAUSE = 2.0
+
+
+@dataclass
+class Sent:
+    """A frame. `marks`: its events as they were meant; `faulty`, `cursed`: one of them goes to quarantine."""
+
+    number: int
+    data: bytes
+    values: list[dict[str, Any]]
+    mark: str
+    faulty: bool = False
+    cursed: bool = False
+    acknowledged: bool = False
+
+
+class Client:
+    """What all have in common: a name, and connections that behave as planned."""
+
+    def __init__(self, world: Any, name: str, plan: ClientPlan, index: int) -> None:
+        self.world = world
+        self.name = name
+        self.plan = plan
+        self.chance = random.Random(f"{world.scenario.seed}/{plan.seed}/{index}")
+        self.honest = plan.kind == "honest"
+        self.connections: list[ClientEnd] = []
+        self.done = False
+
+    @property
+    def spoken(self) -> Spoken:
+        return self.world.spoken
+
+    @property
+    def oracle(self) -> Oracle:
+        return self.world.oracle
+
+    def line(self) -> Line:
+        chance, plan = self.chance, self.plan
+        line = Line()
+        if plan.rough:
+            line.latency = (0.0005, chance.choice((0.01, 0.2)))
+            line.piece = chance.choice((7, 100, 1500, 1 << 16)) if plan.padding < 1000 else 4096
+            line.buffer = chance.choice((2048, 1 << 16))
+        if self.world.loop.now < self.world.scenario.faults_end and chance.random() < plan.cut:
+            line.cut_after = chance.randint(0, 1500)
+            line.vanishes = chance.random() < 0.2
+        return line
+
+    async def connect(self) -> ClientEnd:
+        end = await asyncio.wait_for(self.world.network.connect(self.line(), self), CONNECT_TIME)
+        self.connections.append(end)
+        return end
+
+    async def rest(self) -> None:
+        if self.plan.pause:
+            await asyncio.sleep(self.chance.uniform(0, self.plan.pause))
+
+
+class Honest(Client):
+    """Sends its frames, keeps them until they are acknowledged, and sends the rest again on the next connection."""
+
+    def __init__(self, world: Any, name: str, plan: ClientPlan, index: int) -> None:
+        super().__init__(world, name, plan, index)
+        self._speaker = self.spoken.speaker()
+        self.frames: list[Sent] = []
+        self._progress = asyncio.Event()
+
+    def _make(self) -> Sent:
+        chance, plan, number = self.chance, self.plan, len(self.frames)
+        mark = f"{self.name}.{number}."
+        values: list[dict[str, Any]] = [
+            {
+                "mark": mark,
+                "n": n,
+                "text": f"line {n} – ü" + "x" * (chance.randint(0, plan.padding) if plan.padding else 0),
+            }
+            for n in range(plan.events)
+        ]
+        faulty = chance.random() < plan.faulty
+        cursed = chance.random() < plan.cursed
+        if cursed:
+            values[chance.randrange(len(values))]["text"] = CURSED.decode()
+        data = (self._speaker.faulty if faulty else self._speaker.frame)(values)
+        frame = Sent(number, data, values, mark, faulty, cursed)
+        self.frames.append(frame)
+        self.oracle.will_send(self, frame)
+        return frame
+
+    @property
+    def waiting(self) -> list[Sent]:
+        return [frame for frame in self.frames if not frame.acknowledged]
+
+    async def run(self) -> None:
+        await asyncio.sleep(self.plan.start)
+        pause = 0.05
+        while len(self.frames) < self.plan.frames or self.waiting:
+            try:
+                end = await self.connect()
+            except (OSError, TimeoutError):
+                await asyncio.sleep(self.chance.uniform(pause / 2, pause))
+                pause = min(2 * pause, LONGEST_PAUSE)
+                continue
+            before = len(self.waiting), len(self.frames)
+            await self._converse(end)
+            if (len(self.waiting), len(self.frames)) != before:
+                pause = 0.05
+            else:
+                await asyncio.sleep(self.chance.uniform(pause / 2, pause))
+                pause = min(2 * pause, LONGEST_PAUSE)
+        self.done = True
+
+    async def _converse(self, end: ClientEnd) -> None:
+        """One connection, until all is acknowledged or it ends."""
+        order: list[Sent] = []
+        talk = asyncio.create_task(self._talk(end, order))
+        try:
+            while len(self.frames) < self.plan.frames or self.waiting:
+                data, version = await asyncio.wait_for(end.read(), ANSWER_TIME)
+                if not data:
+                    break
+                for number in self._speaker.receive(data):
+                    frame = self.frames[number]
+                    self.oracle.acknowledged(self, frame, version, order)
+                    frame.acknowledged = True
+                    self._progress.set()
+                if self.plan.slow:
+                    await asyncio.sleep(self.chance.uniform(0, self.plan.slow))
+        except TimeoutError:
+            self.world.tell(f"{self.name} hears nothing for {ANSWER_TIME:g} s")
+        except OSError:
+            pass
+        finally:
+            talk.cancel()
+            await asyncio.wait([talk])
+            end.close()
+        if not talk.cancelled() and (error := talk.exception()) is not None and not isinstance(error, OSError):
+            raise error
+
+    async def _talk(self, end: ClientEnd, order: list[Sent]) -> None:
+        if greeting := self._speaker.again():
+            await end.send(greeting)
+        under_way = self.waiting
+        for frame in under_way:
+            await self._send(end, frame, order)
+        while len(self.frames) < self.plan.frames:
+            while len(self.waiting) >= self.plan.window:
+                self._progress.clear()
+                await self._progress.wait()
+            await self.rest()
+            await self._send(end, self._make(), order)
+
+    async def _send(self, end: ClientEnd, frame: Sent, order: list[Sent]) -> None:
+        self._speaker.sent(frame.number)
+        order.append(frame)
+        await end.send(frame.data)
+
+
+class Hostile(Client):
+    """Whatever its plan's kind says, again and again. Nobody promises it anything; what it sends belongs to nobody else."""
+
+    async def run(self) -> None:
+        await asyncio.sleep(self.plan.start)
+        for _ in range(self.plan.frames):
+            try:
+                end = await self.connect()
+                await asyncio.wait_for(HOSTILE[self.plan.kind](self, end), 60.0)
+            except (OSError, TimeoutError):
+                pass
+            for end in self.connections[-1:]:
+                if self.chance.random() < 0.5:
+                    end.close()
+                else:
+                    end.abort()
+            await self.rest()
+        self.done = True
+
+    def frame(self) -> bytes:
+        speaker = self.spoken.speaker()
+        greeting = speaker.again()
+        return greeting + speaker.frame([{"mark": f"{self.name}.", "n": n, "text": "h" * 200} for n in range(5)])
+
+    async def garbage(self, end: ClientEnd) -> None:
+        await end.send(self.chance.choice((self.spoken.dialect.malformed, self.chance.randbytes(200), b"\0" * 64)))
+        await self._listen(end)
+
+    async def half(self, end: ClientEnd) -> None:
+        """Part of a frame, and then nothing."""
+        data = self.frame()
+        await end.send(data[: self.chance.randrange(1, len(data))])
+        await self._listen(end)
+
+    async def truncated(self, end: ClientEnd) -> None:
+        """Part of a frame, and the end."""
+        data = self.frame() + self.frame()
+        await end.send(data[: self.chance.randrange(1, len(data))])
+        end.write_eof()
+        await self._listen(end)
+
+    async def deaf(self, end: ClientEnd) -> None:
+        """Sends, and never reads."""
+        for _ in range(200):
+            await end.send(self.frame())
+
+    async def bomb(self, end: ClientEnd) -> None:
+        for _ in range(self.chance.randint(1, 3)):
+            await end.send(self.spoken.bomb(self.chance.choice((40_000, ZEROS, 4 * ZEROS))))
+        await self._listen(end)
+
+    async def silent(self, end: ClientEnd) -> None:
+        await self._listen(end)
+
+    async def leaver(self, end: ClientEnd) -> None:
+        """Sends a frame and is gone."""
+        await end.send(self.frame())
+        await asyncio.sleep(self.chance.uniform(0, 0.02))
+
+    async def _listen(self, end: ClientEnd) -> None:
+        while (await end.read())[0]:
+            pass
+
+
+HOSTILE: dict[str, Callable[[Hostile, ClientEnd], Coroutine[Any, Any, None]]] = {
+    "garbage": Hostile.garbage,
+    "half": Hostile.half,
+    "truncated": Hostile.truncated,
+    "deaf": Hostile.deaf,
+    "bomb": Hostile.bomb,
+    "silent": Hostile.silent,
+    "leaver": Hostile.leaver,
+}

@@ -1,0 +1,345 @@
+"""Kafka at `send_batch`: a log for each partition, idempotent producers, and whatever can go wrong between the two.
+
+The broker's rules are Kafka's: a batch whose sequence was stored is answered and not stored again, one that comes too early is
+refused. The producer's are aiokafka's: one batch of a partition under way at a time; what may be tried again is, for ever, while
+the partition has a leader; a batch that fails for good leaves a hole, at which the next one kills the producer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from aiokafka import errors
+from aiokafka.record.default_records import DefaultRecordBatch
+from headrace_common.kafka.client import InvalidRecordError, Topic
+from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
+from headrace_common.operations.settings import KafkaSettings
+
+from tests.simulation.loop import OWNER, WORLD, Mortal, SimulatedLoop
+
+RETRY_BACKOFF = 0.1
+CURSED = b"cursed"
+"""A record whose value holds this is refused for its content."""
+ODD = b"oddity"
+"""A record whose value holds this makes the broker fail, and say no more."""
+
+PASSING: tuple[type[Exception], ...] = (
+    errors.NotLeaderForPartitionError,
+    errors.NotEnoughReplicasError,
+    errors.RequestTimedOutError,
+    errors.KafkaStorageError,
+    errors.UnknownTopicOrPartitionError,
+)
+"""aiokafka sends the batch again."""
+
+FINAL: tuple[type[Exception], ...] = (
+    errors.UnknownError,
+    errors.TopicAuthorizationFailedError,
+    errors.ClusterAuthorizationFailedError,
+    errors.InvalidTimestampError,
+    errors.InvalidProducerEpoch,
+    errors.OutOfOrderSequenceNumber,
+    errors.UnknownProducerId,
+)
+"""The batch fails for good."""
+
+FATAL = (errors.InvalidProducerEpoch, errors.OutOfOrderSequenceNumber, errors.UnknownProducerId)
+"""The producer is dead with it."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One record of the log."""
+
+    topic: str
+    partition: int
+    producer: int
+    value: bytes
+    headers: dict[str, bytes]
+    timestamp: int
+
+
+@dataclass
+class Weather:
+    """What the broker does now. Chances are of each request; `leaderless`: partitions of every topic."""
+
+    delay: tuple[float, float] = (0.0005, 0.004)
+    down: bool = False
+    """Nothing is answered, and nobody connects."""
+    silent: float = 0.0
+    """Neither stored nor answered."""
+    unheard: float = 0.0
+    """Stored, and the answer is lost: the request runs into its time limit."""
+    appended: float = 0.0
+    """Stored, and answered with an error that says so."""
+    passing: float = 0.0
+    final: float = 0.0
+    errors: Sequence[type[Exception]] = FINAL
+    leaderless: frozenset[int] = frozenset()
+
+
+@dataclass
+class Broker:
+    """The cluster."""
+
+    loop: SimulatedLoop
+    chance: random.Random
+    partitions: int = 2
+    quarantine_partitions: int = 2
+    max_message_bytes: int = 1_048_588
+    brokers: int = 1
+    weather: Weather = field(default_factory=Weather)
+    log: list[Stored] = field(default_factory=list)
+    on_store: Callable[[Stored], None] = lambda record: None
+    producers: int = 0
+    tell: Callable[[str], None] = lambda line: None
+
+    def __post_init__(self) -> None:
+        self._sequences: dict[tuple[int, str, int], int] = {}
+        self.doubted: set[bytes] = set()
+        """Values that met an unknown error by chance: after several, a receiver may take them for refused."""
+
+    def has_leader(self, partition: int) -> bool:
+        return not self.weather.down and partition not in self.weather.leaderless
+
+    def later(self, work: Callable[..., None], *args: Any) -> None:
+        """Whatever happens at the broker happens whether or not the one who asked is alive."""
+        self.loop.call_later(self.chance.uniform(*self.weather.delay), work, *args, context=WORLD.copy())
+
+    def produce(self, request: Request, reply: Callable[[Exception | None], None]) -> None:
+        """A request has arrived. `reply` is not called when the answer is lost."""
+        weather, chance = self.weather, self.chance
+        if weather.down or chance.random() < weather.silent:
+            self.tell("kafka says nothing and stores nothing")
+            return
+        if not self.has_leader(request.partition):
+            reply(errors.NotLeaderForPartitionError())
+            return
+        if chance.random() < weather.passing:
+            reply(chance.choice(PASSING)())
+            return
+        error = self._judge(request)
+        if error is None and chance.random() < weather.final:
+            error = chance.choice(weather.errors)()
+            if isinstance(error, errors.UnknownError):
+                self.doubted.update(record.value for record in request.records)
+        if error is not None:
+            self.tell(f"kafka refuses {request.count} records: {type(error).__name__}")
+            reply(error)
+            return
+        where = (request.producer, request.topic, request.partition)
+        expected = self._sequences.get(where, 0)
+        if request.sequence > expected:
+            reply(errors.OutOfOrderSequenceNumber())
+            return
+        if request.sequence == expected:
+            self._sequences[where] = expected + request.count
+            self._append(request)
+        if chance.random() < weather.unheard:
+            self.tell("kafka stores, and its answer is lost")
+        elif chance.random() < weather.appended:
+            reply(errors.NotEnoughReplicasAfterAppendError())
+        else:
+            reply(None)
+
+    def _judge(self, request: Request) -> Exception | None:
+        if len(request.data) > self.max_message_bytes:
+            return errors.MessageSizeTooLargeError()
+        if request.topic.endswith("quarantine"):
+            return None
+        values = [record.value for record in request.records]
+        if any(CURSED in value for value in values):
+            return InvalidRecordError()
+        return errors.UnknownError() if any(ODD in value for value in values) else None
+
+    def _append(self, request: Request) -> None:
+        self.tell(f"kafka stores {request.count} records in {request.topic}/{request.partition}")
+        for record in request.records:
+            stored = Stored(
+                request.topic,
+                request.partition,
+                request.producer,
+                record.value,
+                dict(record.headers),
+                record.timestamp,
+            )
+            self.log.append(stored)
+            self.on_store(stored)
+
+    # In place of `headrace_common.kafka.client`
+
+    async def describe(self, settings: KafkaSettings, also: Sequence[str] = ()) -> list[Topic]:
+        await asyncio.sleep(self.chance.uniform(*self.weather.delay))
+        if self.weather.down:
+            await asyncio.sleep(1.0)
+            raise DeliveryError("Kafka is down", DeliveryPolicy.RETRY)
+        named = {settings.events_topic: self.partitions, settings.quarantine_topic: self.quarantine_partitions}
+        names = [settings.events_topic, settings.quarantine_topic, *also]
+        return [Topic(name, named.get(name, 1), self.max_message_bytes) for name in names]
+
+    def make_producer(self, settings: KafkaSettings, batch_bytes: int) -> SimulatedProducer:
+        self.producers += 1
+        return SimulatedProducer(self, self.producers, settings.request_timeout)
+
+
+@dataclass
+class Request:
+    """A batch on its way to one partition."""
+
+    producer: int
+    topic: str
+    partition: int
+    data: bytes
+    count: int
+    answer: asyncio.Future[None]
+    since: float
+    sequence: int = -1
+    tries: int = 0
+
+    def __post_init__(self) -> None:
+        self.records = list(DefaultRecordBatch(self.data))
+
+
+class SimulatedProducer:
+    """As much of `AIOKafkaProducer` as Headrace uses; its parts are itself."""
+
+    def __init__(self, broker: Broker, number: int, timeout: float) -> None:
+        self._broker = broker
+        self._loop = broker.loop
+        self._number = number
+        self._timeout = timeout
+        self._queues: dict[tuple[str, int], deque[Request]] = {}
+        self._sequences: dict[tuple[str, int], int] = {}
+        self._error: Exception | None = None
+        self._closed = False
+        owner = OWNER.get()
+        assert owner is not None
+        self._owner: Mortal = owner
+        owner.producers += 1
+        self.client = self.cluster = self._message_accumulator = self
+        self._sender = SimpleNamespace(sender_task=None)
+
+    async def start(self) -> None:
+        await asyncio.sleep(self._broker.chance.uniform(*self._broker.weather.delay))
+        if self._broker.weather.down:
+            await asyncio.sleep(0.5)
+            raise errors.KafkaConnectionError("nobody answers")
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        return set(range(self._broker.partitions))
+
+    async def stop(self) -> None:
+        self._closed = True
+        while self._queues:
+            await asyncio.wait([request.answer for queue in self._queues.values() for request in queue])
+            await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        self._closed = True
+
+    def fail_all(self, error: Exception) -> None:
+        self._error = error
+        queues, self._queues = self._queues, {}
+        for queue in queues.values():
+            for request in queue:
+                self._settle(request, error)
+
+    def leader_for_partition(self, where: Any) -> int | None:
+        return 1 if self._broker.has_leader(where.partition) else -1
+
+    def force_metadata_update(self) -> asyncio.Future[bool]:
+        done = self._loop.create_future()
+        self._loop.call_later(0.01, lambda: done.done() or done.set_result(True))
+        return done
+
+    async def send_batch(self, builder: Any, topic: str, *, partition: int) -> asyncio.Future[None]:
+        await asyncio.sleep(0)
+        if self._closed:
+            raise errors.ProducerClosed
+        if self._error is not None:
+            raise self._error
+        data = bytes(builder._build())
+        request = Request(
+            self._number, topic, partition, data, builder.record_count(), self._loop.create_future(), self._loop.now
+        )
+        queue = self._queues.setdefault((topic, partition), deque())
+        queue.append(request)
+        if len(queue) == 1:
+            self._send(request)
+        return asyncio.shield(request.answer)
+
+    def _send(self, request: Request) -> None:
+        """In the owner's context, as all that the producer itself does."""
+        if request.answer.done():
+            return
+        where = (request.topic, request.partition)
+        if not self._broker.has_leader(request.partition) and request.sequence < 0:
+            if self._loop.now - request.since > self._timeout:
+                self._settle(request, errors.LeaderNotAvailableError())
+                return
+            self._again(request)
+            return
+        if request.sequence < 0:
+            request.sequence = self._sequences.get(where, 0)
+            self._sequences[where] = request.sequence + request.count
+        request.tries += 1
+        attempt = request.tries
+
+        def reply(error: Exception | None) -> None:
+            self._loop.call_later(
+                self._broker.chance.uniform(*self._broker.weather.delay),
+                self._answered,
+                request,
+                attempt,
+                error,
+                context=self._owner.context.copy(),
+            )
+
+        self._broker.later(self._broker.produce, request, reply)
+        self._loop.call_later(self._timeout, self._unanswered, request, attempt)
+
+    def _again(self, request: Request) -> None:
+        self._loop.call_later(RETRY_BACKOFF, self._send, request, context=self._owner.context.copy())
+
+    def _unanswered(self, request: Request, attempt: int) -> None:
+        if attempt == request.tries and not request.answer.done():
+            request.tries += 1  # what comes now comes too late
+            self._again(request)
+
+    def _answered(self, request: Request, attempt: int, error: Exception | None) -> None:
+        if attempt != request.tries or request.answer.done():
+            return
+        if error is not None and getattr(error, "retriable", False):
+            request.tries += 1
+            self._again(request)
+            return
+        if isinstance(error, FATAL):
+            if isinstance(error, errors.InvalidProducerEpoch):
+                error = errors.ProducerFenced()
+            self.fail_all(error)
+            return
+        self._settle(request, error)
+
+    def _settle(self, request: Request, error: Exception | None) -> None:
+        if not request.answer.done():
+            if error is None:
+                if not request.topic.endswith("quarantine"):
+                    self._owner.confirmed += request.count
+                request.answer.set_result(None)
+            else:
+                request.answer.set_exception(error)
+                request.answer.add_done_callback(lambda answer: answer.exception())
+        where = (request.topic, request.partition)
+        queue = self._queues.get(where)
+        if queue and queue[0] is request:
+            queue.popleft()
+            if queue:
+                self._send(queue[0])
+            else:
+                del self._queues[where]

@@ -1,0 +1,188 @@
+"""What must be true of a run, all of it here. Each sentence that a run breaks is a failure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from headrace_common.record.contract import REPUBLISHED, Reason
+
+from tests.simulation.kafka import CURSED, Stored
+
+if TYPE_CHECKING:
+    from tests.simulation.clients import Client, Sent
+    from tests.simulation.world import World
+
+
+class Oracle:
+    """Watches the log and the acknowledgements. `failures`: what was broken, in words."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.failures: list[str] = []
+        self._meant: dict[tuple[str, int], dict[str, Any]] = {}
+        self._frames: dict[str, tuple[Client, Sent]] = {}
+        self._stored: dict[tuple[str, int], int] = {}  # the position in the log of the first copy
+        self._refused: dict[tuple[str, int], int] = {}  # the same, in quarantine because Kafka refused it
+        self._rejected: dict[str, list[tuple[str, bytes, int]]] = defaultdict(list)  # by mark: reason, bytes, position
+        self._ids: dict[bytes, tuple[str, int]] = {}
+        self._id_of: dict[tuple[str, int], bytes] = {}
+        # Of each connection, by its address:
+        self._last: dict[str, tuple[int, int]] = {}
+        self._partition: dict[str, int] = {}
+        self._unmarked: set[tuple[str, str, int]] = set()
+        self.acknowledgements = 0
+
+    def fails(self, problem: str) -> None:
+        if len(self.failures) < 20:
+            self.failures.append(problem)
+            self._world.tell(f"FAILURE {problem}")
+
+    # Clients
+
+    def will_send(self, client: Client, frame: Sent) -> None:
+        """A client has made a frame."""
+        self._frames[frame.mark] = client, frame
+        for value in frame.values:
+            self._meant[frame.mark, value["n"]] = value
+
+    def acknowledged(self, client: Client, frame: Sent, version: int, order: list[Sent]) -> None:
+        """It hears that all of a frame is stored. `version`: the length of the log when the receiver said so. `order`: what it
+        has sent on this connection.
+        """
+        self.acknowledgements += 1
+        name = f"frame {frame.mark}"
+        self._world.tell(f"{client.name} hears that {name} is stored")
+        if frame not in order:
+            self.fails(f"{name} is acknowledged on a connection on which it was not sent")
+            return
+        before = order[: order.index(frame)]
+        if not all(sent.acknowledged for sent in before):
+            self.fails(f"{name} is acknowledged before one that was sent before it")
+        for value in frame.values:
+            cursed = frame.cursed and value["text"].encode() == CURSED
+            refused = self._refused.get((frame.mark, value["n"]), version) < version
+            if cursed and not refused:
+                self.fails(f"{name} is acknowledged, and what Kafka refuses of it is not in quarantine")
+            elif not refused and self._stored.get((frame.mark, value["n"]), version) >= version:
+                self.fails(f"{name} is acknowledged, and its event {value['n']} is not stored")
+        if frame.faulty:
+            fault = self._world.spoken.dialect.fault
+            found = [at for reason, _, at in self._rejected[frame.mark] if reason == fault]
+            if not found or min(found) >= version:
+                self.fails(f"{name} is acknowledged, and what cannot be understood of it is not in quarantine")
+
+    # Kafka
+
+    def stored(self, record: Stored) -> None:
+        """Kafka has stored a record; it is the last of the log."""
+        at = len(self._world.broker.log) - 1
+        quarantined = record.topic.endswith("quarantine")
+        address = record.headers["ce_source"].decode().rpartition("/")[2]
+        client = self._world.network.addresses.get(address)
+        if client is None:
+            self.fails(f"a record's source is {record.headers['ce_source']!r}, which never connected")
+        elif not client.honest:
+            return
+        elif quarantined:
+            self._quarantined(record, at, client)
+        else:
+            self._event(record, at, client, address)
+
+    def _quarantined(self, record: Stored, at: int, client: Client) -> None:
+        reason = record.headers["reason"].decode()
+        if reason == Reason.REFUSED:
+            key = self._sent(record.value, client)
+            if key is not None:
+                self._refused.setdefault(key, at)
+                if CURSED not in record.value and record.value not in self._world.broker.doubted:
+                    self.fails(f"{key} is in quarantine, and Kafka has not refused it")
+            return
+        for mark, (owner, frame) in self._frames.items():
+            if owner is client and mark.encode() in record.value:
+                self._rejected[mark].append((reason, record.value, at))
+                if not frame.faulty:
+                    self.fails(f"{mark} is sound and went to quarantine: {record.headers['reason']!r}")
+                return
+        self.fails(f"a record of {client.name} in quarantine that it never sent")
+
+    def _event(self, record: Stored, at: int, client: Client, address: str) -> None:
+        key = self._sent(record.value, client)
+        if key is None:
+            return
+        if CURSED in record.value:
+            self.fails(f"{key} is stored, and Kafka refuses it")
+        self._stored.setdefault(key, at)
+        event_id = record.headers["ce_id"]
+        if event_id.startswith(b"d.") and self._id_of.setdefault(key, event_id) != event_id:
+            self.fails(f"{key} has two ids")
+        if self._ids.setdefault(event_id, key) != key:
+            self.fails(f"{key} has the id of {self._ids[event_id]}")
+        self._in_order(record, key, self._frames[key[0]][1], address)
+
+    def _sent(self, data: bytes, client: Client) -> tuple[str, int] | None:
+        """Which event this is. None, and a failure, if the client has not sent just this."""
+        try:
+            value = self._world.spoken.dialect.value(orjson.loads(data))
+            key = (value["mark"], value["n"])
+        except (ValueError, KeyError, TypeError):
+            self.fails(f"{client.name} never sent {data[:80]!r}")
+            return None
+        owner, _ = self._frames.get(key[0], (None, None))
+        if owner is not client or self._meant.get(key) != value:
+            self.fails(f"{key} is stored otherwise than {client.name} sent it")
+            return None
+        return key
+
+    def _in_order(self, record: Stored, key: tuple[str, int], frame: Sent, address: str) -> None:
+        if self._partition.setdefault(address, record.partition) != record.partition:
+            self.fails(f"the connection of {key} uses two partitions")
+        again = record.headers.get("ce_attributes", b"").endswith(REPUBLISHED)
+        once = (address, *key)
+        if not again:
+            if once in self._unmarked:
+                self.fails(f"{key} was sent once and stored twice, and none of the copies is marked")
+            self._unmarked.add(once)
+        place = (frame.number, key[1])
+        if place > self._last.get(address, (-1, -1)):
+            self._last[address] = place
+        elif not again and once not in self._unmarked:
+            self.fails(f"{key} is stored behind what the connection sent after it")
+
+    # The end
+
+    def ended(self, *, in_time: bool) -> None:
+        """The last process has stopped: its counters say what happened, and `in_time`, what it held is given back."""
+        life = self._world.life
+        service = life.service
+        if life.problem is not None:
+            self.fails(f"the process stopped by itself: {life.problem}")
+        budget, receiver = service._budget, service._receiver
+        for name, left in (
+            ("bytes in flight", budget.used),
+            ("waiting connections", budget.paused),
+            ("admitted clients", receiver.admitted),
+            ("connections", len(receiver.connections)),
+            ("frames", sum(pump.waiting for pump in service._publisher._pumps)),
+        ):
+            if left and in_time:
+                self.fails(f"after the end there are {left} {name}")
+        metrics = {
+            (sample.name, *sample.labels.values()): sample.value
+            for family in life.metrics.registry.collect()
+            for sample in family.samples
+        }
+
+        def total(name: str) -> float:
+            return sum(value for key, value in metrics.items() if key[0] == f"headrace_{name}_total")
+
+        for name, said, true in (
+            ("connections", total("connections_opened"), total("connections_closed")),
+            ("bytes", total("received_bytes"), life.received()),
+        ):
+            if said != true:
+                self.fails(f"metrics count {said} {name}, and there were {true}")
+        said = total("events_stored")
+        if said > life.confirmed or (said < life.confirmed_before and in_time and life.producers == 1):
+            self.fails(f"metrics count {said} stored events, and Kafka confirmed {life.confirmed}")

@@ -1,0 +1,216 @@
+"""What a seed means: settings, clients and faults, drawn once. What is drawn is plain data, so that a failure can be shrunk."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+KIB = 1 << 10
+
+SMALL_LIMITS = {
+    "frame_bytes": 64 * KIB,
+    "event_bytes": 32 * KIB,
+    "inflated_bytes": 256 * KIB,
+    "connection_budget": 384 * KIB,
+    "process_budget": 768 * KIB,
+    "frame_time": 10,
+}
+"""So small that a few clients use up the budgets."""
+
+
+@dataclass(frozen=True)
+class ClientPlan:
+    """One client. `kind`: honest, or a way of not being so (`clients.HOSTILE`)."""
+
+    seed: int
+    kind: str = "honest"
+    start: float = 0.0
+    frames: int = 3
+    events: int = 3
+    window: int = 2
+    """Frames on their way at a time."""
+    pause: float = 0.0
+    """Longest pause between two frames."""
+    faulty: float = 0.0
+    """Chance that a frame holds an event that cannot be understood."""
+    cursed: float = 0.0
+    """Chance that it holds one that Kafka refuses."""
+    padding: int = 0
+    """Longest text in an event."""
+    cut: float = 0.0
+    """Chance that a connection is cut somewhere while faults last."""
+    rough: bool = False
+    """The connection splits and delays what is sent, and holds little."""
+    slow: float = 0.0
+    """Longest time between two reads."""
+    count: int = 1
+    """Clients of this plan: a crowd."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`kind`: a field of `kafka.Weather` and its `value`; or kill (at a step of the process) or term (restart)."""
+
+    kind: str
+    at: float
+    lasts: float
+    value: Any = None
+
+    def __str__(self) -> str:
+        return f"{self.kind} {'' if self.value is None else self.value} at {self.at:.2f} for {self.lasts:.2f} s"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Everything that a run depends on, apart from the code."""
+
+    seed: int
+    protocol: str
+    clients: tuple[ClientPlan, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    limits: dict[str, Any] = field(default_factory=dict)
+    kafka: dict[str, Any] = field(default_factory=dict)
+    partitions: int = 2
+    creep: float = 2e-6
+    shuffled: bool = False
+    max_message_bytes: int = 1_048_588
+
+    @property
+    def faults_end(self) -> float:
+        """When the last fault is over, and all clients have come."""
+        ends = [fault.at + fault.lasts for fault in self.faults]
+        return max([*ends, *(plan.start for plan in self.clients)], default=0.0)
+
+    def smaller(self) -> Iterator[Scenario]:
+        """Scenarios with less in them: fewer faults, fewer clients, fewer frames."""
+        for index in range(len(self.faults)):
+            yield replace(self, faults=self.faults[:index] + self.faults[index + 1 :])
+        for index, plan in enumerate(self.clients):
+            rest = self.clients[:index], self.clients[index + 1 :]
+            yield replace(self, clients=rest[0] + rest[1])
+            for less in (
+                {"count": plan.count // 2} if plan.count > 1 else None,
+                {"frames": plan.frames // 2} if plan.frames > 1 else None,
+                {"events": plan.events // 2} if plan.events > 1 else None,
+                {"rough": False} if plan.rough else None,
+                {"slow": 0.0} if plan.slow else None,
+                {"cut": 0.0} if plan.cut else None,
+                {"pause": 0.0} if plan.pause else None,
+                {"faulty": 0.0, "cursed": 0.0} if plan.faulty or plan.cursed else None,
+                {"padding": 0} if plan.padding else None,
+            ):
+                if less is not None:
+                    yield replace(self, clients=(*rest[0], replace(plan, **less), *rest[1]))
+        if self.shuffled:
+            yield replace(self, shuffled=False)
+
+
+WEATHER = ("down", "silent", "unheard", "appended", "passing", "final", "leaderless", "slow")
+
+
+def draw(seed: int, protocol: str) -> Scenario:
+    """The scenario of a seed. One in sixteen is the shape that once served nobody: bombs, a killed broker, and a crowd."""
+    chance = random.Random(f"{protocol}/{seed}")
+    if seed % 16 == 15:
+        return bombs(seed, protocol, chance)
+    small = chance.random() < 0.5
+    calm = chance.random() < 0.1
+    span = chance.choice((0.5, 5.0, 30.0))
+    clients = [_honest(chance, span, small) for _ in range(chance.randint(1, 4))]
+    if chance.random() < 0.5:
+        clients += [_hostile(chance, span) for _ in range(chance.randint(1, 3))]
+    if chance.random() < 0.02:
+        clients.append(replace(_honest(chance, 0.5, small), count=chance.randint(20, 60), frames=1, padding=0))
+    partitions = chance.randint(1, 3)
+    faults = [] if calm else [_fault(chance, span, partitions) for _ in range(chance.randint(1, 4))]
+    if not calm and chance.random() < 0.4:
+        faults += [_death(chance, span) for _ in range(chance.randint(1, 2))]
+    return Scenario(
+        seed,
+        protocol,
+        tuple(clients),
+        tuple(faults),
+        dict(SMALL_LIMITS) if small else {},
+        {"ack_deadline": chance.choice((5, 30, 300)), "request_timeout": chance.choice((1, 5, 30))},
+        partitions,
+        chance.choice((1e-6, 2e-5, 4e-4)),
+        chance.random() < 0.25,
+        chance.choice((1_048_588, 1_048_588, 131_072)),
+    )
+
+
+def bombs(seed: int, protocol: str, chance: random.Random) -> Scenario:
+    """Bombs that grow to the limits, a crowd of established and of new clients, and a broker that is killed once meanwhile."""
+    before = ClientPlan(chance.getrandbits(32), frames=6, events=2, window=1, pause=2.0, count=chance.randint(2, 8))
+    after = ClientPlan(
+        chance.getrandbits(32), start=chance.uniform(3, 12), frames=2, events=2, count=chance.randint(2, 8)
+    )
+    bomb = ClientPlan(
+        chance.getrandbits(32), "bomb", start=1.0, frames=chance.randint(1, 4), count=chance.randint(2, 12), pause=3.0
+    )
+    at = chance.uniform(0.5, 6)
+    faults = [Fault("down", at, chance.uniform(0.5, 8))]
+    if chance.random() < 0.5:
+        faults.append(Fault("leaderless", at, chance.uniform(1, 15), frozenset({0})))
+    if chance.random() < 0.5:
+        faults.append(Fault("unheard", at - 0.3, 0.6, 0.5))
+    return Scenario(
+        seed,
+        protocol,
+        (before, bomb, after),
+        tuple(faults),
+        dict(SMALL_LIMITS),
+        {"ack_deadline": chance.choice((5, 30, 300)), "request_timeout": chance.choice((1, 5, 30))},
+        chance.randint(1, 3),
+        chance.choice((2e-5, 4e-4)),
+    )
+
+
+def _honest(chance: random.Random, span: float, small: bool) -> ClientPlan:
+    return ClientPlan(
+        chance.getrandbits(32),
+        start=chance.uniform(0, span / 2),
+        frames=chance.randint(1, 6),
+        events=chance.choice((1, 1, 3, 12)),
+        window=chance.choice((1, 2, 6)),
+        pause=chance.choice((0.0, span / 4)),
+        faulty=chance.choice((0.0, 0.3)),
+        cursed=chance.choice((0.0, 0.0, 0.2)),
+        padding=chance.choice((0, 0, 200, 4000 if small else 20_000)),
+        cut=chance.choice((0.0, 0.6)),
+        rough=chance.random() < 0.5,
+        slow=chance.choice((0.0, 0.0, 0.5)),
+    )
+
+
+def _hostile(chance: random.Random, span: float) -> ClientPlan:
+    kind = chance.choice(("garbage", "half", "deaf", "bomb", "silent", "leaver", "truncated"))
+    return ClientPlan(
+        chance.getrandbits(32),
+        kind,
+        chance.uniform(0, span),
+        frames=chance.randint(1, 4),
+        pause=span / 4,
+        rough=chance.random() < 0.5,
+    )
+
+
+def _fault(chance: random.Random, span: float, partitions: int) -> Fault:
+    kind = chance.choice(WEATHER)
+    value: Any = None
+    if kind == "leaderless":
+        value = frozenset(chance.sample(range(partitions), chance.randint(1, partitions)))
+    elif kind == "slow":
+        value = chance.choice((0.2, 2.0))
+    elif kind != "down":
+        value = chance.choice((0.1, 0.5, 1.0))
+    lasts = chance.choice((0.2, span / 4, span, 3 * span))
+    return Fault(kind, chance.uniform(0, span), lasts if kind != "final" else min(lasts, 10.0), value)
+
+
+def _death(chance: random.Random, span: float) -> Fault:
+    if chance.random() < 0.3:
+        return Fault("term", chance.uniform(0, span), 0.0)
+    return Fault("kill", chance.uniform(0, span), 0.0, chance.randint(0, 400))

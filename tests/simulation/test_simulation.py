@@ -1,0 +1,73 @@
+"""Seeds: all pass, one means the same each time, and a receiver that breaks its promise fails them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from headrace_common.publishing.delivery import Delivery, DeliveryOutcome
+
+from tests.simulation.__main__ import run, shrink
+from tests.simulation.found import FOUND
+from tests.simulation.protocols import STREAMS
+from tests.simulation.scenario import Fault, draw
+from tests.simulation.world import World
+from tests.tiers import sized
+
+EACH = 25
+"""Seeds of one test: so that workers share them."""
+
+
+@pytest.mark.parametrize("first", range(0, sized(200, 1000, 20_000), EACH))
+@pytest.mark.parametrize("protocol", STREAMS)
+def test_no_seed_breaks_a_promise(protocol: str, first: int) -> None:
+    failed = {seed: result.failures for seed in range(first, first + EACH) if (result := run(seed, protocol)).failures}
+    assert not failed, f"python -m tests.simulation --protocol {protocol} --trace --seed {min(failed)}"
+
+
+def test_what_a_seed_once_found_does_not_come_back() -> None:
+    assert [what for protocol, seed, what in FOUND if run(seed, protocol).failures] == []
+
+
+@pytest.mark.parametrize("protocol", STREAMS)
+def test_a_seed_means_the_same_each_time(protocol: str) -> None:
+    for seed in range(8, 16):
+        first, again = (run(seed, protocol, traced=True) for _ in range(2))
+        assert first.trace == again.trace
+        assert first.seconds == again.seconds
+
+
+@pytest.mark.parametrize("protocol", STREAMS)
+def test_who_acknowledges_before_kafka_has_stored_is_found(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def at_once(*_: Any) -> DeliveryOutcome:
+        return DeliveryOutcome()
+
+    monkeypatch.setattr(Delivery, "store", at_once)
+    for seed in range(5):
+        assert any("is not stored" in failure for failure in run(seed, protocol).failures)
+
+
+def test_what_does_not_matter_is_shrunk_away() -> None:
+    """A scenario fails for one of its faults: that is what remains."""
+    scenario = draw(3, "forward")
+    assert len(scenario.clients) > 1
+    guilty = Fault("down", 1.0, 1.0)
+
+    def fails(candidate: Any) -> bool:
+        return guilty in candidate.faults
+
+    small = shrink(replace(scenario, faults=(*scenario.faults, guilty)), fails)
+    assert small.faults == (guilty,)
+    assert not small.clients
+
+
+def test_a_client_that_waits_in_vain_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(*_: Any) -> DeliveryOutcome:
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    monkeypatch.setattr(Delivery, "store", never)
+    monkeypatch.setattr("tests.simulation.world.RECOVERY", 60.0)
+    assert any("has not been served" in failure for failure in World(draw(1, "forward")).run().failures)

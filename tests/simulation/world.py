@@ -1,0 +1,333 @@
+"""Runs a scenario: the real `Service` of a protocol, between simulated clients and a simulated Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import itertools
+import random
+import signal
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+from headrace_common.connection.receiver_state import Stoppable
+from headrace_common.fairness.scheduler import FairScheduler
+from headrace_common.kafka import producer
+from headrace_common.listening import sockets
+from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.service import service as services
+
+from tests.simulation.clients import Client, Honest, Hostile
+from tests.simulation.kafka import Broker, Weather
+from tests.simulation.loop import Mortal, SimulatedLoop, StuckError, of_a_seed
+from tests.simulation.network import Listening, Network, ServerEnd
+from tests.simulation.oracle import Oracle
+from tests.simulation.protocols import STREAMS, Spoken
+from tests.simulation.scenario import Fault, Scenario
+
+RECOVERY = 600.0
+"""Seconds after the last fault within which every honest client must have heard that all of its frames are stored."""
+
+ENDING = 90.0
+"""Seconds that a process may take to stop: LIMITS__DRAIN_TIME, its own parts, and Kafka's producers."""
+
+RESTART = 0.3
+LONGEST_AIM = 5.0
+"""Seconds after which a process that does nothing is killed all the same."""
+
+
+@dataclass
+class Result:
+    """What came of a run."""
+
+    scenario: Scenario
+    failures: list[str]
+    trace: list[str]
+    seconds: float
+    cpu: float
+    acknowledgements: int
+    recovery: float
+
+
+_numbers = itertools.count()
+
+
+def numbered(thing: Any) -> int:
+    """A hash that does not depend on where in memory it is."""
+    return thing.__dict__.setdefault("_number", next(_numbers))
+
+
+class Words:
+    """A log that keeps nothing but what must never be said."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+
+    def bind(self, **_: Any) -> Words:
+        return self
+
+    def info(self, event: str, **values: Any) -> None:
+        self._life.world.tell(f"the process says: {event}")
+
+    def debug(self, event: str, **values: Any) -> None:
+        pass
+
+    def warning(self, event: str, **values: Any) -> None:
+        self._life.world.tell(f"the process warns: {event} {values.get('problem', '')} {values.get('why', '')}")
+
+    error = warning
+
+    def exception(self, event: str, **values: Any) -> None:
+        if self._life.dead or self._life.world.loop.is_closed():
+            return
+        self._life.world.oracle.fails(f"a bug: {event} {values} {traceback.format_exc(limit=-3)}")
+
+
+class NoOps:
+    """In place of `OpsServer`."""
+
+    port = 0
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    async def start(self) -> None:
+        pass
+
+    async def stop(self) -> None:
+        pass
+
+
+class Life(Mortal):
+    """One process, from its start to its end."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world = world
+        self.ends: dict[ServerEnd, None] = {}
+        self.listening: Listening | None = None
+        self.metrics = ReceiverMetrics()
+        self.ended = asyncio.Event()
+        self.problem: str | None = None
+        self.confirmed_before = 0  # when it was told to stop
+
+    def start(self) -> None:
+        spoken = self.world.spoken
+        self.service: Any = services.Service(spoken.wire, self.world.settings, spoken.module.build)
+        self.service._log, self.service._metrics = Words(self), self.metrics
+        self.context.run(lambda: self.world.loop.create_task(self._run(), context=self.context.copy()))
+
+    async def _run(self) -> None:
+        try:
+            self.problem = await self.service.run()
+        except Exception as error:
+            self.problem = repr(error)
+        self.ended.set()
+
+    def received(self) -> int:
+        return sum(end.received for end in self.ends)
+
+    def terminate(self) -> None:
+        self.confirmed_before = self.confirmed
+        stop = self.signals.get(signal.SIGTERM)
+        if stop is not None:
+            self.context.copy().run(stop)
+        else:  # it has not come so far: the signal ends it
+            self.kill()
+            self.ended.set()
+
+    def kill(self) -> None:
+        self.dead = True
+        if self.listening is not None:
+            self.listening.close()
+        for end in self.ends:
+            end.died()
+
+
+class World:
+    """One run."""
+
+    def __init__(self, scenario: Scenario, *, traced: bool = False) -> None:
+        self.scenario = scenario
+        self.spoken: Spoken = STREAMS[scenario.protocol]
+        chance = random.Random(f"world/{scenario.protocol}/{scenario.seed}")
+        self.loop = SimulatedLoop(random.Random(chance.getrandbits(64)), scenario.creep, shuffled=scenario.shuffled)
+        self._chance = random.Random(chance.getrandbits(64))
+        self.trace: list[str] = []
+        self._traced = traced
+        self.broker = Broker(
+            self.loop,
+            random.Random(chance.getrandbits(64)),
+            scenario.partitions,
+            max_message_bytes=scenario.max_message_bytes,
+        )
+        self.broker.tell = self.tell
+        self.network = Network(self.loop, random.Random(chance.getrandbits(64)), lambda: len(self.broker.log))
+        self.oracle = Oracle(self)
+        self.broker.on_store = self.oracle.stored
+        self.settings = self.spoken.settings(
+            limits=scenario.limits, kafka=scenario.kafka, listen={}, ops={"port": 0}, **self.spoken.own
+        )
+        self.life: Life
+        self.lives: list[Life] = []
+        self.recovery = 0.0
+
+    def tell(self, line: str) -> None:
+        if self._traced:
+            self.trace.append(f"{self.loop.now:10.4f}  {line}")
+
+    def run(self) -> Result:
+        global _numbers
+        _numbers = itertools.count()
+        began = time.process_time()
+        with of_a_seed(self.loop, self._chance), self._in_place():
+            try:
+                self.loop.run(self._story())
+            except StuckError as stuck:
+                self.oracle.fails(f"stuck: {stuck}")
+        for error in self.loop.errors:
+            self.oracle.fails(f"an error that nobody handled: {error}")
+        return Result(
+            self.scenario,
+            self.oracle.failures,
+            self.trace,
+            self.loop.now,
+            time.process_time() - began,
+            self.oracle.acknowledgements,
+            self.recovery,
+        )
+
+    @contextlib.contextmanager
+    def _in_place(self) -> Iterator[None]:
+        """What is replaced, and by what: the seam."""
+        places: list[tuple[Any, str, Any]] = [
+            (services, "OpsServer", NoOps),
+            (services, "configure", lambda *_: None),
+            (services, "FairScheduler", functools.partial(FairScheduler, cpu=self.loop.time)),
+            (producer, "describe", self.broker.describe),
+            (producer, "make_producer", self.broker.make_producer),
+            (sockets, "bound_socket", self.network.bound),
+            (Stoppable, "__hash__", numbered),  # a set of them has the same order each time
+            (sockets, "address_of", lambda _: "simulated"),
+        ]
+        with contextlib.ExitStack() as stack:
+            for where, name, instead in places:
+                stack.enter_context(mock.patch.object(where, name, instead))
+            yield
+
+    # The story
+
+    async def _story(self) -> None:
+        self._begin()
+        clients = [
+            (Honest if plan.kind == "honest" else Hostile)(self, f"{plan.kind}{place}-{index}", plan, index)
+            for place, plan in enumerate(self.scenario.clients)
+            for index in range(plan.count)
+        ]
+        tasks = [asyncio.create_task(client.run()) for client in clients]
+        faults = [asyncio.create_task(self._fault(fault)) for fault in self.scenario.faults]
+        honest = [task for client, task in zip(clients, tasks, strict=True) if client.honest]
+        if honest:
+            await asyncio.wait(honest, timeout=self.scenario.faults_end + RECOVERY)
+        for client, task in zip(clients, tasks, strict=True):
+            self._look(client, task)
+        self.recovery = max(0.0, self.loop.now - self.scenario.faults_end)
+        for task in [*faults, *tasks]:
+            task.cancel()
+        if faults:
+            await asyncio.wait(faults)
+        self.loop.before_step = None
+        self.broker.weather = Weather()
+        await self._end()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _look(self, client: Client, task: asyncio.Task[None]) -> None:
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            self.oracle.fails(f"{client.name} does not understand the receiver: {type(error).__name__}: {error}")
+        elif client.honest and not task.done():
+            self.oracle.fails(f"{client.name} has not been served {RECOVERY:g} s after the last fault")
+
+    def _begin(self) -> None:
+        self.life = Life(self)
+        self.lives.append(self.life)
+        self.tell("a process starts")
+        self.life.start()
+
+    async def _end(self) -> None:
+        life = self.life
+        if life.dead:
+            return
+        self.tell("SIGTERM")
+        life.terminate()
+        began = self.loop.now
+        try:
+            await asyncio.wait_for(life.ended.wait(), ENDING)
+        except TimeoutError:
+            self.oracle.fails(f"the process has not ended {ENDING:g} s after SIGTERM")
+            life.kill()
+        if not life.dead:
+            self.oracle.ended(in_time=self.loop.now - began < self.settings.limits.drain_time)
+
+    # Faults
+
+    async def _fault(self, fault: Fault) -> None:
+        await asyncio.sleep(fault.at)
+        self.tell(f"fault: {fault}")
+        if fault.kind == "kill":
+            await self._kill(fault.value)
+        elif fault.kind == "term":
+            await self._restart()
+        else:
+            name, value = ("delay", (0.001, fault.value)) if fault.kind == "slow" else (fault.kind, fault.value)
+            usual = getattr(Weather(), name)
+            self.broker.weather = replace(self.broker.weather, **{name: True if name == "down" else value})
+            await asyncio.sleep(fault.lasts)
+            self.broker.weather = replace(self.broker.weather, **{name: usual})
+            self.tell(f"over: {fault.kind}")
+
+    async def _kill(self, steps: int) -> None:
+        """SIGKILL before the process's step after `steps` more, wherever that is."""
+        life, left = self.life, steps
+        killed = asyncio.Event()
+
+        def look(_: int) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                strike()
+
+        def strike() -> None:
+            self.loop.before_step = None
+            killed.set()
+            if life is self.life:
+                self.tell("SIGKILL")
+                life.kill()
+
+        self.loop.before_step = look
+        try:
+            await asyncio.wait_for(killed.wait(), LONGEST_AIM)
+        except TimeoutError:
+            strike()
+        if life is self.life:
+            await asyncio.sleep(RESTART)
+            self._begin()
+
+    async def _restart(self) -> None:
+        """SIGTERM, and a new process once the old one has ended; or SIGKILL, if it has not after a while."""
+        life = self.life
+        self.tell("SIGTERM")
+        life.terminate()
+        try:
+            await asyncio.wait_for(life.ended.wait(), ENDING)
+        except TimeoutError:
+            if not life.dead:
+                self.oracle.fails(f"the process has not ended {ENDING:g} s after SIGTERM")
+                life.kill()
+        if life is self.life:
+            self._begin()
