@@ -76,6 +76,10 @@ class TestRates:
         (row,) = rows([], [Scrape("lake", "u", 0, True, (), values)])
         assert (row.lag, row.freshness_p50, row.freshness_p95, row.connections) == (7, 1.5, None, None)
 
+    def test_a_lag_that_the_job_does_not_know_is_not_shown_as_0(self) -> None:
+        (row,) = rows([], [Scrape("lake", "u", 0, True, (), {"headrace_lake_records_total": {(): 10.0}})])
+        assert row.lag is None
+
     def test_every_metric_that_it_reads_exists(self) -> None:
         declared = {row.name for metrics in (ReceiverMetrics(), LakeMetrics()) for row in metrics.table()}
         read = set()

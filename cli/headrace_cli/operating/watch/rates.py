@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from headrace_cli.operating.exposition import Scrape
+
+LAG: Final = "headrace_lake_lag_offsets"
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ def _row(name: str, parts: Sequence[Scrape], earlier: Mapping[str, Scrape]) -> S
         return replace(
             row,
             events_per_second=rate(pairs, "headrace_lake_records_total"),
-            lag=_sum(answering, "headrace_lake_lag_offsets"),
+            lag=_sum(answering, LAG) if any(part.has(LAG) for part in answering) else None,  # unknown is not 0
             quarantined=_sum(answering, "headrace_lake_quarantined_total"),
             freshness_p50=_last(answering, "0.5"),
             freshness_p95=_last(answering, "0.95"),

@@ -157,8 +157,8 @@ function drawKafka() {
       g.root = make("div", {}, g.title, g.list);
       return g;
     });
-    const lag = add(those.map((lane) => lane.lag));
-    say(group.title, `${topic} · ${many ? `${those.length} partitions · ` : ""}${lag ? `lag ${short(lag)}` : "all landed"}`);
+    const lag = those.some((lane) => lane.lag === null) ? null : add(those.map((lane) => lane.lag));
+    say(group.title, `${topic} · ${many ? `${those.length} partitions · ` : ""}${lag === 0 ? "all landed" : `lag ${short(lag)}`}`);
     const top = Math.max(most, ...those.map((lane) => lane.rate || 0));
     for (const lane of those) {
       const text = `partition ${lane.number}: ${short(lane.rate)} a second, ${whole(lane.lag)} not landed, ends at ${whole(lane.end)}` +
@@ -187,7 +187,7 @@ function drawKafka() {
         say(row.number, `p${lane.number}`);
         row.fill.style.width = `${(100 * part).toFixed(1)}%`;
         say(row.rate, lane.rate === null ? (lane.end === null ? "" : "–") : `${short(lane.rate)}/s`);
-        say(row.lag, lane.lag ? `lag ${short(lane.lag)}` : "–");
+        say(row.lag, lane.lag === 0 ? "" : `lag ${short(lane.lag)}`);
       }
     }
   }
