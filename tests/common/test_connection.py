@@ -733,6 +733,19 @@ class TestDeafPeer:
         assert made.all_given_back()
         assert made.clock.timers == 0
 
+    def test_is_cut_at_once_if_the_service_says_so(self, bench: Make) -> None:
+        made = bench()
+        connection, transport = made.connect()
+        transport.deaf = True
+        connection.data_received(data("a"))
+        connection.pause_writing()
+        connection.driver.cut("deaf")
+        made.store()
+        made.clock.rest()
+        assert transport.aborted
+        assert made.closed("deaf")
+        assert made.all_given_back()
+
     def test_that_reads_again_in_time_is_not(self, bench: Make) -> None:
         made = bench()
         connection, transport = made.connect()

@@ -5,9 +5,21 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from headrace_segment.replica.replies import ReplyMemory
+from headrace_common.connection.backend import Caller
+from headrace_segment.replica.replies import SHARE, STALL, TAKEN, ReplyMemory
+from typing_extensions import override
 
 from tests.segment.test_serving import Hears
+
+
+class Reads(Hears):
+    """`left`: what it has not taken."""
+
+    left = 0
+
+    @override
+    def unread(self) -> int:
+        return self.left
 
 
 class Bench:
@@ -102,6 +114,59 @@ async def test_who_gives_up_waiting_holds_nothing() -> None:
     late.cancel()  # when it has been granted already
     await turn()
     assert (bench.memory.used, bench.memory.waiting, bench.order) == (0, 0, [])
+
+
+async def test_any_number_that_reads_nothing_leaves_room_for_others() -> None:
+    """Each asks for four replies of 2 MiB and takes none."""
+    memory = ReplyMemory(64 << 20, lambda: None)
+    deaf = [Reads(str(number)) for number in range(1000)]
+    for caller in deaf:
+        for _ in range(4):
+            caller.left += memory.take(caller, 2 << 20)
+    assert memory.used <= memory.limit
+    assert memory.take(Reads("honest"), 1000) == 1000
+    assert memory.take(Reads("honest"), 2 << 20) == SHARE
+
+
+async def test_beyond_the_memory_who_takes_nothing_is_cut_and_only_they() -> None:
+    memory = ReplyMemory(64 << 20, lambda: None)
+    deaf, slow, waits = [Reads(str(number)) for number in range(5000)], Reads("slow"), Reads("waits on us")
+    slow.left += memory.take(slow, 2 << 20)
+    memory.take(waits, 1000)  # its reply is not read from the log yet
+    for caller in deaf:
+        caller.left += memory.take(caller, 2 << 20)
+    late = asyncio.create_task(memory.room(Reads("late"), 2 << 20))
+    await turn()
+    assert not late.done()
+    cut: list[Caller] = []
+    for second in range(10):
+        slow.left -= TAKEN // 2
+        cut += (stalled := memory.stalled(second))
+        for caller in stalled:
+            memory.ended(caller)
+        await turn()
+        if late.done():
+            break
+    assert set(cut) == {caller for caller in deaf if caller.left}
+    assert second == STALL
+    assert await late == SHARE  # in the second half yet
+
+
+async def test_who_takes_nothing_may_while_nobody_needs_room() -> None:
+    memory = ReplyMemory(64 << 20, lambda: None)
+    deaf = Reads("deaf")
+    deaf.left += memory.take(deaf, 2 << 20)
+    assert not [caller for second in range(100) for caller in memory.stalled(second)]
+
+
+async def test_who_reads_fast_is_not_cut_for_looking_the_same_each_time() -> None:
+    memory = ReplyMemory(100, lambda: None)
+    fast = Reads("fast")
+    for second in range(100):
+        fast.left = memory.take(fast, 100)
+        assert not memory.take(Reads("other"), 10)
+        assert memory.stalled(second) == []
+        memory.left(fast, 100)
 
 
 async def test_what_ends_is_given_back_once() -> None:

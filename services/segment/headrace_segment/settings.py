@@ -46,8 +46,8 @@ class SegmentSection(Section):
     replies_bytes: Bytes = Field(
         64 * MIB,
         ge=8 * MIB,
-        description="Memory for what was read and has not left, of all connections; beyond it reads wait. One that reads slowly"
-        " gets at most one reply into the second half.",
+        description="Memory for what was read and has not left, of all connections; beyond it reads wait. In the second half"
+        " each connection has one reply, of at most 16 KiB.",
     )
     name_bytes: Bytes = Field(1 * KIB, ge=1, le=64 * KIB - 1, description="Maximum size of a segment's name, in UTF-8.")
     segments: int = Field(100_000, ge=1, description="Maximum segments; beyond them none is created.")

@@ -62,6 +62,14 @@ class Transport(ABC):
     def give_up(self, error: DeliveryError) -> None:
         """A frame was abandoned: acknowledge nothing more, close."""
 
+    def unread(self) -> int:
+        """See `Caller.unread`."""
+        return 0
+
+    def drop(self, why: str) -> None:
+        """See `Caller.cut`."""
+        self.settle(why)
+
     @abstractmethod
     def broken(self) -> None:
         """The session has failed by a bug in Headrace: end this connection at once."""
@@ -216,6 +224,14 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
     def end(self, why: str) -> None:
         if self.session is not self._closed:
             self.guard(lambda: self._transport.settle(why))
+
+    @override
+    def unread(self) -> int:
+        return self._transport.unread()
+
+    @override
+    def cut(self, why: str) -> None:
+        self._transport.drop(why)
 
     def tick(self, now: float) -> None:
         """Tells the session the time; it may then hand out frames."""

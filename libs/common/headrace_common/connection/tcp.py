@@ -23,8 +23,9 @@ from headrace_common.connection.deadlines import (
     next_due,
     passed,
 )
-from headrace_common.connection.driver import Driver, Transport
+from headrace_common.connection.driver import Driver
 from headrace_common.connection.receiver_state import ReceiverState, Stoppable
+from headrace_common.connection.socket_transport import SocketTransport
 from headrace_common.connection.timer import LazyTimer
 from headrace_common.operations.errors import DeliveryError, ProtocolError
 from headrace_common.session.closed import CLOSED_SESSION
@@ -51,7 +52,7 @@ class Unseen(bytearray):
         return data
 
 
-class TcpConnection(asyncio.Protocol, Transport, Stoppable):
+class TcpConnection(asyncio.Protocol, SocketTransport, Stoppable):
     """A stream socket and its session. Everything runs in the event loop; nothing here blocks."""
 
     def __init__(self, receiver: ReceiverState, peer: Peer, session: ByteSession) -> None:

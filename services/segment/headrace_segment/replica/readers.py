@@ -73,7 +73,7 @@ class Readers:
     def ask(self, question: Asked, caller: Caller) -> None:
         """Answers now or later, but in any case."""
         if isinstance(question, RepliesLeft):
-            self._replies.release(caller, question.read)
+            self._replies.left(caller, question.read)
             caller.answered(question.ticket, None)
             return
         if isinstance(question, ReadBytes) and (answer := self._at_once(question, caller)) is not None:
@@ -111,10 +111,10 @@ class Readers:
         segment = partition.fold.segments.get(question.segment) if partition.live.is_set() else None
         if segment is None or not segment.start <= question.offset < segment.length - question.length:
             return None
-        if not self._replies.take(caller, question.length):
+        if not (length := self._replies.take(caller, question.length)):
             return None
-        data = partition.recent.read(question.segment, question.offset, question.length)
-        self._replies.release(caller, question.length - len(data or b""))
+        data = partition.recent.read(question.segment, question.offset, length)
+        self._replies.release(caller, length - len(data or b""))
         return None if data is None else BytesRead(data, at_tail=False, end_of_segment=False)
 
     async def _answer(self, question: ReadBytes | DescribeSegment | ReadAttribute, caller: Caller) -> object:
@@ -176,7 +176,7 @@ class Readers:
         name, offset = question.segment, question.offset
         length = min(question.length, segment.length - offset)
         async with asyncio.timeout(self._deadline):
-            await self._replies.room(caller, length)
+            length = await self._replies.room(caller, length)
         answer = None
         try:
             if partition.fold.segments.get(name) is segment and segment.start <= offset:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from headrace_common.connection.backend import Caller
+
+SHARE: Final = 16 << 10
+"""Bytes of a caller's reply in the second half of the memory. So little leaves for the system's buffers at once, read or not."""
+
+STALL: Final = 3.0
+TAKEN: Final = 16 << 10
+"""A caller that takes less of its replies in `STALL` seconds, while others get less than they ask for, gives its room back."""
 
 
 class ReplyMemory:
     """`limit`: bytes of all callers together. Who needs more waits, first come, first served; `crowded` hears each time.
 
-    While more than half is taken, a caller has room only if it holds nothing: a few that ask for much and read slowly leave
-    room for others. One reply always fits.
+    What does not fit into the first half is one reply for each caller, and of `SHARE` at most: however many ask for much and
+    read nothing, the others are served. One reply always fits.
     """
 
     def __init__(self, limit: int, crowded: Callable[[], None]) -> None:
@@ -20,37 +28,44 @@ class ReplyMemory:
         self.used = 0
         self._crowded = crowded
         self._held: dict[Caller, int] = {}
-        self._waiting: dict[asyncio.Future[None], tuple[Caller, int]] = {}  # in order
+        self._waiting: dict[asyncio.Future[int], tuple[Caller, int]] = {}  # in order
+        self._short = False  # somebody has had less than asked for
+        self._marks: dict[Caller, tuple[int, float]] = {}  # what it had not taken yet, and since when
 
     @property
     def waiting(self) -> int:
         """Reads that wait for room."""
         return len(self._waiting)
 
-    def take(self, caller: Caller, size: int) -> bool:
-        """Takes room for a reply of so many bytes, if there is some now."""
-        if self._waiting or not self._fits(caller, size):
-            return False
+    def take(self, caller: Caller, size: int) -> int:
+        """Takes room for a reply of up to `size` bytes, if there is some now. Returns for how many."""
+        if self._waiting or not (size := self._fitting(caller, size)):
+            return 0
         self._give(caller, size)
-        return True
+        return size
 
-    async def room(self, caller: Caller, size: int) -> None:
+    async def room(self, caller: Caller, size: int) -> int:
         """As `take`, but waits."""
-        if self.take(caller, size):
-            return
+        if taken := self.take(caller, size):
+            return taken
         self._crowded()
-        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        granted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting[granted] = caller, size
         self._grant()
         try:
-            await granted
+            return await granted
         except asyncio.CancelledError:
             if self._waiting.pop(granted, None) is None:
-                self.release(caller, size)  # it came with the cancellation
+                self.release(caller, granted.result())  # it came with the cancellation
             raise
 
+    def left(self, caller: Caller, size: int) -> None:
+        """So many bytes of a caller's replies have left, and the connection takes more."""
+        self._marks.pop(caller, None)
+        self.release(caller, size)
+
     def release(self, caller: Caller, size: int) -> None:
-        """So many bytes of a caller's replies have left, or are not needed."""
+        """So many bytes of a caller's replies need no room any more."""
         held = self._held.get(caller, 0)
         size = min(size, held)  # it has ended, and holds nothing any more
         self.used -= size
@@ -64,9 +79,32 @@ class ReplyMemory:
         """The caller's replies are gone."""
         self.release(caller, self._held.get(caller, 0))
 
-    def _fits(self, caller: Caller, size: int) -> bool:
-        room = self.limit // 2 if caller in self._held else self.limit
-        return not self.used or self.used + size <= room
+    def stalled(self, now: float) -> list[Caller]:
+        """Returns the callers that take too little of what they hold, if others have had less than they asked for since this
+        was called last. Call it about once a second. `now`: monotonic seconds.
+        """
+        short, self._short = self._short or bool(self._waiting), False
+        if not short:
+            self._marks.clear()
+            return []
+        marks, self._marks = self._marks, {}
+        for caller in self._held:
+            unread = caller.unread()
+            before, since = marks.get(caller, (unread, now))
+            if abs(before - unread) >= TAKEN:  # more is written only to a peer that has read
+                before, since = unread, now
+            if unread:  # else it is we who let it wait
+                self._marks[caller] = before, since
+        return [caller for caller, (_, since) in self._marks.items() if now - since >= STALL]
+
+    def _fitting(self, caller: Caller, size: int) -> int:
+        """How much of a reply has room."""
+        if not self.used or self.used + size <= self.limit // 2:
+            return size
+        self._short = True
+        if caller in self._held or self.used + (size := min(size, SHARE)) > self.limit:
+            return 0
+        return size
 
     def _give(self, caller: Caller, size: int) -> None:
         self.used += size
@@ -77,9 +115,9 @@ class ReplyMemory:
         for granted, (caller, size) in list(self._waiting.items()):
             if granted.done():
                 continue
-            if self._fits(caller, size):
+            if fitting := self._fitting(caller, size):
                 del self._waiting[granted]
-                self._give(caller, size)
-                granted.set_result(None)
+                self._give(caller, fitting)
+                granted.set_result(fitting)
             elif caller not in self._held:
                 return  # what comes behind it would keep it waiting for ever
