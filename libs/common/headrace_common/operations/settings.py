@@ -217,9 +217,7 @@ class TlsSettings(Section):
 
     cert: Path | None = Field(None, description="PEM file with the server's certificate and its chain.")
     key: Path | None = Field(None, description="PEM file with the private key, unencrypted.")
-    client_ca: Path | None = Field(
-        None, description="PEM file of a CA: clients must present a certificate that it signed."
-    )
+    client_ca: Path | None = Field(None, description="PEM file of the CA that must have signed a client's certificate.")
     minimum: Literal["1.2", "1.3"] = Field("1.2", description="Lowest TLS version.")
 
     @model_validator(mode="after")
@@ -299,6 +297,7 @@ class OpsSettings(Section):
 
     host: str = Field("0.0.0.0", description="Address to listen on.")  # noqa: S104  (probes come from outside the pod)
     port: int = Field(OPS_PORT, ge=0, le=65_535, description="Port; 0: any free one (logged).")
+    hosts: str = Field("", description="Names, separated by commas, that requests may ask for, too: see operations.")
 
 
 class LogSettings(Section):

@@ -9,6 +9,7 @@ from typing import Protocol
 from aiohttp import web
 
 from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.health.doorway import Doorway
 from headrace_common.operations.metrics import Catalogue
 from headrace_common.operations.settings import OpsSettings
 
@@ -40,28 +41,29 @@ class OpsServer:
         self._service = service
         self._health = health
         self._metrics = metrics
+        self._doorway = Doorway(settings.hosts.split(","))
         self._runner: web.AppRunner | None = None
         self.port = 0
 
     async def start(self) -> None:
         """Listens. Raises `ConfigError` if the address is in use."""
-        app = web.Application()
+        app = web.Application(middlewares=[self._doorway.guard])
         app.router.add_get("/", self._page)
         app.router.add_get("/livez", self._live)
         app.router.add_get("/readyz", self._ready)
         app.router.add_get("/metrics", self._exposition)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._settings.host, self._settings.port)
+        assert self._runner.server is not None
         try:
-            await site.start()
+            self.port = self._doorway.open(self._settings.host, self._settings.port, self._runner.server)
         except OSError as error:
             await self.stop()
             raise ConfigError(f"OPS__PORT {self._settings.port}: {error.strerror or error}") from error
-        self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
         """Stops listening."""
+        await self._doorway.close()
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None

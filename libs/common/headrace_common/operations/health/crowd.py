@@ -1,0 +1,83 @@
+"""Decides who leaves when connections are many: of those that have proven nothing, the one that has been silent longest. Pure.
+
+A connection proves that it is a client's by its first whole frame, request or question. Until then it only takes a place. As
+long as there are places, it may keep its own: it may belong to a client that has nothing to say yet and asks for no
+acknowledgement, which would lose what it sends into a connection that was closed meanwhile.
+
+=========================  ==========================================
+places taken               a newcomer
+=========================  ==========================================
+at most half               is taken
+more than half             … and who is silent for SILENCE leaves
+all                        … and the longest silent leaves
+all, everybody has proven  is refused
+=========================  ==========================================
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+SILENCE: Final = 60.0
+"""Seconds that an unproven connection may be silent while more than half of the places are taken."""
+
+AT_ONCE: Final = 2
+"""How many leave for one newcomer at most: a crowd shrinks, and no turn of the loop is long."""
+
+
+@dataclass(eq=False, slots=True)
+class Unproven:
+    """A connection that has sent no whole frame yet. `leave` closes it; `counted_as` is what its address counts as."""
+
+    leave: Callable[[], None]
+    peer: str
+    heard: float
+    counted_as: str = ""
+
+
+class Crowd:
+    """The unproven connections, the longest silent first. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._silent: OrderedDict[Unproven, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._silent)
+
+    def enter(self, newcomer: Unproven) -> None:
+        """A connection has come."""
+        self._silent[newcomer] = None
+
+    def heard(self, who: Unproven, now: float) -> None:
+        """Some bytes of it have come, which are no whole frame."""
+        who.heard = now
+        if who in self._silent:
+            self._silent.move_to_end(who)
+
+    def remove(self, who: Unproven) -> None:
+        """It has proven itself, or it is gone. Further calls do nothing."""
+        self._silent.pop(who, None)
+
+    def leaving(self, taken: int, places: int, now: float) -> list[Unproven]:
+        """Removes and returns those who leave for a newcomer, who is not among the `taken`. If nobody does and all places are
+        taken, refuse it.
+        """
+        gone: list[Unproven] = []
+        for who in self._silent:
+            due = now - who.heard >= SILENCE and 2 * taken > places
+            if len(gone) == AT_ONCE or not (due or (taken >= places and not gone)):
+                break
+            gone.append(who)
+        for who in gone:
+            del self._silent[who]
+        return gone
+
+    def leaving_of(self, counted_as: str) -> Unproven | None:
+        """Removes and returns the one that leaves for a newcomer of an address that has all its places. None: refuse it."""
+        found = next((who for who in self._silent if who.counted_as == counted_as), None)
+        if found is not None:
+            del self._silent[found]
+        return found

@@ -1,0 +1,82 @@
+"""Who leaves when connections are many, as a pure decision."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from headrace_common.operations.health.crowd import AT_ONCE, SILENCE, Crowd, Unproven
+
+
+def some(*heard: float, counted_as: str = "") -> tuple[Crowd, list[Unproven]]:
+    crowd = Crowd()
+    members = [Unproven(lambda: None, str(number), at, counted_as) for number, at in enumerate(heard)]
+    for member in members:
+        crowd.enter(member)
+    return crowd, members
+
+
+@pytest.mark.parametrize(
+    ("taken", "silent", "leave"),
+    [
+        (0, SILENCE, 0),
+        (50, SILENCE * 100, 0),  # half: nobody needs the place
+        (51, SILENCE - 0.01, 0),
+        (51, SILENCE, AT_ONCE),
+        (99, SILENCE - 0.01, 0),
+        (100, 0.0, 1),  # all: the longest silent, however short that is
+        (100, SILENCE, AT_ONCE),
+    ],
+)
+def test_who_leaves_depends_on_the_places_and_the_silence(taken: int, silent: float, leave: int) -> None:
+    crowd, members = some(0.0, 0.0, 0.0)
+    assert crowd.leaving(taken, 100, silent) == members[:leave]
+    assert len(crowd) == 3 - leave
+
+
+def test_the_longest_silent_goes_first_and_who_speaks_goes_last() -> None:
+    crowd, members = some(0.0, 1.0, 2.0)
+    crowd.heard(members[0], 3.0)
+    assert [crowd.leaving(9, 9, 4.0)[0] for _ in range(3)] == [members[1], members[2], members[0]]
+    assert crowd.leaving(9, 9, 4.0) == []
+
+
+def test_who_has_proven_itself_or_is_gone_never_leaves() -> None:
+    crowd, members = some(0.0, 1.0)
+    crowd.remove(members[0])
+    crowd.remove(members[0])
+    crowd.heard(members[0], 5.0)
+    assert crowd.leaving(9, 9, SILENCE * 9) == members[1:]
+    assert crowd.leaving(9, 9, SILENCE * 9) == []
+
+
+def test_of_an_address_only_its_own_leave() -> None:
+    crowd, members = some(0.0, 1.0, counted_as="192.0.2.1")
+    other = Unproven(lambda: None, "", 0.5, "192.0.2.2")
+    crowd.enter(other)
+    assert crowd.leaving_of("192.0.2.1") is members[0]
+    assert crowd.leaving_of("192.0.2.1") is members[1]
+    assert crowd.leaving_of("192.0.2.1") is None
+    assert len(crowd) == 1
+
+
+def test_a_silent_crowd_of_any_size_shuts_nobody_out() -> None:
+    """A hostile host opens connections without end and says nothing; clients come, speak at once and stay."""
+    chance, places, crowd = random.Random(7), 200, Crowd()
+    silent, clients = places, 0
+    for number in range(places):
+        crowd.enter(Unproven(lambda: None, "hostile", float(number)))
+    for now in range(places, 1000):
+        gone = crowd.leaving(silent + clients, places, float(now))
+        assert gone or silent + clients < places
+        assert all(who.peer == "hostile" for who in gone)
+        silent -= len(gone)
+        who = Unproven(lambda: None, "hostile", float(now))
+        crowd.enter(who)
+        if chance.random() < 0.1 and clients < places // 2:
+            crowd.remove(who)
+            clients += 1
+        else:
+            silent += 1
+        assert silent + clients <= places
+    assert clients > places // 4
