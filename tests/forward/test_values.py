@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import msgpack
 import orjson
 import pytest
-from headrace_forward.entries.values import Converter, unpack
 from hypothesis import given, settings
 
+from tests.forward.converter import Converter, unpack
 from tests.forward.driving import TIME, Outcome, Seen, drive, every_way, message, pack
 from tests.forward.msgpacks import records
 from tests.tiers import examples

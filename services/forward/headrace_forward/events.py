@@ -17,7 +17,7 @@ from headrace_common.session.inflate import InflateLimits, inflate_gzip
 from headrace_common.session.interface import AT_ONCE, PAUSE, SMALL, Frame, Pause, Ticket
 from typing_extensions import override
 
-from headrace_forward.entries.builder import EntryBuilder
+from headrace_forward.entries.builder import AT_ONCE_BYTES, EntryBuilder
 from headrace_forward.entries.ids import (
     NAMES_NOTHING,
     PROTOCOL,
@@ -35,7 +35,7 @@ from headrace_forward.wire import Message, new_unpacker
 
 CHUNK: Final = Attribute.CHUNK.value
 SLICE_ENTRIES: Final = 256
-SLICE_ENTRY_BYTES: Final = 64 << 10
+SLICE_ENTRY_BYTES: Final = AT_ONCE_BYTES
 """Entries and bytes after which a slice of entries ends. A slice is decoded at once."""
 
 OPTION_ALWAYS: Final = 256
@@ -292,7 +292,7 @@ class ForwardFrame(MessageFrame):
         envelope = Envelope(PROTOCOL, self._origin.source, tag, content_type=OCTETS)
         yield envelope.event(ids(0), rfc3339_ms(self.received_ms), bytes(body), orjson.dumps(attributes))
 
-    def _listed(self, builder: EntryBuilder, body: Bytes) -> Iterator[Part]:
+    def _listed(self, builder: EntryBuilder, body: Bytes) -> Iterator[Part | Pause]:
         """Forward mode: the decoder has already cut the entries."""
         entries = self._message.entries
         assert entries is not None

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from enum import Enum
-from itertools import islice
-from typing import Final, cast
+from typing import Final
 
 from typing_extensions import override
 
@@ -26,7 +25,7 @@ LOOK: Final = 8
 LONG_BATCH: Final = 512 << 10
 """Bytes of a cycle after which a frame that has used its quantum waits for the next cycle."""
 
-LARGE: Final = 4 << 10
+LARGE: Final = 1 << 10
 """Bytes of an event from which the clock is checked after each event."""
 
 
@@ -160,7 +159,7 @@ class CycleFiller(Worker):
             step = self._grow(frame, until)
             if step is not None:
                 return step
-        made, frame.made = frame.made or self._make(frame, 1), []
+        made, frame.made = frame.made or self._make(frame, 1, until), []
         while made:
             added = cycle.add(made, frame)
             if added:
@@ -171,10 +170,12 @@ class CycleFiller(Worker):
                 return Step.FULL
             look = LOOK if len(made[-1]) < LARGE else 1
             over = clock() >= until
-            made = self._make(frame, 1 if over else look)
+            made = self._make(frame, 1 if over else look, until)
             if over and made:  # one part ahead, so that the end of the frame shows at once
                 frame.made = made
                 return Step.LATER
+        if frame.halfway:
+            return Step.LATER
         frame.exhausted = True
         cycle.frames[frame] = None
         return Step.WHOLE
@@ -203,7 +204,6 @@ class CycleFiller(Worker):
                 return Step.LATER
         frame.growing = False
         frame.shrink(frame.grown)
-        frame.parts = filter(None, frame.parts)  # drops the pauses: from now on the clock decides
         frame.made = [] if found is None else [found]
         return None
 
@@ -223,13 +223,23 @@ class CycleFiller(Worker):
         self._parked.add(task)
         task.add_done_callback(self._parked.discard)
 
-    def _make(self, frame: InFlightFrame, most: int) -> list[Part]:
-        """The frame's next parts, at most `most`. An empty list means that none are left."""
+    def _make(self, frame: InFlightFrame, most: int, until: float) -> list[Part]:
+        """The frame's next parts, at most `most`. An empty list means that none are left, or that the slice ended halfway in one
+        (`InFlightFrame.halfway`).
+        """
         made: list[Part] = []
+        frame.halfway = False
         try:
-            made.extend(islice(cast("Iterator[Part]", frame.parts), most))
+            for part in frame.parts:
+                if not isinstance(part, Pause):
+                    made.append(part)
+                    if len(made) == most:
+                        break
+                elif self._clock() >= until:
+                    frame.halfway = True
+                    break
         except Exception as error:
-            made.append(self._spoiled(frame, error))  # after the parts that `extend` has already taken
+            made.append(self._spoiled(frame, error))  # after the parts that were made before
         return made
 
     def _spoiled(self, frame: InFlightFrame, error: Exception) -> Reject:

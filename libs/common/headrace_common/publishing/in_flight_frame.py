@@ -44,6 +44,7 @@ class InFlightFrame:
         "frame",
         "growing",
         "grown",
+        "halfway",
         "listener",
         "made",
         "parts",
@@ -63,6 +64,7 @@ class InFlightFrame:
         self.parts: Iterator[Part | Pause] = iter(()) if frame.small else frame.parts()
         self.growing = True  # until its first part is built
         self.made: list[Part] = []  # built, but not in a batch yet
+        self.halfway = False  # the last slice ended inside a part
         self.built = 0  # parts added to batches so far, over all cycles
         self.exhausted = False  # there are no more parts
         self.dead = False  # abandoned

@@ -12,8 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Final, Protocol, cast
+from typing import Final, Protocol
 
 from headrace_common.record.event import Part, Reject
 
@@ -45,7 +44,9 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Comes between two parts of a frame: the consumer may let others run. `grown`: bytes by which the frame has grown."""
+    """Comes between two parts of a frame, or inside a long one: the consumer may let others run. `grown`: bytes by which
+    the frame has grown.
+    """
 
     grown: int = 0
 
@@ -86,12 +87,16 @@ class Frame(ABC):
     """It has at most `SMALL` bytes, and does not grow: `at_once` may build all of it."""
 
     def at_once(self) -> list[Part] | None:
-        """Builds all parts of a small frame in one call. None: it has more than `AT_ONCE`, ask `parts`.
+        """Builds all parts of a small frame in one call. None: it has more than `AT_ONCE`, or pauses in one: ask `parts`.
 
         Never raises for any bytes, like `parts`.
         """
-        made = list(islice(cast("Iterator[Part]", filter(None, self.parts())), AT_ONCE + 1))
-        return made if len(made) <= AT_ONCE else None
+        made: list[Part] = []
+        for part in self.parts():
+            if isinstance(part, Pause) or len(made) == AT_ONCE:
+                return None
+            made.append(part)
+        return made
 
     @abstractmethod
     def parts(self) -> Iterator[Part | Pause]:

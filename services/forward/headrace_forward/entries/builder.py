@@ -1,35 +1,41 @@
 """Builds events from entries: each `[time, record]` or `[[time, metadata], record]` becomes a record or a reject.
 
 The fast path decodes a slice of entries at once. Its result counts only if encoding it again gives the same bytes: then
-nothing was lost (a repeated key, a float32, a length wider than necessary). All other entries take the slow path of `values`,
-one by one.
+nothing was lost (a repeated key, a float32, a length wider than necessary). All other entries, and long ones, are written one by
+one, in steps (`Transcoder`).
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, Final, cast
 
 import msgspec
 import orjson
 from headrace_common.record.contract import Attribute, Reason
-from headrace_common.record.event import FIRST_SECOND, LAST_SECOND, Envelope, Event, FrameIds, Part, rfc3339, rfc3339_ms
+from headrace_common.record.event import FIRST_SECOND, LAST_SECOND, Envelope, Event, FrameIds, Part, rfc3339
+from headrace_common.record.transcoding import TooDeepError, TooLongError, Transcoder, pointer
+from headrace_common.session.interface import PAUSE, Pause
 
-from headrace_forward.entries.values import Converter, Ext, TooDeepError, escaped, event_time_text, is_map, unpack
-from headrace_forward.kinds import Bytes
-from headrace_forward.wire import EventTime
+from headrace_forward.entries.times import MILLISECOND, SECOND, BadTimeError, read_time
+from headrace_forward.entries.values import Ext, ext_json, unpack
+from headrace_forward.kinds import KINDS, Bytes, MsgpackKind
+from headrace_forward.wire import new_unpacker
 
-SECOND: Final = 1_000_000_000  # ns
-MILLISECOND: Final = 1_000_000  # ns
 RAW_FACTOR: Final = 2
 """An entry more than this many times larger than the event limit is not decoded: a byte of msgpack may become sixty bytes of
 objects. Its JSON could only fit the limit if it were mostly floats with few digits."""
 
-METADATA: Final = "~metadata"
+AT_ONCE_BYTES: Final = 16 << 10
+"""Bytes of entries that are decoded at once. A byte of msgpack may become objects that take 300 ns and a hundred bytes."""
+
+LONG_TIME: Final = 4 << 10
+"""A time of more bytes is not even looked at."""
+
+METADATA: Final = b"~metadata"
 """The prefix of pointers into an entry's metadata, in the notes on its event."""
 
 GROUP_END: Final = 0xFFFF_FFFE
@@ -51,8 +57,9 @@ _encode = msgspec.msgpack.Encoder().encode
 _OPTION: Final = orjson.OPT_PASSTHROUGH_DATETIME  # a datetime is an ext -1 here
 
 
-class BadTimeError(ValueError):
-    """A value that is not a valid time."""
+EMPTY_MAPS: Final = (b"\x80", b"\xde\0\0", b"\xdf\0\0\0\0")
+
+Building = Generator[Pause, None, Part]
 
 
 @dataclass(slots=True)
@@ -80,16 +87,19 @@ class EntryBuilder:
     noted: bytes | None = None
     """The attributes, with a note on bins, of records whose keys and types are `shape`, of `_shape`."""
 
-    def build(self, data: Bytes, bounds: list[int], first: int) -> Iterator[Part]:
+    def build(self, data: Bytes, bounds: list[int], first: int) -> Iterator[Part | Pause]:
         """Builds the entries between `bounds` (n + 1 offsets in `data`). The first has index `first` in its message."""
-        large = bounds[-1] - bounds[0] > RAW_FACTOR * self.event_bytes
+        large = bounds[-1] - bounds[0] > min(2 * AT_ONCE_BYTES, RAW_FACTOR * self.event_bytes)
         entries = None if large else _exactly(bytes(data[bounds[0] : bounds[-1]]), len(bounds) - 1)
         if entries is None:
             yield from self._one_by_one(data, bounds, first)
             return
         for index, (event, entry) in enumerate(zip(self._ordinary(entries, first), entries, strict=True), first):
             at = index - first
-            yield event or self._part(bytes(data[bounds[at] : bounds[at + 1]]), entry, index)
+            if event is not None:
+                yield event
+            else:
+                yield (yield from self._part(bytes(data[bounds[at] : bounds[at + 1]]), entry, index))
 
     def at_once(self, data: Bytes, count: int) -> list[Part] | None:
         """Builds `data` if it is `count` ordinary entries, fewer than 2^16, and nothing else."""
@@ -137,15 +147,18 @@ class EntryBuilder:
             return None
         return self.envelope.event(self.content_ids(index), rfc3339(seconds), value, self.plain or None)
 
-    def _one_by_one(self, data: Bytes, bounds: list[int], first: int) -> Iterator[Part]:
+    def _one_by_one(self, data: Bytes, bounds: list[int], first: int) -> Iterator[Part | Pause]:
         """Builds a slice with something unusual in it, entry by entry: most entries may still be plain."""
         for index in range(len(bounds) - 1):
             raw = bytes(data[bounds[index] : bounds[index + 1]])
             if len(raw) > RAW_FACTOR * self.event_bytes:
                 yield self._oversized(raw, first + index, len(raw))
                 continue
-            entry = _exactly(raw, 1)
-            yield self._carefully(raw, first + index) if entry is None else self._part(raw, entry[0], first + index)
+            entry = _exactly(raw, 1) if len(raw) <= AT_ONCE_BYTES else None
+            if entry is None:
+                yield (yield from self._carefully(raw, first + index))
+            else:
+                yield (yield from self._part(raw, entry[0], first + index))
 
     def _texts(self, record: dict[str, Any]) -> tuple[bytes | None, bytes | None]:
         """As `_plainly`, but each bin that is UTF-8 becomes a text; and the attributes that note where.
@@ -184,14 +197,14 @@ class EntryBuilder:
         attributes = orjson.dumps({**self.about(), Attribute.INDEX.value: index})
         return self.envelope.reject(reason, detail, raw, self.ids(index), attributes)
 
-    def _part(self, raw: bytes, entry: tuple[Any, dict[str, Any]], index: int) -> Part:
+    def _part(self, raw: bytes, entry: tuple[Any, dict[str, Any]], index: int) -> Building:
         """Builds an entry that was decoded exactly, but may hold values that JSON lacks, or be too deep."""
         time, record = entry
         if type(time) is list and len(time) == 2 and time[1] == {}:
             time = time[0]
         value = self._plainly(record)
         if value is None or type(time) is list:
-            return self._carefully(raw, index)
+            return (yield from self._carefully(raw, index))
         if type(time) is msgspec.msgpack.Ext:
             time = Ext(time.code, bytes(time.data))
         try:
@@ -199,10 +212,14 @@ class EntryBuilder:
         except BadTimeError as error:
             return self.tail(raw, index, Reason.BAD_TIME, str(error))
 
-    def _carefully(self, raw: bytes, index: int) -> Part:
+    def _carefully(self, raw: bytes, index: int) -> Building:
         """The slow path: builds any entry without loss. A bug in Headrace sends only this entry to quarantine."""
         try:
-            return self._checked(raw, index)
+            return (yield from self._checked(raw, index))
+        except TooLongError:
+            return self.tail(
+                raw, index, Reason.OVERSIZED, f"more than LIMITS__EVENT_BYTES ({self.event_bytes}) as JSON"
+            )
         except TooDeepError as error:
             return self.tail(raw, index, Reason.TOO_DEEP, str(error))
         except BadTimeError as error:
@@ -212,29 +229,44 @@ class EntryBuilder:
         except Exception as error:
             return self.tail(raw, index, Reason.INTERNAL, f"{type(error).__name__}: {error}")
 
-    def _checked(self, raw: bytes, index: int) -> Part:
-        entry = unpack(raw)
-        if type(entry) is not list or len(entry) != 2:
-            what = f"{len(entry)} elements" if type(entry) is list else f"a {type(entry).__name__}"
+    def _checked(self, raw: bytes, index: int) -> Building:
+        elements = _elements(raw)
+        if elements != 2:
+            what = f"{elements} elements" if elements is not None else f"a {KINDS[raw[0]].value}"
             raise ValueError(f"an entry is [time, record], not {what}")
-        time, record = entry
+        unpacker = new_unpacker()
+        unpacker.feed(raw)
+        unpacker.read_array_header()
+        start = unpacker.tell()
+        unpacker.skip()
+        middle = unpacker.tell()
         notes: dict[str, Any] = {}
-        converter = Converter(self.depth)
-        if type(time) is list and len(time) == 2 and is_map(time[1]):
-            time, metadata = time
-            if metadata:
-                notes[Attribute.METADATA.value] = converter.plain(metadata, METADATA)
-        if not is_map(record):
-            raise ValueError(f"a record is a map, not a {type(record).__name__}")
-        value = orjson.dumps(converter.plain(record))
-        return self.event(raw, index, time, value, {**notes, **converter.notes()})
+        transcoder = Transcoder(self.depth, self.event_bytes, ext_json)
+        given = raw[start:middle]
+        if _elements(given) == 2:
+            inner = new_unpacker()
+            inner.feed(given)
+            inner.read_array_header()
+            before = inner.tell()
+            inner.skip()
+            if KINDS[given[inner.tell()]] is MsgpackKind.MAP:
+                given, metadata = given[before : inner.tell()], given[inner.tell() :]
+                if metadata not in EMPTY_MAPS:
+                    written = yield from _paused(transcoder.write(metadata, 0, METADATA))
+                    notes[Attribute.METADATA.value] = orjson.Fragment(written)
+        if KINDS[raw[middle]] is not MsgpackKind.MAP:
+            raise ValueError(f"a record is a map, not a {KINDS[raw[middle]].value}")
+        value = yield from _paused(transcoder.write(raw, middle))
+        if len(given) > LONG_TIME:
+            raise BadTimeError(f"{KINDS[given[0]].value} of {len(given)} bytes is no time")
+        return self.event(raw, index, unpack(given), value, {**notes, **transcoder.notes()})
 
     def event(self, raw: bytes, index: int, time: Any, value: bytes, notes: dict[str, Any]) -> Part:
         """The event of entry `raw`, or a reject if it is too large. Raises `BadTimeError`."""
         group = GROUPS.get(time) if type(time) in (int, Ext) else None
         if group is not None:
             time, notes[Attribute.GROUP.value] = None, group
-        text, whole_ms, given = _time(time, self.received_ms)
+        text, whole_ms, given = read_time(time, self.received_ms)
         if not given:
             notes[Attribute.TIME.value] = "received"
         attributes = {**self.attributes, **notes}
@@ -256,6 +288,23 @@ def _exactly(chunk: bytes, count: int) -> list[tuple[Any, dict[str, Any]]] | Non
         return entries if _encode(entries) == data else None
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, OverflowError):
         return None
+
+
+def _elements(raw: bytes) -> int | None:
+    """How many elements a msgpack array has; None for any other object."""
+    if KINDS[raw[0]] is not MsgpackKind.ARRAY:
+        return None
+    return raw[0] & 0x0F if raw[0] < 0xA0 else int.from_bytes(raw[1 : 3 if raw[0] == 0xDC else 5], "big")
+
+
+def _paused(writing: Generator[None, None, bytes]) -> Generator[Pause, None, bytes]:
+    """Writes, with a pause after each step."""
+    while True:
+        try:
+            next(writing)
+        except StopIteration as done:
+            return cast("bytes", done.value)
+        yield PAUSE
 
 
 def may_be_deep(value: bytes, depth: int) -> bool:
@@ -315,7 +364,7 @@ def _bins(value: Any, path: str) -> Iterator[str]:
         yield path
     elif type(value) is dict:
         for key, item in value.items():
-            yield from _bins(item, f"{path}/{escaped(key)}")
+            yield from _bins(item, f"{path}/{pointer(key)}")
     elif type(value) is list:
         for index, item in enumerate(value):
             yield from _bins(item, f"{path}/{index}")
@@ -328,39 +377,3 @@ def _odd(value: Any) -> bool:
     if type(value) is dict:
         return any(map(_odd, value.values()))
     return type(value) is list and any(map(_odd, value))
-
-
-def _time(value: Any, received_ms: int) -> tuple[bytes, bool, bool]:
-    """(RFC 3339, whether it is a whole millisecond, whether the client sent it). Raises `BadTimeError`.
-
-    Integers are Unix seconds, floats fractional ones; nil and 0 mean the receive time (fluentd, in_forward.rb).
-    """
-    try:
-        if type(value) is Ext:
-            if value.code != 0:
-                raise BadTimeError(f"ext type {value.code} is no time")
-            time = EventTime.decode(value.data)
-            return event_time_text(time), time.nanoseconds % MILLISECOND == 0, True
-        if value is None or (value == 0 and type(value) in (int, float, Decimal)):
-            return rfc3339_ms(received_ms), True, False
-        if type(value) is int:
-            return rfc3339(value), True, True
-        if type(value) is float and math.isfinite(value):
-            return _fractional(Decimal(repr(value)))
-        if type(value) is Decimal and -LAST_SECOND <= value <= LAST_SECOND:
-            return _fractional(value)
-    except BadTimeError:
-        raise
-    except ValueError as error:
-        raise BadTimeError(str(error)) from error
-    raise BadTimeError(f"{type(value).__name__} {str(value)[:40]!r} is no time")
-
-
-def _fractional(exact: Decimal) -> tuple[bytes, bool, bool]:
-    """Fractional seconds with as many decimals as their text has (for a double, the shortest text), nine at most."""
-    seconds = math.floor(exact)
-    nanoseconds = int((exact - seconds) * SECOND)
-    digits = f"{nanoseconds:09d}".rstrip("0")
-    if not digits:
-        return rfc3339(seconds), True, True
-    return rfc3339(seconds, int(digits), len(digits)), nanoseconds % MILLISECOND == 0, True

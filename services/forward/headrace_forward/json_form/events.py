@@ -13,7 +13,8 @@ from headrace_common.record.event import Part
 from headrace_common.session.interface import Pause, Ticket
 from typing_extensions import override
 
-from headrace_forward.entries.builder import BadTimeError, EntryBuilder, may_be_deep
+from headrace_forward.entries.builder import EntryBuilder, may_be_deep
+from headrace_forward.entries.times import BadTimeError
 from headrace_forward.events import Limits, MessageFrame, Origin
 from headrace_forward.json_form.values import depth, elements, integer, is_text, pair, pairs, string
 from headrace_forward.json_form.wire import JsonMessage, JsonOption

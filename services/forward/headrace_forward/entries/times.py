@@ -1,0 +1,55 @@
+"""The time of an entry."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import Any, Final
+
+from headrace_common.record.event import LAST_SECOND, rfc3339, rfc3339_ms
+
+from headrace_forward.entries.values import Ext, event_time_text
+from headrace_forward.wire import EventTime
+
+SECOND: Final = 1_000_000_000  # ns
+MILLISECOND: Final = 1_000_000  # ns
+
+
+class BadTimeError(ValueError):
+    """A value that is not a valid time."""
+
+
+def read_time(value: Any, received_ms: int) -> tuple[bytes, bool, bool]:
+    """Returns (RFC 3339, whether it is a whole millisecond, whether the client sent it). Raises `BadTimeError`.
+
+    Integers are Unix seconds, floats fractional ones; nil and 0 mean the receive time (fluentd, in_forward.rb).
+    """
+    try:
+        if type(value) is Ext:
+            if value.code != 0:
+                raise BadTimeError(f"ext type {value.code} is no time")
+            time = EventTime.decode(value.data)
+            return event_time_text(time), time.nanoseconds % MILLISECOND == 0, True
+        if value is None or (value == 0 and type(value) in (int, float, Decimal)):
+            return rfc3339_ms(received_ms), True, False
+        if type(value) is int:
+            return rfc3339(value), True, True
+        if type(value) is float and math.isfinite(value):
+            return _fractional(Decimal(repr(value)))
+        if type(value) is Decimal and -LAST_SECOND <= value <= LAST_SECOND:
+            return _fractional(value)
+    except BadTimeError:
+        raise
+    except ValueError as error:
+        raise BadTimeError(str(error)) from error
+    raise BadTimeError(f"{type(value).__name__} {str(value)[:40]!r} is no time")
+
+
+def _fractional(exact: Decimal) -> tuple[bytes, bool, bool]:
+    """Fractional seconds with as many decimals as their text has (for a double, the shortest text), nine at most."""
+    seconds = math.floor(exact)
+    nanoseconds = int((exact - seconds) * SECOND)
+    digits = f"{nanoseconds:09d}".rstrip("0")
+    if not digits:
+        return rfc3339(seconds), True, True
+    return rfc3339(seconds, int(digits), len(digits)), nanoseconds % MILLISECOND == 0, True
