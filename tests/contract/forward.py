@@ -24,6 +24,12 @@ class ForwardConversation:
         self._chunks: list[str] = []
         self._replies = Replies()
 
+    def __deepcopy__(self, memo: object) -> ForwardConversation:
+        """The same frames on a new connection: what of a reply has arrived is gone."""
+        other = ForwardConversation()
+        other._chunks = list(self._chunks)
+        return other
+
     def chunk(self) -> str:
         """The next frame's."""
         self._chunks.append(b64encode(os.urandom(16)).decode() + "\n")

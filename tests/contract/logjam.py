@@ -95,8 +95,9 @@ class LogjamConversation:
 
     def faulty(self, values: Values) -> bytes:
         bodies = self._bodies(values)
-        bodies.insert(len(bodies) // 2, f"no JSON, {values[0]['mark']}".encode())
-        return self._messages(bodies, faulty=len(bodies) // 2)
+        place = len(bodies) // 2
+        bodies.insert(place, f"no JSON, {values[0]['mark']}".encode())
+        return self._messages(bodies, faulty=place)
 
     def sized(self, values: Values, size: int) -> bytes:
         """A message whose body has `size` bytes: that is what the limit is about."""

@@ -40,9 +40,14 @@ class Broker(EmbeddedKafka):
             },
         )
 
+    @property
+    def behind(self) -> tuple[str, int]:
+        """Where it listens for what has gone through a proxy."""
+        return HOST, self._behind
+
     def proxy(self) -> Proxy:
         """What clients of the `proxied` port go through while it runs."""
-        return Proxy((HOST, self._behind), self.proxied)
+        return Proxy(self.behind, self.proxied)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,116 @@
+"""A proxy in front of Kafka that knows where a request and an answer begin, and which answers a producer waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import random
+import struct
+from collections import Counter
+from typing import Any, Final
+
+from aiokafka.protocol import produce
+from aiokafka.protocol.types import Int32
+from typing_extensions import override
+
+from tests.system.proxy import Proxy
+
+PRODUCE: Final = 0
+NEWEST: Final = 8
+"""The newest version of the answer to Produce that is rewritten; newer ones pass. It is what our producer speaks."""
+
+ERRORS: Final = {
+    -1: "unknown server error", 2: "corrupt message", 3: "unknown topic", 5: "no leader", 6: "another leader",
+    7: "timed out", 10: "too large", 19: "too few replicas", 20: "too few replicas after append", 29: "not allowed",
+    32: "bad timestamp", 45: "out of order", 46: "duplicate", 47: "old epoch", 56: "storage", 59: "unknown producer",
+    87: "bad record",
+}  # fmt: skip
+"""What Produce may be answered, by Kafka's number."""
+
+
+class KafkaProxy(Proxy):
+    """Forwards connections to a broker. What it does to them is set from outside, and holds for all connections."""
+
+    def __init__(self, target: tuple[str, int], port: int, chance: random.Random) -> None:
+        super().__init__(target, port)
+        self._chance = chance
+        self.quiet()
+        self.done: Counter[str] = Counter()
+        """What was done to answers, so often."""
+
+    def quiet(self) -> None:
+        """From now on it does nothing."""
+        self.delay = 0.0
+        """Seconds by which each answer is late, at most."""
+        self.swallow = 0.0
+        self.rewrite = 0.0
+        """Shares of the answers to Produce that are swallowed, and that say an error instead of success."""
+        self.codes = tuple(ERRORS)
+        self.deaf = 0.0
+        """Share of the answers behind which the broker's side is shut, while requests still pass."""
+
+    @override
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            far_reader, far_writer = await asyncio.open_connection(*self._target)
+        except OSError:
+            writer.close()
+            return
+        asked: dict[int, int] = {}  # versions of Produce by correlation id
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            try:
+                await asyncio.gather(self._requests(reader, far_writer, asked), self._said(far_reader, writer, asked))
+            finally:
+                writer.close()
+                far_writer.close()
+
+    async def _requests(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: dict[int, int]
+    ) -> None:
+        while True:
+            message = await _whole(reader)
+            key, version, correlation = struct.unpack_from(">hhi", message)
+            if key == PRODUCE:
+                asked[correlation] = version
+            writer.write(struct.pack(">i", len(message)) + message)
+            await writer.drain()
+
+    async def _said(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: dict[int, int]) -> None:
+        while True:
+            message = await _whole(reader)
+            version = asked.pop(int.from_bytes(message[:4], "big", signed=True), None)
+            if self.delay:
+                await asyncio.sleep(self._chance.uniform(0, self.delay))
+            if version is not None and self._happens("swallowed", self.swallow):
+                continue
+            if version is not None and version <= NEWEST and self._happens("rewritten", self.rewrite):
+                message = rewritten(message, version, self._chance.choice(self.codes))
+            writer.write(struct.pack(">i", len(message)) + message)
+            await writer.drain()
+            if self._happens("half-closed", self.deaf):
+                writer.write_eof()
+                await asyncio.sleep(3600)
+
+    def _happens(self, what: str, share: float) -> bool:
+        happens = self._chance.random() < share
+        self.done[what] += happens
+        return happens
+
+
+async def _whole(reader: asyncio.StreamReader) -> bytes:
+    (size,) = struct.unpack(">i", await reader.readexactly(4))
+    return await reader.readexactly(size)
+
+
+def rewritten(answer: bytes, version: int, code: int) -> bytes:
+    """The answer to Produce, with an error where it says success: Kafka has stored it all the same."""
+    schema: Any = getattr(produce, f"ProduceResponse_v{version}").SCHEMA
+    stream = io.BytesIO(answer)
+    correlation = Int32.decode(stream)
+    topics, *rest = schema.decode(stream)
+    changed = [
+        (topic, [(number, code if error == 0 else error, -1, *more[1:]) for number, error, *more in partitions])
+        for topic, partitions in topics
+    ]
+    return Int32.encode(correlation) + schema.encode((changed, *rest))
