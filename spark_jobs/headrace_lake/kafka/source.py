@@ -260,9 +260,7 @@ class Brokers:
         committed = self._class("org.apache.kafka.common.IsolationLevel").READ_COMMITTED
         options = self._class("org.apache.kafka.clients.admin.ListOffsetsOptions")(committed)
         answers = self._wait(self._client().listOffsets(wanted, options).all())
-        # as text: a call to the JVM for each partition would take longer than the question
-        entries = _OFFSET.findall(str(answers.toString()))
-        found = {(name, int(number)): (int(offset), int(stamp)) for name, number, offset, stamp in entries}
+        found = listed(answers)
         return {pair: found[pair] for pair in pairs}
 
     def offsets_since(self, partitions: Iterable[TopicPartition], time: datetime) -> dict[TopicPartition, int | None]:
@@ -310,6 +308,15 @@ class Brokers:
                     f"Kafka at {self._settings.bootstrap_servers} does not answer ({cause})"
                 ) from error
             raise HaltError(f"Kafka at {self._settings.bootstrap_servers} refuses: {cause}") from error
+
+
+def listed(answers: Any) -> dict[TopicPartition, tuple[int, int]]:
+    """Returns partition -> offset and timestamp of an answer to `listOffsets`, a Java map.
+
+    It is read as text: a call to the JVM for each partition would take longer than the question.
+    """
+    entries = _OFFSET.findall(str(answers.toString()))
+    return {(name, int(number)): (int(offset), int(stamp)) for name, number, offset, stamp in entries}
 
 
 def _offsets_in(found: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:

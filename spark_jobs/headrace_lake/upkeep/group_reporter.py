@@ -17,14 +17,14 @@ from headrace_common.operations.settings import KafkaSettings
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
-from headrace_lake.kafka.source import TopicPartition, client_options
+from headrace_lake.kafka.source import TopicPartition, client_options, listed
 from headrace_lake.spark.causes import chain, root_cause
 from headrace_lake.spark.jvm import java_class
 from headrace_lake.upkeep.metrics import LakeMetrics
 
 _ANSWER_TIME: Final = 5  # seconds to wait for one answer of the brokers
 _COMMIT: Final = 1.0  # seconds between two commits of the group's offsets
-_LAG: Final = 2.0  # seconds between two looks at the partitions' ends
+_LAG: Final = 5.0  # seconds between two looks at the partitions' ends
 _LOOK: Final = 30.0  # seconds between two looks at the margins
 _CONFIG_LOOK: Final = 600.0  # seconds between two looks at the topics' retention
 _PROBES: Final = 5.0  # seconds for the records that one look reads; the rest waits for the next look
@@ -197,12 +197,12 @@ class GroupReporter:
     def _offsets(self, which: str, pairs: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Returns each partition's ``earliest`` or ``latest`` offset, as a reader of committed records sees it."""
         place = self._class(_TOPIC_PARTITION)
-        keys = {pair: place(*pair) for pair in pairs}
         spec = getattr(self._class("org.apache.kafka.clients.admin.OffsetSpec"), which)()
         committed = self._class("org.apache.kafka.common.IsolationLevel").READ_COMMITTED
         options = self._class("org.apache.kafka.clients.admin.ListOffsetsOptions")(committed)
-        answers = self._client().listOffsets(self._hash_map((key, spec) for key in keys.values()), options)
-        return {pair: int(self._wait(answers.partitionResult(key)).offset()) for pair, key in keys.items()}
+        wanted = self._hash_map((place(*pair), spec) for pair in pairs)
+        found = listed(self._wait(self._client().listOffsets(wanted, options).all()))
+        return {pair: offset for pair, (offset, _) in found.items()}
 
     def _say_low(self, pair: TopicPartition, margin: float) -> None:
         if time.monotonic() < self._next.get("low", 0):
