@@ -46,7 +46,20 @@ def changed(**values: Any) -> Callable[[int], Any]:
         changed(started="1"),
         changed(command=["headrace"]),
     ],
-    ids=str,
+    ids=[
+        "a number",
+        "-1",
+        "no start time",
+        "a list",
+        "pid -1",
+        "pid 0",
+        "pid 1",
+        "a truth value",
+        "a text",
+        "no such pid",
+        "another start time",
+        "another command",
+    ],
 )
 def test_down_signals_nobody_but_the_supervisor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sleeping: subprocess.Popen[bytes], written: Callable[[int], Any]
