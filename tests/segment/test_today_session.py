@@ -549,7 +549,7 @@ def test_what_is_not_served_is_said_so(kind: int, name: str) -> None:
     assert outcome.error is None
 
 
-def test_tokens_are_not_looked_at() -> None:
+def test_without_a_key_tokens_are_not_looked_at() -> None:
     _, talk = created()
     assert talk.says(setup(token="a.b.c")) == [SET_UP]
     assert talk.says(say(said.SealSegment(REQUEST, "a", "a.b.c"))) == [said.SegmentSealed(REQUEST, "a")]

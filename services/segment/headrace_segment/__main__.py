@@ -13,6 +13,7 @@ from headrace_segment import look
 from headrace_segment.replica.segments import Segments
 from headrace_segment.session.dialects import SegmentSession
 from headrace_segment.session.limits import Limits
+from headrace_segment.session.rights import Right, Rights
 from headrace_segment.settings import PORT, SegmentSettings
 
 
@@ -28,8 +29,16 @@ def build(runtime: Runtime[SegmentSettings]) -> Parts:
         section.connection_writers,
     )
 
+    def refused(peer: Peer, segment: str, right: Right) -> None:
+        runtime.metrics.segment_refused.labels(right.value).inc()
+        runtime.receiver.limited.warning(
+            "a request is refused", peer=peer.address, identity=peer.identity, segment=segment, right=right.value
+        )
+
+    rights = Rights(section.rights, section.token_key.get_secret_value().encode(), refused)
+
     def session(peer: Peer) -> ByteSession:
-        return SegmentSession(peer, limits, flags_in_bytes=section.read_flags == "bytes")
+        return SegmentSession(peer, limits, rights, flags_in_bytes=section.read_flags == "bytes")
 
     segments = Segments(runtime)
     return Parts(stream_listeners(runtime, PORT, session), segments, segments, segments.topics)

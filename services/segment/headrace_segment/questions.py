@@ -18,7 +18,8 @@ OVERHEAD: Final = 512
 class OpenSession:
     """May this writer append? Answered by `SessionOpened`, `NoSegment`, `Refused`, `Limited` or `Lost`.
 
-    A writer that numbers bytes has no other way to create its segment: this creates it, unless SEGMENT__AUTO_CREATE is off.
+    A writer that numbers bytes has no other way to create its segment: this creates it, if it may `create`, unless
+    SEGMENT__AUTO_CREATE is off.
     """
 
     ticket: Ticket
@@ -26,6 +27,7 @@ class OpenSession:
     writer: bytes
     numbering: Numbering
     size: int = OVERHEAD
+    create: bool = True
 
 
 @dataclass(slots=True)  # not frozen: one for each block

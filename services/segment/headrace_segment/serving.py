@@ -114,7 +114,7 @@ class ServedSessions:
         self._by_id[served.id] = served
         self._by_writer.setdefault((served.segment, served.writer), []).append(served)
         self._by_caller.setdefault(caller, []).append(served)
-        create = self._create and question.numbering is Numbering.BYTES
+        create = self._create and question.create and question.numbering is Numbering.BYTES
         return Open(question.writer, served.id, question.numbering, create=create)
 
     def append(self, question: AppendBlock, caller: Caller, now: float) -> Block | None:

@@ -6,7 +6,9 @@ from typing import Final, Literal, Self
 
 from headrace_common.operations.settings import KIB, MIB, LimitSettings, Section, ServiceSettings
 from headrace_common.operations.variables import Bytes, Seconds
-from pydantic import Field, model_validator
+from pydantic import Field, SecretStr, model_validator
+
+from headrace_segment.session.rights import Right
 
 PORT: Final = 12345
 """Where Pravega's segment stores listen."""
@@ -32,6 +34,17 @@ class SegmentSection(Section):
     auto_create: bool = Field(
         True,
         description="A SetupAppend creates its segment: the original dialect has no other way. Today's has its own.",
+    )
+    rights: dict[str, frozenset[Right]] = Field(
+        {},
+        description="Who may do what, as JSON: a client certificate's subject, or `*` for anybody, to a list of `read`, `append`,"
+        " `create` and `destroy` (seal, truncate, delete). Without it and TOKEN_KEY, all may do all but destroy, and clients on"
+        " this host that, too.",
+    )
+    token_key: SecretStr = Field(
+        SecretStr(""),
+        description="Key of Pravega's delegation tokens, as its controller has it"
+        " (`controller.security.auth.delegationToken.signingKey.basis`); prefer `…_FILE`.",
     )
     tail_wait: Seconds = Field(
         5,

@@ -244,6 +244,13 @@ class ReceiverMetrics(Catalogue):
         self.segment_snapshots = self.counter(
             "segment_snapshots", "Snapshots of partitions that this replica has written."
         )
+        self.segment_refused = self.counter(
+            "segment_refused",
+            "Requests of clients that may not do what they ask for, by the right that they lack (SEGMENT__RIGHTS, "
+            "SEGMENT__TOKEN_KEY).",
+            ("right",),
+            ("read", "append", "create", "destroy"),
+        )
         self.frames_pending = self.gauge("frames_pending", "Complete frames that wait for Kafka.")
         self.oldest_pending_seconds = self.gauge(
             "oldest_pending_seconds", "How long the longest-waiting frame has waited."

@@ -283,7 +283,8 @@ class Conversation(ByteSession, Generic[B]):
             writer.alone = self._alone(asked)
             if isinstance(asked, Setup):
                 writer.sets_up(asked, self._numbering.first)
-                question = OpenSession(next(self._question_tickets), asked.segment, writer.id, self._numbering)
+                ticket = next(self._question_tickets)
+                question = OpenSession(ticket, asked.segment, writer.id, self._numbering, create=asked.create)
                 self._ask(Asked(question, waiting.number, asked.request, writer))
             elif writer.session is None:
                 self._not_set_up(writer, asked, waiting.number)

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from headrace_segment.session.limits import Limits
 from headrace_segment.session.original import OriginalSession
+from headrace_segment.session.rights import EVERYTHING, Rights
 from headrace_segment.session.today import TodaySession
 from headrace_segment.wire.codes import Kind
 
@@ -21,11 +22,14 @@ _HELLO: Final = struct.pack(">i", Kind.HELLO)
 class SegmentSession(ByteSession):
     """One client's conversation, in the dialect that it begins with. See `headrace_common.session.interface.Session`."""
 
-    def __init__(self, peer: Peer, limits: Limits, *, flags_in_bytes: bool = False) -> None:
+    def __init__(
+        self, peer: Peer, limits: Limits, rights: Rights = EVERYTHING, *, flags_in_bytes: bool = False
+    ) -> None:
         """`flags_in_bytes`: see `OriginalSession`."""
         self._peer = peer
         self._flags_in_bytes = flags_in_bytes
         self._limits = limits
+        self._rights = rights
         self._first = b""
         self._session: ByteSession | None = None
 
@@ -36,9 +40,11 @@ class SegmentSession(ByteSession):
             if len(self._first) < len(_HELLO):
                 return
             if self._first.startswith(_HELLO):
-                self._session = TodaySession(self._peer, self._limits)
+                self._session = TodaySession(self._peer, self._limits, self._rights)
             else:
-                self._session = OriginalSession(self._peer, self._limits, flags_in_bytes=self._flags_in_bytes)
+                self._session = OriginalSession(
+                    self._peer, self._limits, self._rights, flags_in_bytes=self._flags_in_bytes
+                )
             data, self._first = self._first, b""
         self._session.receive(data, now_ms)
 

@@ -30,6 +30,7 @@ from headrace_segment.questions import BlockStored, BytesRead, NoSegment, ReadBy
 from headrace_segment.session.conversation import Conversation
 from headrace_segment.session.limits import WAITING, Limits
 from headrace_segment.session.requests import Asked, Echo, Read
+from headrace_segment.session.rights import EVERYTHING, Answer, Right, Rights
 from headrace_segment.session.writers import Setup, Writer
 from headrace_segment.store.records import Numbering
 from headrace_segment.wire.original import (
@@ -59,8 +60,11 @@ NO_REQUEST = 0
 class OriginalSession(Conversation[Block]):
     """See `headrace_common.session.interface.Session`."""
 
-    def __init__(self, peer: Peer, limits: Limits, *, flags_in_bytes: bool = False) -> None:
+    def __init__(
+        self, peer: Peer, limits: Limits, rights: Rights = EVERYTHING, *, flags_in_bytes: bool = False
+    ) -> None:
         """`flags_in_bytes`: SegmentRead has a byte for each of its flags."""
+        self._rights = rights
         self._decoder = OriginalDecoder(limits.frame_bytes)
         self._flags_in_bytes = flags_in_bytes
         messages = MESSAGES_IN_BYTES if flags_in_bytes else MESSAGES
@@ -74,6 +78,7 @@ class OriginalSession(Conversation[Block]):
                 self._waiting_bytes += echo.size
                 self._replies.append(echo)
             elif isinstance(request, ReadSegment):
+                self._check(Right.READ, request.segment)
                 length = min(request.length, self._limits.reply_bytes)
                 read = partial(ReadBytes, segment=request.segment, offset=request.offset, length=length)
                 self._about(request.segment, NO_REQUEST, read)
@@ -81,9 +86,16 @@ class OriginalSession(Conversation[Block]):
                 if request.writer not in self._writers:
                     raise self._decoder.refuse("a block of a writer that is not set up")
             elif isinstance(request, SetupAppend):
-                self._arrives(Setup(request.writer, request.segment), now_ms)
+                self._check(Right.APPEND, request.segment)
+                create = self._rights.may(self._peer, Right.CREATE, request.segment) is Answer.YES
+                self._arrives(Setup(request.writer, request.segment, create=create), now_ms)
             else:
                 self._arrives(request, now_ms)
+
+    def _check(self, right: Right, segment: str) -> None:
+        """Raises `ProtocolError` if the client may not do it: this dialect has no words for that."""
+        if self._rights.may(self._peer, right, segment) is not Answer.YES:
+            raise self._decoder.refuse(f"no right to {right.value}")
 
     @override
     def _hand_out(self, writer: Writer[Block], block: Block, number: int, received_ms: int) -> None:

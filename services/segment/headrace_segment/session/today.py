@@ -25,7 +25,8 @@ all else                  OperationUnsupported
 
 A reply repeats the number of its request. Requests about one segment are done in their order (`headrace_segment.session.order`).
 Event numbers rise, and a client resumes above the number that AppendSetup tells it; what does not rise, or comes when another
-connection has set up the same writer, is an InvalidEventNumber. Delegation tokens are not looked at.
+connection has set up the same writer, is an InvalidEventNumber. Who may not do what a request asks for hears
+AuthTokenCheckFailed (`headrace_segment.session.rights`); what is set up stays so, also when its token ends.
 
 A conditional append has its turn alone among those of its writer: whether the next one's number rises depends on its answer.
 
@@ -37,7 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.interface import Peer
@@ -49,6 +50,7 @@ from headrace_segment.session.conversation import Conversation
 from headrace_segment.session.limits import Limits
 from headrace_segment.session.order import AboutSegment
 from headrace_segment.session.requests import Asked, Read
+from headrace_segment.session.rights import EVERYTHING, Answer, Right, Rights
 from headrace_segment.session.writers import Setup, Writer
 from headrace_segment.store.outcomes import Refusal
 from headrace_segment.store.records import Numbering
@@ -60,18 +62,33 @@ LEAST: Final = 8
 
 _NO_TRACE: Final = ""
 
+_NEEDED: Final[dict[type, Right]] = {
+    said.SetupAppend: Right.APPEND,
+    said.ReadSegment: Right.READ,
+    said.GetSegmentInfo: Right.READ,
+    said.CreateSegment: Right.CREATE,
+    said.SealSegment: Right.DESTROY,
+    said.TruncateSegment: Right.DESTROY,
+    said.DeleteSegment: Right.DESTROY,
+    said.GetSegmentAttribute: Right.READ,
+    said.UpdateSegmentAttribute: Right.APPEND,
+}
+
 
 class TodaySession(Conversation[Append]):
     """See `headrace_common.session.interface.Session`."""
 
-    def __init__(self, peer: Peer, limits: Limits) -> None:
+    def __init__(self, peer: Peer, limits: Limits, rights: Rights = EVERYTHING) -> None:
         self._decoder = TodayDecoder(limits.frame_bytes)
+        self._rights = rights
         super().__init__(peer, limits, self._decoder, said.MESSAGES, Numbering.EVENTS)
         self._own: said.DataAppended | None = None  # the newest reply that is of one request alone
 
     @override
     def receive(self, data: bytes, now_ms: int) -> None:
         for request in self._decoder.receive(data):
+            if (right := _NEEDED.get(type(request))) is not None and not self._may(right, request, now_ms):
+                continue
             if isinstance(request, Append):
                 self._appends(request, now_ms)
             elif isinstance(request, said.SetupAppend):
@@ -84,6 +101,14 @@ class TodaySession(Conversation[Append]):
                 self._replies.append(said.OperationUnsupported(request.request, operation(request.kind)))
             else:
                 self._asks(request)
+
+    def _may(self, right: Right, request: Any, now_ms: int) -> bool:
+        answer = self._rights.may(self._peer, right, request.segment, request.token, now_ms)
+        if answer is Answer.YES:
+            return True
+        code = said.TOKEN_EXPIRED if answer is Answer.EXPIRED else said.TOKEN_CHECK_FAILED
+        self._replies.append(said.AuthTokenCheckFailed(request.request, _NO_TRACE, code))
+        return False
 
     def _greets(self, hello: said.Hello) -> None:
         self._replies.append(said.Hello(NEWEST, OLDEST))

@@ -29,11 +29,12 @@ B = TypeVar("B", bound=AppendedBlock)
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A SetupAppend. `request`: the client's own number for it, if its dialect has one."""
+    """A SetupAppend. `request`: the client's own number for it, if its dialect has one. `create`: it may create its segment."""
 
     writer: bytes
     segment: str
     request: int = 0
+    create: bool = False
 
 
 @dataclass(slots=True)  # not frozen: one for each block

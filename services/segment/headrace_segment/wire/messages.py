@@ -314,6 +314,19 @@ class OperationUnsupported:
     trace: str = ""
 
 
+TOKEN_CHECK_FAILED: Final = 0
+TOKEN_EXPIRED: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class AuthTokenCheckFailed:
+    """The client may not do it. `code`: `TOKEN_CHECK_FAILED` or `TOKEN_EXPIRED`."""
+
+    request: int
+    trace: str
+    code: int
+
+
 def _read_event(body: bytes, at: int) -> tuple[Any, int]:
     if at + HEADER.size > len(body):
         raise ProtocolError("a message that ends inside a field")
@@ -359,6 +372,7 @@ MESSAGES: Final = Table(
         Kind.SEGMENT_IS_TRUNCATED: (SegmentIsTruncated, (I64, TEXT, I64, TEXT, I64)),
         Kind.INVALID_EVENT_NUMBER: (InvalidEventNumber, (UUID, I64, TEXT, I64)),
         Kind.OPERATION_UNSUPPORTED: (OperationUnsupported, (I64, TEXT, TEXT)),
+        Kind.AUTH_TOKEN_CHECK_FAILED: (AuthTokenCheckFailed, (I64, TEXT, I32)),
     },
     grows=True,
 )

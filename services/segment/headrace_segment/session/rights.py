@@ -1,0 +1,144 @@
+"""Who may do what with which segment: by the client's certificate, and by Pravega's delegation tokens.
+
+========================  ==============================================================================================
+a client has              the rights
+========================  ==============================================================================================
+a certificate             that SEGMENT__RIGHTS gives its subject
+any connection            that SEGMENT__RIGHTS gives `*`
+a token, signed by the    READ: to read. READ_UPDATE: all. Of the segments that its claims name: `*`, a scope, or a stream
+key SEGMENT__TOKEN_KEY
+neither setting is given  to read, append and create; from this host, all
+========================  ==============================================================================================
+
+A token is a JWT with an HMAC, as Pravega's controller makes them (HS512). What Pravega demands READ for needs `read` here, and
+what it demands READ_UPDATE for one of the other rights.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hmac
+import ipaddress
+import re
+from base64 import urlsafe_b64decode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, Final
+
+import orjson
+from headrace_common.session.interface import Peer
+
+ANYBODY: Final = "*"
+_DIGESTS: Final = {"HS256": "sha256", "HS384": "sha384", "HS512": "sha512"}
+_DECORATION: Final = re.compile("prn::|/scope:|stream:")
+_KNOWN_TOKENS: Final = 1024
+
+
+class Right(StrEnum):
+    """What a client may do with a segment."""
+
+    READ = "read"
+    APPEND = "append"
+    CREATE = "create"
+    DESTROY = "destroy"
+    """Seal, truncate and delete."""
+
+
+ALL: Final = frozenset(Right)
+_BY_PERMISSION: Final = {"READ": frozenset({Right.READ}), "READ_UPDATE": ALL}
+
+
+class Answer(StrEnum):
+    """Whether a client may do it."""
+
+    YES = "yes"
+    NO = "no"
+    EXPIRED = "expired"
+    """It could, if its token were younger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What a token that is signed with our key says. `until`: its end (Unix, s), if it has one."""
+
+    claims: Mapping[str, Any]
+    until: float | None
+
+    def gives(self, right: Right, segment: str) -> bool:
+        """Whether one of its claims is about the segment, and gives this right."""
+        return any(
+            right in _BY_PERMISSION.get(str(permission), ()) and _is_about(resource, segment)
+            for resource, permission in self.claims.items()
+        )
+
+
+class Rights:
+    """By the settings. `token_key`: empty if there is none; `refused` hears who was refused what."""
+
+    def __init__(
+        self,
+        rights: Mapping[str, frozenset[Right]],
+        token_key: bytes,
+        refused: Callable[[Peer, str, Right], None] = lambda peer, segment, right: None,
+    ) -> None:
+        self._rights = rights
+        self._refused = refused
+        self._key = token_key
+        self._read = lru_cache(_KNOWN_TOKENS)(self._verify)
+
+    def may(self, peer: Peer, right: Right, segment: str, token: str = "", now_ms: int = 0) -> Answer:
+        """Whether the client may do this now."""
+        if right in self._of(peer):
+            return Answer.YES
+        known = self._read(token) if self._key and token else None
+        if known is not None and known.gives(right, segment):
+            if known.until is None or now_ms < known.until * 1000:
+                return Answer.YES
+            self._refused(peer, segment, right)
+            return Answer.EXPIRED
+        self._refused(peer, segment, right)
+        return Answer.NO
+
+    def _of(self, peer: Peer) -> frozenset[Right]:
+        if not self._rights and not self._key:
+            return ALL if _is_here(peer) else ALL - {Right.DESTROY}
+        named = self._rights.get(peer.identity, frozenset()) if peer.certified else frozenset()
+        return named | self._rights.get(ANYBODY, frozenset())
+
+    def _verify(self, text: str) -> Token | None:
+        """What the token says; None if it is none, or not signed with our key."""
+        try:
+            signed, _, signature = text.encode("ascii").rpartition(b".")
+            head, payload = (orjson.loads(_decode(part)) for part in signed.split(b"."))
+            digest = _DIGESTS[head["alg"]]
+            if not hmac.compare_digest(hmac.digest(self._key, signed, digest), _decode(signature)):
+                return None
+            until = payload.get("exp")
+            return Token(payload, None if until is None else float(until))
+        except (ValueError, KeyError, TypeError, AttributeError, binascii.Error):
+            return None
+
+
+EVERYTHING: Final = Rights({ANYBODY: ALL}, b"")
+"""Everybody may do everything."""
+
+
+def _decode(part: bytes) -> bytes:
+    return urlsafe_b64decode(part + b"=" * (-len(part) % 4))
+
+
+def _is_about(resource: str, segment: str) -> bool:
+    name = _DECORATION.sub("", resource)
+    return name in (ANYBODY, segment) or segment.startswith(name if name.endswith("/") else name + "/")
+
+
+def _is_here(peer: Peer) -> bool:
+    """Whether the client is on this host: it came by loopback, or by a Unix socket."""
+    try:
+        address = ipaddress.ip_address(peer.address)
+    except ValueError:
+        return True
+    mapped = getattr(address, "ipv4_mapped", None)
+    return address.is_loopback or (mapped is not None and mapped.is_loopback)
