@@ -12,6 +12,7 @@ import pytest
 from headrace_common.connection.addresses import Addresses
 from headrace_common.listening.listener import KEEP_ALIVE, Listener
 from headrace_common.listening.sockets import TcpListener, UnixListener
+from headrace_common.operations.health.crowd import Crowd
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import ListenSettings
 from headrace_common.operations.tasks import Tasks
@@ -22,7 +23,7 @@ from tests.contract.waiting import PATIENCE
 async def test_a_client_that_has_gone_is_noticed_within_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     accepted: asyncio.Queue[socket.socket] = asyncio.Queue()
 
-    async def welcome(self: Listener, client: socket.socket, address: Any, taken: str) -> None:
+    async def welcome(self: Listener, client: socket.socket, address: Any, place: Any) -> None:
         accepted.put_nowait(client)
 
     monkeypatch.setattr(Listener, "_welcome", welcome)
@@ -32,6 +33,7 @@ async def test_a_client_that_has_gone_is_noticed_within_minutes(monkeypatch: pyt
         admitted=0,
         metrics=ReceiverMetrics(),
         addresses=Addresses(0),
+        crowd=Crowd(),
     )
     tasks = Tasks()
     listener = TcpListener(receiver, tasks, lambda peer: None, ListenSettings(host="127.0.0.1"), 0, None)  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgpack
@@ -79,6 +79,29 @@ async def test_one_address_does_not_shut_out_others(start) -> None:
 
 async def _open(receiver: Receiver, number: int) -> bool:
     return await receiver.metric("connections") == number
+
+
+@pytest.mark.parametrize(
+    "limits", [{"connections": MOST}, {"connections_per_address": MOST}], ids=lambda limits: next(iter(limits))
+)
+async def test_a_silent_crowd_makes_way_and_who_has_sent_a_frame_does_not(start, limits: dict[str, int]) -> None:
+    receiver = await start(limits=limits)
+    with from_address(receiver, "127.0.0.2") as client, ExitStack() as crowd:
+        assert acknowledged(client)
+        silent = [crowd.enter_context(from_address(receiver, "127.0.0.2")) for _ in range(4 * MOST)]
+        (limit,) = limits
+        await until(
+            lambda: _hit(receiver, f"LIMITS__{limit.upper()}", 3 * MOST + 1), "they have made way for each other"
+        )
+        with from_address(receiver, "127.0.0.2") as newcomer:
+            assert acknowledged(newcomer)
+            assert acknowledged(client)
+            assert await _hit(receiver, f"LIMITS__{limit.upper()}", 3 * MOST + 2)
+        assert silent[0].recv(1) == b""
+
+
+async def _hit(receiver: Receiver, limit: str, times: int) -> bool:
+    return await receiver.metric("limit_hits_total", limit=limit) == times
 
 
 @pytest.mark.long

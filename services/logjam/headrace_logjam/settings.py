@@ -30,6 +30,7 @@ class LogjamLimits(LimitSettings):
     frame_bytes: Bytes = Field(
         4 * MIB, ge=KIB, description="One frame of a message; who sends a larger one is disconnected."
     )
+    connections_per_address: int = Field(0, ge=0, description="ZeroMQ cannot tell whose connection has ended.")
 
 
 class LogjamSection(Section):

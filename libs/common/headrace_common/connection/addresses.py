@@ -36,12 +36,13 @@ class Addresses:
     def take(self, address: str) -> str | None:
         """Counts a connection. Returns what to give back when it ends, or None if the address has all that it may have."""
         name = counted_as(address) if self._most else ""
-        if not name:
-            return ""
-        held = self._open.get(name, 0)
-        if held >= self._most:
-            return None
-        self._open[name] = held + 1
+        return None if self._open.get(name, 0) >= self._most > 0 else self.exchange(address)
+
+    def exchange(self, address: str) -> str:
+        """Counts a connection for which another of its address is about to leave. Returns what to give back when it ends."""
+        name = counted_as(address) if self._most else ""
+        if name:
+            self._open[name] = self._open.get(name, 0) + 1
         return name
 
     def give_back(self, taken: str) -> None:

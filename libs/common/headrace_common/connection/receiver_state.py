@@ -14,6 +14,7 @@ from headrace_common.connection.backend import NO_BACKEND, Backend
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import FairScheduler
 from headrace_common.operations.errors import ProtocolError
+from headrace_common.operations.health.crowd import Crowd, Unproven
 from headrace_common.operations.log import Log, RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import LimitSettings
@@ -56,8 +57,11 @@ class ReceiverState:
     empty: asyncio.Event = field(default_factory=asyncio.Event)
     admitted: int = 0
     """Admitted clients that are still connected, including those in their TLS handshake."""
-    taken: dict[Stoppable, str] = field(default_factory=dict)
-    """What each connection gives back to `addresses` when it closes."""
+    places: dict[Stoppable, Unproven] = field(default_factory=dict)
+    """What each connection gives back when it closes, to `addresses` too."""
+
+    crowd: Crowd = field(default_factory=Crowd)
+    """The admitted clients of whom no whole frame has come yet."""
 
     def __post_init__(self) -> None:
         self.addresses = Addresses(self.limits.connections_per_address)
@@ -88,7 +92,9 @@ class ReceiverState:
         self.metrics.connections_closed.labels(why).inc()
         self.log.debug("connection closed", peer=peer.address, why=why)
         self.admitted -= 1
-        self.addresses.give_back(self.taken.pop(connection, ""))
+        if (place := self.places.pop(connection, None)) is not None:
+            self.crowd.remove(place)
+            self.addresses.give_back(place.counted_as)
         if not self.connections:
             self.empty.set()
 

@@ -28,6 +28,7 @@ from headrace_common.connection.receiver_state import ReceiverState, Stoppable
 from headrace_common.connection.socket_transport import SocketTransport
 from headrace_common.connection.timer import LazyTimer
 from headrace_common.operations.errors import DeliveryError, ProtocolError
+from headrace_common.operations.health.crowd import Unproven
 from headrace_common.session.closed import CLOSED_SESSION
 from headrace_common.session.interface import ByteSession, Peer
 
@@ -72,6 +73,7 @@ class TcpConnection(asyncio.Protocol, SocketTransport, Stoppable):
         self._paused_at = now
         self._timer = LazyTimer(self._next_deadline, self._tick)
         self.unseen = Unseen()
+        self.unproven: Unproven | None = None  # until its first frame or question
 
     # Calls from the event loop
 
@@ -92,6 +94,8 @@ class TcpConnection(asyncio.Protocol, SocketTransport, Stoppable):
             return
         driver, heard, self._heard = self.driver, self._heard, True
         self._clocks.received(self._loop.time(), len(data))
+        if self.unproven is not None:
+            self._receiver.crowd.heard(self.unproven, self._clocks.last_byte)
         if len(data) >= MUCH or self._behind():  # earlier bytes wait, so these do too
             if not driver.partial_bytes:
                 self._clocks.frame_begins()
@@ -197,6 +201,9 @@ class TcpConnection(asyncio.Protocol, SocketTransport, Stoppable):
 
     @override
     def handed_out(self, progress: bool) -> None:
+        if progress and self.unproven is not None:
+            self._receiver.crowd.remove(self.unproven)
+            self.unproven = None
         if self._phase in (SETTLING, DRAINING):
             return
         driver = self.driver
@@ -360,17 +367,10 @@ class TcpConnection(asyncio.Protocol, SocketTransport, Stoppable):
     # Time
 
     def _situation(self, *, idle: bool) -> Situation:
-        driver = self.driver
-        return Situation(
-            self._phase,
-            self._reading,
-            driver.partial_bytes > 0,
-            self._behind(),
-            idle,
-            driver.session.unacknowledgeable(),
-            self._receiver.budget.crowded,
-            driver.session.undecided(),
-        )
+        session, crowded = self.driver.session, self._receiver.budget.crowded
+        partial, unacknowledgeable = self.driver.partial_bytes > 0, session.unacknowledgeable()
+        behind, undecided = self._behind(), session.undecided()
+        return Situation(self._phase, self._reading, partial, behind, idle, unacknowledgeable, crowded, undecided)
 
     def _next_deadline(self) -> float | None:
         due = next_due(self._situation(idle=False), self._clocks, self._limits)
@@ -379,8 +379,8 @@ class TcpConnection(asyncio.Protocol, SocketTransport, Stoppable):
 
     def _tick(self, now: float) -> None:
         if passed(self._situation(idle=False), self._clocks, self._limits, now) is Limit.UNREAD:
-            frames = self.driver.frames
-            self._receiver.limited.warning("peer does not read", peer=self.driver.peer.address, frames=frames)
+            driver = self.driver
+            self._receiver.limited.warning("peer does not read", peer=driver.peer.address, frames=driver.frames)
             self._why = "deaf"
             self._transport.abort()
             return
@@ -388,13 +388,9 @@ class TcpConnection(asyncio.Protocol, SocketTransport, Stoppable):
         self.driver.guard(self._flush)
         idle = self.driver.session.idle() and not self.driver.outstanding
         limit = passed(self._situation(idle=idle), self._clocks, self._limits, now)
-        if limit is Limit.LINGERED:
-            self.settle("drain")
-        elif limit is Limit.DRAINED:
+        if limit is Limit.DRAINED:
             self._close()
         elif limit is Limit.FRAME_TIME:
             self.fault(ProtocolError("a frame took too long to arrive", limit="LIMITS__FRAME_TIME"))
-        elif limit is Limit.IDLE:
-            self.settle("idle")
-        elif limit is Limit.AGE:
-            self.settle("age")
+        elif limit is not None:
+            self.settle({Limit.LINGERED: "drain", Limit.IDLE: "idle", Limit.AGE: "age"}[limit])

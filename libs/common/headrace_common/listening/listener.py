@@ -8,17 +8,19 @@ import socket
 import ssl
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, cast
 
 from typing_extensions import override
 
-from headrace_common.connection.addresses import LIMIT
+from headrace_common.connection.addresses import LIMIT, counted_as
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.connection.tcp import TcpConnection
 from headrace_common.listening.endpoint import Endpoint
 from headrace_common.listening.proxy import Client, header
 from headrace_common.listening.tls import TlsContext, identity
 from headrace_common.operations.errors import ConfigError, ProtocolError
+from headrace_common.operations.health.crowd import Unproven
 from headrace_common.operations.networks import Network, within
 from headrace_common.operations.tasks import Tasks
 from headrace_common.session.interface import ByteSession, Peer
@@ -128,13 +130,17 @@ class Listener(Endpoint):
         receiver = self._receiver
         client.setblocking(False)
         address = self._client(name)
-        if receiver.admitted >= receiver.limits.connections:
+        now, most = asyncio.get_running_loop().time(), receiver.limits.connections
+        leaving = receiver.crowd.leaving(receiver.admitted, most, now)
+        for who in leaving:
+            self._close_silent(who, "LIMITS__CONNECTIONS")
+        if receiver.admitted >= most and not leaving:
             receiver.metrics.limit_hits.labels("LIMITS__CONNECTIONS").inc()
             receiver.limited.warning("too many connections", limit="LIMITS__CONNECTIONS", peer=address.address)
             client.close()
             return
         # behind a balancer: once its header has said who it is
-        taken = "" if within(address.address, self._proxies) else receiver.addresses.take(address.address)
+        taken = "" if within(address.address, self._proxies) else self._take(address)
         if taken is None:
             self._refuse(client, address)
             return
@@ -145,9 +151,26 @@ class Listener(Endpoint):
             client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for option, value in KEEP_ALIVE.items():
                 client.setsockopt(socket.IPPROTO_TCP, option, value)
-        task = asyncio.create_task(self._welcome(client, address, taken))
+        place = Unproven(lambda: None, address.address, now, taken)
+        task = asyncio.create_task(self._welcome(client, address, place))
+        place.leave = partial(_cancel, task)
+        receiver.crowd.enter(place)
         self._handshakes.add(task)
         task.add_done_callback(self._handshakes.discard)
+
+    def _take(self, address: Client) -> str | None:
+        """What an address gives back when its connection ends. A silent connection of it makes way; None: there is none."""
+        addresses = self._receiver.addresses
+        taken = addresses.take(address.address)
+        if taken is None and (silent := self._receiver.crowd.leaving_of(counted_as(address.address))) is not None:
+            self._close_silent(silent, LIMIT)
+            taken = addresses.exchange(address.address)
+        return taken
+
+    def _close_silent(self, who: Unproven, limit: str) -> None:
+        self._receiver.metrics.limit_hits.labels(limit).inc()
+        self._receiver.limited.warning("silent connection made way", limit=limit, peer=who.peer)
+        who.leave()
 
     def _refuse(self, client: socket.socket, address: Client) -> None:
         """Closes a connection of an address that has as many as it may."""
@@ -155,23 +178,22 @@ class Listener(Endpoint):
         self._receiver.limited.warning("too many connections of an address", limit=LIMIT, peer=address.address)
         client.close()
 
-    async def _welcome(self, client: socket.socket, address: Client, taken: str) -> None:
+    async def _welcome(self, client: socket.socket, address: Client, place: Unproven) -> None:
         """Reads the PROXY header and does the TLS handshake where these apply, then hands the client to its connection.
 
-        `taken`: what its address has taken, to give back when it ends.
+        `place`: its place among the unproven, with what its address has taken, to give back when it ends.
         """
         loop = asyncio.get_running_loop()
         receiver = self._receiver
-        connected = False
+        connection: TcpConnection | None = None
 
         def connect(subject: str | None = None) -> TcpConnection:
-            nonlocal connected
-            connected = True  # from now on the connection's end decrements `admitted`
+            nonlocal connection
             peer = Peer(address.address, address.port, subject or self._identity(address), certified=bool(subject))
-            connection = TcpConnection(receiver, peer, self._new_session(peer))
-            if taken:
-                receiver.taken[connection] = taken
-            return connection
+            made = TcpConnection(receiver, peer, self._new_session(peer))
+            made.unproven = receiver.places[made] = place
+            connection = made  # from now on the connection's end decrements `admitted`
+            return made
 
         try:
             if within(address.address, self._proxies):
@@ -179,30 +201,34 @@ class Listener(Endpoint):
                     named = await _proxied(client)
                 if named is not None:  # else the balancer speaks for itself
                     address = named
-                    found = receiver.addresses.take(named.address)
+                    found = self._take(named)
                     if found is None:
                         self._refuse(client, named)
                         return
-                    taken = found
+                    place.peer, place.counted_as = named.address, found
             if self._tls is None:
                 await loop.connect_accepted_socket(connect, client)
-                return
-            handover = _Handover(connect)
-            await loop.connect_accepted_socket(
-                lambda: handover,
-                client,
-                ssl=self._tls.current(),
-                ssl_handshake_timeout=receiver.limits.handshake_time,
-                ssl_shutdown_timeout=2.0,
-            )
+            else:
+                handover = _Handover(connect)
+                await loop.connect_accepted_socket(
+                    lambda: handover,
+                    client,
+                    ssl=self._tls.current(),
+                    ssl_handshake_timeout=receiver.limits.handshake_time,
+                    ssl_shutdown_timeout=2.0,
+                )
+            if connection is not None:
+                place.leave = partial(_leave, connection)
         except (OSError, ssl.SSLError, TimeoutError, ProtocolError) as error:
             client.close()
-            if not connected:
+            if connection is None:
                 self._unwelcome(address, error)
         finally:
-            if not connected:
+            if connection is None:
+                client.close()
+                receiver.crowd.remove(place)
                 receiver.admitted -= 1
-                receiver.addresses.give_back(taken)
+                receiver.addresses.give_back(place.counted_as)
 
     def _unwelcome(self, address: Client, error: Exception) -> None:
         """Logs a client that failed before its protocol began. One that just left (a health check) is only a debug line."""
@@ -221,6 +247,16 @@ class Listener(Endpoint):
             if any(word in problem for word in NO_TLS):
                 problem = f"a client without TLS on a port with TLS ({problem})"
             receiver.limited.warning("tls handshake failed", peer=address.address, problem=problem)
+
+
+def _cancel(handshake: asyncio.Task[None]) -> None:
+    handshake.cancel()
+
+
+def _leave(connection: TcpConnection) -> None:
+    """Ends a connection at once: a peer that says nothing is not waited for."""
+    connection.driver.end("silent")
+    connection.cut()
 
 
 async def _readable(listening: socket.socket) -> None:

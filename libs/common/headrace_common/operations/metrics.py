@@ -156,9 +156,10 @@ class ReceiverMetrics(Catalogue):
         self.connections_closed = self.counter(
             "connections_closed",
             "Connections closed, by reason: peer, idle, age and drain are ordinary; protocol_error is the client's fault, deaf a "
-            "client that stopped reading, abandoned Kafka's fault, internal a bug in Headrace, with a stack in its log.",
+            "client that stopped reading, silent one without a frame that made way for another, abandoned "
+            "Kafka's fault, internal a bug in Headrace, with a stack in its log.",
             ("why",),
-            ("peer", "idle", "age", "drain", "protocol_error", "deaf", "abandoned", "internal"),
+            ("peer", "idle", "age", "drain", "protocol_error", "deaf", "silent", "abandoned", "internal"),
         )
         self.bytes_received = self.loop_counter("received_bytes", "Bytes read from clients.")
         self.events_acknowledged = self.loop_counter(

@@ -232,11 +232,11 @@ class TlsSettings(Section):
 class LimitSettings(Section):
     """Limits on what one client, and all clients together, may ask of this process. A metric counts each hit."""
 
-    connections: int = Field(10_000, ge=1, description="Maximum open connections; further ones are closed at once.")
+    connections: int = Field(
+        10_000, ge=1, description="Maximum open connections; a newcomer displaces one without a frame."
+    )
     connections_per_address: int = Field(
-        0,
-        ge=0,
-        description="Maximum open connections of one client address (IPv6: of one /64); further ones are closed at once. 0: any.",
+        5_000, ge=0, description="The same for one address (IPv6: one /64). 0: any number."
     )
     frame_bytes: Bytes = Field(16 * MIB, ge=KIB, description="Maximum size of one frame as received.")
     frame_time: Seconds = Field(
