@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -9,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from types import FrameType
 from typing import Any, Final, cast
+from urllib.parse import urlsplit
 
 from headrace_common.operations.errors import HeadraceError
 from headrace_common.operations.log import Log
@@ -36,8 +38,8 @@ from headrace_lake.landing.markers import GapMarkers
 from headrace_lake.landing.routes import Routes
 from headrace_lake.rows.decode import Topics
 from headrace_lake.rows.routed import RouteTable
-from headrace_lake.spark.causes import chain, kafka_is_away, root_cause
-from headrace_lake.spark.halt import HaltError, KafkaAwayError, NoTokenError, StoppingError
+from headrace_lake.spark.causes import chain, full_disk, kafka_is_away, root_cause
+from headrace_lake.spark.halt import HaltError, KafkaAwayError, NoTokenError, StoppingError, UnresolvedError
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.shape import Shape
@@ -114,7 +116,7 @@ class Job:
                 if not missing:
                     return found
                 lacks = f"there is no topic {' and no topic '.join(missing)}"
-            except NoTokenError as error:
+            except (NoTokenError, UnresolvedError) as error:
                 lacks = str(error)
             except KafkaAwayError:
                 lacks = f"Kafka at {self._settings.kafka.bootstrap_servers} does not answer"
@@ -134,9 +136,18 @@ class Job:
         except (PySparkException, Py4JJavaError) as error:  # before the first batch
             if kafka_is_away(" | ".join(chain(error))):
                 raise KafkaAwayError(root_cause(error)) from error
-            raise HaltError(root_cause(error)) from error
+            raise HaltError(self._reason(error)) from error
         finally:
             index.close()
+
+    def _reason(self, error: BaseException) -> str:
+        """What `error` means; where a disk is full, which folder is on it."""
+        local = self._spark.conf.get("spark.local.dir", tempfile.gettempdir()) or tempfile.gettempdir()
+        folders = {
+            "LAKE__PATH": self._lake, "LAKE__CHECKPOINT": self._checkpoint.path, "Spark's local folder": local
+        }  # fmt: skip
+        paths = {what: urlsplit(path).path for what, path in folders.items() if urlsplit(path).scheme in {"", "file"}}
+        return full_disk(" | ".join(chain(error)), paths) or root_cause(error)
 
     def _land_with(self, index: DedupIndex, topics: Mapping[str, TopicInfo]) -> None:
         fence = Fence(self._spark, self._lake)
@@ -313,4 +324,4 @@ class Job:
         losses = self._claim.losses(topics, {name: topic.id for name, topic in topics.items()})
         if losses:
             raise gaps.refuse(losses) from error
-        raise HaltError(root_cause(failure or error)) from error
+        raise HaltError(self._reason(failure or error)) from error

@@ -20,8 +20,8 @@ from headrace_common.operations.settings import KafkaSettings
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from headrace_lake.spark.causes import chain, kafka_is_away, root_cause
-from headrace_lake.spark.halt import HaltError, KafkaAwayError, NoTokenError
+from headrace_lake.spark.causes import chain, kafka_is_away, root_cause, unresolved
+from headrace_lake.spark.halt import HaltError, KafkaAwayError, NoTokenError, UnresolvedError
 from headrace_lake.spark.jvm import java_class
 
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
@@ -283,7 +283,12 @@ class Brokers:
             try:
                 self._admin = self._class("org.apache.kafka.clients.admin.AdminClient").create(options)
             except Py4JJavaError as error:
-                if kafka_is_away(" | ".join(chain(error))):  # so is what gives us tokens
+                causes = " | ".join(chain(error))
+                if unresolved(causes):
+                    raise UnresolvedError(
+                        f"no name in KAFKA__BOOTSTRAP_SERVERS ({self._settings.bootstrap_servers}) has an address"
+                    ) from error
+                if kafka_is_away(causes):  # so is what gives us tokens
                     raise NoTokenError(
                         f"no token from {self._settings.oauth_endpoint} ({root_cause(error)})"
                     ) from error

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from shutil import disk_usage
 from typing import Any, Final
 
 _AWAY: Final = re.compile(
     r"org\.apache\.kafka\.\S*(?:Timeout|Disconnect|Network|NotLeaderOrFollower)\w*Exception"
     r"|TimeoutException: Cannot fetch record"  # Spark's own consumer of Kafka says so
     r"|javax\.security\.auth\.login\.LoginException"  # its client has no token
+    r"|No resolvable bootstrap urls"  # the names of brokers are not in DNS yet
 )
+_FULL: Final = re.compile(r"No space left on device|Disk quota exceeded")
 _NOISE: Final = re.compile(r"\s+(SQLSTATE: \w+|===.*)$", re.DOTALL)
 _LONGEST: Final = 600
 
@@ -30,6 +36,27 @@ def root_cause(error: BaseException) -> str:
     """The first line of the innermost exception, without package names and stacks."""
     line = _NOISE.sub("", chain(error)[-1].strip().split("\n\n", 1)[0]).replace("\n", " ")
     return re.sub(r"^(?:[\w$]+\.)+(?=[A-Z])", "", line)[:_LONGEST]
+
+
+def unresolved(causes: str) -> bool:
+    """Whether the text of Java exceptions says that no name of a broker has an address."""
+    return "No resolvable bootstrap urls" in causes
+
+
+def full_disk(causes: str, folders: Mapping[str, str]) -> str | None:
+    """Names the folder without room, if the text of Java exceptions says that there is none; else None.
+
+    `folders`: what uses it -> local path. Java does not say which one it is: the one with the least room is named.
+    """
+    full = _FULL.search(causes)
+    if full is None:
+        return None
+    room: dict[str, int] = {}
+    for path in folders.values():
+        with suppress(OSError):
+            room[path] = disk_usage(path).free
+    what, path = min(folders.items(), key=lambda item: room.get(item[1], sys.maxsize))
+    return f"{full.group()}: {what} ({path}) has {room.get(path, 0):,} bytes left. Make room, and start again: nothing is lost"
 
 
 def kafka_is_away(causes: str) -> bool:

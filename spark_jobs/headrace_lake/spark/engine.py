@@ -19,11 +19,16 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from headrace_lake.configuration.settings import LakeSettings, location
+from headrace_lake.spark.janino import CompilerError, define
+from headrace_lake.spark.jvm import java_class
 from headrace_lake.spark.log_store import install
 from headrace_lake.spark.storage import Storage
 
 JVM_END_SECONDS: Final = 5.0
 """How long a JVM that no longer answers may take to end."""
+
+HOOKS_MS: Final = 15_000
+"""Milliseconds that a JVM whose driver has ended may take for its hooks: they delete its local folders."""
 
 _LOCAL: Final = "local[*]"
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it: the JVM already runs
@@ -104,6 +109,7 @@ def session(settings: LakeSettings, log: LogSettings) -> SparkSession:
             builder = builder.config("spark.driver.extraJavaOptions", java)
             builder = builder.config("spark.driver.memory", settings.driver_memory)
             spark = _with_jars(builder, settings).getOrCreate()
+        _tether(spark)
     hadoop = cast("Any", spark)._jsc.hadoopConfiguration()
     # only now: the process list shows the options that Spark starts with
     for name, secret in settings.spark_secrets.items():
@@ -186,6 +192,13 @@ def running(settings: LakeSettings, log: LogSettings) -> Iterator[SparkSession]:
     finally:
         if process is None or process.poll() is None:
             spark.stop()
+
+
+def _tether(spark: SparkSession) -> None:
+    """Lets the JVM end after this process, whatever its hooks wait for; not where it may compile nothing."""
+    with suppress(CompilerError):
+        driver = java_class(spark, "java.lang.ProcessHandle").of(os.getpid()).get()
+        define(spark, __package__, "Tether")(driver, HOOKS_MS).start()
 
 
 def _end_of(process: Popen[bytes], error: Exception) -> int | None:

@@ -25,5 +25,9 @@ class KafkaAwayError(HeadraceError):
     """Kafka does not answer. The job may wait for it."""
 
 
+class UnresolvedError(KafkaAwayError):
+    """No name of a broker has an address now; the message names them."""
+
+
 class NoTokenError(KafkaAwayError):
     """Nobody gives us a token for Kafka now; the message says who, and why."""

@@ -1,0 +1,89 @@
+"""The ends of a job: no JVM outlives its driver, and names that have no address yet are waited for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from headrace_cli.fetch.toolchain import jars, java_home
+from headrace_common.operations.settings import KafkaSettings
+from headrace_lake import job
+from headrace_lake.spark.halt import HaltError
+
+from tests.contract.waiting import wait_for
+from tests.lake.lander import QUICK_START
+from tests.lake.runs import Runs
+
+DRIVER = """
+import os, sys
+from headrace_common.operations.settings import LogSettings
+from headrace_lake.configuration.settings import LakeSettings
+from headrace_lake.spark import engine
+from headrace_lake.spark.jvm import java_class
+from pyspark import SparkContext
+
+engine.HOOKS_MS = 100
+with engine.running(LakeSettings(jars=sys.argv[1], master="local[1]"), LogSettings()) as spark:
+    compiler = java_class(spark, "org.codehaus.janino.SimpleCompiler")()
+    compiler.cook("public class Hook extends Thread { public void run() { while (true) Thread.yield(); } }")
+    hook = compiler.getClassLoader().loadClass("Hook").getConstructor(None).newInstance(None)
+    java_class(spark, "java.lang.Runtime").getRuntime().addShutdownHook(hook)
+    print(SparkContext._gateway.proc.pid, flush=True)
+    sys.stdin.read()
+    raise RuntimeError("the job fails")
+"""
+"""A driver whose JVM has a hook that never ends."""
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "XZ"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+@pytest.mark.parametrize("end", ["raises", pytest.param("killed", marks=pytest.mark.full)])
+def test_no_jvm_outlives_its_driver_though_a_hook_never_ends(end: str) -> None:
+    variables = {
+        **os.environ, "JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": QUICK_START,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }  # fmt: skip
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(jars("spark"))], env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    assert driver.stdout is not None
+    jvm = 0
+    try:
+        jvm = int(driver.stdout.readline())
+        assert alive(jvm)
+        if end == "killed":
+            driver.kill()
+            driver.wait()
+        else:
+            assert driver.stdin is not None
+            driver.stdin.close()
+            assert driver.wait() == 1
+        wait_for(lambda: not alive(jvm), "the JVM ends")
+    finally:
+        driver.kill()
+        if jvm and alive(jvm):
+            os.kill(jvm, signal.SIGKILL)
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_brokers_whose_names_have_no_address_yet_are_waited_for_and_named_once(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "_ONCE_WAIT", 1.0)
+    monkeypatch.setattr(job, "_RETRY", 0.2)
+    with pytest.raises(HaltError, match=r"no name in KAFKA__BOOTSTRAP_SERVERS \(kafka\.invalid:9092\) has an address"):
+        runs.run(kafka=KafkaSettings(bootstrap_servers="kafka.invalid:9092"))
+    assert len(runs.said("waiting")) == 1
