@@ -309,7 +309,7 @@ def test_either_sql_or_a_name(lake: Path) -> None:
 def test_the_proof_holds(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert query.query(None, lake, named="exactly-once", output=Output(Format.JSON)) == 0
     proof = json.loads(capsys.readouterr().out)
-    assert [row["ok"] for row in proof] == [True] * 12
+    assert [row["ok"] for row in proof] == [True] * 14
     assert proof[-1]["detail"].startswith("ranges 3, partitions 2, records 5, events 4, ")
 
 
@@ -501,6 +501,36 @@ def test_named_queries_answer_what_people_ask_first(lake: Path) -> None:
         assert query.query(None, lake, named=name) == 0
 
 
+def all_deleted(lake: Path, kept_from: str) -> None:
+    DeltaTable(str(lake / EVENTS)).delete()
+    commit(lake, EVENTS, transaction(1, 4), {RETAINED_FROM: kept_from})
+
+
+def forged(lake: Path, **values: object) -> None:
+    """A gap beyond the end, in a lake whose second job is running."""
+    commit(lake, GAPS, claim_of(2))
+    make(lake, gaps=[{**gap(4, 9), **values}])
+
+
+def forgotten_route(lake: Path, *, rows: bool = True, table: bool = True) -> None:
+    """A route with a row, which the property of `batches` no longer names."""
+    make(lake, events=[event(4)], batches=[{**batch(4, 5, 1), "routed": json.dumps({"web": 1})}])
+    if table:
+        append(lake / "web", ROUTE, [event(4)] if rows else [])
+
+
+def test_what_only_looks_like_a_damage(lake: Path) -> None:
+    """A route without its property, a gap of the running job, and days of an idle lake that an older version dropped."""
+    forgotten_route(lake)
+    commit(lake, GAPS, claim_of(2))
+    make(lake, gaps=[gap(5, 9)], batches=[batch(9, 10, 0, epoch=2)])
+    assert all(row["ok"] for row in query.exactly_once(lake)), query.exactly_once(lake)
+    assert query.run("select count(*) as n from web", lake) == [{"n": 1}]
+    all_deleted(lake, datetime.now(UTC).date().isoformat())
+    wrong = [row["check"] for row in query.exactly_once(lake) if not row["ok"]]
+    assert wrong == [], wrong
+
+
 FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
     "a hole": (lambda lake: make(lake, batches=[batch(5, 6, 0, records=0)]), "no hole"),
     "an overlap": (lambda lake: make(lake, batches=[batch(3, 5, 0, records=0)]), "no hole"),
@@ -562,6 +592,22 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "a list of what never landed": (lambda lake: erase(lake, offsets=[2], ids=[]), "the events table"),
     "the last batch deleted": (lambda lake: commit(lake, BATCHES, transaction(1, 3)), "the last batch"),
+    "days dropped that are not over, and all events deleted": (
+        lambda lake: all_deleted(lake, "2999-01-01"), "the events table",
+    ),
+    "days dropped that are not over": (
+        lambda lake: commit(lake, EVENTS, transaction(1, 4), {RETAINED_FROM: "2999-01-01"}), "days were dropped",
+    ),
+    "a gap of an epoch that nobody claimed": (lambda lake: forged(lake, epoch=3), "each gap"),
+    "a gap of a job that had landed beyond it": (
+        lambda lake: forged(lake, epoch=1, landed_at=MOMENT - timedelta(seconds=1)), "each gap",
+    ),
+    "a route that was forgotten, and its rows deleted": (
+        lambda lake: forgotten_route(lake, rows=False), "the route web has what",
+    ),
+    "a route whose table is gone, and is forgotten": (
+        lambda lake: forgotten_route(lake, table=False), "all tables are there",
+    ),
     "one in both tables, one in none": (
         lambda lake: make(lake, batches=[batch(4, 6, 1, 1)], events=[event(4)], quarantine=[reject(4)]),
         "in both",

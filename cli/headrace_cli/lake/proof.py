@@ -13,7 +13,7 @@ from typing import Final
 import duckdb
 
 from headrace_cli.lake.address import LakeAddress
-from headrace_cli.lake.tables import RETAINED, ROUTES, STRAYED, TABLES, TRANSACTIONS, Row, connect, rows
+from headrace_cli.lake.tables import RETAINED, RETAINED_SAID, ROUTES, STRAYED, TABLES, TRANSACTIONS, Row, connect, rows
 from headrace_cli.lake.text import compact
 
 
@@ -108,6 +108,14 @@ _ROWS_IN_GAPS: Final = f"""
     select * from placed
     where found <> different or found > said or said is null or (found < said and not exists (from {RETAINED}))"""
 
+_GAPS_OF_NO_CLAIM: Final = f"""
+    select g.topic_id, g."partition", g."from", g."to", g.epoch from gaps g
+    where g."from" is not null and (
+        g.epoch > (select max((version + 1) >> 32) from {TRANSACTIONS} where "table" = 'gaps' and version >= 0)
+        or exists (from batches b where b.topic_id = g.topic_id and b."partition" = g."partition" and b."from" < g."from"
+            and b.epoch >= g.epoch and b.landed_at > g.landed_at))"""
+"""A job records gaps in the commit that claims its epoch, before it lands its first batch."""
+
 _NOT_ERASED: Final = " union all ".join(
     [
         *(
@@ -155,6 +163,11 @@ EXACTLY_ONCE: Final = (
         "the quarantine table has what batches says, each record once", _rows_agree("quarantine", "b.quarantined")
     ),
     ProofCheck("the gaps hold the rows that they say, each once", _ROWS_IN_GAPS),
+    ProofCheck("each gap was recorded by the job that claimed its epoch", _GAPS_OF_NO_CLAIM),
+    ProofCheck(
+        "no table says that days were dropped which are not over",
+        f'select "table", "from"::date as kept_from from {RETAINED_SAID} where "from" > now()',
+    ),
     ProofCheck(
         "no record is in both tables",
         'select topic_id, "partition", "offset" from quarantine semi join events using (topic_id, "partition", "offset")',

@@ -76,7 +76,9 @@ _LATER: Final = {"batches": (("number", "BIGINT"), ("routed", "VARCHAR"))}
 """Columns that tables of older versions lack."""
 
 RETAINED: Final = "kept_from"
-"""Our own table: (table, from), the first moment whose rows retention has kept."""
+"""Our own table: (table, from), the first moment whose rows retention has kept; of `RETAINED_SAID`, what can be."""
+RETAINED_SAID: Final = "kept_from_said"
+"""Our own table: the same as the tables' properties say it, also if it is in the future: so it excuses no missing row."""
 TRANSACTIONS: Final = "transactions"
 """Our own table: (table, version), the last of our transactions in each table; -1 if there is none."""
 STRAYED: Final = "strays"
@@ -111,11 +113,14 @@ def connect(lake: LakeAddress | str, *, threads: int = 0, memory: str = "") -> d
         connection.execute(f"set threads = {threads}")
     if memory:
         connection.execute(f"set memory_limit = {_literal(memory)}")
-    connection.execute(f'create table {RETAINED} ("table" varchar, "from" timestamptz)')
+    connection.execute(f'create table {RETAINED_SAID} ("table" varchar, "from" timestamptz)')
+    connection.execute(f'create view {RETAINED} as from {RETAINED_SAID} where "from" <= now()')
     connection.execute(f'create table {TRANSACTIONS} ("table" varchar, version bigint)')
     connection.execute(f'create table {STRAYED} (topic_id varchar, "partition" bigint, "to" bigint)')
     connection.execute(f"create table {ROUTES} (name varchar)")
     found = [name for name in TABLES[:1] if _view(connection, place, name)]
+    if found:
+        _add_routes_of_batches(connection)
     for (name,) in connection.execute(f"select name from {ROUTES} order by name").fetchall():
         _view(connection, place, name)
     found += [name for name in TABLES[1:] if _view(connection, place, name)]
@@ -130,6 +135,15 @@ def connect(lake: LakeAddress | str, *, threads: int = 0, memory: str = "") -> d
     connection.execute("set enable_external_access = false")
     connection.execute("set lock_configuration = true")
     return connection
+
+
+def _add_routes_of_batches(connection: duckdb.DuckDBPyConnection) -> None:
+    """Add the routes to which batches have brought rows, whatever the property of the table says: it may have been lost."""
+    connection.execute(
+        f"insert into {ROUTES} select distinct name from (select unnest(json_keys(try_cast(routed as json))) as name"
+        f" from batches where routed is not null) where regexp_full_match(name, '[a-z0-9_]+')"
+        f" and name not in (select name from {ROUTES}) and name not in (select unnest({list(TABLES)}))"
+    )
 
 
 def _view(connection: duckdb.DuckDBPyConnection, place: Path | str, name: str) -> bool:
@@ -233,7 +247,7 @@ def _note_properties(connection: duckdb.DuckDBPyConnection, name: str, table: De
     """Fill our own tables with what the table `name` says beside its rows."""
     properties = table.metadata().configuration
     if kept := properties.get(RETAINED_FROM):
-        connection.execute(f"insert into {RETAINED} values (?, ?)", [name, f"{kept} 00:00:00+00"])
+        connection.execute(f"insert into {RETAINED_SAID} values (?, ?)", [name, f"{kept} 00:00:00+00"])
     for route in route_names(properties) if name == "batches" else ():
         connection.execute(f"insert into {ROUTES} values (?)", [route])
     last = table.transaction_version(APP_ID)
