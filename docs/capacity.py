@@ -59,6 +59,9 @@ Kafka: bytes of an event × events a second × seconds of retention (`TOPICS__EV
 bytes of an event × events a second × 86,400 a day; compaction makes it smaller later, and replaced files stay for
 `LAKE__VACUUM_AGE` (a week).
 
+The segment service stores what is appended a second time, as blocks in `headrace.segments`: bytes appended × replicas, for ever,
+unless `SEGMENT__RETENTION_TIME` or `SEGMENT__RETENTION_BYTES` lets it go.
+
 | events/s | Kafka, a week, 3 replicas | lake, a day |
 |---|---|---|
 """

@@ -81,6 +81,76 @@ async def test_what_is_cut_already_does_not_pile_up_while_nothing_is_produced() 
     assert bench.waiting() == [Truncate(bytes(16), 3 * MIB)]
 
 
+class Times(Bench):
+    """Kafka tells the first record of a time from the times at which they landed."""
+
+    def __init__(self, **section: object) -> None:
+        super().__init__(**section)
+        self.times: list[int] = []
+        self.partition._reader = cast("Any", self)
+
+    @override
+    def reads(self, *records: Record) -> None:
+        self.times += [self.now] * len(records)
+        super().reads(*records)
+        self.partition.log_time = self.now
+
+    async def offset_at(self, partition: int, time_ms: int) -> int | None:
+        return next((offset for offset, at in enumerate(self.times) if at >= time_ms), None)
+
+    async def ages(self) -> list[Record]:
+        """What is due a minute later."""
+        self.upkeep._ages_due = 0
+        await self.upkeep.age()
+        return self.waiting()
+
+
+def piece(at: int) -> Block:
+    return Block(W1, W1, at * MIB, (at + 1) * MIB, 1, bytes(MIB))
+
+
+async def test_what_is_older_than_the_retention_is_let_go_in_whole_blocks() -> None:
+    bench = Times(retention_time=3600)
+    bench.reads(Open(W1, W1, Numbering.BYTES, create=True))
+    for at in range(4):
+        bench.reads(piece(at))
+        bench.now += HOUR // 4
+    assert await bench.ages() == []  # the first one is just old enough to stay
+    bench.reads(piece(4))
+    assert await bench.ages() == []
+    bench.now += HOUR // 2
+    assert await bench.ages() == []  # our clock says so, and the log does not yet
+    bench.reads(piece(5))
+    assert await bench.ages() == [Truncate(bytes(16), 2 * MIB)]
+    await bench.upkeep.age()
+    assert len(await bench.ages()) == 1  # nothing piles up
+    bench.lands()
+    assert bench.partition.fold.segments["s"].start == 2 * MIB
+
+
+async def test_a_segment_to_which_nothing_comes_is_let_go_whole() -> None:
+    """Else its last blocks would keep the log's head for ever."""
+    bench = Times(retention_time=3600)
+    bench.reads(Open(W1, W1, Numbering.BYTES, create=True), piece(0), piece(1))
+    bench.now += 2 * HOUR
+    fold = bench.partition.fold
+    bench.times.append(bench.now)
+    fold.apply(fold.next_offset, b"other", Create(bytes(16)).encode(), bench.now)
+    bench.partition.log_time = bench.now
+    assert await bench.ages() == [Truncate(bytes(16), 2 * MIB)]
+    bench.lands()
+    assert fold.segments["s"].start == fold.segments["s"].length == 2 * MIB
+    assert fold.needed_from() == fold.next_offset
+
+
+async def test_without_a_retention_nothing_ages() -> None:
+    bench = Times()
+    bench.reads(Open(W1, W1, Numbering.BYTES, create=True), piece(0))
+    bench.now += 10_000 * HOUR
+    bench.reads(piece(1))
+    assert await bench.ages() == []
+
+
 async def test_changes_that_nobody_waits_for_do_not_pile_up_while_nothing_is_produced() -> None:
     bench, caller = Bench(), Hears("a")
     bench.segments.ask(CreateSegment(1, "s"), caller)

@@ -85,6 +85,12 @@ class SegmentSection(Section):
     retention_bytes: Bytes = Field(
         0, ge=0, description="Of each segment, about the newest bytes that are kept; 0: all. Whole blocks are let go."
     )
+    retention_time: Seconds = Field(
+        0,
+        ge=0,
+        description="Of each segment, what was appended within about this time is kept; 0: all. By the log's time: in a silent"
+        " partition nothing ages. Whole blocks are let go.",
+    )
     snapshot_records: int = Field(
         100_000,
         ge=10,
@@ -95,6 +101,8 @@ class SegmentSection(Section):
     def _retention(self) -> Self:
         if 0 < self.retention_bytes < MIB:
             raise ValueError("SEGMENT__RETENTION_BYTES is 0, or 1 MiB at least")
+        if 0 < self.retention_time < 60:
+            raise ValueError("SEGMENT__RETENTION_TIME is 0, or 60 seconds at least")
         return self
 
 

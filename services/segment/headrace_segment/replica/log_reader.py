@@ -63,6 +63,16 @@ class LogReader:
         where = TopicPartition(self._topic, partition)
         return int((await self._asking.beginning_offsets([where]))[where])
 
+    async def offset_at(self, partition: int, time_ms: int) -> int | None:
+        """The offset of the partition's first record of this time (Unix, ms) or later; None: there is none.
+
+        Raises `KafkaError`.
+        """
+        assert self._asking is not None
+        where = TopicPartition(self._topic, partition)
+        found = (await self._asking.offsets_for_times({where: time_ms}))[where]
+        return None if found is None else int(found.offset)
+
     async def gather(self, partition: int, gathering: Gathering) -> bytes:
         """The bytes that `gathering` looks for, or their first part. Waits for its turn, and for Kafka without limit.
 

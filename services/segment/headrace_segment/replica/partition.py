@@ -83,6 +83,12 @@ class Partition:
             else:
                 return
 
+    async def offset_at(self, time_ms: int) -> int:
+        """The offset of the first record of this time (Unix, ms) or later, or where one would come. Raises `KafkaError`."""
+        known = self.fold.next_offset
+        found = await self._reader.offset_at(self.number, time_ms)
+        return known if found is None else found
+
     async def follow(self) -> None:
         """Reads the log until it is cancelled."""
         while True:

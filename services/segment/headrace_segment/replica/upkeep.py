@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -33,6 +34,9 @@ SPREAD: Final = 0.5
 
 RENEWED: Final = 0.5
 """A writer with a connection is renewed after this part of the retention, so it is long there when the rest has passed."""
+
+AGE_LOOK: Final = 60.0
+"""Seconds between two looks at what is too old."""
 
 WRITER_LOOKS: Final = 20
 """Looks at writers within their retention."""
@@ -64,6 +68,7 @@ class Upkeep:
         self._log = log
         self._spread = random.random() * SPREAD  # noqa: S311  (no secret)
         self._writers_due = 0
+        self._ages_due = 0.0
 
     async def run(self) -> None:
         """Looks again and again until it is cancelled."""
@@ -76,6 +81,10 @@ class Upkeep:
             except (KafkaError, OSError) as error:
                 self._log.warning("snapshot failed", partition=self._partition.number, problem=explain(error))
             self.look()
+            try:
+                await self.age()
+            except (KafkaError, OSError) as error:
+                self._log.warning("retention failed", partition=self._partition.number, problem=explain(error))
 
     def look(self) -> None:
         """Appends what is due now. While nothing can be produced, what is due already would come again each time."""
@@ -83,6 +92,22 @@ class Upkeep:
             return
         self._writers()
         self._retention()
+
+    async def age(self) -> None:
+        """Lets go what is older than it may be, once a minute.
+
+        By the log's time, too: our clock alone could be wrong, and what is let go is lost.
+        """
+        partition, kept, clock = self._partition, self._settings.retention_time, time.monotonic()
+        if not kept or self._waits() or clock < self._ages_due:
+            return
+        self._ages_due = clock + AGE_LOOK
+        before = min(self._now_ms(), partition.log_time) - int(kept * 1000)
+        young = await partition.offset_at(before)
+        for name, segment in partition.fold.segments.items():
+            found = segment.length if segment.modified < before else segment.index.find_log(young)
+            if found is not None and found > segment.start:
+                self._put(name, Truncate(self._new_id(), found))
 
     async def _snapshot(self) -> None:
         """Writes the state down when enough records have come since, and cuts the log's head."""

@@ -41,6 +41,11 @@ class Index:
         at = bisect_right(self.offsets, offset) - 1
         return (self.offsets[at], self.log_offsets[at]) if at >= 0 else None
 
+    def find_log(self, log_offset: int) -> int | None:
+        """Where the last known block at or before `log_offset` in the log begins in the segment. None: there is none."""
+        at = bisect_right(self.log_offsets, log_offset) - 1
+        return self.offsets[at] if at >= 0 else None
+
     def cut(self, offset: int) -> None:
         """What lies before `offset` is not read any more."""
         at = bisect_right(self.offsets, offset) - 1
