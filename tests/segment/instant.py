@@ -176,7 +176,7 @@ class Conversation(driving.Outcome):
                 said.pop()
             elif said and isinstance(reply, today.DataAppended) and isinstance(said[-1], today.DataAppended):
                 assert reply.previous == said[-1].level < reply.level
-                merged = replace(reply, previous=said.pop().previous)
+                merged = replace(merged, previous=said.pop().previous)
             said.append(merged)
         parts, _, _ = super().comparable()
         by_writer: dict[Any, list[Any]] = {}
@@ -200,12 +200,12 @@ def of_writer(part: Seen | Reject) -> Any:
 
 
 def found_later(reply: Any) -> Any:
-    """A reply without what depends on the time of asking."""
+    """A reply without what depends on the time of asking, or on which of two writers was first."""
     if isinstance(reply, SegmentRead):
         return replace(reply, flags=0, data=b"")
     if isinstance(reply, today.SegmentRead):
         return replace(reply, at_tail=False, end_of_segment=False, data=b"")
-    return replace(reply, length=0) if isinstance(reply, today.SegmentInfo) else reply
+    return replace(reply, length=0) if isinstance(reply, today.SegmentInfo | today.DataAppended) else reply
 
 
 HELLO = Kind.HELLO.to_bytes(4, "big", signed=True)
