@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
+LATE = 1.0
+"""Seconds by which a deadline may be passed: everything else in the turn comes first."""
+
+
 class Oracle:
     """Watches the log and the acknowledgements. `failures`: what was broken, in words."""
 
@@ -140,15 +144,41 @@ class Oracle:
             self.fails(f"the connection of {key} uses two partitions")
         again = record.headers.get("ce_attributes", b"").endswith(REPUBLISHED)
         once = (address, *key)
+        first = once not in self._unmarked
         if not again:
-            if once in self._unmarked:
+            if not first:
                 self.fails(f"{key} was sent once and stored twice, and none of the copies is marked")
             self._unmarked.add(once)
         place = (frame.number, key[1])
         if place > self._last.get(address, (-1, -1)):
             self._last[address] = place
-        elif not again and once not in self._unmarked:
+        elif not again and first:
             self.fails(f"{key} is stored behind what the connection sent after it")
+
+    # Meanwhile
+
+    def looks(self) -> None:
+        """At any time: no frame waits beyond its deadline, and no budget is exceeded."""
+        life, settings = self._world.life, self._world.settings
+        publisher = getattr(life.service, "_publisher", None)
+        if publisher is None:
+            return
+        oldest, now = publisher.oldest(), self._world.loop.now
+        if oldest is not None and now - oldest > settings.kafka.ack_deadline + LATE:
+            self.fails(
+                f"a frame waits for {now - oldest:.1f} s, KAFKA__ACK_DEADLINE is {settings.kafka.ack_deadline:g} s"
+            )
+        budget, limits = life.service._budget, settings.limits
+        readers = len(life.service._receiver.connections)
+        most = limits.process_budget // 2 + limits.frame_bytes + readers * 2 * self._world.largest_piece
+        if (held := budget.partial_bytes + budget.pending) > most:
+            self.fails(f"{held} bytes in flight of {readers} connections, the budget allows {most}")
+        if budget.growth.used > limits.process_budget // 2 or budget.growth.used < 0:
+            self.fails(
+                f"frames have grown by {budget.growth.used} bytes, the budget allows {limits.process_budget // 2}"
+            )
+        if budget.pending < 0 or budget.partial_bytes < 0:
+            self.fails(f"the budget counts {budget.pending} and {budget.partial_bytes} bytes")
 
     # The end
 

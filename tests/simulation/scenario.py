@@ -83,6 +83,14 @@ class Scenario:
         ends = [fault.at + fault.lasts for fault in self.faults]
         return max([*ends, *(plan.start for plan in self.clients)], default=0.0)
 
+    @property
+    def patience(self) -> float:
+        """Seconds after the last fault within which all honest clients must be served: where only Kafka and others are to blame,
+        as long as a request to a broker may take, and some more.
+        """
+        calm = all(not plan.cut and not plan.rough and not plan.slow for plan in self.clients if plan.kind == "honest")
+        return (120.0 if calm else 600.0) + self.kafka.get("request_timeout", 30)
+
     def smaller(self) -> Iterator[Scenario]:
         """Scenarios with less in them: fewer faults, fewer clients, fewer frames."""
         for index in range(len(self.faults)):

@@ -30,13 +30,15 @@ from tests.simulation.oracle import Oracle
 from tests.simulation.protocols import STREAMS, Spoken
 from tests.simulation.scenario import Fault, Scenario
 
-RECOVERY = 600.0
+RECOVERY = 660.0
 """Seconds after the last fault within which every honest client must have heard that all of its frames are stored."""
 
 ENDING = 90.0
 """Seconds that a process may take to stop: LIMITS__DRAIN_TIME, its own parts, and Kafka's producers."""
 
 RESTART = 0.3
+WATCH = 0.7
+"""Seconds between two looks at the budgets and at what waits."""
 LONGEST_AIM = 5.0
 """Seconds after which a process that does nothing is killed all the same."""
 
@@ -174,8 +176,10 @@ class World:
             limits=scenario.limits, kafka=scenario.kafka, listen={}, ops={"port": 0}, **self.spoken.own
         )
         self.life: Life
+        self.largest_piece = 1 << 16
         self.lives: list[Life] = []
         self.recovery = 0.0
+        self.patience = min(RECOVERY, scenario.patience)
 
     def tell(self, line: str) -> None:
         if self._traced:
@@ -231,16 +235,16 @@ class World:
         ]
         tasks = [asyncio.create_task(client.run()) for client in clients]
         faults = [asyncio.create_task(self._fault(fault)) for fault in self.scenario.faults]
+        faults.append(asyncio.create_task(self._watch()))
         honest = [task for client, task in zip(clients, tasks, strict=True) if client.honest]
         if honest:
-            await asyncio.wait(honest, timeout=self.scenario.faults_end + RECOVERY)
+            await asyncio.wait(honest, timeout=self.scenario.faults_end + self.patience)
         for client, task in zip(clients, tasks, strict=True):
             self._look(client, task)
         self.recovery = max(0.0, self.loop.now - self.scenario.faults_end)
         for task in [*faults, *tasks]:
             task.cancel()
-        if faults:
-            await asyncio.wait(faults)
+        await asyncio.wait(faults)
         self.loop.before_step = None
         self.broker.weather = Weather()
         await self._end()
@@ -251,7 +255,7 @@ class World:
         if task.done() and not task.cancelled() and (error := task.exception()) is not None:
             self.oracle.fails(f"{client.name} does not understand the receiver: {type(error).__name__}: {error}")
         elif client.honest and not task.done():
-            self.oracle.fails(f"{client.name} has not been served {RECOVERY:g} s after the last fault")
+            self.oracle.fails(f"{client.name} has not been served {self.patience:g} s after the last fault")
 
     def _begin(self) -> None:
         self.life = Life(self)
@@ -273,6 +277,12 @@ class World:
             life.kill()
         if not life.dead:
             self.oracle.ended(in_time=self.loop.now - began < self.settings.limits.drain_time)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH)
+            if not self.life.dead:
+                self.oracle.looks()
 
     # Faults
 

@@ -1,0 +1,71 @@
+# ruff: noqa: E501
+"""The product with one guard, decision, budget or ledger rule removed or reversed: seeds must tell each from the real one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`old` occurs once in `module`, and becomes `new`. `protocol`: whose seeds must find it."""
+
+    name: str
+    module: str
+    old: str
+    new: str
+    protocol: str = "forward"
+
+
+_PUMP: Final = "headrace_common.publishing.pump"
+_CYCLE: Final = "headrace_common.publishing.produce_cycle"
+_FILLER: Final = "headrace_common.publishing.filler"
+_QUEUE: Final = "headrace_common.publishing.fair_queue"
+_DELIVERY: Final = "headrace_common.publishing.delivery"
+_BATCH: Final = "headrace_common.publishing.batch"
+_DRIVER: Final = "headrace_common.connection.driver"
+_TCP: Final = "headrace_common.connection.tcp"
+_BUDGET: Final = "headrace_common.fairness.budget"
+_LEDGER: Final = "headrace_common.session.ledger"
+_IN_FLIGHT: Final = "headrace_common.connection.in_flight"
+_STATE: Final = "headrace_common.connection.receiver_state"
+_PRODUCER: Final = "headrace_common.kafka.producer"
+_FORWARD: Final = "headrace_forward.session"
+_LUMBERJACK: Final = "headrace_lumberjack.session"
+_COURIER: Final = "headrace_courier.session"
+
+MUTANTS: Final = (
+    Mutant("a failed batch counts as stored", _PUMP, "                return outcome.failure\n            self._metrics.events_stored", "                pass\n            self._metrics.events_stored"),
+    Mutant("rejects are not stored", _PUMP, "        if not cycle.rejects:\n            return None", "        if cycle.rejects:\n            cycle.rejects_stored()\n            self._report(cycle)\n            return None\n        if not cycle.rejects:\n            return None"),
+    Mutant("frames are reported before their rejects are stored", _CYCLE, "if frame not in unsent]", "]"),
+    Mutant("an abandoned frame is reported", _CYCLE, "return [frame for frame in stored if not frame.dead]", "return stored"),
+    Mutant("refused records are forgotten", _CYCLE, "        self.rejects += [(owner, _refusal(record)) for record, owner in refused]\n", ""),
+    Mutant("no deadline of a frame is watched", _PUMP, "        if self._expiry is None or frame.deadline < self._expiry.when():\n            self._watch(frame.deadline)\n", ""),
+    Mutant("a stored frame stays pending", _PUMP, "                del self._pending[frame]\n            frame.listener", "            frame.listener"),
+    Mutant("the growth's reservation is kept", _PUMP, "        frame.dead = True\n        frame.shrink(0)\n", "        frame.dead = True\n"),
+    Mutant("a whole frame keeps its reservation", _PUMP, "                if frame.reserved:\n                    frame.shrink(0)\n", ""),
+    Mutant("a part of a frame counts as all", _PUMP, "frame.built, frame.exhausted)", "frame.built, True)"),
+    Mutant("the next frame of a connection is forgotten", _QUEUE, "        if queue:\n            self._push(queue[0])\n        else:\n            del self._queues[account]", "        if not queue:\n            del self._queues[account]"),
+    Mutant("a connection's frames lose their order", _QUEUE, "            queue.append(in_flight)", "            queue.insert(1, in_flight)"),
+    Mutant("events that did not fit are dropped", _FILLER, "            if added < len(made):\n                frame.made = made[added:]\n                return Step.FULL", "            if added < len(made):\n                return Step.FULL"),
+    Mutant("an odd answer counts as stored", _DELIVERY, "                answer.result()\n", ""),
+    Mutant("a broken producer is kept", _DELIVERY, "                self._source.discard(producer, _WHY[error.policy])\n", ""),
+    Mutant("what is in doubt is not marked", _BATCH, "map(republished, self.records)", "self.records"),
+    Mutant("refused records are not searched for", _DELIVERY, "            return await self._search(batch, deadline)", "            return list(zip(batch.records, batch.owners, strict=True))"),
+    Mutant("half of a batch is not sent", _DELIVERY, "                for half in batch.halves():\n                    if", "                for half in [*batch.halves()][:1]:\n                    if"),
+    Mutant("a start that failed is not tried again", _PRODUCER, "            self._starting = None\n\n    def _unusable", "            pass\n\n    def _unusable"),
+    Mutant("a stored frame is not released", _DRIVER, "            self._receiver.budget.release(self, self._frames.stored(ticket, stored, answered=self.answers))", "            self._frames.stored(ticket, stored, answered=self.answers)"),
+    Mutant("an abandoned frame is not released", _DRIVER, "        self._receiver.budget.release(self, self._frames.abandoned(ticket))", "        self._frames.abandoned(ticket)"),
+    Mutant("a connection that ends keeps its unfinished bytes", _BUDGET, "        self._digested(reader)\n        self.hold(reader, 0)", "        self._digested(reader)"),
+    Mutant("a connection goes on after a frame was abandoned", _TCP, "        self._why = \"abandoned\"\n        self._drain()", "        self._why = \"abandoned\""),
+    Mutant("bytes that wait are forgotten", _TCP, "            self.unseen += data[at_once:]\n", ""),
+    Mutant("only one acknowledgement is written", _TCP, "                self._loop.call_soon(self._flush_again)", "                pass"),
+    Mutant("a client that left stays counted", _STATE, "        self.admitted -= 1\n", ""),
+    Mutant("a part of the ledger is acknowledged", _LEDGER, "            if not oldest.whole:\n                return None\n", ""),
+    Mutant("the ledger loses its order", _LEDGER, "            self._entries.popitem(last=False)\n            return oldest", "            self._entries.popitem(last=True)\n            return oldest"),
+    Mutant("an abandoned frame is not counted", _IN_FLIGHT, "        self._metrics.frames_abandoned.inc()\n        return self._frames.pop(ticket)[0].size", "        return 0 * self._frames.pop(ticket)[0].size"),
+    Mutant("a Forward message is answered when it arrives", _FORWARD, "        return self._pending.add(reply)", "        self._handshake_replies.append(reply or b\"\")\n        return self._pending.add(None)"),
+    Mutant("a window is acknowledged before all of it is stored", _LUMBERJACK, "            if oldest.missing or stored < oldest.events:", "            if oldest.missing:", "lumberjack"),
+    Mutant("a payload is acknowledged before it is stored", _COURIER, "            if self._pending.pop_whole() is not None:", "            if self._pending._entries.popitem(last=False):", "courier"),
+)  # fmt: skip
