@@ -1,10 +1,11 @@
 """What a reader of one stream reads: the bytes, with three engines, on the same rows merged in two ways.
 
 Makes an events table of many streams, in files as landing writes them, and merges it with the job's own compaction: as they came
-(OPTIMIZE, as older versions did) and sorted. On each table every engine selects all columns of one stream, and the bytes that it
-read are counted, by what the kernel says of its process: DuckDB (through `headrace query`'s view), deltalake and Spark. Footers
-and the log are included. It also compares the CPU of the two ways to merge, and with ``--landing`` the
-cost of landing with and without statistics of `stream` and `source`. Writes ``benchmarks/results/layout.json`` and ``.md``.
+(OPTIMIZE, as older versions did), sorted by Spark (as with nested columns) and sorted by Arrow. On each table every engine
+selects all columns of one stream, and the bytes that it read are counted, by what the kernel says of its process: DuckDB
+(through `headrace query`'s view), deltalake and Spark. Footers and the log are included. It also compares the CPU of the three
+ways to merge, and with ``--landing`` the cost of landing with and without statistics of `stream` and `source`. Writes
+ ``benchmarks/results/layout.json`` and ``.md``.
 
     .venv/bin/python benchmarks/layout.py [--rows 2000000] [--streams 200] [--landing 760000]
 """
@@ -36,8 +37,8 @@ from headrace_lake.spark.jvm import java_class
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import layout
 from headrace_lake.tables.layout import EVENTS, SCHEMAS
-from headrace_lake.upkeep import compaction
 from headrace_lake.upkeep.inventory import Inventory
+from headrace_lake.upkeep.merging import choice, compaction, rewrite
 from landing import RESULTS, Meter, fill, land, machine, prove, stage
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
@@ -47,7 +48,7 @@ A_DAY = 5_000_000
 A_FILE = 95_000
 """Rows of a file, as a batch of 190,000 on two cores has them."""
 FILE_BYTES = 128 << 20
-WAYS = ("as they came", "sorted")
+WAYS = ("as they came", "sorted by Spark", "sorted by Arrow")
 ENGINES = ("DuckDB", "deltalake", "Spark")
 
 READ = {
@@ -99,21 +100,26 @@ def fill_table(spark: SparkSession, lake: Path, rows: int, streams: int) -> None
 
 def merge(spark: SparkSession, lake: Path, way: str, meter: Meter) -> dict[str, float]:
     """Merges all days to the end; the cost."""
-    inventory = Inventory(Storage(spark), str(lake / EVENTS), FILE_BYTES // 2)
+    inventory = Inventory(Storage(spark), str(lake / EVENTS), FILE_BYTES)
     inventory.latest()
     meter.start()
     began, merged = time.monotonic(), 0
-    with patch.object(compaction, "stepwise", lambda _: way == "sorted"):
+    with (
+        patch.object(compaction, "stepwise", lambda _: way != WAYS[0]),
+        patch.object(rewrite, "unsupported", lambda _: None if way == WAYS[2] else "as Spark merges"),
+    ):
         for piece in iter(lambda: _next(inventory), None):
-            compaction.merge(spark, str(lake / EVENTS), piece)
+            assert compaction.merge(spark, str(lake / EVENTS), piece, inventory)
             inventory.latest()
             merged += piece.size
     meter.batch(1)
     return {"seconds": time.monotonic() - began, "cpu": meter.batches[-1][1], "bytes_merged": merged}
 
 
-def _next(inventory: Inventory) -> compaction.CompactionPiece | None:
-    return compaction.choose({EVENTS: inventory}, today="", least=2, most=FILE_BYTES)
+def _next(inventory: Inventory) -> choice.Piece | None:
+    """As on the day after: each file is rewritten once."""
+    now = time.time() + choice.SETTLED
+    return choice.choose({EVENTS: inventory.days}, today="9999", now=now, file_bytes=FILE_BYTES, ratios={})
 
 
 def read_by_process(engine: str, lake: Path, stream: str) -> tuple[int, int]:

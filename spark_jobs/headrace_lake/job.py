@@ -194,8 +194,6 @@ class Job:
             log=self._log,
             stopping=self._stop.is_set,
             on_landed=upkeep.landed,
-            exclusively=upkeep.landing,
-            after_batch=upkeep.after_batch,
         )
         options = source_options(kafka, found.starting(topics), self._settings.lake.batch_records)
         records = self._spark.readStream.format("kafka").options(**options).load()
@@ -293,8 +291,8 @@ class Job:
                 if time.monotonic() > look:
                     fence.check_epoch(epoch)
                     look = time.monotonic() + _FENCE_LOOK
-                upkeep.run_due(idle=idle and not self._once)
-            upkeep.run_due(idle=True)
+                upkeep.run_due()
+            upkeep.finish()
         finally:
             if query.isActive:
                 self._health.set_waiting("stopping")

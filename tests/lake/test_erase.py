@@ -22,6 +22,7 @@ from headrace_lake.tables import erasures
 from headrace_lake.tables.erasures import ERASED, ERASURES, ErasedIds
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import EVENTS, QUARANTINE
+from headrace_lake.upkeep.merging import choice
 from pyspark.sql import SparkSession
 
 from tests.lake.lander import TIMEOUT
@@ -133,9 +134,10 @@ class TestOnKafka:
         assert runs.metrics.registry.get_sample_value("headrace_lake_erased_again_total") == 1
         assert resent
 
-    def test_beside_a_running_job(self, runs: Runs) -> None:
+    def test_beside_a_running_job(self, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(choice, "MOST_SMALL", 2)
         runs.send(800)
-        job = runs.job(once=False, batch_records=200, compact_files=2, maintenance_share=0.9)
+        job = runs.job(once=False, batch_records=200, maintenance_share=0.9)
         failed: list[BaseException] = []
 
         def run() -> None:

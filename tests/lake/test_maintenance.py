@@ -18,12 +18,12 @@ from headrace_lake.commands import migrate
 from headrace_lake.configuration.settings import LakeSettings
 from headrace_lake.spark.halt import HaltError, SupersededError
 from headrace_lake.spark.storage import Storage
-from headrace_lake.tables import rewrite
 from headrace_lake.tables.fence import Fence, transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS, SCHEMAS
-from headrace_lake.upkeep import compaction, maintenance, retention
+from headrace_lake.upkeep import maintenance, retention
 from headrace_lake.upkeep.inventory import Inventory
 from headrace_lake.upkeep.maintenance import Maintenance
+from headrace_lake.upkeep.merging import choice, compaction, rewrite
 from headrace_lake.upkeep.metrics import LakeMetrics
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyarrow.parquet import ParquetFile
@@ -91,7 +91,7 @@ class Lake:
         return {(p, n, f"{p}-{n}") for p in (0, 1) for n in range(batches * PER_BATCH)}
 
     def inventory(self, table: str) -> Inventory:
-        found = Inventory(Storage(self.spark), self.path(table), 64 << 20)
+        found = Inventory(Storage(self.spark), self.path(table), 128 << 20)
         found.latest()
         return found
 
@@ -101,7 +101,7 @@ class Lake:
     def maintenance(self, stopping: Callable[[], bool] = lambda: False, **settings: Any) -> Maintenance:
         chosen = LakeSettings(
             path=str(self.folder),
-            **{"maintenance_share": 0.9, "maintenance_piece": 3600, "compact_files": 4, **settings},
+            **{"maintenance_share": 0.9, **settings},
         )
         return Maintenance(
             self.spark, str(self.folder), chosen, epoch=1, metrics=self.metrics, log=self.log,  # type: ignore[arg-type]
@@ -113,6 +113,24 @@ class Lake:
 
     def proof(self) -> list[dict]:
         return [row for row in query.exactly_once(self.folder) if not row["ok"]]
+
+
+def all_of(table: Inventory) -> choice.Piece:
+    """A piece of all files of the table's one day."""
+    ((day, found),) = table.days.items()
+    return choice.Piece(Path(table._table).name, day, tuple(found.small), found.size, final=True)
+
+
+def merge(lake: Lake, name: str = EVENTS) -> int:
+    table = lake.inventory(name)
+    return compaction.merge(lake.spark, lake.path(name), all_of(table), table)
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four small files are enough to merge."""
+    monkeypatch.setattr(choice, "MOST_SMALL", 4)
+    monkeypatch.setattr(choice, "_FAN", 4)
 
 
 @pytest.fixture
@@ -130,9 +148,7 @@ def test_the_inventory_is_what_delta_says(lake: Lake) -> None:
     followed = lake.inventory(EVENTS)
     assert files(followed) == 6 == followed.small_files() == len(DeltaTable(lake.path(EVENTS)).file_uris())
     lake.land()
-    compaction.merge(
-        lake.spark, lake.path(EVENTS), compaction.CompactionPiece(EVENTS, TODAY.isoformat(), 8, 10_000, 1 << 20)
-    )
+    assert merge(lake)
     followed.latest()
     DeltaTable(lake.path(EVENTS)).create_checkpoint()
     for found in (followed, lake.inventory(EVENTS)):
@@ -156,10 +172,8 @@ def test_merged_files_are_compressed_harder_than_those_of_a_batch(lake: Lake, mo
         monkeypatch.setattr(compaction, "_MERGED_LEVEL", level)
         path = lake.path(f"at{level}")
         rows.coalesce(1).write.format("delta").option("maxRecordsPerFile", 20_000).partitionBy("day").save(path)
-        files = list(Path(path).rglob("*.parquet"))
-        assert len(files) == 2
-        size = sum(file.stat().st_size for file in files)
-        compaction.merge(lake.spark, path, compaction.CompactionPiece(EVENTS, TODAY.isoformat(), 2, size, size))
+        assert len(list(Path(path).rglob("*.parquet"))) == 2
+        assert merge(lake, f"at{level}")
         (file,) = DeltaTable(path).file_uris()
         return Path(file).stat().st_size
 
@@ -177,15 +191,12 @@ def streams_of(lake: Lake, rows: int) -> None:
     lake.spark.range(0, rows, 1, 2).select(*columns).write.format("delta").mode("append").save(lake.path(EVENTS))
 
 
-PIECE = compaction.CompactionPiece(EVENTS, TODAY.isoformat(), 2, 1 << 20, 1 << 30)
-
-
 def test_merged_files_are_sorted_so_that_a_reader_of_one_stream_skips_the_rest(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compaction, "_ROW_GROUP", 128 << 10)
     streams_of(lake, 20_000)
-    compaction.merge(lake.spark, lake.path(EVENTS), PIECE)
+    assert merge(lake)
     table = DeltaTable(lake.path(EVENTS))
     (path,) = table.file_uris()
     file = ParquetFile(path)
@@ -203,23 +214,81 @@ def test_merged_files_are_sorted_so_that_a_reader_of_one_stream_skips_the_rest(
     assert {action[kind]["dataChange"] for action in actions for kind in action if kind != "commitInfo"} == {False}
     assert actions[0]["commitInfo"]["operation"] == "OPTIMIZE"
     assert json.loads(actions[1]["add"]["stats"])["minValues"]["stream"] == "s10"
-    compaction.merge(lake.spark, lake.path(EVENTS), PIECE)
-    assert DeltaTable(lake.path(EVENTS)).version() == table.version(), "one file: nothing to merge"
 
 
 def test_a_merge_is_refused_if_rows_were_deleted_meanwhile(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     streams_of(lake, 1_000)
-    written = rewrite.prepared
+    before = rewrite._commit
 
-    def deleted_meanwhile(*given: Any) -> Any:
+    def deleted_meanwhile(*given: Any) -> None:
         lake.spark.sql(f"delete from delta.`{lake.path(EVENTS)}` where offset = 7")
-        return written(*given)
+        before(*given)
 
-    monkeypatch.setattr(rewrite, "prepared", deleted_meanwhile)
+    monkeypatch.setattr(rewrite, "_commit", deleted_meanwhile)
     with pytest.raises(Py4JJavaError, match="Concurrent"):
-        compaction.merge(lake.spark, lake.path(EVENTS), PIECE)
+        merge(lake)
     rows = DeltaTable(lake.path(EVENTS)).to_pyarrow_table(columns=["offset"])["offset"].to_pylist()
     assert sorted(rows) == [offset for offset in range(1_000) if offset != 7]
+
+
+def test_a_merge_of_a_file_that_is_gone_commits_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of it were erased while it was read: the merged file still has them, so the table must not get it."""
+    streams_of(lake, 1_000)
+    table = lake.inventory(EVENTS)
+    piece = all_of(table)
+    whole = rewrite.merge_files
+
+    def deleted_meanwhile(*given: Any) -> Any:
+        schema = whole(*given)
+        lake.spark.sql(f"delete from delta.`{lake.path(EVENTS)}` where offset = 7")
+        return schema
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rewrite, "merge_files", deleted_meanwhile)
+        assert compaction.merge(lake.spark, lake.path(EVENTS), piece, table) == 0
+    assert compaction.merge(lake.spark, lake.path(EVENTS), piece, table) == 0, "and not later, either"
+    rows = DeltaTable(lake.path(EVENTS)).to_pyarrow_table(columns=["offset"])["offset"].to_pylist()
+    assert sorted(rows) == [offset for offset in range(1_000) if offset != 7]
+
+
+@pytest.mark.parametrize("step", ["merge_files", "_entry", "_commit", "after"])
+def test_a_kill_between_any_two_steps_of_a_merge_changes_no_row(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """What it has done until then stays on disk, and the next job goes on from there."""
+    for _ in range(4):
+        lake.land()
+
+    whole = compaction.merge
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def killed_after(*given: Any) -> None:
+        whole(*given)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(*((compaction, "merge", killed_after) if step == "after" else (rewrite, step, killed)))
+        with pytest.raises(KeyboardInterrupt):
+            lake.maintenance().run_due()
+    assert files(lake.inventory(EVENTS)) == (1 if step == "after" else 8)
+    lake.maintenance().run_due()
+    assert files(lake.inventory(EVENTS)) == 1
+    assert lake.proof() == []
+    (row,) = query.run("select count(*) as n, count(distinct body) as different from events", lake.folder)
+    assert row == {"n": 8 * PER_BATCH, "different": 8 * PER_BATCH}
+
+
+def test_spark_merges_what_arrow_would_not_give_back(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewrite, "unsupported", lambda _: "the column body_variant is nested")
+    streams_of(lake, 1_000)
+    assert merge(lake)
+    (path,) = DeltaTable(lake.path(EVENTS)).file_uris()
+    rows = ParquetFile(path).read(columns=["stream", "event_time", "offset"]).to_pylist()
+    order = [(row["stream"], row["event_time"]) for row in rows]
+    assert order == sorted(order)
+    assert {row["offset"] for row in rows} == set(range(1_000))
 
 
 def test_with_a_version_of_delta_that_is_not_known_files_are_merged_as_they_are(
@@ -227,7 +296,7 @@ def test_with_a_version_of_delta_that_is_not_known_files_are_merged_as_they_are(
 ) -> None:
     monkeypatch.setattr(compaction, "stepwise", lambda _: False)
     streams_of(lake, 1_000)
-    compaction.merge(lake.spark, lake.path(EVENTS), PIECE)
+    assert merge(lake)
     assert len(DeltaTable(lake.path(EVENTS)).file_uris()) == 1
 
 
@@ -253,19 +322,14 @@ def test_a_run_merges_what_is_due_and_says_so(lake: Lake) -> None:
     assert lake.proof() == []
 
 
-def test_nothing_is_done_without_a_share_while_a_batch_is_landed_or_after_sigterm(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_done_without_a_share_or_after_sigterm(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(4):
         lake.land()
     lake.maintenance(maintenance_share=0).run_due()
     assert lake.value("small_files", table=EVENTS) == 8, "the metrics are there all the same"
-    busy = lake.maintenance()
-    with busy.landing():
-        busy.run_due()
     assert lake.value("maintenance_runs_total", task="compact") == 0
     merged: list[object] = []
-    monkeypatch.setattr(compaction, "merge", lambda *piece: merged.append(piece))
+    monkeypatch.setattr(compaction, "merge", lambda *piece: merged.append(piece) or 0)
     lake.maintenance(stopping=lambda: bool(merged)).run_due()
     assert len(merged) == 1, "the piece that was under way, and no other: it was asked to stop meanwhile"
 
@@ -322,11 +386,11 @@ def test_whole_days_go_and_the_proof_still_holds(lake: Lake) -> None:
     for day in days:
         lake.land(day)
     lake.clocks_agree = False
-    lake.maintenance(retention_days=2, compact_files=100, vacuum_every=1).run_due()
+    lake.maintenance(retention_days=2, vacuum_every=60).run_due()
     assert lake.value("maintenance_runs_total", task="retain") == 0, "nothing is deleted while clocks disagree"
     assert lake.value("maintenance_runs_total", task="vacuum") == 0
     lake.clocks_agree = True
-    lake.maintenance(retention_days=2, compact_files=100).run_due()
+    lake.maintenance(retention_days=2).run_due()
     (row,) = query.run("select min(day) as first, count(*) as n from events", lake.folder)
     assert row == {"first": today - timedelta(days=2), "n": 3 * 2 * PER_BATCH}
     assert lake.proof() == []
@@ -334,7 +398,7 @@ def test_whole_days_go_and_the_proof_still_holds(lake: Lake) -> None:
     assert row["n"] == 2 * len(days), "what was landed stays known"
     assert lake.value("maintenance_runs_total", task="retain") == 1  # quarantine has no rows
     assert lake.value("maintenance_files_removed_total", task="retain") == 4
-    lake.maintenance(retention_days=2, compact_files=100).run_due()
+    lake.maintenance(retention_days=2).run_due()
     assert lake.value("maintenance_runs_total", task="retain") == 1, "nothing was due"
 
     lake.spark.sql(f"delete from delta.`{lake.path(EVENTS)}` where day = '{today}'")
@@ -446,9 +510,11 @@ def test_readers_see_the_same_rows_during_compaction(lake: Lake) -> None:
         while merges < 3 or min(reads.get(name, 0) for name in readers) < 3:
             lake.land()
             inventory.latest()
-            piece = compaction.choose({EVENTS: inventory}, today=TODAY.isoformat(), least=4, most=1 << 20)
+            piece = choice.choose(
+                {EVENTS: inventory.days}, today=TODAY.isoformat(), now=time.time(), file_bytes=128 << 20, ratios={}
+            )
             if piece is not None:
-                compaction.merge(lake.spark, lake.path(EVENTS), piece)
+                assert compaction.merge(lake.spark, lake.path(EVENTS), piece, inventory)
                 merges += 1
             assert time.monotonic() < deadline, f"{merges} merges, reads: {reads}"
             if wrong:

@@ -26,6 +26,7 @@ from headrace_lake.tables import layout
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE
 from headrace_lake.tables.shape import Shape
+from headrace_lake.upkeep.merging import choice
 from pyspark.sql import SparkSession
 
 from tests.lake.records import LANDED, TOPICS, Record, changed, frame
@@ -273,9 +274,10 @@ class TestOnKafka:
         routed(runs, *TABLES, among={place for place in runs.sent.events if place[1] != 1})
         assert runs.proven(), runs.proof()
 
-    def test_upkeep_and_the_change_data_feed_know_routes(self, runs: Runs) -> None:
+    def test_upkeep_and_the_change_data_feed_know_routes(self, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(choice, "MOST_SMALL", 2)
         runs.send(800)
-        busy = {"batch_records": 400, "compact_files": 2, "maintenance_share": 0.9, "change_data_feed": True}
+        busy = {"batch_records": 400, "maintenance_share": 0.9, "change_data_feed": True}
         runs.run(routes=ROUTES, **busy)
         done = {(line["task"], line["table"]) for line in runs.said("maintained")}
         runs.send(40, mark="b")

@@ -18,6 +18,7 @@ from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettin
 from headrace_lake.job import Job
 from headrace_lake.upkeep import group_reporter
 from headrace_lake.upkeep.group_reporter import GroupReporter
+from headrace_lake.upkeep.merging import choice
 from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_lake.upkeep.operations import LakeHealth
 from headrace_lake.upkeep.progress import RunProgress
@@ -61,12 +62,14 @@ def test_many_small_batches_leave_few_files(
 ) -> None:
     """The same run also shows the group's offsets, the metrics, a promoted column, and few files in the checkpoint."""
     monkeypatch.setattr(group_reporter, "_ANSWER_TIME", 120)  # a broker's first commit makes a topic
+    monkeypatch.setattr(choice, "MOST_SMALL", MANY // 2)
+    monkeypatch.setattr(choice, "_FAN", 2)
     sent, metrics, log = Sent(), LakeMetrics(), CapturingLogger()
     send_now(topics, sent, 40 * MANY)
     group = f"group-of-{topics.events_topic}"
     lake = LakeSettings(
         path=str(tmp_path / "lake"), checkpoint=str(tmp_path / "checkpoint"), trigger=0, batch_records=40, group=group,
-        maintenance_share=0.9, compact_files=MANY // 2, promote="body.index as number bigint",
+        maintenance_share=0.9, promote="body.index as number bigint",
     )  # fmt: skip
     settings = LakeProcessSettings(kafka=topics, lake=lake)
     spark.conf.set("spark.sql.streaming.minBatchesToRetain", "5")

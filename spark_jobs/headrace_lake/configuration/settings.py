@@ -106,20 +106,10 @@ class LakeSettings(Section):
         0.2,
         ge=0,
         le=0.9,
-        description="Share of the time that compaction, retention and vacuum may take; no batch begins while they run;"
-        " 0: they never run.",
+        description="Share of the time that compaction, retention and vacuum may take, beside landing and on one thread; 0: they"
+        " never run.",
     )
-    maintenance_piece: Seconds = Field(
-        3,
-        gt=0,
-        description="Seconds that one piece of compaction should take; the job adapts how much it merges at a time.",
-    )
-    compact_files: int = Field(
-        100,
-        ge=2,
-        description="Number of small files (below half of FILE_BYTES) in a day, or a table, that starts compaction.",
-    )
-    file_bytes: Bytes = Field(128 * MIB, ge=MIB, description="Maximum size of the files that compaction writes.")
+    file_bytes: Bytes = Field(128 * MIB, ge=MIB, description="Size of the files that compaction makes, about.")
     retention_days: int = Field(
         0,
         ge=0,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -77,8 +76,7 @@ def described(batch: int, epoch: int, ranges: Sequence[Range]) -> str:
 class Landing:
     """Lands batches under one epoch. Spark calls it with one batch at a time.
 
-    It calls `stopping` before each batch and `on_landed` with the batch's result. It lands the batch in the context of
-    `exclusively`, and calls `after_batch` after that context.
+    It calls `stopping` before each batch and `on_landed` with the batch's result.
     """
 
     def __init__(
@@ -99,8 +97,6 @@ class Landing:
         log: Log,
         stopping: Callable[[], bool],
         on_landed: Callable[[BatchResult], None],
-        exclusively: Callable[[], AbstractContextManager[None]] = nullcontext,
-        after_batch: Callable[[], None] = lambda: None,
     ) -> None:
         self._spark = spark
         self._lake = lake
@@ -117,17 +113,13 @@ class Landing:
         self._log = log
         self._stopping = stopping
         self._on_landed = on_landed
-        self._exclusively = exclusively
-        self._after_batch = after_batch
         self.failure: BaseException | None = None
         """The error of the last call that failed; Spark passes on only its text."""
 
     def __call__(self, records: DataFrame, batch: int) -> None:
         """Lands `records` as the batch number `batch`. If this raises, the batch lands again later."""
         try:
-            with self._exclusively():
-                self._land(records, batch)
-            self._after_batch()
+            self._land(records, batch)
         except BaseException as error:
             self.failure = error
             raise

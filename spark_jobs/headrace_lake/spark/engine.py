@@ -51,15 +51,15 @@ _NEEDED: Final = {
 }
 """The rows depend on these: other values are refused."""
 
-_UNLIKE: Final = ("event_id", "event_time_text", "body", "payload", "attributes")
+UNLIKE: Final = ("event_id", "event_time_text", "body", "payload", "attributes")
 """Columns whose values hardly repeat: Parquet would discard their dictionary, and their ranges would skip no page."""
 
 _TUNED: Final = {
     "spark.sql.parquet.compression.codec": "zstd",
     f"spark.hadoop.{ZSTD_LEVEL}": "1",  # merged files are compressed more
     "spark.hadoop.parquet.size.statistics.enabled": "false",
-    **{f"spark.hadoop.parquet.enable.dictionary#{column}": "false" for column in (*_UNLIKE, "offset")},
-    **{f"spark.hadoop.parquet.column.statistics.enabled#{column}": "false" for column in _UNLIKE},
+    **{f"spark.hadoop.parquet.enable.dictionary#{column}": "false" for column in (*UNLIKE, "offset")},
+    **{f"spark.hadoop.parquet.column.statistics.enabled#{column}": "false" for column in UNLIKE},
     "spark.sql.adaptive.enabled": "false",  # a batch has no shuffle to adapt, and planning twice costs time
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "1",  # the default is 50 tasks for each commit

@@ -77,6 +77,16 @@ class Storage:
         there, files = self._at(path)
         return bool(files.delete(there, True))
 
+    def download(self, path: str, local: str) -> None:
+        """Copies the file `path` to the local file `local`, which must not exist."""
+        there, files = self._at(path)
+        files.copyToLocalFile(False, there, self._class("org.apache.hadoop.fs.Path")(f"file://{local}"), True)
+
+    def upload(self, local: str, path: str) -> None:
+        """Moves the local file `local` to the new file `path`."""
+        there, files = self._at(path)
+        files.copyFromLocalFile(True, False, self._class("org.apache.hadoop.fs.Path")(f"file://{local}"), there)
+
     def _at(self, path: str) -> tuple[Any, Any]:
         there = self._class("org.apache.hadoop.fs.Path")(path)
         return there, there.getFileSystem(self._configuration)

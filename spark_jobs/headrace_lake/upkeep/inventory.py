@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.transaction_log import TransactionLog, plain_parquet
+from headrace_lake.upkeep.merging.choice import is_small
 
 _DAY: Final = re.compile(r"day=([^/]+)/")
 _COMMITS: Final = 100_000  # most commits whose times are remembered
@@ -22,15 +23,17 @@ class DayFiles:
     files: int = 0
     size: int = 0  # bytes
     small: dict[str, int] = field(default_factory=dict)
-    """path -> bytes, of the files worth merging."""
+    """path -> bytes, of the files that may still be merged."""
+    newest: float = 0.0
+    """Unix time when the last file was added, as its writer says."""
 
 
 class Inventory(TransactionLog):
-    """The files, properties and commits of one table, current after `latest`. `small`: a file below this many bytes is small."""
+    """The files, properties and commits of one table, current after `latest`. `file_bytes`: the final size of merged files."""
 
-    def __init__(self, storage: Storage, table: str, small: int) -> None:
+    def __init__(self, storage: Storage, table: str, file_bytes: int) -> None:
         super().__init__(storage, table)
-        self._small: Final = small
+        self._file_bytes: Final = file_bytes
         self.days: dict[str, DayFiles] = {}
         """Day as text -> its files; the key is empty in a table without days."""
         self.removed = 0
@@ -47,6 +50,11 @@ class Inventory(TransactionLog):
         """How many files compaction may still merge."""
         return sum(len(day_files.small) for day_files in self.days.values())
 
+    def sizes(self, day: str, names: Iterable[str]) -> dict[str, int]:
+        """The bytes of those files of `day` named `names` that the table has and that may be merged."""
+        small = self.days[day].small if day in self.days else {}
+        return {name: small[name] for name in names if name in small}
+
     def _begin(self) -> None:
         before = self._next
         super()._begin()
@@ -56,15 +64,16 @@ class Inventory(TransactionLog):
         if self._checkpoint:
             self.commits.append((self._next - 1, 0.0))
             rows = plain_parquet(self._storage.spark.read, self._checkpoint)
-            for path, size in rows.where("add.path is not null").select("add.path", "add.size").collect():
-                self._add(path, size)
+            rows = rows.where("add.path is not null").select("add.path", "add.size", "add.modificationTime")
+            for path, size, modified in rows.collect():
+                self._add(path, size, modified)
 
     def _take(self, version: int, action: Mapping[str, Mapping[str, Any]]) -> None:
         super()._take(version, action)
         match action:
             case {"add": {"path": str(path), "size": int(size)}}:
                 self.added += 1
-                self._add(path, size)
+                self._add(path, size, int(action["add"].get("modificationTime", 0)))
             case {"remove": {"path": str(path), **rest}}:
                 size = int(rest.get("size") or 0)
                 self.removed += 1
@@ -74,11 +83,13 @@ class Inventory(TransactionLog):
                 self.commits.append((version, info.get("timestamp", 0) / 1000))
                 self.vacuumed += int(info.get("operationMetrics", {}).get("numDeletedFiles", 0))
 
-    def _add(self, path: str, size: int) -> None:
+    def _add(self, path: str, size: int, modified: int) -> None:
+        """`modified`: in milliseconds."""
         day_files = self.days.setdefault(_day(path), DayFiles())
         day_files.files += 1
         day_files.size += size
-        if size < self._small:
+        day_files.newest = max(day_files.newest, modified / 1000)
+        if is_small(size, self._file_bytes) and "://" not in path and not path.startswith("/"):  # not one of a clone
             day_files.small[path] = size
 
     def _remove(self, path: str, size: int) -> None:

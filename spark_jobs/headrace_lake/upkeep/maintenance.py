@@ -1,4 +1,7 @@
-"""Compaction, retention, vacuum and clean-up of the log: between batches, piece by piece, within a time budget.
+"""Compaction, retention, vacuum and clean-up of the log: beside landing, piece by piece, within a time budget.
+
+A piece never holds back a batch: Delta lets both commit, and one thread of a low priority runs them. A piece that sets a property
+of a table makes a batch commit once more (`altered`).
 
 No commit of maintenance carries our transaction identifier, and none changes a row: exactly once does not depend on them.
 Before each piece the job reads the tables' logs, and stops if another job has taken over. A superseded job that has not
@@ -7,16 +10,16 @@ noticed yet does no harm: Delta rejects a merge that overlaps another, and days 
 
 from __future__ import annotations
 
-import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
 from headrace_common.operations.log import Log as Logger
 from py4j.protocol import Py4JError
+from pyarrow import ArrowException
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -28,12 +31,15 @@ from headrace_lake.tables.fence import epoch_of
 from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, SCHEMAS
 from headrace_lake.tables.properties import route_names
 from headrace_lake.tables.shape import Shape, of_table
-from headrace_lake.upkeep import compaction, retention
+from headrace_lake.upkeep import retention
 from headrace_lake.upkeep.inventory import Inventory
+from headrace_lake.upkeep.merging import choice, compaction
+from headrace_lake.upkeep.merging.parquet_merge import InterruptedMergeError
 from headrace_lake.upkeep.metrics import LakeMetrics
 
+_AT_ONCE: Final = 3.0  # seconds that a run has at its beginning, so that a short one does something too
+_SAVED: Final = 30.0  # most unused seconds that are saved for later
 _LOOK: Final = 5.0  # seconds between two looks at the tables' logs
-_SAVED: Final = 10.0  # unused time that is saved for later, in pieces
 _RETRY: Final = 60.0  # seconds until a failed task is tried again; doubles each time
 _RETRY_MOST: Final = 3600.0
 
@@ -45,23 +51,25 @@ _SESSION: Final = {
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",  # tasks that list a table's files
 }
 
-MaintenancePiece = tuple[str, str, Callable[[], None]]  # task, table, act
+MaintenancePiece = tuple[str, str, Callable[[], int | None]]  # task, table, act; it returns how many files it added
+
+_FAILURES: Final = (Py4JError, PySparkException, ArrowException, OSError, ValueError)
+"""What a piece may fail with: landing goes on."""
 
 
 class TimeBudget:
     """A share of the time that passes; unused time is saved, up to a limit."""
 
-    def __init__(self, share: float, piece: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, share: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._share: Final = share
-        self._most: Final = piece * _SAVED
         self._clock = clock
         self._then = clock()
-        self._saved = piece if share else 0.0
+        self._saved = _AT_ONCE if share else 0.0
 
     def left(self) -> bool:
         """Whether a piece may begin."""
         now = self._clock()
-        self._saved = min(self._most, self._saved + (now - self._then) * self._share)
+        self._saved = min(_SAVED, self._saved + (now - self._then) * self._share)
         self._then = now
         return self._saved > 0
 
@@ -71,10 +79,7 @@ class TimeBudget:
 
 
 class Maintenance:
-    """Maintains the tables in `lake` for the job that holds `epoch`. Calls `stopping` between pieces.
-
-    `landing` keeps a batch and a piece from running at the same time.
-    """
+    """Maintains the tables in `lake` for the job that holds `epoch`. Calls `stopping` between pieces and within some."""
 
     def __init__(
         self,
@@ -96,9 +101,8 @@ class Maintenance:
         self._metrics = metrics
         self._log = log
         self._stopping = stopping
-        self._lock = threading.Lock()
-        self._budget = TimeBudget(settings.maintenance_share, settings.maintenance_piece)
-        self._size = compaction.PieceSize(settings.maintenance_piece, settings.file_bytes)
+        self._budget = TimeBudget(settings.maintenance_share)
+        self._shrinkage: defaultdict[str, choice.Shrinkage] = defaultdict(choice.Shrinkage)  # by table
         self._looked = 0.0
         self._shape: Shape | None = None
         self._not_before: dict[tuple[str, str], tuple[float, float]] = {}  # (task, table) -> (monotonic time, pause)
@@ -116,7 +120,7 @@ class Maintenance:
     def _take_on(self, name: str) -> None:
         """Maintains the table `name` from now on."""
         path = self._paths[name] = f"{self._lake}/{name}"
-        table = self._tables[name] = Inventory(self._storage, path, self._settings.file_bytes // 2)
+        table = self._tables[name] = Inventory(self._storage, path, self._settings.file_bytes)
         self._cleaners[name] = retention.LogCleaner(self._storage, path, table, self._settings.log_age)
         self._counted[name] = 0
 
@@ -129,12 +133,6 @@ class Maintenance:
     def _dropped_by_day(self) -> list[str]:
         return [name for name in self._tables if name not in (BATCHES, GAPS)]
 
-    @contextmanager
-    def landing(self) -> Iterator[None]:
-        """Wraps the landing of a batch: waits for the current piece, and lets no piece begin until the block ends."""
-        with self._lock:
-            yield
-
     def begin(self) -> None:
         """Reads the logs for the first time, so that files landed from now on can be told from earlier ones. Blocks."""
         try:
@@ -146,14 +144,14 @@ class Maintenance:
         except (Py4JError, PySparkException) as error:
             self._log.warning("the tables' logs cannot be read", reason=root_cause(error))
 
-    def run_due(self) -> None:
-        """Does the pieces that are due, as long as the budget lasts; none while a batch is landing. Blocks for some pieces.
+    def run_due(self, *, at_once: bool = False) -> None:
+        """Does the pieces that are due, as long as the budget lasts; unless `at_once`, only some seconds after the last time.
+
+        Blocks for some pieces. For one thread at a time.
 
         Raises `HaltError` like `_look`. Any other failure is logged, counted, and tried again later.
         """
-        if time.monotonic() - self._looked < _LOOK:
-            return
-        if not self._lock.acquire(blocking=False):
+        if time.monotonic() - self._looked < _LOOK and not at_once:
             return
         try:
             self._look()
@@ -164,7 +162,6 @@ class Maintenance:
             self._log.warning("the tables' logs cannot be read", reason=root_cause(error))
         finally:
             self._looked = time.monotonic()
-            self._lock.release()
 
     def _look(self) -> None:
         """Updates the inventories.
@@ -211,8 +208,9 @@ class Maintenance:
             if agree and cleaner.due():
                 yield "clean_log", name, partial(cleaner.clean, self._stopping)
         today = datetime.fromtimestamp(now, UTC).date().isoformat()
-        free = {name: table for name, table in self._tables.items() if self._may("compact", name)}
-        piece = compaction.choose(free, today=today, least=settings.compact_files, most=self._size.bytes)
+        free = {name: table.days for name, table in self._tables.items() if self._may("compact", name)}
+        ratios = {name: self._shrinkage[name].ratio for name in free}
+        piece = choice.choose(free, today=today, now=now, file_bytes=settings.file_bytes, ratios=ratios)
         if piece is not None:
             yield "compact", piece.table, partial(self._merge, piece)
         for name, table in self._tables.items():
@@ -223,23 +221,29 @@ class Maintenance:
                     partial(retention.vacuum, self._spark, self._paths[name], table, settings.vacuum_age),
                 )
 
-    def _merge(self, piece: compaction.CompactionPiece) -> None:
-        began = time.monotonic()
-        compaction.merge(self._spark, self._paths[piece.table], piece)
-        self._size.learn(piece.size, time.monotonic() - began)
+    def _merge(self, piece: choice.Piece) -> int:
+        """Returns how many files it has added."""
+        path, table = self._paths[piece.table], self._tables[piece.table]
+        try:
+            size = compaction.merge(self._spark, path, piece, table, lambda: not self._stopping())
+        except InterruptedMergeError:
+            return 0
+        if size and piece.final:
+            self._shrinkage[piece.table].learn(piece.size, size)
+        return int(size > 0)
 
     def _may(self, task: str, table: str) -> bool:
         return time.monotonic() >= self._not_before.get((task, table), (0.0, 0.0))[0]
 
-    def _do(self, task: str, name: str, act: Callable[[], None]) -> None:
+    def _do(self, task: str, name: str, act: Callable[[], int | None]) -> None:
         table = self._tables[name]
-        before = (table.removed, table.added, table.removed_bytes, table.vacuumed)
+        before = (table.removed, table.removed_bytes, table.vacuumed)
         began = time.monotonic()
         self._log.debug("maintenance begins", task=task, table=name)
         try:
-            act()
+            made = act() or 0
             table.latest()
-        except (Py4JError, PySparkException) as error:
+        except _FAILURES as error:
             _, pause = self._not_before.get((task, name), (0.0, _RETRY / 2))
             pause = min(_RETRY_MOST, pause * 2)
             self._not_before[task, name] = (time.monotonic() + pause, pause)
@@ -251,15 +255,15 @@ class Maintenance:
             self._budget.spend(took)
             self._metrics.maintenance_seconds.labels(task).inc(took)
         self._not_before.pop((task, name), None)
-        self._counted[name] = table.added  # landing wrote none of them
-        after = (table.removed, table.added, table.removed_bytes, table.vacuumed)
-        removed, added, size, vacuumed = (b - a for a, b in zip(before, after, strict=True))
+        self._counted[name] += made  # landing wrote none of them
+        after = (table.removed, table.removed_bytes, table.vacuumed)
+        removed, size, vacuumed = (b - a for a, b in zip(before, after, strict=True))
         self._metrics.maintenance_runs.labels(task).inc()
         self._metrics.maintenance_removed.labels(task).inc(removed + vacuumed)
-        self._metrics.maintenance_added.labels(task).inc(added)
+        self._metrics.maintenance_added.labels(task).inc(made)
         self._metrics.maintenance_bytes.labels(task).inc(size)
         self._metrics.maintenance_last.labels(task).set_to_current_time()
         self._log.info(
-            "maintained", task=task, table=name, files_removed=removed + vacuumed, files_added=added,
+            "maintained", task=task, table=name, files_removed=removed + vacuumed, files_added=made,
             seconds=round(took, 2),
         )  # fmt: skip

@@ -111,7 +111,7 @@ class LakeMetrics(Catalogue):
             ("task",),
         )
         self.maintenance_seconds = self.counter(
-            "lake_maintenance_seconds", "Time spent on maintenance, by task; no batch begins meanwhile.", ("task",)
+            "lake_maintenance_seconds", "Time spent on maintenance, by task, beside landing.", ("task",)
         )
         self.maintenance_failures = self.counter(
             "lake_maintenance_failures",

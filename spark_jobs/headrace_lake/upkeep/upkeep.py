@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
-from typing import Any, Self
+from functools import partial
+from typing import Any, Final, Self
 
 from headrace_common.operations.log import Log
 from pyspark.sql import SparkSession
@@ -18,6 +22,8 @@ from headrace_lake.upkeep.group_reporter import GroupReporter
 from headrace_lake.upkeep.maintenance import Maintenance
 from headrace_lake.upkeep.operations import LakeHealth
 from headrace_lake.upkeep.progress import Offsets, ProgressListener, RunProgress, reached
+
+_LOW_PRIORITY: Final = 10  # nice(2)
 
 
 class Upkeep(AbstractContextManager["Upkeep"]):
@@ -51,8 +57,7 @@ class Upkeep(AbstractContextManager["Upkeep"]):
             spark, location(settings.lake.path), settings.lake, epoch=epoch, metrics=health.metrics, log=log,
             stopping=stopping, agree=self._clocks.agree,
         )  # fmt: skip
-        # a vacuum may take longer than the main loop may go without a heartbeat
-        self._idle = ThreadPoolExecutor(1, "maintenance")
+        self._beside = ThreadPoolExecutor(1, "maintenance", _give_way)
         self._running: Future[None] | None = None
         self._open = ExitStack()
 
@@ -61,7 +66,7 @@ class Upkeep(AbstractContextManager["Upkeep"]):
         reports = ProgressListener(self._on_report)
         self._spark.streams.addListener(reports)
         self._open.callback(self._group_reporter.finish)
-        self._open.callback(self._idle.shutdown)
+        self._open.callback(self._beside.shutdown)
         self._open.callback(self._spark.streams.removeListener, reports)
         if self._progress is not None:
             self._open.enter_context(self._progress)
@@ -70,10 +75,6 @@ class Upkeep(AbstractContextManager["Upkeep"]):
     def __exit__(self, *_: object) -> None:
         """Waits for the current piece of maintenance."""
         self._open.close()
-
-    def landing(self) -> AbstractContextManager[None]:
-        """Wraps the landing of a batch: no maintenance runs meanwhile."""
-        return self._maintenance.landing()
 
     def landed(self, result: BatchResult) -> None:
         """A batch has landed. Called by Spark's thread."""
@@ -105,21 +106,21 @@ class Upkeep(AbstractContextManager["Upkeep"]):
             self._log.warning("ids forgotten early", ids=status.state.forgotten, recognised_within=round(status.span))
         self._short = status is not None and status.short
 
-    def after_batch(self) -> None:
-        """A batch has ended and the next has not begun. Called by Spark's thread; blocks as long as the budget allows."""
-        self._maintenance.run_due()
-
-    def run_due(self, *, idle: bool) -> None:
-        """The main loop calls it often; `idle`: no batch is landing. May block for some seconds.
-
-        Raises what `Maintenance.run_due` raises.
-        """
+    def run_due(self) -> None:
+        """The main loop calls it often. May block for some seconds. Raises what `Maintenance.run_due` raises."""
         self._group_reporter.run_due()
         if self._running is not None and self._running.done():
             self._running.result()
             self._running = None
-        if idle and self._begun and self._running is None:  # before the first trigger a batch may be unfinished
-            self._running = self._idle.submit(self._maintenance.run_due)
+        if self._begun and self._running is None:  # before the first report nothing of this run has landed
+            self._running = self._beside.submit(self._maintenance.run_due)
+
+    def finish(self) -> None:
+        """Does what is due of maintenance once more, and waits for it. Raises what `run_due` raises."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.result()
+        self._beside.submit(partial(self._maintenance.run_due, at_once=True)).result()
 
     def _on_report(self, report: Mapping[str, Any]) -> None:
         self._begun = True
@@ -128,6 +129,12 @@ class Upkeep(AbstractContextManager["Upkeep"]):
         for step, milliseconds in report["durationMs"].items():
             self._health.metrics.step_seconds.labels(step).set(milliseconds / 1000)
         self._group_reporter.reached(reached(report["sources"][0]))
+
+
+def _give_way() -> None:
+    """Lowers the priority of this thread, where the system has one for each thread: landing goes first."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOW_PRIORITY)
 
 
 def _totals(**counts: Mapping[str, int]) -> dict[str, int]:

@@ -1,0 +1,1 @@
+"""Merging of small files: which, how, and the commit."""

@@ -1,0 +1,255 @@
+"""Merges Parquet files into one whose rows are sorted, with Arrow: no Spark, no table, one thread.
+
+It holds the order of all rows, and of the rows themselves only as many as one pass writes: each pass reads the row groups that
+have some of them. Files that are sorted already are so read about once, and files of one batch in each pass; to decode is cheap.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+_PASS: Final = 128 << 20  # bytes of rows that a pass holds, about, as Arrow has them
+_OF_A_ROW: Final = 150  # bytes that a row takes beside what its row group says: values that repeat are one there
+_OF_ARROW: Final = (b"ARROW:schema", b"pandas")
+_MOST_OF_A_GROUP: Final = 512 << 20  # bytes of a row group, not compressed
+_PREFIX: Final = 32  # characters of a text that statistics keep, as Delta does
+
+
+class InterruptedMergeError(Exception):
+    """The merge was asked to stop. Its output is incomplete."""
+
+
+class Form(NamedTuple):
+    """How a merged file is written. `by`: columns that order its rows; `plain`: columns without dictionary and ranges."""
+
+    by: Sequence[str]
+    level: int
+    row_group: int
+    """Bytes of a row group, compressed."""
+    plain: Collection[str]
+
+
+@dataclass
+class Statistics:
+    """What Delta's log says of a file: rows, nulls, and the ranges of some columns."""
+
+    columns: Collection[str]
+    rows: int = 0
+    nulls: dict[str, int] = field(default_factory=dict)
+    _ranges: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+
+    def add(self, rows: pa.Table) -> None:
+        """Counts `rows` in."""
+        self.rows += rows.num_rows
+        for name in rows.column_names:
+            if name not in self.columns:
+                continue
+            column = rows[name]
+            self.nulls[name] = self.nulls.get(name, 0) + column.null_count
+            if not _has_range(column.type) or column.null_count == len(column):
+                continue
+            found = pc.min_max(_as_number(column))
+            low, high = found["min"].as_py(), found["max"].as_py()
+            if name in self._ranges:
+                low, high = min(low, self._ranges[name][0]), max(high, self._ranges[name][1])
+            self._ranges[name] = (low, high)
+
+    def as_delta(self, schema: pa.Schema) -> dict[str, Any]:
+        """As Delta writes them."""
+        lows, highs = {}, {}
+        for name, (low, high) in self._ranges.items():
+            try:
+                lows[name], highs[name] = (_said(value, schema.field(name).type) for value in (low, high))
+            except (ValueError, OverflowError):  # a year that four digits cannot hold: such a file is never skipped
+                continue
+            if isinstance(low, str):
+                lows[name], highs[name] = low[:_PREFIX], _upper(high)
+        return {"numRecords": self.rows, "minValues": lows, "maxValues": highs, "nullCount": self.nulls}
+
+
+def unsupported(files: Sequence[Path]) -> str | None:
+    """Why `files` cannot be merged here; None if they can.
+
+    Arrow would not give back nested columns (VARIANT) or old kinds of times as they were, and holds a row group as a whole.
+    """
+    try:
+        schema = _schema(files)
+        for path in files:
+            with pq.ParquetFile(path) as source:
+                found = source.metadata
+                largest = max(
+                    (found.row_group(group).total_byte_size for group in range(found.num_row_groups)), default=0
+                )
+            if largest > _MOST_OF_A_GROUP:
+                return f"a row group has {largest} bytes"
+    except pa.ArrowException as error:
+        return str(error)
+    strange = [column for column in schema if not _plain(column.type)]
+    return f"the column {strange[0].name} is {strange[0].type}" if strange else None
+
+
+def merge_files(
+    files: Sequence[Path], output: Path, form: Form, statistics: Statistics, going_on: Callable[[], bool]
+) -> pa.Schema:
+    """Writes the rows of `files` to `output`, which is on disk then, and counts them in `statistics`; returns its columns.
+
+    Rows with equal keys stay in the order of `files`. A column that some files lack is null in their rows. Raises
+    `InterruptedMergeError` once `going_on` returns False, and `pyarrow.ArrowException` or `OSError` if a file cannot be read or
+    written.
+    """
+    schema = _schema(files)
+    sources = [pq.ParquetFile(path, pre_buffer=False) for path in files]
+    try:
+        groups = [(source, number) for source in sources for number in range(source.num_row_groups)]
+        order, weights = _order(groups, form.by, schema), _weights(groups)
+        compressed = sum(path.stat().st_size for path in files)
+        per_group = max(1, math.ceil(form.row_group / max(1, compressed) * max(1, len(order))))
+        names = schema.names
+        with pq.ParquetWriter(
+            output,
+            schema,
+            compression="zstd",
+            compression_level=form.level,
+            # of texts only: numbers and times are smaller without one
+            use_dictionary=[
+                name for name in names if name not in form.plain and schema.field(name).type == pa.string()
+            ],
+            write_statistics=[name for name in names if name not in form.plain],
+            write_page_index=True,
+            store_schema=False,
+        ) as writer:
+            writer.add_key_value_metadata(_remarks(sources[0]))
+            for positions in _passes(order, weights):
+                if not going_on():
+                    raise InterruptedMergeError
+                rows = _rows(groups, positions, schema)
+                statistics.add(rows)
+                writer.write_table(rows, row_group_size=per_group)
+    finally:
+        for source in sources:
+            source.close()
+    with output.open("rb") as written:
+        os.fsync(written.fileno())
+    return schema
+
+
+def _schema(files: Sequence[Path]) -> pa.Schema:
+    """The columns of all files."""
+    schemas = [pq.read_schema(path).remove_metadata() for path in files]
+    united: pa.Schema = pa.unify_schemas(schemas)
+    return united
+
+
+def _remarks(source: pq.ParquetFile) -> dict[bytes, bytes]:
+    """What the writer of `source` remarked: by Spark's version there readers know how to take its dates."""
+    found: dict[bytes, bytes] = source.metadata.metadata or {}
+    return {name: value for name, value in found.items() if name not in _OF_ARROW}
+
+
+def _order(groups: Sequence[tuple[pq.ParquetFile, int]], by: Sequence[str], schema: pa.Schema) -> Any:
+    """The position of each row of all `groups`, in the order of the output."""
+    wanted = [name for name in by if name in schema.names]
+    if not wanted:
+        return np.arange(sum(source.metadata.row_group(number).num_rows for source, number in groups))
+    keys = pa.concat_tables(
+        [_read(source, number, pa.schema([schema.field(name) for name in wanted])) for source, number in groups]
+    )
+    keys = keys.append_column("position", pa.array(np.arange(keys.num_rows)))  # makes the order complete
+    sorting = [(name, "ascending", "at_start") for name in (*wanted, "position")]
+    return pc.sort_indices(keys, sort_keys=sorting).to_numpy()
+
+
+def _weights(groups: Sequence[tuple[pq.ParquetFile, int]]) -> Any:
+    """About how many bytes each row takes."""
+    found = [source.metadata.row_group(number) for source, number in groups]
+    return np.concatenate(
+        [np.full(each.num_rows, each.total_byte_size / max(1, each.num_rows) + _OF_A_ROW) for each in found]
+        or [np.empty(0)]
+    )
+
+
+def _passes(order: Any, weights: Any) -> Iterator[Any]:
+    """Cuts `order` so that the rows of each part take about `_PASS` bytes."""
+    number = np.cumsum(weights[order]) // _PASS
+    yield from np.split(order, np.flatnonzero(np.diff(number)) + 1)
+
+
+def _rows(groups: Sequence[tuple[pq.ParquetFile, int]], positions: Any, schema: pa.Schema) -> pa.Table:
+    """The rows at `positions`, in their order."""
+    ascending = np.sort(positions)
+    parts, first = [], 0
+    for source, number in groups:
+        last = first + source.metadata.row_group(number).num_rows
+        low, high = np.searchsorted(ascending, (first, last))
+        if low < high:
+            part = _read(source, number, schema)
+            if high - low < last - first:
+                part = part.take(pa.array(ascending[low:high] - first))
+            parts.append(part)
+        first = last
+    if not parts:
+        return schema.empty_table()
+    place = np.searchsorted(ascending, positions)
+    return pa.concat_tables(parts).combine_chunks().take(pa.array(place))
+
+
+def _read(source: pq.ParquetFile, group: int, schema: pa.Schema) -> pa.Table:
+    """The columns of `schema` of a row group, null where it lacks them."""
+    there = [name for name in schema.names if name in source.schema_arrow.names]
+    rows = source.read_row_group(group, columns=there, use_threads=False)
+    columns = [rows[column.name] if column.name in there else pa.nulls(rows.num_rows, column.type) for column in schema]
+    return pa.table(columns, schema=schema)
+
+
+def _plain(kind: pa.DataType) -> bool:
+    kinds = pa.types
+    return bool(
+        _has_range(kind)
+        or kinds.is_binary(kind)
+        or kinds.is_boolean(kind)
+        or kinds.is_floating(kind)
+        or kinds.is_decimal(kind)
+        or kind == pa.timestamp("us")
+    )
+
+
+def _has_range(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_date32(kind)
+        or kind == pa.timestamp("us", "UTC")
+    )
+
+
+def _as_number(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Times as integers: Python's have no year above 9999."""
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.int64())
+    return column.cast(pa.int32()) if pa.types.is_date(column.type) else column
+
+
+def _said(value: Any, kind: pa.DataType) -> Any:
+    if pa.types.is_timestamp(kind):
+        seconds, micros = divmod(value, 1_000_000)
+        moment = datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros)
+        return f"{moment.year:04}-{moment:%m-%dT%H:%M:%S}.{micros:06}Z"
+    if pa.types.is_date(kind):
+        return date.fromordinal(date(1970, 1, 1).toordinal() + value).isoformat()
+    return value
+
+
+def _upper(text: str) -> str:
+    """A short text that is not below `text`."""
+    return text if len(text) <= _PREFIX else text[:_PREFIX] + "\U0010ffff"

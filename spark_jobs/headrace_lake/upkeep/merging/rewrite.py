@@ -1,0 +1,158 @@
+"""Replaces files of a Delta table by one with the same rows, sorted.
+
+Arrow writes the new file, or Spark where the rows have nested columns. The commit takes the steps of Delta's OPTIMIZE
+(`OptimizeExecutor`, in the versions that `append` knows): the same actions in the log, without a change of data, and Delta
+refuses it if one of the files was removed meanwhile. OPTIMIZE itself merges files in the order in which they come, or with
+ZORDER BY rewrites whole partitions: hours of a day again and again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple, cast
+from urllib.parse import unquote
+
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace_lake.spark.jvm import active_session, java_class
+from headrace_lake.spark.literals import quoted
+from headrace_lake.spark.storage import Storage
+from headrace_lake.tables.append import DELTA, prepared
+from headrace_lake.tables.layout import DAY
+from headrace_lake.upkeep.merging.parquet_merge import Form, Statistics, merge_files, unsupported
+
+_NO_CHANGE: Final = {"dataChange": "false"}
+"""Readers that follow the table skip such a commit: it moves rows only."""
+
+Check = Callable[[], bool]
+
+
+class Files(NamedTuple):
+    """Files of one `day` of the table at `path` (of all of it, if it has no days): name in the log -> bytes."""
+
+    path: str
+    day: str
+    sizes: Mapping[str, int]
+
+
+def by_arrow(
+    spark: SparkSession, files: Files, form: Form, statistics: Collection[str], *, there: Check, going_on: Check
+) -> int | None:
+    """Merges `files` without Spark's rows. Blocks. Returns the new file's bytes, None if they have nested columns.
+
+    `statistics`: the columns whose ranges the log gets. `there` reads the table's log and says whether it has all the files
+    still; if not, nothing is committed, and 0 returned. Raises `InterruptedMergeError` once `going_on` says no. A file that is
+    not committed stays for vacuum: after an error of the commit, nobody knows whether the log names it.
+    """
+    storage = Storage(spark)
+    local = storage.scheme(files.path) == "file"
+    with tempfile.TemporaryDirectory(prefix="headrace-merge-") as name:
+        sources = [_source(storage, files.path, file, Path(name), local=local) for file in files.sizes]
+        if unsupported(sources) is not None:
+            return None
+        new = f"part-00000-{uuid.uuid4()}-c000.zstd.parquet"
+        new = f"{DAY}={files.day}/{new}" if files.day else new
+        output = Path(_local(f"{files.path}/{new}") if local else f"{name}/merged")
+        counted = Statistics(statistics)
+        schema = merge_files(sources, output, form, counted, going_on)
+        size = output.stat().st_size
+        if not local:
+            storage.upload(str(output), f"{files.path}/{new}")
+    session, log = _log(spark, files.path)
+    with active_session(spark, session):
+        transaction = _begin(spark, log)
+        if not there():  # only now: Delta refuses the commit if a file is removed after the start of the transaction
+            return 0
+        added = _entry(spark, new, files.day, size, json.dumps(counted.as_delta(schema), ensure_ascii=False))
+        _commit(spark, transaction, [_entry(spark, *file) for file in _each(files)], [added])
+    return size
+
+
+def by_spark(spark: SparkSession, files: Files, by: Sequence[str], *, there: Check) -> int:
+    """Merges `files` as Spark's rows, sorted `by` columns, and returns like `by_arrow`. Blocks.
+
+    What does not fit in memory is spilled to local disk.
+    """
+    session, log = _log(spark, files.path)
+    with active_session(spark, session):
+        transaction = _begin(spark, log)
+        if not there():
+            return 0
+        snapshot = transaction.snapshot()
+        names = ", ".join(quoted(name) for name in files.sizes)
+        removed = list(snapshot.allFiles().filter(f"path in ({names})").collectAsList())
+        rows = DataFrame(log.createDataFrame(snapshot, _seq(spark, removed), False, _none(spark)), spark).coalesce(1)
+        # the partition's column first: otherwise Delta's writer sorts by it again
+        rows = rows.sortWithinPartitions(*((DAY, *by) if files.day else by)) if by else rows
+        write = prepared(spark, log, rows, _NO_CHANGE)
+        written = write.writeAndReturnCommitData(transaction, session, _none(spark), False).actions().iterator()
+        added = []
+        while written.hasNext():
+            added.append(written.next())
+        _commit(spark, transaction, removed, added)
+    return sum(file.size() for file in added)
+
+
+def _commit(spark: SparkSession, transaction: Any, removed: Sequence[Any], added: Iterable[Any]) -> None:
+    transaction.trackFilesRead(_seq(spark, removed))
+    now = round(time.time() * 1000)
+    actions = [*added, *(file.removeWithTimestamp(now, False) for file in removed)]
+    nothing = _seq(spark, [])
+    operation = java_class(spark, f"{DELTA}.DeltaOperations$Optimize")(nothing, nothing, False, _none(spark), False)
+    transaction.commit(_seq(spark, actions), operation)
+
+
+def _each(files: Files) -> Iterable[tuple[str, str, int, None]]:
+    return ((name, files.day, size, None) for name, size in files.sizes.items())
+
+
+def _entry(spark: SparkSession, name: str, day: str, size: int, statistics: str | None) -> Any:
+    """Delta's AddFile."""
+    fields: dict[str, Any] = {
+        "path": name,
+        "partitionValues": {DAY: day} if day else {},
+        "size": size,
+        "modificationTime": round(time.time() * 1000),
+        "dataChange": False,
+    }
+    if statistics is not None:
+        fields["stats"] = statistics
+    actions = getattr(java_class(spark, f"{DELTA}.actions.Action$"), "MODULE$")
+    return actions.fromJson(json.dumps({"add": fields}, ensure_ascii=False))
+
+
+def _source(storage: Storage, table: str, name: str, folder: Path, *, local: bool) -> Path:
+    """Where the file `name` of the log can be read locally."""
+    path = f"{table}/{unquote(name)}"
+    if local:
+        return Path(_local(path))
+    copy = folder / uuid.uuid4().hex
+    storage.download(path, str(copy))
+    return copy
+
+
+def _local(path: str) -> str:
+    return re.sub(r"^file:(//)?", "", path)
+
+
+def _log(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    session = cast("Any", spark)._jsparkSession
+    return session, java_class(spark, f"{DELTA}.DeltaLog").forTable(session, path)
+
+
+def _begin(spark: SparkSession, log: Any) -> Any:
+    return log.startTransaction(_none(spark), _none(spark))
+
+
+def _none(spark: SparkSession) -> Any:
+    return java_class(spark, "scala.Option").empty()
+
+
+def _seq(spark: SparkSession, values: Sequence[Any]) -> Any:
+    return java_class(spark, "org.apache.spark.api.python.PythonUtils").toSeq(list(values))

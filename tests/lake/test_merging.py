@@ -1,0 +1,157 @@
+"""Which files are merged next, and what that costs over days. Without Spark."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from headrace_lake.upkeep.maintenance import TimeBudget
+from headrace_lake.upkeep.merging.choice import MOST_SMALL, SETTLED, Piece, Shrinkage, choose, is_small
+
+from benchmarks.merging import RATES, Simulation, wrong
+
+TODAY, YESTERDAY = "2026-05-06", "2026-05-05"
+NOW = 1e9
+FINAL = 6**4  # the levels are 6**3, 6**2 …
+
+
+def day(*sizes: int, age: float = 0.0) -> SimpleNamespace:
+    """A day's files, the last one added `age` seconds ago."""
+    return SimpleNamespace(small={f"{number:03}": size for number, size in enumerate(sizes)}, newest=NOW - age)
+
+
+def next_piece(ratio: float = 1.0, **tables: dict[str, SimpleNamespace]) -> Piece | None:
+    ratios = dict.fromkeys(tables, ratio)
+    return choose(tables, today=TODAY, now=NOW, file_bytes=FINAL, ratios=ratios)  # type: ignore[arg-type]
+
+
+def sizes(piece: Piece | None, files: SimpleNamespace) -> list[int]:
+    return sorted(files.small[path] for path in piece.files) if piece else []
+
+
+@pytest.mark.parametrize("name", [TODAY, ""])
+def test_a_day_that_grows_waits_for_enough_files(name: str) -> None:
+    waiting = day(*[1] * (MOST_SMALL - 1), age=SETTLED * 9)
+    assert next_piece(events={name: waiting}) is None
+    piece = next_piece(events={name: day(*[1] * MOST_SMALL)})
+    assert piece is not None
+    assert (piece.table, piece.day, len(piece.files), piece.size, piece.final) == (
+        "events", name, MOST_SMALL, MOST_SMALL, False,
+    )  # fmt: skip
+
+
+def test_the_lowest_level_is_merged_alone() -> None:
+    files = day(*[100] * 8, *[1] * (MOST_SMALL - 8))
+    assert sizes(next_piece(events={TODAY: files}), files) == [1] * (MOST_SMALL - 8)
+
+
+def test_a_level_of_few_files_goes_with_the_next() -> None:
+    files = day(*[20] * (MOST_SMALL - 3), 1, 1, 1)
+    piece = next_piece(events={TODAY: files})
+    assert piece is not None
+    assert sizes(piece, files)[:4] == [1, 1, 1, 20]
+    assert piece.size <= FINAL // 4
+
+
+def test_files_become_one_of_the_final_size_as_soon_as_there_are_enough() -> None:
+    assert next_piece(events={TODAY: day(600, 600)}) is None
+    files = day(600, 600, 50, 40, 30, 20)
+    piece = next_piece(events={TODAY: files})
+    assert piece is not None
+    assert piece.final
+    assert sizes(piece, files) == [40, 50, 600, 600], "the largest, and small ones that fill what is left"
+
+
+def test_what_shrinks_takes_more() -> None:
+    files = day(600, 600, 600, 600)
+    piece = next_piece(0.7, events={TODAY: files})
+    assert piece is not None
+    assert piece.size == 1800
+    assert next_piece(0.7, events={TODAY: day(600, 600, 600)}) is None
+
+
+def test_a_day_that_is_over_is_merged_to_the_end_once_nobody_writes_to_it() -> None:
+    assert next_piece(events={YESTERDAY: day(7, age=SETTLED)}) is None
+    assert next_piece(events={YESTERDAY: day(7, 3, age=SETTLED - 1)}) is None
+    piece = next_piece(events={YESTERDAY: day(7, 3, age=SETTLED)})
+    assert piece is not None
+    assert (len(piece.files), piece.final) == (2, True)
+    assert next_piece(events={YESTERDAY: day(7, 3, age=-SETTLED)}) is None, "added in the future of this clock"
+
+
+def test_where_there_are_most_files_it_begins() -> None:
+    tables = {"events": {YESTERDAY: day(*[1] * 9, age=SETTLED), TODAY: day(*[1] * 50)}, "batches": {"": day(*[1] * 48)}}
+    piece = next_piece(**tables)
+    assert piece is not None
+    assert (piece.table, piece.day, len(piece.files)) == ("events", TODAY, 50)
+
+
+def test_a_file_of_the_final_size_is_never_small() -> None:
+    assert is_small(FINAL // 2 - 1, FINAL)
+    assert not is_small(FINAL // 2, FINAL)
+
+
+def test_the_ratio_is_learned_from_pieces() -> None:
+    shrinkage = Shrinkage()
+    assert shrinkage.ratio == 1.0
+    for _ in range(50):
+        shrinkage.learn(1000, 800)
+    assert shrinkage.ratio == pytest.approx(0.8)
+    for _ in range(50):
+        shrinkage.learn(1000, 1200)
+    assert shrinkage.ratio == pytest.approx(1.0), "never above: two halves always fit"
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_the_bounds_hold_in_a_simulated_day(rate: int) -> None:
+    """Thirty days are in benchmarks/results/merging.md; at a low rate the first hours of a day have all that the rest has."""
+    outcome = Simulation(rate).run(1)
+    assert wrong(outcome) == []
+    assert outcome.row_rewrites <= 4
+
+
+def test_a_file_is_rewritten_once_a_level() -> None:
+    """The way of one row from the smallest file to the final one is short, whatever the order of sizes."""
+    small: dict[str, int] = {}
+    times: dict[str, int] = {}
+    finished = []
+    for number in range(5000):
+        small[f"landed-{number}"] = 1 + number % 3
+        times[f"landed-{number}"] = 0
+        files = SimpleNamespace(small=small, newest=NOW)
+        while piece := choose(
+            {"events": {TODAY: files}},  # type: ignore[dict-item]
+            today=TODAY,
+            now=NOW,
+            file_bytes=FINAL,
+            ratios={},
+        ):
+            most = 1 + max(times.pop(path) for path in piece.files)
+            for path in piece.files:
+                del small[path]
+            if is_small(piece.size, FINAL):
+                small[f"merged-{number}"], times[f"merged-{number}"] = piece.size, most
+            else:
+                finished.append(most)
+    assert finished
+    assert max(finished) <= 4
+    assert len(small) < MOST_SMALL
+
+
+def test_the_budget_is_a_share_of_the_time() -> None:
+    now = [0.0]
+    budget = TimeBudget(0.2, clock=lambda: now[0])
+    assert budget.left()  # something at once, so that a short run does something too
+    budget.spend(5)
+    assert not budget.left()
+    now[0] = 9.9
+    assert not budget.left()
+    now[0] = 10.1
+    assert budget.left()
+    now[0] = 1e6
+    assert budget.left()
+    budget.spend(29.9)  # half a minute was saved, not a day
+    assert budget.left()
+    budget.spend(0.2)
+    assert not budget.left()
+    assert not TimeBudget(0).left()

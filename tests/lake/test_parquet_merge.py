@@ -1,0 +1,145 @@
+"""Files merged by Arrow: the same rows, in order, with true statistics. Without Spark."""
+
+from __future__ import annotations
+
+import random
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from headrace_lake.upkeep.merging import parquet_merge
+from headrace_lake.upkeep.merging.parquet_merge import Form, InterruptedMergeError, Statistics, merge_files, unsupported
+
+SCHEMA = pa.schema(
+    [
+        ("stream", pa.string()), ("event_time", pa.timestamp("us", "UTC")), ("body", pa.string()), ("offset", pa.int64()),
+        ("day", pa.date32()), ("part", pa.int32()),
+    ]
+)  # fmt: skip
+FORM = Form(("stream", "event_time"), 3, 2_000, plain=("body",))
+MOST = 2**63 - 1
+
+
+def rows(seed: int, count: int) -> list[dict[str, Any]]:
+    rng = random.Random(seed)
+    return [
+        {
+            "stream": rng.choice([None, "", "a", "é", "😀", "s" * 40]), "event_time": rng.choice([None, -1, 0, 5, 10**15]),
+            "body": rng.choice([None, "", "x" * rng.randrange(200)]), "offset": seed * 10_000 + number,
+            "day": date(2026, 5, 6), "part": rng.choice([None, 3]),
+        }
+        for number in range(count)
+    ]  # fmt: skip
+
+
+def write(path: Path, given: list[dict[str, Any]], schema: pa.Schema = SCHEMA, group: int = 70) -> Path:
+    with pq.ParquetWriter(path, schema, store_schema=False) as writer:
+        writer.add_key_value_metadata({"org.apache.spark.version": "4.2.0"})
+        writer.write_table(pa.Table.from_pylist(given, schema=schema), row_group_size=group)
+    return path
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return pa.table(pq.read_table(path)).to_pylist()
+
+
+@pytest.fixture(params=[1 << 14, 128 << 20], ids=["many passes", "one pass"])
+def a_pass(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_merge, "_PASS", request.param)
+
+
+@pytest.mark.usefixtures("a_pass")
+def test_the_rows_are_the_same_and_in_order(tmp_path: Path) -> None:
+    given = [rows(seed, 150) for seed in range(5)]
+    files = [write(tmp_path / str(number), each) for number, each in enumerate(given)]
+    counted = Statistics(("stream", "event_time", "offset", "day"))
+    merged = tmp_path / "merged"
+    schema = merge_files(files, merged, FORM, counted, lambda: True)
+    found = read(merged)
+    flat = [row for path in files for row in read(path)]
+
+    def key(row: dict[str, Any]) -> tuple:
+        """Spark's order: null first, texts by their bytes; rows with equal keys stay in the order of the files."""
+        stream, at = row["stream"], row["event_time"]
+        return stream is not None, (stream or "").encode(), at is not None, at.timestamp() if at else 0, row["offset"]
+
+    assert found == sorted(flat, key=key)
+    file = pq.ParquetFile(merged)
+    assert file.num_row_groups > 3
+    assert file.metadata.metadata == {b"org.apache.spark.version": b"4.2.0"}
+    assert schema.equals(SCHEMA)
+    place = file.schema.names.index
+    group = file.metadata.row_group(0)
+    assert not group.column(place("body")).is_stats_set
+    assert group.column(place("stream")).has_column_index, "readers skip pages, too"
+    said = counted.as_delta(schema)
+    assert said["numRecords"] == 750
+    assert said["nullCount"]["stream"] == sum(row["stream"] is None for row in flat)
+    assert said["minValues"] == {
+        "stream": "", "event_time": "1969-12-31T23:59:59.999999Z", "offset": 0, "day": "2026-05-06",
+    }  # fmt: skip
+    assert said["maxValues"] == {
+        "stream": "😀", "event_time": "2001-09-09T01:46:40.000000Z", "offset": 40_149, "day": "2026-05-06",
+    }  # fmt: skip
+
+
+def test_without_an_order_rows_stay_as_they_came(tmp_path: Path) -> None:
+    files = [write(tmp_path / str(number), rows(number, 50)) for number in (2, 0, 1)]
+    merge_files(files, tmp_path / "merged", FORM._replace(by=()), Statistics(()), lambda: True)
+    assert read(tmp_path / "merged") == [row for path in files for row in read(path)]
+
+
+def test_files_from_before_a_column_was_added(tmp_path: Path) -> None:
+    old = write(tmp_path / "old", rows(0, 20), pa.schema([field for field in SCHEMA if field.name != "part"]))
+    merge_files(
+        [old, write(tmp_path / "new", rows(1, 20))], tmp_path / "merged", FORM, Statistics(("part",)), lambda: True
+    )
+    found = read(tmp_path / "merged")
+    assert {row["part"] for row in found if row["offset"] < 10_000} == {None}
+    assert {row["part"] for row in found if row["offset"] >= 10_000} == {None, 3}
+
+
+def test_the_range_of_a_long_text_holds_it() -> None:
+    counted = Statistics(("stream", "body"))
+    counted.add(pa.table({"stream": ["b" * 33, "b" * 32], "body": pa.array([None, None], pa.string())}))
+    said = counted.as_delta(pa.schema([("stream", pa.string()), ("body", pa.string())]))
+    assert said["minValues"] == {"stream": "b" * 32}
+    assert said["maxValues"]["stream"] > "b" * 33
+    assert said["nullCount"] == {"stream": 0, "body": 2}
+
+
+@pytest.mark.parametrize("micros", [-62_135_596_800_000_001, 253_402_300_800_000_000, MOST])
+def test_a_year_that_four_digits_cannot_hold_has_no_range(micros: int) -> None:
+    counted = Statistics(("at",))
+    schema = pa.schema([("at", pa.timestamp("us", "UTC"))])
+    counted.add(pa.table({"at": pa.array([0, micros], pa.timestamp("us", "UTC"))}))
+    assert counted.as_delta(schema) == {"numRecords": 2, "minValues": {}, "maxValues": {}, "nullCount": {"at": 0}}
+
+
+def test_what_arrow_would_not_give_back_is_not_merged_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = write(tmp_path / "plain", rows(0, 3))
+    assert unsupported([plain]) is None
+    nested = tmp_path / "nested"
+    pq.write_table(pa.table({"body_variant": [{"metadata": b"", "value": b""}]}), nested)
+    assert "body_variant" in (unsupported([plain, nested]) or "")
+    old = tmp_path / "old"
+    pq.write_table(pa.table({"at": pa.array([0], pa.timestamp("ns"))}), old, use_deprecated_int96_timestamps=True)
+    assert "timestamp[ns]" in (unsupported([old]) or "")
+    monkeypatch.setattr(parquet_merge, "_MOST_OF_A_GROUP", 10)
+    assert "a row group has" in (unsupported([plain]) or "")
+    monkeypatch.undo()
+    other = tmp_path / "other"
+    pq.write_table(pa.table({"offset": ["text"]}), other)
+    assert unsupported([plain, other]) is not None
+
+
+def test_it_stops_when_it_is_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_merge, "_PASS", 1 << 14)
+    asked = iter([True, True, False])
+    files = [write(tmp_path / str(number), rows(number, 100)) for number in range(3)]
+    with pytest.raises(InterruptedMergeError):
+        merge_files(files, tmp_path / "merged", FORM, Statistics(()), lambda: next(asked))
+    assert next(asked, None) is None
