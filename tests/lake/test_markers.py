@@ -42,11 +42,13 @@ def marker(
     return record(f"{consumer} {device} {start} {end}", kind=GAP_TYPE, value=value, attributes={})
 
 
-def send(runs: Runs, *records: tuple[bytes, list]) -> None:
+def send(runs: Runs, *records: tuple[bytes, list], received: int | None = None) -> None:
     async def act() -> None:
         async with AIOKafkaProducer(bootstrap_servers=runs.kafka.bootstrap_servers) as producer:
             for value, headers in records:
-                await producer.send_and_wait(runs.kafka.events_topic, value, partition=1, headers=headers)
+                await producer.send_and_wait(
+                    runs.kafka.events_topic, value, partition=1, headers=headers, timestamp_ms=received
+                )
 
     asyncio.run(act())
 
@@ -93,13 +95,25 @@ def test_a_marker_that_was_published_twice_is_one_row(runs: Runs) -> None:
 
 @pytest.mark.full
 def test_numbers_of_another_life_of_the_device_cover_nothing(runs: Runs) -> None:
-    bounds = {"after": CREATED, "before": CREATED + 4_000}
-    send(runs, marker(5, 7, **bounds), message(5, created=CREATED - 60_000), message(6, created=CREATED + 5_000))
+    """When they were received says so. When they were made does not: a producer's clock may be years ahead."""
+    now = int(time.time() * 1000)
+    bounds = {"after": now - 60_000, "before": now - 50_000}
+    send(runs, message(5, created=now - 55_000), received=now - 70_000)
+    send(runs, message(6, created=now - 55_000), received=now - 40_000)
+    send(runs, marker(5, 7, **bounds), received=now - 50_000)
     runs.run(gaps_every=0)
     assert found(runs) == {(7, 5, 7): False}
-    send(runs, message(5, created=CREATED))
+    for number, at in ((5, now - 64_000), (6, now - 46_000)):
+        send(runs, message(number, created=now + 10 * 31_557_600_000), received=at)
     runs.run(gaps_every=0)
     assert found(runs) == {(7, 5, 7): True}
+
+
+def test_what_was_before_a_consumer_is_no_loss(runs: Runs) -> None:
+    send(runs, marker(1, 5), marker(1, 5, device=8, after=CREATED, before=CREATED))
+    runs.run()
+    rows = runs.query("select device, reason from gaps order by device")
+    assert rows == [{"device": 7, "reason": "joined"}, {"device": 8, "reason": "logjam"}]
 
 
 @pytest.mark.full

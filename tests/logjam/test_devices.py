@@ -300,15 +300,13 @@ async def test_a_consumer_that_is_killed_loses_no_number(
 
 def ranges(records: list[Stored], device: int) -> list[tuple[int, int, int]]:
     """Numbers of a device, each event once and each marker: when it was made (before which message), first, one past the last."""
-    found: set[tuple[int, int, int]] = set()
+    own = [record for record in records if record["ce_type"] != GAP and record.attributes["device"] == device]
+    came = sorted((each.timestamp, each.attributes["sequence"], each.attributes["created"]) for each in own)
+    found = {(created, sequence, sequence + 1) for _, sequence, created in came}
     for record in records:
-        about = record.json if record["ce_type"] == GAP else record.attributes
-        if about["device"] != device:
-            continue
-        if record["ce_type"] == GAP:
-            found.add((about["before"], about["from"], about["to"]))
-        else:
-            found.add((about["created"], about["sequence"], about["sequence"] + 1))
+        if record["ce_type"] == GAP and (about := record.json)["device"] == device:
+            made = [made for at, sequence, made in came if sequence == about["to"] and at <= about["before"]]
+            found.add((made[-1], about["from"], about["to"]))
     return sorted(found)
 
 

@@ -128,6 +128,17 @@ def names_of(clients: Mapping[str, str]) -> dict[bytes, str]:
     return {z85.decode(key): name for name, key in clients.items()}
 
 
+def monitor(context: Context, socket: zmq.Socket[bytes], name: str, events: int) -> zmq.Socket[bytes]:
+    """Where libzmq says what happens to the connections of a socket. Call it before the socket is bound or connected."""
+    address = f"inproc://monitor.{name}"
+    socket.monitor(address, events)
+    made = context.socket(zmq.PAIR)
+    made.setsockopt(zmq.LINGER, 0)
+    made.setsockopt(zmq.RCVHWM, 0)  # libzmq would stand still
+    made.connect(address)
+    return made
+
+
 class AccessControl:
     """Answers libzmq's questions about clients. `open` it before the sockets that it guards, `close` it behind them."""
 
@@ -150,14 +161,9 @@ class AccessControl:
     def guard(self, socket: zmq.Socket[bytes], name: str) -> None:
         """Clients of this socket are asked for and counted. Call it before the socket is bound."""
         socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
-        address = f"inproc://monitor.{name}"
-        socket.monitor(address, _WATCHED)
-        monitor = self._context.socket(zmq.PAIR)
-        monitor.setsockopt(zmq.LINGER, 0)
-        monitor.setsockopt(zmq.RCVHWM, 0)  # libzmq would stand still
-        monitor.connect(address)
-        self._monitors.append(monitor)
-        self._read(monitor, self._watch)
+        made = monitor(self._context, socket, name, _WATCHED)
+        self._monitors.append(made)
+        self._read(made, self._watch)
 
     def close(self) -> None:
         """Answers no more. The sockets are closed."""

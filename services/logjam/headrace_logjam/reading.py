@@ -39,13 +39,22 @@ take the peer for dead, disconnect it, and with it all that it has sent. So TCP 
 class ReadSocket(MessageSocket):
     """A socket that is drained without waiting. Make it, `open` it with what it serves, `end` it."""
 
-    def __init__(self, ignored: Callable[[str], None], *, routed: bool, named: bool = True) -> None:
+    def __init__(
+        self,
+        ignored: Callable[[str], None],
+        *,
+        routed: bool,
+        named: bool = True,
+        reads: Callable[[bool], None] = lambda empty: None,
+    ) -> None:
         """`ignored` hears of messages that are passed over. `routed`: each begins with whom to answer. `named`: each comes from
-        a client that `AccessControl` has named.
+        a client that `AccessControl` has named. `reads`: is called before messages that were read are handed on, and when
+        there are no more of them (`empty`).
         """
         self._ignored = ignored
         self._routed = routed
         self._named = named
+        self._reads = reads
         self._loop = asyncio.get_running_loop()
         self._socket: zmq.Socket[bytes] | None = None
         self._connection: MessageConnection | None = None
@@ -102,6 +111,7 @@ class ReadSocket(MessageSocket):
         left = TURN
         while left and self.reading and self._socket is not None:
             messages = self._some(self._socket, left)
+            self._reads(not messages)
             if messages:
                 self.last = self._loop.time()
                 connection.received([message for message in messages if message.parts])

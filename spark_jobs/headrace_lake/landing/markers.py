@@ -2,7 +2,10 @@
 
 A marker is an event like any other (`headrace_common.record.contract.GAP_TYPE`) and lands as one; here it also becomes a row of
 `gaps`. From time to time this looks for the missing numbers among what another consumer may have received of the same source
-and device: events, heartbeats and what went to quarantine. When all are there, the row becomes covered.
+and device: events, heartbeats and what went to quarantine. When all are there, the row becomes covered. Times are those of our
+receivers: producers' clocks say nothing.
+
+A consumer that hears a device for the first time names what was before: no loss, and never looked for.
 """
 
 from __future__ import annotations
@@ -23,9 +26,9 @@ from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import EVENTS, GAPS, QUARANTINE, SCHEMAS
 
 _OPEN_FOR: Final = "interval 1 day"  # after that, no consumer will deliver the numbers
-_AHEAD: Final = 3_600_000  # ms: how long before the gap began another consumer may have received its events
 _FURTHEST: Final = 86_400_000  # ms: how long before the marker they are looked for at most
-_SLACK: Final = 1000  # ms: devices give the time of a message in whole seconds
+_SLACK: Final = 5000  # ms: how much earlier or later another consumer may have received what this one did not
+_OURS: Final = f"reason in ('{GapReason.LOGJAM}', '{GapReason.JOINED}')"
 _KEY: Final = ("topic_id", "partition", "offset")
 
 
@@ -55,7 +58,7 @@ class GapMarkers:
             return
         rows = self._markers(records, ranges, landed_at) if found else None
         condition = [
-            f"(reason = '{GapReason.LOGJAM}' and topic_id = {decode.quoted(self._topics.ids[topic])}"
+            f"({_OURS} and topic_id = {decode.quoted(self._topics.ids[topic])}"
             f" and partition = {partition} and offset >= {start}L and offset < {end}L)"
             for topic, partition, start, end in ranges
             if found and topic == self._topics.events
@@ -66,7 +69,7 @@ class GapMarkers:
             if places:
                 rows = covered if rows is None else rows.unionByName(covered)
                 condition += [
-                    f"(reason = '{GapReason.LOGJAM}' and topic_id = {decode.quoted(topic_id)} and partition = {partition}"
+                    f"({_OURS} and topic_id = {decode.quoted(topic_id)} and partition = {partition}"
                     f" and offset = {offset}L)"
                     for topic_id, partition, offset in places
                 ]
@@ -85,8 +88,9 @@ class GapMarkers:
         def number(name: GapField) -> str:
             return f"try_cast(get_json_object(body, '$.{name}') as bigint)"
 
+        first = f"coalesce({number(GapField.FROM)} = 1 and {number(GapField.AFTER)} is null, false)"
         own = {
-            "reason": f"'{GapReason.LOGJAM}'",
+            "reason": f"if({first}, '{GapReason.JOINED}', '{GapReason.LOGJAM}')",
             "topic": "topic",
             "topic_id": "topic_id",
             "partition": "partition",
@@ -127,7 +131,7 @@ class GapMarkers:
         marked = "unix_millis(received_time)"
         began = f"try_cast(get_json_object(detail, '$.{GapField.AFTER}') as bigint)"  # null is ignored below
         oldest = gaps.agg(
-            sf.expr(f"min(least({marked}, greatest({began}, {marked} - {_FURTHEST})) - {_AHEAD})")
+            sf.expr(f"min(least({marked}, greatest({began}, {marked} - {_FURTHEST})) - {_SLACK})")
         ).first()
         if oldest is None or oldest[0] is None:
             self._open = False
@@ -136,16 +140,16 @@ class GapMarkers:
             self._spark.read.format("delta").load(f"{self._lake}/{table}")
             .where(f"received_time >= timestamp_millis({oldest[0]}) and protocol = '{WireProtocol.LOGJAM}'")
             .selectExpr("source as from_source", f"{attribute(Attribute.DEVICE)} as from_device",
-                        f"{attribute(Attribute.SEQUENCE)} as number", f"{attribute(Attribute.CREATED)} as created")
+                        f"{attribute(Attribute.SEQUENCE)} as number", "unix_millis(received_time) as received")
             for table in (EVENTS, QUARANTINE)
         )  # fmt: skip
         after, before = (
-            f"coalesce(try_cast(get_json_object(detail, '$.{name}') as bigint), created)"
+            f"coalesce(try_cast(get_json_object(detail, '$.{name}') as bigint), received)"
             for name in (GapField.AFTER, GapField.BEFORE)
         )
         fills = (
             "source = from_source and device = from_device and number >= from_sequence and number < to_sequence"
-            f" and coalesce(created between {after} - {_SLACK} and {before} + {_SLACK}, true)"
+            f" and received between {after} - {_SLACK} and {before} + {_SLACK}"
         )
         full = (
             events.unionByName(quarantine).join(sf.broadcast(gaps), sf.expr(fills), "inner")

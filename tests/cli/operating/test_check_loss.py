@@ -87,6 +87,20 @@ def test_a_gap_that_another_consumer_covers_is_none(tmp_path: Path) -> None:
     assert verdicts(loss.of_tables(tmp_path)) == FINE
 
 
+@pytest.mark.parametrize(
+    ("reason", "detail"),
+    [("joined", "{}"), ("logjam", '{"from":1,"to":14,"before":3}')],
+    ids=["", "as it was marked before"],
+)
+def test_what_a_device_published_before_us_is_no_loss(tmp_path: Path, reason: str, detail: str) -> None:
+    numbers = {"from": None, "to": None, "device": 7, "from_sequence": 1, "to_sequence": 14, "detail": detail}
+    make(tmp_path, **WHOLE, gaps=[{**gap(0, 0, reason=reason), **numbers}])
+    findings = loss.of_tables(tmp_path)
+    assert verdicts(findings) == FINE
+    (found,) = (found for found in findings if found.check == loss.LOGJAM)
+    assert ("published before we heard them" in found.reason) == (reason == "joined")
+
+
 class TestParts:
     def receiver(self, count: float = 0, problem: str = "") -> Scrape:
         values = {} if problem else {UNACKNOWLEDGEABLE: {(): count}}

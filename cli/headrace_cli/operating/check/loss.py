@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace_common.operations.settings import KafkaSettings
+from headrace_common.record.contract import GapField, GapReason
 
 from headrace_cli.errors import EXIT_FAILED, EXIT_NOTHING_RUNS, CommandError
 from headrace_cli.lake import against_kafka
@@ -113,14 +114,17 @@ def _gaps(lake: LakeAddress, recent: str) -> Finding:
 
 
 def _logjam(lake: LakeAddress, recent: str) -> Finding:
+    first = f"(reason = '{GapReason.JOINED}' or (from_sequence = 1 and detail not like '%\"{GapField.AFTER}\":%'))"
+    missing = f"reason = '{GapReason.LOGJAM}' and covered is not true and not coalesce({first}, false)"
     (found,) = query.run(
-        "select count(*) as n, coalesce(sum(to_sequence - from_sequence), 0)::bigint as numbers,"
-        " count(distinct (source, device)) as devices"
-        f" from gaps where reason = 'logjam' and covered is not true and {recent}",
+        f"select count(*) filter ({missing}) as n, count(*) filter (reason = '{GapReason.JOINED}') as joined,"
+        f" coalesce(sum(to_sequence - from_sequence) filter ({missing}), 0)::bigint as numbers,"
+        f" count(distinct (source, device)) filter ({missing}) as devices from gaps where {recent}",
         lake,
     )
     if not found["n"]:
-        return Finding(LOGJAM, Verdict.FINE, "no number of a Logjam device is missing")
+        before = f"; what {found['joined']:,} published before we heard them is not counted" if found["joined"] else ""
+        return Finding(LOGJAM, Verdict.FINE, f"no number of a Logjam device is missing{before}")
     reason = f"{found['numbers']:,} numbers of {found['devices']} Logjam devices never came, in {found['n']:,} gaps"
     return Finding(
         LOGJAM, Verdict.WRONG, reason, "docs/runbooks.md says why devices drop; a second consumer covers gaps"

@@ -22,7 +22,7 @@ MEMORY: Final = "512MB"
 _ROWS: Final = """select coalesce(sum(events), 0), coalesce(sum(quarantined), 0), epoch(max(landed_at)) from batches"""
 _GAPS: Final = """
     select reason, count(*), sum(case when reason = 'logjam' then to_sequence - from_sequence else "to" - "from" - "rows" end)
-    from gaps where not coalesce(covered, false) group by reason order by reason"""
+    from gaps where not coalesce(covered, false) and reason <> 'joined' group by reason order by reason"""
 _BATCH: Final = """
     select epoch, batch, epoch(landed_at) from batches
     where topic = ? and "partition" = ? and "from" <= ? and "to" > ? order by landed_at limit 1"""

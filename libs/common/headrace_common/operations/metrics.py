@@ -209,8 +209,8 @@ class ReceiverMetrics(Catalogue):
         )
         self.logjam_notices = self.counter(
             "logjam_notices",
-            "What a Logjam device's numbers told beside gaps. doubled and unnumbered: nothing can be counted, give each device a "
-            "number of its own.",
+            "What a Logjam device's numbers told beside gaps. joined: it had published before us, which is no loss. doubled: "
+            "two devices use one number, so more is called lost than is; give each a number of its own.",
             ("notice", "endpoint"),
         )
         self.logjam_clients = self.gauge(

@@ -90,14 +90,15 @@ class GapReason(StrEnum):
     RETENTION = "retention"  # Kafka deleted offsets before the job landed them
     RECREATED = "recreated"  # the topic was deleted and recreated: the part of the old one that was not landed
     LOGJAM = "logjam"  # a Logjam consumer did not receive numbers that a device had assigned: `GAP_TYPE`
+    JOINED = "joined"  # likewise, and it had not heard that device before: no loss
 
 
 GAP_TYPE: Final = "headrace.logjam.gap"
 """`ce_type` of the marker that a Logjam consumer publishes for numbers that it never received: a JSON object of `GapField`s.
 
-Its `ce_source` is that of the endpoint's events, which carry the attributes `device`, `sequence` and `created`. From these
-four the landing job sees whether another consumer has delivered the missing numbers. A device numbers its heartbeats too, so
-events alone never cover a range that contains one.
+Its `ce_source` is that of the endpoint's events, which carry the attributes `device` and `sequence`. From these, and when records
+were received, the landing job sees whether another consumer has delivered the missing numbers. A device numbers its heartbeats
+too, so events alone never cover a range that contains one.
 """
 
 
@@ -108,8 +109,8 @@ class GapField(StrEnum):
     DEVICE = "device"  # the device's number
     FROM = "from"  # first missing number
     TO = "to"  # last missing number plus one
-    AFTER = "after"  # `created` of the message before the gap, Unix time in milliseconds; absent if unknown
-    BEFORE = "before"  # `created` of the message after the gap, likewise
+    AFTER = "after"  # when it received the message before the gap, Unix time in milliseconds; absent: it had heard none
+    BEFORE = "before"  # when it received the message after the gap, likewise
 
 
 class Attribute(StrEnum):
@@ -125,6 +126,7 @@ class Attribute(StrEnum):
     NONCE = "nonce"  # Courier: the payload's nonce, 32 hex digits
     METADATA = "metadata"  # Forward: an entry's metadata map, else its message's
     SIGNAL = "signal"  # Forward: fluent_signal of an event that is not a log: 1 metrics, 2 traces
+    CONSUMER = "consumer"  # Logjam: the receiver that heard the device's message
     TIME = "time"  # "received" if the client sent no time and the receive time replaces it
     KEYS = "keys"  # JSON pointer -> why the key was changed: integer, binary, repeated, other
     BIN = "bin"  # Forward: JSON pointers of the texts that came as msgpack bin

@@ -15,7 +15,7 @@ from typing import Final
 from headrace_common.session.interface import Frame, Message, MessageSession, Reply, Ticket
 from typing_extensions import override
 
-from headrace_logjam.devices.gaps import Gap, Notice, Numbers
+from headrace_logjam.devices.gaps import BEHIND, Gap, Notice, Numbers, Ranges, Told
 from headrace_logjam.devices.positions import Position
 from headrace_logjam.devices.subscription import Published, SubscriptionFrame, SubscriptionMaker, read_published
 from headrace_logjam.events import OVERHEAD, Limits
@@ -54,9 +54,6 @@ class _Gathered:
 
 ALL: Final = Chosen()
 
-_BEHIND: Final = (Notice.DUPLICATE, Notice.WENT_BACK)
-"""What says that a message is not the last one of its device."""
-
 
 class ConsumerSession(MessageSession):
     """See `headrace_common.session.interface.MessageSession`. Nothing is ever answered.
@@ -73,13 +70,18 @@ class ConsumerSession(MessageSession):
         lost: Callable[[int], None] = lambda numbers: None,
         known: Mapping[int, Position] | None = None,
         chosen: Chosen = ALL,
+        held: Mapping[int, Ranges] | None = None,
     ) -> None:
-        """`known`: where this consumer stood when it ended. `chosen`: if that is not all, nothing is counted."""
+        """`known`: where this consumer stood when it ended, and `held`: which later numbers are stored all the same. `chosen`:
+        if that is not all, nothing is counted.
+        """
         self._endpoint = endpoint.encode()
         self._maker = SubscriptionMaker(endpoint, consumer, limits)
         self._noticed = noticed
         self._lost = lost
-        self._numbers = Numbers(known)
+        self._numbers = Numbers(known, held)
+        self.sure = True
+        """That what is read comes by one connection."""
         self._positions = dict(known or {})
         self._seen: dict[int, Position] = {}  # by device: what was read last in this turn
         self._turns: deque[tuple[set[_Gathered], dict[int, Position]]] = deque()  # read, and may not be stored
@@ -96,6 +98,14 @@ class ConsumerSession(MessageSession):
         self._again: float | None = None
         self._now = 0.0  # when `tick` was called last
 
+    def resume(self, now_ms: int) -> None:
+        """Marks what was missing already when this consumer ended. Call it once, before anything is received."""
+        if self._numbers.holes:
+            gathered = self._gathered[b""] = _Gathered(now_ms)
+            for gap in self._numbers.holes:
+                self._lost(gap.end - gap.start)
+                gathered.items.append(gap)
+
     @override
     def receive(self, message: Message, now_ms: int) -> None:
         published = read_published(message.parts)
@@ -105,19 +115,32 @@ class ConsumerSession(MessageSession):
         if gathered is None:
             gathered = self._gathered[published.key] = _Gathered(now_ms)
         if published.meta is not None and self._chosen.whole:
-            _, device, created, sequence = published.meta
-            found = self._numbers.received(device, sequence, created)
+            _, device, _, sequence = published.meta
+            found = self._numbers.received(device, Told(sequence, now_ms, hash(published.frames), published.address))
             if found.notice is not None:
                 self._noticed(found.notice, device)
             for gap in found.gaps:
-                self._lost(gap.end - gap.start)
+                if not gap.before_us:
+                    self._lost(gap.end - gap.start)
                 gathered.items.append(gap)
-            if device and found.notice not in _BEHIND:
-                self._seen[device] = Position(sequence, created)
+            if found.notice not in BEHIND:
+                self._seen[device] = Position(sequence, now_ms)
         size = message.size + OVERHEAD
         gathered.items.append(published)
         gathered.size += size
         self._gathered_bytes += size
+
+    def read(self, *, ended: bool, empty: bool) -> None:
+        """In front of messages that were read, or when there are none (`empty`). `ended`: a connection has ended since the last
+        call. The next one brings nothing before that is said; so what was read by then, and what is read until nothing is left,
+        may be of either.
+        """
+        if ended:
+            self.sure = False
+            self._numbers.connection(sure=False)
+        elif empty and not self.sure:
+            self.sure = True
+            self._numbers.connection(sure=True)
 
     def positions(self) -> Mapping[int, Position]:
         """By device: the last number that is stored with all that was read before it."""
@@ -148,7 +171,7 @@ class ConsumerSession(MessageSession):
     def abandon(self, ticket: Ticket) -> None:
         """Kafka refuses it for good: what it held is lost, and marked."""
         frame, stands_for = self._pending.pop(ticket)
-        messages = numbers_of(frame.items)
+        messages = numbers_of(frame.items, frame.received_ms)
         self._lost(len(messages))
         self._refused += [item for item in frame.items if isinstance(item, Gap)]
         self._unmarked = merged(self._unmarked + messages)
@@ -210,14 +233,10 @@ class ConsumerSession(MessageSession):
         return self._gathered_bytes
 
 
-def numbers_of(items: Sequence[Published | Gap]) -> list[Gap]:
+def numbers_of(items: Sequence[Published | Gap], received_ms: int) -> list[Gap]:
     """The number of each message as a gap, as if it had never come; messages without one are left out."""
     numbered = (item.meta for item in items if isinstance(item, Published) and item.meta is not None)
-    return [
-        Gap(meta.device, meta.sequence, meta.sequence + 1, meta.created_ms, meta.created_ms)
-        for meta in numbered
-        if meta.device
-    ]
+    return [Gap(meta.device, meta.sequence, meta.sequence + 1, received_ms, received_ms) for meta in numbered]
 
 
 def merged(gaps: Sequence[Gap]) -> list[Gap]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
+import time
 from collections.abc import Mapping
 from typing import Final
 
@@ -13,7 +15,7 @@ from headrace_common.operations.errors import ConfigError
 from headrace_common.service.parts import Runtime
 from headrace_common.session.interface import Peer
 
-from headrace_logjam.access import Context, Curve
+from headrace_logjam.access import Context, Curve, monitor
 from headrace_logjam.devices.consumer import Chosen, ConsumerSession
 from headrace_logjam.devices.gaps import Notice
 from headrace_logjam.devices.positions import Position, Positions
@@ -59,9 +61,9 @@ class Subscription:
         self._name = name
         self._address = address
         ignored = runtime.metrics.messages_ignored
-        self._read = ReadSocket(lambda what: ignored.labels(what).inc(), routed=False, named=False)
+        self._read = ReadSocket(lambda what: ignored.labels(what).inc(), routed=False, named=False, reads=self._reads)
         self._session: ConsumerSession | None = None
-        self._warned: set[tuple[Notice, int]] = set()
+        self._monitor: zmq.Socket[bytes] | None = None
 
     @property
     def name(self) -> str:
@@ -92,9 +94,11 @@ class Subscription:
         app_envs = words(settings.logjam.app_envs)
         for prefix in (*app_envs, HEARTBEAT) if app_envs else (b"",):
             made.setsockopt(zmq.SUBSCRIBE, prefix)
+        self._monitor = monitor(self._context, made, f"endpoint.{self._name}", zmq.EVENT_DISCONNECTED)
         try:
             made.connect(self._address)
         except zmq.ZMQError as error:
+            self.end()
             made.close()
             raise ConfigError(f"LOGJAM__ENDPOINTS {self._name}: {self._address}: {error}") from error
         lost = runtime.metrics.logjam_lost_messages.labels(self._name)
@@ -109,15 +113,33 @@ class Subscription:
             known,
             chosen_of(settings),
         )
+        session.resume(time.time_ns() // 1_000_000)
         connection = MessageConnection(runtime.receiver, Peer(self._address, 0, self._name), session, self._read)
+        connection.received([])
         self._read.open(made, connection)
-        runtime.tasks.start(self._watch(made, connection), f"endpoint {self._name}")
+        runtime.tasks.start(self._watch(made, connection, session), f"endpoint {self._name}")
 
     def end(self) -> None:
         """Closes the socket."""
+        if self._monitor is not None:
+            self._monitor.close()
+            self._monitor = None
         self._read.end()
 
-    async def _watch(self, made: zmq.Socket[bytes], connection: MessageConnection) -> None:
+    def _reads(self, empty: bool) -> None:
+        if self._session is not None:
+            self._session.read(ended=self._ended(), empty=empty)
+
+    def _ended(self) -> bool:
+        """Whether a connection has ended since the last call."""
+        ended = False
+        with contextlib.suppress(zmq.Again):
+            while self._monitor is not None:
+                self._monitor.recv_multipart(zmq.NOBLOCK)
+                ended = True
+        return ended
+
+    async def _watch(self, made: zmq.Socket[bytes], connection: MessageConnection, session: ConsumerSession) -> None:
         """Connects anew after a silence, until the connection has ended."""
         clock = asyncio.get_running_loop().time
         self._read.last = clock()
@@ -133,14 +155,14 @@ class Subscription:
             elif clock() - self._read.last >= SILENCE:
                 self._runtime.receiver.limited.warning("endpoint is silent", endpoint=self._name, address=self._address)
                 made.disconnect(self._address)
+                session.read(ended=True, empty=False)
                 made.connect(self._address)
                 self._read.last = clock()
 
     def _noticed(self, notice: Notice, device: int) -> None:
         self._runtime.metrics.logjam_notices.labels(notice.value, self._name).inc()
-        if notice in (Notice.DOUBLED, Notice.UNNUMBERED) and (notice, device) not in self._warned:
-            self._warned.add((notice, device))
-            self._runtime.log.warning("numbers are not counted", endpoint=self._name, device=device, why=notice.value)
+        if notice is Notice.DOUBLED:
+            self._runtime.receiver.limited.warning("two devices use one number", endpoint=self._name, device=device)
 
 
 class Subscriptions:

@@ -1,28 +1,37 @@
 """What a consumer of a device's stream did not get, by the numbers of what it got. Pure.
 
 A device gives one number after the other to all that it publishes, heartbeats too, from 1 on at each start, and 1 again after
-2⁶⁴ − 1. One connection keeps their order. So a number that is not the next one means:
+2⁶⁴ − 1. One connection keeps their order. When a message was made says nothing here: that is a producer's clock.
 
-=========================================  ===========================================================================
-the number                                 what it is
-=========================================  ===========================================================================
-is higher                                  a gap
-is the first one, and not 1                a gap from 1 on: what was published before this consumer had joined
-was seen, with the same time of creation   a duplicate: some bridge says it twice
-fills a gap, and is not newer than all     it has gone back: the gap was reported, its event fills it
-any other that is not higher               the device has restarted; a gap from 1 on, if it is not 1
-continues what a restart seemed to end     two devices use one number: nothing more can be counted
-is low, and the last one was near the end  the numbering began again, with or without a gap
-=========================================  ===========================================================================
+===============================  ====================================================  =======================================
+the number                       and                                                   it is
+===============================  ====================================================  =======================================
+is the first of its device       is not 1                                              what was before us: named, and no loss
+is the last one's next           and else as well                                      nothing
+is higher                        and else as well                                      a gap
+is low, the last near the end    and else as well                                      the end of the numbering, and its gaps
+is not higher                    its message came with this number before              a duplicate: some bridge says it twice
+is not higher                    was found missing since this connection began        late: the gap was reported, this fills it
+is any other that is not higher  and else as well                                      a restart: a gap from 1 on, if it is not 1
+===============================  ====================================================  =======================================
 
-Device 0 is what a device says that was given no number: nothing can be counted. A restart after which the first number that
-comes is above the last one before cannot be told from a gap, or from none.
+A device that restarts ends its connections, so a number that is late is known by its connection alone: what was missing before
+the connection began is never filled, nor is anything while it is not sure to which connection a message belongs. Where the rule
+takes a late or doubled message for a restart, it reports numbers that came: at most all below it, and those up to the next.
+
+Two devices that use one number, one at a time, are known by their heartbeats, which say where a device publishes: that cannot
+change without a restart, nor change back. When one is heard again all its numbers since its own last heartbeat are reported,
+because they cannot be told from the other's: among them are those that came until it had gone. Two at once are known by runs of
+numbers that go on, again and again, where others have ended.
+
+What no rule can see: what a device published last before it stopped, and a restart after which the first number that comes is
+above the last one before.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -33,13 +42,15 @@ NEAR: Final = 2**32
 """How far from its end, and behind its beginning, the numbering may be for a wrap to be one."""
 
 REMEMBERED: Final = 4096
-"""Numbers, and gaps, of a device that are remembered to know duplicates and what has gone back."""
+"""Numbers, and gaps, of a device that are remembered to know duplicates and what is late."""
 
+RUNS: Final = 8
+"""Runs of numbers that have ended, and may go on, that are remembered."""
 
-FAR: Final = 1000
 COINCIDENCES: Final = 4
-"""A number that continues what a restart seemed to end comes from another device if it is so far from the last one, or if this
-happens so many restarts in a row. Else it may be chance: as many numbers were lost."""
+FAR: Final = 1000
+"""Numbers belong to two devices if so many breaks in a row go on where another run has ended, over so many numbers. Else it may
+be chance."""
 
 
 class Notice(StrEnum):
@@ -48,10 +59,13 @@ class Notice(StrEnum):
     JOINED = "joined"  # the first number of a device that this consumer sees is above 1
     RESTARTED = "restarted"  # a device counts from 1 again
     WRAPPED = "wrapped"  # the numbering came to its end
-    DUPLICATE = "duplicate"  # a number came twice
-    WENT_BACK = "went_back"  # a number came after higher ones
-    DOUBLED = "doubled"  # two devices use one number; not counted from here on
-    UNNUMBERED = "unnumbered"  # a message of device 0
+    DUPLICATE = "duplicate"  # a message came twice
+    WENT_BACK = "went_back"  # a message came after later ones
+    DOUBLED = "doubled"  # two devices use one number
+
+
+BEHIND: Final = (Notice.DUPLICATE, Notice.WENT_BACK)
+"""What says that a message is not the last one of its device."""
 
 
 class Gap(NamedTuple):
@@ -62,6 +76,22 @@ class Gap(NamedTuple):
     end: int
     after: int | None
     before: int | None
+
+    @property
+    def before_us(self) -> bool:
+        """They were published before this consumer heard the device for the first time: no loss of ours."""
+        return self.after is None
+
+
+class Told(NamedTuple):
+    """What a message tells. `received`: Unix time, ms, of our clock. `content`: differs where messages differ. `address`: where
+    the device publishes, of a heartbeat; else empty.
+    """
+
+    sequence: int
+    received: int
+    content: int
+    address: bytes = b""
 
 
 @dataclass(slots=True)
@@ -74,116 +104,190 @@ class Found:
 
 NOTHING: Final = Found()
 
+Ranges = Sequence[tuple[int, int]]
+"""First numbers, and those past the last, rising."""
+
+
+def without(start: int, end: int, held: Ranges) -> Iterator[tuple[int, int]]:
+    """The parts of a range that are in none of `held`."""
+    for first, past in held:
+        if start < min(first, end):
+            yield start, min(first, end)
+        start = max(start, past)
+    if start < end:
+        yield start, end
+
 
 class _Device:
     """One device's numbers: those since its last start."""
 
-    def __init__(self, number: int, last: int, created: int) -> None:
+    def __init__(self, number: int, last: int, received: int, held: Ranges = ()) -> None:
+        """`held`: numbers after `last` that are stored as well."""
         self.number = number
-        self.last = last
-        self.created = created  # of the last
-        self.newest = created
-        self.ended: int | None = None  # the last number before the start that was seen last
-        self.doubled = False
-        self._coincidences = 0  # restarts in a row that seemed not to have ended the numbers before
-        self._coincided = False  # this one
-        self._seen = {last % REMEMBERED: (last, created)}
-        self._gaps: OrderedDict[int, int] = OrderedDict()  # first missing number, and one past the last
+        self.last = held[-1][1] - 1 if held else last
+        self.received = received  # the last
+        self._seen: dict[int, tuple[int, int]] = {}
+        self._missing: OrderedDict[int, int] = OrderedDict()  # of this connection: first number, and one past the last
+        self._ends: deque[int] = deque(maxlen=RUNS)  # of runs that may go on
+        self._coincidences = self._distance = self._exactly = 0
+        self._address = b""  # in the last heartbeat
+        self._started = False  # since then
+        self._beats: dict[
+            bytes, tuple[int, int]
+        ] = {}  # by address: the last heartbeat's number, and gaps counted until then
+        self._gaps = 0
+        self._reported: deque[tuple[int, int, int]] = deque(maxlen=REMEMBERED)  # gaps, with how many there were
 
-    def advance(self, sequence: int, created: int) -> None:
-        self.last, self.created = sequence, created
-        if created > self.newest:
-            self.newest = created
-        self._seen[sequence % REMEMBERED] = sequence, created
+    def advance(self, told: Told) -> None:
+        self.last, self.received = told.sequence, told.received
+        self._seen[told.sequence % REMEMBERED] = told.sequence, told.content
 
-    def _remember(self, sequence: int, created: int) -> None:
-        self._seen[sequence % REMEMBERED] = sequence, created
+    def gap(self, start: int, end: int, told: Told, *, fillable: bool = False) -> Gap:
+        """A gap in front of a message."""
+        if fillable:
+            self._missing[start] = end
+            if len(self._missing) > REMEMBERED:
+                self._missing.popitem(last=False)
+        self._gaps += 1
+        self._reported.append((start, end, self._gaps))
+        return Gap(self.number, start, end, self.received, told.received)
 
-    def gap(self, start: int, end: int, after: int | None, before: int) -> Gap:
-        self._gaps[start] = end
-        if len(self._gaps) > REMEMBERED:
-            self._gaps.popitem(last=False)
-        return Gap(self.number, start, end, after, before)
+    def is_duplicate(self, told: Told) -> bool:
+        return self._seen.get(told.sequence % REMEMBERED) == (told.sequence, told.content)
 
-    def goes_on_elsewhere(self, sequence: int) -> bool:
-        """It continues what a restart seemed to end, and that is no coincidence."""
-        if self.ended is None or sequence != self.ended + 1:
+    def fills(self, told: Told) -> bool:
+        """It was missing in this connection, and is remembered from now on."""
+        sequence = told.sequence
+        if self._seen.get(sequence % REMEMBERED, (0, 0))[0] == sequence:
             return False
-        if not self._coincided:
-            self._coincided = True
-            self._coincidences += 1
-        self.doubled = abs(sequence - self.last) > FAR or self._coincidences >= COINCIDENCES
-        return self.doubled
-
-    def is_duplicate(self, sequence: int, created: int) -> bool:
-        return self._seen.get(sequence % REMEMBERED) == (sequence, created)
-
-    def fills(self, sequence: int, created: int) -> bool:
-        """It was missing, and is remembered from now on."""
-        if created > self.newest or self._seen.get(sequence % REMEMBERED, (0, 0))[0] == sequence:
+        if not any(start <= sequence < end for start, end in self._missing.items()):
             return False
-        if not any(start <= sequence < end for start, end in self._gaps.items()):
-            return False
-        self._remember(sequence, created)
+        self._seen[sequence % REMEMBERED] = sequence, told.content
         return True
 
-    def start(self, sequence: int, created: int) -> None:
+    def forget_missing(self) -> None:
+        """Another connection began."""
+        self._missing.clear()
+
+    def start(self, told: Told) -> None:
         """The device has restarted."""
-        self.ended = self.last
-        if not self._coincided:
-            self._coincidences = 0
-        self._coincided = False
         self._seen.clear()
-        self._gaps.clear()
-        self.last, self.created, self.newest = sequence, created, created
-        self._remember(sequence, created)
+        self._missing.clear()
+        self._started = True
+        self.advance(told)
+
+    # Two devices
+
+    def turns(self, sequence: int) -> bool:
+        """Whether it goes on where another run has ended; called where the numbers break."""
+        others = [end for end in self._ends if 0 < 2 * (sequence - end) < abs(sequence - self.last)]
+        if others:
+            nearest = max(others)
+            self._ends.remove(nearest)
+            self._coincidences += 1
+            self._distance += abs(sequence - self.last)
+            self._exactly = self._exactly + 1 if sequence == nearest + 1 else 0
+        elif sequence <= self.last:
+            self._coincidences = self._distance = self._exactly = 0
+        if others or sequence <= self.last:
+            self._ends.append(self.last)
+        return bool(others)
+
+    @property
+    def doubled(self) -> bool:
+        """That has happened too often for chance."""
+        return self._coincidences >= COINCIDENCES and self._distance > FAR
+
+    @property
+    def interleaved(self) -> bool:
+        """The runs go on exactly where they ended: nothing is missing between them."""
+        return self._exactly >= COINCIDENCES and self._distance > FAR
+
+    def beats(self, told: Told) -> Found:
+        """After a heartbeat. If another device had said the last one, all since this one's own last one came, or is in gaps."""
+        address, before = told.address, self._address
+        number, counted = self._beats.pop(address, (LAST_NUMBER, 0))
+        goes_on = not self._started or number < told.sequence
+        self._address, self._started = address, False
+        found = Found()
+        if before and address != before and goes_on:
+            found.notice = Notice.DOUBLED
+            reported = sorted((start, end) for start, end, count in self._reported if count > counted)
+            found.gaps = [self.gap(*each, told) for each in without(number + 1, told.sequence + 1, reported)]
+        self._beats[address] = told.sequence, self._gaps
+        if len(self._beats) > RUNS:
+            del self._beats[next(iter(self._beats))]
+        return found
 
 
 class Numbers:
     """The numbers of all devices of one endpoint."""
 
-    def __init__(self, known: Mapping[int, tuple[int, int]] | None = None) -> None:
-        """`known`: the last number of each device that is known from before, and its time of creation."""
-        self._devices = {device: _Device(device, *last) for device, last in (known or {}).items()}
+    def __init__(
+        self, known: Mapping[int, tuple[int, int]] | None = None, held: Mapping[int, Ranges] | None = None
+    ) -> None:
+        """`known`: the last number of each device that is known from before, and when it was received. `held`: what is stored
+        behind it.
+        """
+        self._devices: dict[int, _Device] = {}
+        self._one_connection = True
+        self.holes: list[Gap] = []
+        """What is missing among what is stored."""
+        for device, (last, received) in (known or {}).items():
+            stored = (held or {}).get(device, ())
+            one = self._devices[device] = _Device(device, last, received, stored)
+            self.holes += [Gap(device, *each, received, None) for each in without(last + 1, one.last + 1, stored)]
 
-    def received(self, device: int, sequence: int, created: int) -> Found:
-        """A message with this number, made at `created` (Unix time, ms)."""
-        if device == 0:
-            return Found(notice=Notice.UNNUMBERED)
+    def connection(self, *, sure: bool) -> None:
+        """From here on all comes by a new connection; or, if that is not `sure`, by the one before or by a new one."""
+        self._one_connection = sure
+        for device in self._devices.values():
+            device.forget_missing()
+
+    def received(self, device: int, told: Told) -> Found:
+        """A message with a number of this device."""
         known = self._devices.get(device)
         if known is None:
-            known = self._devices[device] = _Device(device, sequence, created)
-            return self._from_one(known, None, Notice.JOINED) if sequence != 1 else NOTHING
-        if known.doubled:
-            return NOTHING
-        if sequence == known.last + 1:
-            known.advance(sequence, created)
-            return NOTHING
-        if known.goes_on_elsewhere(sequence):
-            return Found(notice=Notice.DOUBLED)
-        if sequence > known.last:
-            found = Found([known.gap(known.last + 1, sequence, known.created, created)])
-            known.advance(sequence, created)
-            return found
-        return self._not_higher(known, sequence, created)
-
-    def _not_higher(self, known: _Device, sequence: int, created: int) -> Found:
-        if known.is_duplicate(sequence, created):
-            return Found(notice=Notice.DUPLICATE)
-        if known.fills(sequence, created):
-            return Found(notice=Notice.WENT_BACK)
-        after, last = known.created, known.last
-        if 0 < sequence < NEAR and last > LAST_NUMBER - NEAR:
-            gaps = [Gap(known.number, last + 1, LAST_NUMBER + 1, after, created)] if last < LAST_NUMBER else []
-            known.start(sequence, created)
-            known.ended = None
-            begun = self._from_one(known, after, Notice.WRAPPED)
-            return Found(gaps + begun.gaps, Notice.WRAPPED)
-        known.start(sequence, created)
-        return self._from_one(known, after, Notice.RESTARTED)
+            known = self._devices[device] = _Device(device, 0, told.received)
+            known.advance(told)
+            if told.sequence <= 1:
+                return self._beaten(known, told, NOTHING)
+            gap = Gap(device, 1, told.sequence, None, told.received)
+            return self._beaten(known, told, Found([gap], Notice.JOINED))
+        if told.sequence == known.last + 1:
+            known.advance(told)
+            found = NOTHING
+        else:
+            found = self._broken(known, told)
+        if told.address and found.notice not in BEHIND:
+            return self._beaten(known, told, found)
+        return found
 
     @staticmethod
-    def _from_one(known: _Device, after: int | None, notice: Notice) -> Found:
-        """The first number that came of a device since it started."""
-        first = known.last
-        return Found([known.gap(1, first, after, known.created)] if first > 1 else [], notice)
+    def _beaten(known: _Device, told: Told, found: Found) -> Found:
+        beaten = known.beats(told) if told.address else NOTHING
+        return Found(found.gaps + beaten.gaps, beaten.notice) if beaten.notice else found
+
+    def _broken(self, known: _Device, told: Told) -> Found:
+        sequence, last = told.sequence, known.last
+        if sequence <= last:
+            if known.is_duplicate(told):
+                return Found(notice=Notice.DUPLICATE)
+            if self._one_connection and known.fills(told):
+                return Found(notice=Notice.WENT_BACK)
+        turned = known.turns(sequence)
+        doubled = turned and known.doubled
+        if doubled and known.interleaved:
+            known.advance(told)
+            return Found(notice=Notice.DOUBLED)
+        if sequence > last:
+            gap = known.gap(last + 1, sequence, told, fillable=self._one_connection and not turned)
+            known.advance(told)
+            return Found([gap], Notice.DOUBLED if doubled else None)
+        wrapped = sequence < NEAR and last > LAST_NUMBER - NEAR
+        gaps = [known.gap(last + 1, LAST_NUMBER + 1, told)] if wrapped and last < LAST_NUMBER else []
+        if sequence > 1:
+            gaps.append(known.gap(1, sequence, told))
+        known.start(told)
+        notice = Notice.WRAPPED if wrapped else Notice.RESTARTED
+        return Found(gaps, Notice.DOUBLED if doubled else notice)

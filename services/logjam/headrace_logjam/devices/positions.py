@@ -31,10 +31,10 @@ METADATA: Final = 4000
 
 
 class Position(NamedTuple):
-    """The last number that is stored with all before it, and when its message was made (Unix time, ms)."""
+    """The last number that is stored with all before it, and when it was received (Unix time, ms)."""
 
     sequence: int
-    created: int
+    received: int
 
 
 Places = Mapping[str, Mapping[int, Position]]

@@ -25,9 +25,14 @@ _SUBJECT: Final = 256
 class Published(NamedTuple):
     """A message as it was received. `meta`: None when it is broken, and `problem` says how."""
 
-    frames: Sequence[bytes]
+    frames: tuple[bytes, ...]
     meta: Meta | None
     problem: str
+
+    @property
+    def address(self) -> bytes:
+        """Where its device publishes, if it is a heartbeat; else empty."""
+        return self.frames[1] if self.frames[0] == HEARTBEAT and not self.problem else b""
 
     @property
     def key(self) -> bytes:
@@ -35,8 +40,9 @@ class Published(NamedTuple):
         return self.frames[0] if not self.problem else b""
 
 
-def read_published(frames: Sequence[bytes]) -> Published:
+def read_published(parts: Sequence[bytes]) -> Published:
     """A message from a device. Any topic will do."""
+    frames = tuple(parts)
     if len(frames) != FRAMES:
         return Published(frames, None, f"{len(frames)} frames, not {FRAMES}")
     try:
@@ -58,6 +64,7 @@ class SubscriptionMaker:
         self._limits = limits.body
         self._source = source(PROTOCOL, endpoint)
         self._consumer = consumer
+        self._by = b',"%b":%b' % (Attribute.CONSUMER.encode(), orjson.dumps(consumer))
         self._gaps = Envelope(PROTOCOL, self._source, "", type_suffix="gap")
         self._envelopes = Envelopes()
 
@@ -76,7 +83,7 @@ class SubscriptionMaker:
         if isinstance(fields, Fault):
             return self.reject(message, *fields)
         time = event_time(fields, meta.created_ms)
-        about = _about(meta, received=time is None)
+        about = self._about(meta, received=time is None)
         name = deterministic_id(PROTOCOL, *message.frames)
         envelope = self._envelopes.kept("", app_env, topic) or self._envelope(app_env, topic)
         return envelope.event(name, time or rfc3339_ms(received_ms), raw, about)
@@ -84,7 +91,7 @@ class SubscriptionMaker:
     def reject(self, message: Published, reason: Reason, detail: str) -> Reject:
         """The message for quarantine: each of its frames as u32 length and bytes."""
         subject = "/".join(frame[:_SUBJECT].decode(errors="replace") for frame in message.frames[:2])
-        about = b"{}" if message.meta is None else _about(message.meta)
+        about = b"{}" if message.meta is None else self._about(message.meta)
         name = deterministic_id(PROTOCOL, *message.frames)
         envelope = Envelope(PROTOCOL, self._source, subject)
         return envelope.reject(reason, detail, joined_frames(message.frames), name, about)
@@ -106,6 +113,9 @@ class SubscriptionMaker:
             deterministic_id(PROTOCOL, b"gap", self._source.encode(), raw), rfc3339_ms(received_ms), raw
         )
 
+    def _about(self, meta: Meta, *, received: bool = False) -> bytes:
+        return _ABOUT % (meta.device, meta.sequence, meta.created_ms, self._by, _RECEIVED if received else b"")
+
     def _envelope(self, app_env: bytes, topic: bytes) -> Envelope:
         def make() -> Envelope:
             if app_env == HEARTBEAT:
@@ -120,16 +130,12 @@ def _json(value: object) -> bytes:
     return b"%d" % value if isinstance(value, int) else orjson.dumps(value)
 
 
-_ABOUT: Final = b'{"%b":%%d,"%b":%%d,"%b":%%d%%b}' % (
+_ABOUT: Final = b'{"%b":%%d,"%b":%%d,"%b":%%d%%b%%b}' % (
     Attribute.DEVICE.encode(),
     Attribute.SEQUENCE.encode(),
     Attribute.CREATED.encode(),
 )
 _RECEIVED: Final = b',"%b":"received"' % Attribute.TIME.encode()
-
-
-def _about(meta: Meta, *, received: bool = False) -> bytes:
-    return _ABOUT % (meta.device, meta.sequence, meta.created_ms, _RECEIVED if received else b"")
 
 
 class SubscriptionFrame(Frame):
@@ -168,4 +174,4 @@ class SubscriptionFrame(Frame):
     def spoiled(self, detail: str) -> Reject:
         """All its messages: each as u32 length and the bytes that a reject of it alone would keep."""
         whole = [joined_frames(item.frames) for item in self.items if isinstance(item, Published)]
-        return self._maker.reject(Published(whole, None, detail), Reason.INTERNAL, detail)
+        return self._maker.reject(Published(tuple(whole), None, detail), Reason.INTERNAL, detail)

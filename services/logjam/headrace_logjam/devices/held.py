@@ -1,0 +1,66 @@
+"""Which numbers the topics hold beyond where a consumer stood when it was killed, by what it stored last. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import orjson
+from headrace_common.record.contract import GAP_TYPE, Attribute, GapField
+
+from headrace_logjam.devices.gaps import Ranges
+from headrace_logjam.devices.positions import Position
+
+
+class Stored(NamedTuple):
+    """A record as the topics have it, in bytes. `value`: of a marker; `attributes`: of any other."""
+
+    type: bytes
+    attributes: bytes
+    value: bytes
+    received: int
+
+
+class Held:
+    """Collects what this consumer has stored of one endpoint's devices. What others have stored may be of an earlier start of the
+    device, of which they hear later.
+    """
+
+    def __init__(self, consumer: str, known: Mapping[int, Position]) -> None:
+        self._consumer = consumer
+        self._known = known
+        self._found: dict[int, set[tuple[int, int]]] = {}
+
+    def add(self, record: Stored) -> None:
+        """A record of this endpoint. Any bytes will do."""
+        try:
+            if record.type == GAP_TYPE.encode():
+                about = orjson.loads(record.value)
+                consumer = about[GapField.CONSUMER]
+                device, start, end = (int(about[key]) for key in (GapField.DEVICE, GapField.FROM, GapField.TO))
+            else:
+                about = orjson.loads(record.attributes)
+                consumer = about[Attribute.CONSUMER]
+                device, start = int(about[Attribute.DEVICE]), int(about[Attribute.SEQUENCE])
+                end = start + 1
+        except (ValueError, KeyError, TypeError):
+            return
+        known = self._known.get(device)
+        if consumer != self._consumer or known is None or record.received <= known.received:
+            return
+        if end > known.sequence + 1:
+            self._found.setdefault(device, set()).add((max(start, known.sequence + 1), end))
+
+    def ranges(self) -> dict[int, Ranges]:
+        """By device: the numbers behind where it stood, joined and rising."""
+        return {device: _joined(sorted(found)) for device, found in self._found.items()}
+
+
+def _joined(found: Ranges) -> Ranges:
+    joined: list[tuple[int, int]] = []
+    for start, end in found:
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((start, end))
+    return joined
