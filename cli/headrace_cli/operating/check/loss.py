@@ -101,7 +101,8 @@ def _gaps(lake: LakeAddress, recent: str) -> Finding:
     (found,) = query.run(
         'select count(*) as n, coalesce(sum("to" - "from" - "rows"), 0)::bigint as lost, min(landed_at) as first,'
         " count(*) filter (where \"to\" is null) as whole, string_agg(distinct reason, ', ') as reasons"
-        f' from gaps where reason <> \'logjam\' and {recent} and ("to" is null or "to" - "from" > "rows")',
+        f" from gaps where reason not in ('{GapReason.LOGJAM}', '{GapReason.JOINED}') and {recent}"
+        ' and ("to" is null or "to" - "from" > "rows")',
         lake,
     )
     if not found["n"]:
