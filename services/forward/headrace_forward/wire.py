@@ -137,7 +137,9 @@ class Decoder:
     paused: bool = field(init=False, default=False)
     """It has not parsed all received bytes: call `receive` with no bytes to continue."""
 
-    _unpacker: Any = field(init=False)
+    _unpacker: Any = field(
+        init=False, default=None
+    )  # takes 41 KB: from when it is needed to the end of the last message
     _buffer: bytearray = field(init=False, default_factory=bytearray)
     _base: int = field(init=False, default=0)  # offset of the buffer's first byte
     _stage: _Stage = field(init=False, default=_Stage.TOP)
@@ -150,13 +152,8 @@ class Decoder:
     _count: int = field(init=False, default=0)
     _failed: ProtocolError | None = field(init=False, default=None)
 
-    def __post_init__(self) -> None:
-        self._unpacker = new_unpacker()
-
     def partial_bytes(self) -> int:
-        """Bytes kept for an incomplete message: ours, the unpacker's copy of those not scanned, and the positions of entries,
-        which take more than the entries themselves if these are tiny.
-        """
+        """Bytes kept for an incomplete message: ours, the unpacker's copy, and the positions of its entries."""
         return 2 * len(self._buffer) + (0 if self._entries is None else _size(self._entries))
 
     def whole(self, data: bytes) -> Message | None:
@@ -183,7 +180,10 @@ class Decoder:
         if self._failed is not None:
             raise self._failed
         self._buffer += data
-        self._unpacker.feed(data)
+        if self._unpacker is None:
+            self._renew()
+        else:
+            self._unpacker.feed(data)
         steps = STEPS
         self.paused = False
         try:
@@ -246,6 +246,7 @@ class Decoder:
         if self._first >= RENEWAL:
             self._renew()
         if not self._buffer:
+            self.origin, self._first, self._base, self._unpacker = self.origin + self._first, 0, 0, None
             raise msgpack.OutOfData
         kind = KINDS[self._buffer[0]]
         if kind is MsgpackKind.NIL and self._buffer.startswith(MANY_NILS):

@@ -274,6 +274,10 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self.guard(work)
         scheduler.end(self.account)
 
+    def arrives(self, now: float) -> bool:
+        """Whether bytes that arrive at `now` may be parsed at once, outside of a slice."""
+        return self._receiver.scheduler.arrives(now)
+
     def ask_slice(self) -> None:
         """Bytes wait to be parsed: asks for a slice, in which the scheduler calls `Transport.digest`."""
         self._receiver.scheduler.ask(self)

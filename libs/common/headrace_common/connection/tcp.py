@@ -88,15 +88,15 @@ class TcpConnection(asyncio.Protocol, SocketTransport, Stoppable):
 
     @override
     def data_received(self, data: bytes) -> None:
-        """Takes bytes from the peer: parses a few at once, many in a slice."""
+        """Takes bytes from the peer: parses a few at once, many in a slice, and a few of too many connections in slices, too."""
         self._receiver.metrics.bytes_received.inc(len(data))
         if self._phase > LINGERING:
             return
         driver, heard, self._heard = self.driver, self._heard, True
-        self._clocks.received(self._loop.time(), len(data))
+        self._clocks.received(now := self._loop.time(), len(data))
         if self.unproven is not None:
-            self._receiver.crowd.heard(self.unproven, self._clocks.last_byte)
-        if len(data) >= MUCH or self._behind():  # earlier bytes wait, so these do too
+            self._receiver.crowd.heard(self.unproven, now)
+        if len(data) >= MUCH or self._behind() or not driver.arrives(now):  # earlier bytes wait, or many came
             if not driver.partial_bytes:
                 self._clocks.frame_begins()
             at_once = 0 if heard else FIRST_LOOK

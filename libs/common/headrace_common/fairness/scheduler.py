@@ -46,6 +46,10 @@ LONG_REST: Final = 1 / 8
 
 MOST_REST: Final = 0.010
 
+ARRIVAL_TIME: Final = QUANTUM / 2
+"""Seconds of one turn of the loop in which bytes are parsed as they arrive. What arrives later in that turn waits for a slice:
+each parse is short, but thousands of sockets may be ready at once."""
+
 FIRST: Final = float("-inf")
 """The virtual time of work that must finish before any other begins."""
 
@@ -94,6 +98,7 @@ class FairScheduler:
         self._floor = 0.0  # what the last worker had used when it began
         self._began = 0.0
         self._taken = 0.0  # when `take` last agreed (loop time)
+        self._arrivals_until: float | None = None  # in this turn of the loop; None: nothing has arrived in it
         self.small = Account()
         """The account of all small frames."""
         self.sharing = 0
@@ -108,6 +113,16 @@ class FairScheduler:
     def enter(self, account: Account) -> None:
         """An idle connection has work again, or there are small frames again."""
         account.used = min(max(account.used, self._floor - QUANTUM), self._floor + DEBT)
+
+    def arrives(self, now: float) -> bool:
+        """Whether bytes that arrive at `now` (loop time) may be parsed at once: this turn of the loop has time left for it."""
+        if self._arrivals_until is None:
+            self._arrivals_until = now + ARRIVAL_TIME
+            self._soon(self._next_turn)
+        return now < self._arrivals_until
+
+    def _next_turn(self) -> None:
+        self._arrivals_until = None
 
     def take(self, worker: Worker) -> bool:
         """Whether `worker` may work at once: the slice has time left and no queued worker comes first. Otherwise `ask`."""

@@ -47,6 +47,7 @@ from headrace_common.operations.tasks import Tasks
 from headrace_common.publishing.publisher import Publisher
 from headrace_common.record.contract import WireProtocol
 from headrace_common.service.parts import Own, Parts, Runtime
+from headrace_common.service.watchdog import Watchdog
 
 S = TypeVar("S", bound=ServiceSettings)
 
@@ -86,6 +87,7 @@ class Service(Health, Generic[S]):
         self._own_started = False
         self._addresses: dict[str, str] = {}
         self._stalls: list[tuple[float, float]] = []
+        self._watchdog = Watchdog(self._log)
 
     async def run(self) -> str | None:
         """Serves until SIGTERM or SIGINT, then drains. Raises `ConfigError` if it cannot start.
@@ -113,6 +115,7 @@ class Service(Health, Generic[S]):
         self._receiver.backend = self._parts.backend
         ops = OpsServer(settings.ops, self._protocol.value, self, self._metrics)
         tasks.start(self._watch_loop(), "loop watch")
+        self._watchdog.start()
         try:
             for listener in self._parts.listeners:
                 self._addresses[listener.name] = await listener.bind()
@@ -127,6 +130,7 @@ class Service(Health, Generic[S]):
                 await stop.wait()
         finally:
             await self._stop()
+            self._watchdog.stop()
             await tasks.stop()
             await ops.stop()
         return tasks.problem
@@ -168,6 +172,7 @@ class Service(Health, Generic[S]):
             before = clock()
             await asyncio.sleep(STALL_LOOK)
             now = clock()
+            self._watchdog.turned()
             self._stalls = [(at, late) for at, late in self._stalls if now - at < STALL_WINDOW]
             self._stalls.append((now, now - before - STALL_LOOK))
 

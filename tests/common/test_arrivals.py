@@ -1,0 +1,113 @@
+"""Crowds that send at once: one turn of the loop parses for a bounded time, and nobody waits for ever, whoever is cut."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+from headrace_common.connection.tcp import TcpConnection
+from headrace_common.fairness.scheduler import ARRIVAL_TIME, TIME_SLICE, FairScheduler
+from headrace_forward.session import ForwardSession
+
+from tests.common.test_connection import Bench, Transport, acks, data
+
+COST = 0.0005
+"""Seconds that parsing takes, of the bench's clock and of its processor."""
+
+
+@pytest.fixture
+def crowd(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    bench = Bench()
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: bench.clock)
+    bench.receiver.scheduler = FairScheduler(bench.clock, bench.clock.time)  # type: ignore[arg-type]
+    receive = ForwardSession.receive
+
+    def slowly(session: ForwardSession, received: bytes, now_ms: int) -> None:
+        bench.clock.now += COST
+        receive(session, received, now_ms)
+
+    monkeypatch.setattr(ForwardSession, "receive", slowly)
+    return bench
+
+
+def turns(bench: Bench) -> list[float]:
+    """How long each turn of the loop takes until nothing is left to do."""
+    lengths = []
+    while bench.clock._soon or bench.clock.timers:
+        before = bench.clock.now
+        bench.clock.turn()
+        lengths.append(bench.clock.now - before)
+        if bench.clock.now == before:
+            bench.clock.advance(0.001)
+        assert len(lengths) < 100_000, "it never rests"
+        if not bench.budget.partial_bytes:
+            break
+    return lengths
+
+
+def test_one_turn_parses_for_a_bounded_time(crowd: Bench) -> None:
+    """300 sockets are ready at once. Without the bound the loop would not turn for 150 ms."""
+    clients = [crowd.connect() for _ in range(300)]
+    before = crowd.clock.now
+    for number, (connection, _) in enumerate(clients):
+        connection._heard = True
+        connection.data_received(data(str(number)))
+    assert crowd.clock.now - before <= ARRIVAL_TIME + COST
+    assert 0 < len(crowd.publisher.submitted) < 20
+    assert max(turns(crowd)) <= TIME_SLICE + 2 * COST
+    assert len(crowd.publisher.submitted) == 300
+    for _ in range(300):
+        crowd.store()
+    crowd.clock.rest()
+    assert [acks(transport) for _, transport in clients] == [[str(number)] for number in range(300)]
+
+
+def test_a_turn_with_few_of_them_parses_at_once(crowd: Bench) -> None:
+    clients = [crowd.connect() for _ in range(round(ARRIVAL_TIME / COST))]
+    for _ in range(3):
+        for connection, _ in clients:
+            connection._heard = True
+            connection.data_received(data())
+        crowd.clock.rest()
+    assert len(crowd.publisher.submitted) == 3 * len(clients)
+    assert not crowd.budget.partial_bytes
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_crowds_with_kills_starve_nobody(crowd: Bench, seed: int) -> None:
+    """Random crowds, connections that are cut, Kafka that stores late, or abandons: afterwards all that is left is served, and
+    nothing is held for those who are gone.
+    """
+    chance = random.Random(seed)
+    alive: list[tuple[TcpConnection, Transport]] = []
+    for _ in range(chance.randint(3, 12)):
+        alive += [crowd.connect() for _ in range(chance.randint(0, 40))]
+        for connection, transport in alive:
+            if transport.reading and chance.random() < 0.8:
+                size = chance.choice((1, 100, 50_000, 100_000))
+                connection.data_received(data("c", "x" * size))
+        for _ in range(chance.randint(0, 5)):
+            crowd.clock.turn()
+        while crowd.publisher.submitted and chance.random() < 0.7:
+            crowd.store(chance.randrange(len(crowd.publisher.submitted)) if chance.random() < 0.1 else 0)
+        if chance.random() < 0.2:  # Kafka is killed: everything under way is given up
+            while crowd.publisher.submitted:
+                crowd.abandon()
+        chance.shuffle(alive)
+        for connection, _ in alive[: chance.randint(0, 3)]:
+            connection.connection_lost(None)
+        alive = [each for each in alive if not each[0]._lost]
+    crowd.clock.rest()
+    for _ in range(50):
+        while crowd.publisher.submitted:
+            crowd.store()
+        crowd.clock.rest()
+    assert crowd.budget.pending == 0
+    late, transport = crowd.connect()
+    late.data_received(data("late"))
+    crowd.clock.rest()
+    while crowd.publisher.submitted:
+        crowd.store()
+    crowd.clock.rest()
+    assert acks(transport) == ["late"]

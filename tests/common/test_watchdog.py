@@ -1,0 +1,94 @@
+"""A loop that does not turn is reported, with what every thread is doing."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, cast
+
+import pytest
+from headrace_common.service import watchdog
+from headrace_common.service.watchdog import INTERVAL, LIMIT, Watchdog
+
+
+class Lines:
+    def __init__(self) -> None:
+        self.said: list[tuple[str, dict[str, Any]]] = []
+
+    def error(self, event: str, **values: Any) -> None:
+        self.said.append((event, values))
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.lines = Lines()
+        self.watchdog = Watchdog(cast("Any", self.lines), lambda: self.now)
+
+    def pass_time(self, seconds: float, *, turning: bool) -> int:
+        """How many stalls were reported meanwhile."""
+        before = len(self.lines.said)
+        until = self.now + seconds
+        while self.now < until:
+            self.now += 1
+            if turning:
+                self.watchdog.turned()
+            self.watchdog.look()
+        return len(self.lines.said) - before
+
+
+def test_a_loop_that_turns_is_not_reported() -> None:
+    assert Bench().pass_time(1000, turning=True) == 0
+
+
+def test_both_sides_of_the_limit() -> None:
+    bench = Bench()
+    assert bench.pass_time(LIMIT - 1, turning=False) == 0
+    assert bench.pass_time(1, turning=False) == 1
+    (event, values), *_ = bench.lines.said
+    assert (event, values["seconds"]) == ("event loop stalled", LIMIT)
+
+
+def test_one_stall_is_reported_once() -> None:
+    bench = Bench()
+    assert bench.pass_time(10 * INTERVAL, turning=False) == 1
+
+
+def test_stalls_are_reported_once_in_an_interval() -> None:
+    bench = Bench()
+    for _ in range(5):
+        bench.pass_time(LIMIT, turning=False)
+        bench.pass_time(1, turning=True)
+    assert len(bench.lines.said) == 1
+    bench.pass_time(INTERVAL, turning=True)
+    assert bench.pass_time(LIMIT, turning=False) == 1
+
+
+def test_a_process_that_was_stopped_is_no_stall() -> None:
+    bench = Bench()
+    bench.now += 1000
+    assert not bench.watchdog.look()
+    assert bench.pass_time(LIMIT - 1, turning=False) == 0
+
+
+def test_the_stacks_say_where_the_loop_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its own thread, from outside the stalled one."""
+    monkeypatch.setattr(watchdog, "LOOK", 0.001)
+    monkeypatch.setattr(watchdog, "LIMIT", 0.01)
+    reported = threading.Event()
+    lines = Lines()
+    dog = Watchdog(cast("Any", lines))
+
+    def busy_in_a_slice() -> None:
+        assert reported.wait(60)
+
+    def error(event: str, **values: Any) -> None:
+        Lines.error(lines, event, **values)
+        reported.set()
+
+    lines.error = error  # type: ignore[method-assign]
+    dog.start()
+    busy_in_a_slice()
+    dog.stop()
+    ((_, values),) = lines.said
+    (stack,) = (stack for name, stack in values["stacks"].items() if name.startswith("MainThread"))
+    assert any(entry.startswith("busy_in_a_slice") for entry in stack)
