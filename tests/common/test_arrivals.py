@@ -74,6 +74,24 @@ def test_a_turn_with_few_of_them_parses_at_once(crowd: Bench) -> None:
     assert not crowd.budget.partial_bytes
 
 
+def test_a_first_frame_that_waits_is_parsed_though_the_service_stops(
+    crowd: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a protocol whose clients always ask for an acknowledgement."""
+    monkeypatch.setattr(ForwardSession, "undecided", lambda _: False)
+    clients = [crowd.connect() for _ in range(300)]
+    for connection, _ in clients:
+        connection.data_received(data("c"))
+    assert len(crowd.publisher.submitted) < 300
+    for connection, _ in clients:
+        connection.stop()
+    crowd.clock.rest()
+    while crowd.publisher.submitted:
+        crowd.store()
+    crowd.clock.rest()
+    assert [acks(transport) for _, transport in clients] == [["c"]] * 300
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_crowds_with_kills_starve_nobody(crowd: Bench, seed: int) -> None:
     """Random crowds, connections that are cut, Kafka that stores late, or abandons: afterwards all that is left is served, and

@@ -153,10 +153,10 @@ class TcpConnection(asyncio.Protocol, SocketTransport, Stoppable):
     @override
     def stop(self) -> None:
         session = self.driver.session
-        # What a client that has just come sends may ask for no acknowledgement: it would believe it delivered. If it had to ask
-        # the service something first, its first frame may stand behind that, not parsed yet.
-        asking = self.driver.has_asked and not self.driver.has_stored and self._behind()
-        new = not self._heard or asking
+        # What a client that has just come sends may ask for no acknowledgement: it would believe it delivered. Its first frame
+        # may be here already, not parsed yet: behind a question to the service, or because many came in one turn of the loop.
+        first = not self.driver.has_stored and (self.driver.has_asked or not self.driver.frames)
+        new = not self._heard or (first and self._behind())
         undecided = session.unacknowledgeable() or session.undecided() or new
         if self._phase == OPEN and undecided:
             self._enter(LINGERING, LINGER_TIME)
