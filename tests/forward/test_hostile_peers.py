@@ -188,7 +188,7 @@ async def test_2000_half_open_handshakes(start) -> None:
 @pytest.mark.long
 async def test_10_000_idle_connections(start, store: KafkaSettings) -> None:
     count = 10_000
-    receiver = await start(limits={"connections": count + 10})
+    receiver = await start(limits={"connections": count + 10, "connections_per_address": 0})
     with Memory(receiver.pid) as memory, connected(receiver.address, count) as peers:
 
         async def all_there() -> bool:
