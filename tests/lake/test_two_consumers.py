@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 import zmq.asyncio
+from aiokafka.admin import AIOKafkaAdminClient
+from headrace_common.kafka.client import client_arguments
 from headrace_common.record.contract import Reason
+from headrace_logjam.devices.positions import GROUP
 
 from tests.contract.topic import events, quarantined
 from tests.contract.waiting import until
@@ -38,6 +41,7 @@ async def consumed(runs: Runs, folder: Path) -> int:
         await device.beat()
         for receiver in receivers.values():
             await until(lambda receiver=receiver: _stored(receiver.metric("events_stored_total"), 51), "both have all")
+        await until(lambda: _remembered(runs, "a"), "one knows after its kill how far it was: else it has just joined")
         receivers["a"].kill()
         for _ in range(10):
             await device.send(10)
@@ -63,6 +67,16 @@ async def consumed(runs: Runs, folder: Path) -> int:
         for receiver in receivers.values():
             receiver.stop()
         context.destroy(linger=0)
+
+
+async def _remembered(runs: Runs, name: str) -> bool:
+    admin = AIOKafkaAdminClient(**client_arguments(runs.kafka))
+    try:
+        await admin.start()
+        found = await admin.list_consumer_group_offsets(GROUP + name)
+    finally:
+        await admin.close()
+    return any(each.metadata for each in found.values())
 
 
 async def _stored(metric: object, count: int) -> bool:
