@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +38,12 @@ def test_a_seed_means_the_same_each_time(protocol: str) -> None:
         first, again = (run(seed, protocol, traced=True) for _ in range(2))
         assert first.trace == again.trace
         assert first.seconds == again.seconds
+
+
+def test_a_simulated_process_leaves_no_thread_behind() -> None:
+    before = threading.active_count()
+    run(8, "forward")
+    assert threading.active_count() == before
 
 
 @pytest.mark.parametrize("protocol", STREAMS)

@@ -105,6 +105,22 @@ class NoOps:
         pass
 
 
+class NoWatchdog:
+    """In place of `Watchdog`, whose thread lives in real time and would survive a process that is killed."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def start(self) -> None:
+        pass
+
+    def turned(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
 class Life(Mortal):
     """One process, from its start to its end."""
 
@@ -212,6 +228,7 @@ class World:
         places: list[tuple[Any, str, Any]] = [
             (services, "OpsServer", NoOps),
             (services, "configure", lambda *_: None),
+            (services, "Watchdog", NoWatchdog),
             (services, "FairScheduler", functools.partial(FairScheduler, cpu=self.loop.time)),
             (producer, "describe", self.broker.describe),
             (producer, "make_producer", self.broker.make_producer),
