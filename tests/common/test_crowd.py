@@ -80,3 +80,41 @@ def test_a_silent_crowd_of_any_size_shuts_nobody_out() -> None:
             silent += 1
         assert silent + clients <= places
     assert clients > places // 4
+
+
+def test_of_an_address_the_longest_silent_leaves_wherever_its_name_came_from() -> None:
+    """A balancer names its client after the connection has come."""
+    crowd, members = some(0.0, 1.0, 2.0)
+    for member in members:
+        crowd.rename(member, "192.0.2.1", "192.0.2.1")
+    crowd.heard(members[0], 3.0)
+    assert [crowd.leaving_of("192.0.2.1") for _ in members] == [members[1], members[2], members[0]]
+    crowd.rename(members[0], "192.0.2.1", "192.0.2.1")  # it had left before its header was read
+    assert crowd.leaving_of("192.0.2.1") is None
+    assert len(crowd) == 0
+
+
+class Counted(Unproven):
+    """Counts how often crowds look at its members' addresses."""
+
+    looks = 0
+
+    def __getattribute__(self, name: str) -> object:
+        if name == "counted_as":
+            Counted.looks += 1
+        return super().__getattribute__(name)
+
+
+def test_a_full_address_costs_the_same_however_many_others_are_silent() -> None:
+    looks = []
+    for others in (10, 1000):
+        crowd = Crowd()
+        for number in range(others):
+            crowd.enter(Counted(lambda: None, "", 0.0, f"192.0.2.{number}"))
+        full = Counted(lambda: None, "", 0.0, "full")
+        crowd.enter(full)
+        Counted.looks = 0
+        assert crowd.leaving_of("full") is full
+        assert crowd.leaving_of("full") is None
+        looks.append(Counted.looks)
+    assert looks[0] == looks[1]

@@ -205,7 +205,7 @@ class Listener(Endpoint):
                     if found is None:
                         self._refuse(client, named)
                         return
-                    place.peer, place.counted_as = named.address, found
+                    receiver.crowd.rename(place, named.address, found)
             if self._tls is None:
                 await loop.connect_accepted_socket(connect, client)
             else:

@@ -39,10 +39,13 @@ class Unproven:
 
 
 class Crowd:
-    """The unproven connections, the longest silent first. Times are monotonic seconds."""
+    """The unproven connections, the longest silent first. Times are monotonic seconds. Each call takes the same time, however
+    many they are.
+    """
 
     def __init__(self) -> None:
         self._silent: OrderedDict[Unproven, None] = OrderedDict()
+        self._of: dict[str, OrderedDict[Unproven, None]] = {}  # the same by what their addresses count as
 
     def __len__(self) -> int:
         return len(self._silent)
@@ -50,16 +53,30 @@ class Crowd:
     def enter(self, newcomer: Unproven) -> None:
         """A connection has come."""
         self._silent[newcomer] = None
+        self._of.setdefault(newcomer.counted_as, OrderedDict())[newcomer] = None
+
+    def rename(self, who: Unproven, peer: str, counted_as: str) -> None:
+        """A balancer has said whose connection it is."""
+        present = who in self._silent
+        self.remove(who)
+        who.peer, who.counted_as = peer, counted_as
+        if present:
+            self.enter(who)
 
     def heard(self, who: Unproven, now: float) -> None:
         """Some bytes of it have come, which are no whole frame."""
         who.heard = now
         if who in self._silent:
             self._silent.move_to_end(who)
+            self._of[who.counted_as].move_to_end(who)
 
     def remove(self, who: Unproven) -> None:
         """It has proven itself, or it is gone. Further calls do nothing."""
-        self._silent.pop(who, None)
+        if self._silent.pop(who, who) is None:
+            of_address = self._of[who.counted_as]
+            del of_address[who]
+            if not of_address:
+                del self._of[who.counted_as]
 
     def leaving(self, taken: int, places: int, now: float) -> list[Unproven]:
         """Removes and returns those who leave for a newcomer, who is not among the `taken`. If nobody does and all places are
@@ -72,12 +89,12 @@ class Crowd:
                 break
             gone.append(who)
         for who in gone:
-            del self._silent[who]
+            self.remove(who)
         return gone
 
     def leaving_of(self, counted_as: str) -> Unproven | None:
         """Removes and returns the one that leaves for a newcomer of an address that has all its places. None: refuse it."""
-        found = next((who for who in self._silent if who.counted_as == counted_as), None)
+        found = next(iter(self._of.get(counted_as, ())), None)
         if found is not None:
-            del self._silent[found]
+            self.remove(found)
         return found

@@ -1,0 +1,172 @@
+"""Who is silent in a TLS handshake or before a PROXY header makes way for a newcomer, as a silent connection does."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import structlog
+import uvloop
+from headrace_common.connection.receiver_state import ReceiverState
+from headrace_common.fairness.budget import Budget
+from headrace_common.fairness.scheduler import FairScheduler
+from headrace_common.listening.sockets import TcpListener
+from headrace_common.operations.log import RateLimited
+from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.operations.settings import LimitSettings, ListenSettings
+from headrace_common.operations.tasks import Tasks
+from headrace_forward.session import ForwardSession
+from headrace_forward.settings import ForwardSection
+
+from tests.common.test_connection import FakePublisher, data
+from tests.contract.certificates import Authority
+from tests.contract.waiting import PATIENCE, until
+
+PLACES = 3
+Conversation = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Door:
+    """A listener with `PLACES` places, in this process."""
+
+    def __init__(self, tls: ssl.SSLContext | None = None, proxies: str = "", **limits: Any) -> None:
+        settings = LimitSettings(**limits)
+        log = structlog.get_logger()
+        self.publisher = FakePublisher()
+        self.metrics = ReceiverMetrics()
+        self.receiver = ReceiverState(
+            self.publisher,
+            Budget(settings.process_budget, settings.connection_budget),
+            FairScheduler(),
+            settings,
+            self.metrics,
+            log,
+            RateLimited(log),
+        )  # type: ignore[arg-type]
+        self.tasks = Tasks()
+        listening = ListenSettings(host="127.0.0.1", trusted_proxies=proxies)
+        self.listener = TcpListener(
+            self.receiver,
+            self.tasks,
+            lambda peer: ForwardSession(peer, settings, ForwardSection()),
+            listening,
+            0,
+            None if tls is None else SimpleNamespace(current=lambda: tls),  # type: ignore[arg-type]
+        )
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Callable[..., Awaitable[Conversation]]]:
+        host, port = (await self.listener.bind()).split(":")
+        self.listener.start()
+        there: list[Conversation] = []
+
+        async def connect(head: bytes = b"", **more: Any) -> Conversation:
+            there.append(await asyncio.open_connection(host, int(port), **more))
+            there[-1][1].write(head)
+            return there[-1]
+
+        try:
+            yield connect
+        finally:
+            for _, writer in there:
+                writer.transport.abort()
+            await self.listener.close()
+            await self.tasks.stop()
+
+    async def proves(self, client: Conversation) -> None:
+        """A frame of the client is taken."""
+        before = len(self.publisher.submitted)
+        client[1].write(data())
+        await until(lambda: len(self.publisher.submitted) > before, "its frame is taken")
+
+    async def admits(self, number: int) -> None:
+        """So many are there once all who made way are gone."""
+        await until(lambda: self.receiver.admitted == number, f"{number} are there")
+
+
+def run(work: Awaitable[None]) -> None:
+    """In the loop that receivers use."""
+
+    async def main() -> None:
+        await work
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+
+
+async def ended(client: Conversation) -> bool:
+    """Whether the door has closed it."""
+    try:
+        return await asyncio.wait_for(client[0].read(100), PATIENCE) == b""
+    except ConnectionError:
+        return True
+
+
+HELLO = bytes.fromhex("1603010200010001fc0303")
+"""How a ClientHello begins."""
+
+
+@pytest.mark.parametrize("head", [b"", HELLO], ids=["silent", "half-hello"])
+@pytest.mark.parametrize("limit", ["connections", "connections_per_address"])
+def test_a_tls_handshake_makes_way(tmp_path: Path, head: bytes, limit: str) -> None:
+    authority = Authority(tmp_path)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(*authority.issue("server", "server"))
+
+    async def scene() -> None:
+        door = Door(server, **{limit: PLACES})
+        async with door.open() as connect:
+            tls: dict[str, Any] = {"ssl": authority.context(), "server_hostname": "localhost"}
+            client = await connect(**tls)
+            await door.proves(client)
+            silent = [await connect(head) for _ in range(2 * PLACES)]
+            assert [await ended(each) for each in silent[: PLACES + 1]] == [True] * (PLACES + 1)
+            await door.proves(client)
+            newcomer = await connect(**tls)
+            assert await ended(silent[PLACES + 1])
+            await door.proves(newcomer)
+            await door.admits(PLACES)
+            assert len(door.receiver.crowd) == PLACES - 2
+
+    run(scene())
+
+
+def test_who_waits_for_a_proxy_header_makes_way() -> None:
+    async def scene() -> None:
+        door = Door(proxies="127.0.0.0/8", connections=PLACES)
+        header = b"PROXY TCP4 192.0.2.7 127.0.0.1 4000 24224\r\n"
+        async with door.open() as connect:
+            client = await connect(header)
+            await door.proves(client)
+            silent = [await connect(header[: number % 9]) for number in range(2 * PLACES)]
+            assert [await ended(each) for each in silent[: PLACES + 1]] == [True] * (PLACES + 1)
+            newcomer = await connect(header)
+            assert await ended(silent[PLACES + 1])
+            await door.proves(newcomer)
+            await door.proves(client)
+
+    run(scene())
+
+
+def test_of_an_address_behind_a_balancer_its_own_silent_connection_makes_way() -> None:
+    async def scene() -> None:
+        door = Door(proxies="127.0.0.0/8", connections_per_address=PLACES)
+        async with door.open() as connect:
+            of = [b"PROXY TCP4 192.0.2.%d 127.0.0.1 4000 24224\r\n" % number for number in (7, 8)]
+            other = await connect(of[1])
+            client = await connect(of[0])
+            await door.proves(client)
+            silent = [await connect(of[0]) for _ in range(2 * PLACES)]
+            assert [await ended(each) for each in silent[: PLACES + 1]] == [True] * (PLACES + 1)
+            newcomer = await connect(of[0])
+            assert await ended(silent[PLACES + 1])
+            await door.proves(newcomer)
+            await door.proves(other)
+
+    run(scene())
