@@ -183,9 +183,10 @@ class Service(Health, Generic[S]):
 
     @override
     def ready_problems(self) -> list[str]:
-        """Draining, a problem with Kafka, or the service's own problem."""
+        """Draining, a problem with Kafka, or the service's own problem; else that its listeners do not accept yet."""
         own = [] if self._own is None else self._own.ready_problems()
-        return (["draining"] if self._draining else []) + self._publisher.ready_problems() + own
+        found = (["draining"] if self._draining else []) + self._publisher.ready_problems() + own
+        return found if found or self._accepting else ["starting"]
 
     @override
     def notes(self) -> list[str]:
