@@ -312,3 +312,29 @@ def test_with_chosen_app_envs_alone_every_topic_is_taken() -> None:
     consumer = Consumer(Chosen(whole=False))
     assert len(consumer.parts(published(5), published(9, topic=b"mobile"))) == 2
     assert consumer.lost == 0
+
+
+def test_where_it_stands_waits_for_the_markers_of_its_start() -> None:
+    """Killed in between, it would begin behind numbers that nothing names."""
+    session = ConsumerSession("device-1", "us", LIMITS, known={7: Position(5, 1)}, held={7: [(8, 9)]})
+    session.resume(NOW_MS)
+    session.tick(0.0)
+    (marker,) = session.frames()
+    session.receive(Message(event({}, device=7, sequence=9)), NOW_MS)
+    session.tick(0.0)
+    (message,) = session.frames()
+    session.settle(message.ticket, 1, True)
+    assert session.positions()[7].sequence == 5
+    session.settle(marker.ticket, 1, True)
+    assert session.positions()[7].sequence == 9
+
+
+def test_a_position_behind_a_restart_is_later_than_all_before_it() -> None:
+    """What the topics hold of the start before must not be taken for the new one's, though it was received in the same moment."""
+    session = ConsumerSession("device-1", "us", LIMITS, known={7: Position(5, 1)})
+    for number in (6, 900, 1):
+        session.receive(Message(event({"n": number}, device=7, sequence=number)), NOW_MS)
+    session.tick(0.0)
+    for frame in session.frames():
+        session.settle(frame.ticket, 4, True)
+    assert session.positions()[7] == Position(1, NOW_MS + 1)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, cast
 
 import pytest
 import structlog
 import zmq
+from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.log import RateLimited
@@ -17,9 +19,12 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import Tasks
 from headrace_common.service.parts import Runtime
 from headrace_logjam.access import Curve
+from headrace_logjam.devices import endpoints
 from headrace_logjam.devices.endpoints import Subscriptions
 from headrace_logjam.devices.positions import Places, Position, Positions, encode
 from headrace_logjam.settings import LogjamSettings
+
+from tests.common.test_messages import bench
 
 KNOWN = {"one": {7: Position(12, 1)}, "other": {8: Position(34, 2)}, "gone": {9: Position(56, 3)}}
 
@@ -27,40 +32,44 @@ KNOWN = {"one": {7: Position(12, 1)}, "other": {8: Position(34, 2)}, "gone": {9:
 class Kept:
     """The positions, as if Kafka had them."""
 
+    exact = True
+
     def __init__(self) -> None:
         self.places: Places = KNOWN
+        self.saved: list[tuple[Places, bool]] = []
 
     async def load(self) -> Places:
         return self.places
 
-    async def save(self, places: Places) -> None:
+    async def save(self, places: Places, *, exact: bool = False) -> None:
         self.places = places
+        self.saved.append((places, exact))
 
     async def close(self) -> None: ...
 
 
-class Receiver:
-    """As much of it as an endpoint that does not connect asks for."""
-
-    def __init__(self) -> None:
-        self.limited = RateLimited(structlog.get_logger())
+@contextlib.asynccontextmanager
+async def subscribed(addresses: dict[str, str]) -> AsyncIterator[tuple[Subscriptions, Kept]]:
+    """The endpoints of a service, not started, and where it keeps its positions."""
+    settings = LogjamSettings.model_validate({"logjam": {"endpoints": addresses, "consumer": "us"}})
+    tasks = Tasks(lambda: None)
+    runtime = Runtime(settings, bench().receiver, ReceiverMetrics(), structlog.get_logger(), tasks, list)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    subscriptions, kept = Subscriptions(runtime, context, Curve.of("")), Kept()
+    subscriptions._positions = cast("Any", kept)
+    yield subscriptions, kept
+    tasks.stopping()
+    await subscriptions.stop()
+    await tasks.stop()
+    context.term()
 
 
 async def test_a_start_that_fails_keeps_where_each_endpoint_stood() -> None:
     """An address that is none was added: with it mended, the others must not begin anew and report what they have stored."""
-    settings = LogjamSettings.model_validate(
-        {"logjam": {"endpoints": {"new": "tcp://*:1", "one": "tcp://127.0.0.1:1", "other": "ipc:///none"}}}
-    )
-    log = structlog.get_logger()
-    runtime = Runtime(settings, cast("Any", Receiver()), ReceiverMetrics(), log, Tasks(lambda: None), list)
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    subscriptions = Subscriptions(runtime, context, Curve.of(""))
-    kept = Kept()
-    subscriptions._positions = cast("Any", kept)
-    with pytest.raises(ConfigError, match="LOGJAM__ENDPOINTS new"):
-        await subscriptions.start()
-    await subscriptions.stop()
-    context.term()
+    addresses = {"new": "tcp://*:1", "one": "tcp://127.0.0.1:1", "other": "ipc:///none"}
+    async with subscribed(addresses) as (subscriptions, kept):
+        with pytest.raises(ConfigError, match="LOGJAM__ENDPOINTS new"):
+            await subscriptions.start()
     assert kept.places == KNOWN
 
 
@@ -92,3 +101,57 @@ async def test_what_is_written_late_does_not_overtake_what_is_written_last() -> 
     slow.again.set()
     await asyncio.gather(*saves)
     assert slow.taken == [encode(each) for each in places]
+
+
+class Committed:
+    """What a group keeps."""
+
+    def __init__(self) -> None:
+        self.kept: dict[TopicPartition, OffsetAndMetadata] = {}
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        self.kept |= offsets
+
+
+async def test_positions_are_exact_only_after_an_end_in_order() -> None:
+    """With the first word of the next process they are not, even if no number has changed until it is killed."""
+    group, at = Committed(), TopicPartition("events", 0)
+
+    def process() -> Positions:
+        made = Positions(KafkaSettings(), "us", RateLimited(structlog.get_logger()))
+        made._consumer = cast("Any", group)
+        made._partitions = [at]
+        made._written = {each: (kept.offset, kept.metadata) for each, kept in group.kept.items()}
+        return made
+
+    places: Places = {"one": {7: Position(5, 1)}}
+    first = process()
+    assert first.exact  # nothing was ever written
+    await first.save(places)
+    assert not process().exact
+    await first.save(places, exact=True)
+    second = process()
+    assert second.exact
+    await second.save(places)
+    assert not process().exact
+    assert group.kept[at].metadata == encode(places)
+
+
+@pytest.mark.parametrize(("exact", "looks"), [(True, 0), (False, 1)], ids=["ended in order", "killed"])
+async def test_the_topics_are_looked_at_after_a_kill_alone(
+    monkeypatch: pytest.MonkeyPatch, exact: bool, looks: int
+) -> None:
+    """Kafka that does not say what it holds stops nothing: the device is connected and read all the same."""
+    looked = 0
+
+    async def read_tail(*_: object) -> None:
+        nonlocal looked
+        looked += 1
+        raise KafkaError("not now")
+
+    monkeypatch.setattr(endpoints, "read_tail", read_tail)
+    async with subscribed({"one": "tcp://127.0.0.1:1"}) as (subscriptions, kept):
+        kept.exact = exact
+        await subscriptions.start()
+        assert looked == looks
+    assert kept.saved[-1] == (KNOWN, True)

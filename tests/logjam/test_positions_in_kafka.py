@@ -43,5 +43,11 @@ async def test_they_are_read_when_the_broker_has_loaded_them(
     monkeypatch.setattr(positions, "PAUSE", 0.01)
     after = Positions(topics, "us", RateLimited(log))  # type: ignore[arg-type]
     assert await after.load() == PLACES
+    assert not after.exact
+    await after.save(PLACES, exact=True)
     await after.close()
+    third = Positions(topics, "us", RateLimited(log))  # type: ignore[arg-type]
+    assert await third.load() == PLACES
+    assert third.exact
+    await third.close()
     assert [call.args for call in log.calls].count(("positions cannot be read",)) >= 2

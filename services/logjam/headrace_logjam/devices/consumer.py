@@ -15,7 +15,7 @@ from typing import Final
 from headrace_common.session.interface import Frame, Message, MessageSession, Reply, Ticket
 from typing_extensions import override
 
-from headrace_logjam.devices.gaps import BEHIND, Gap, Notice, Numbers, Ranges, Told
+from headrace_logjam.devices.gaps import BEGINS, BEHIND, Gap, Notice, Numbers, Ranges, Told
 from headrace_logjam.devices.positions import Position
 from headrace_logjam.devices.subscription import Published, SubscriptionFrame, SubscriptionMaker, read_published
 from headrace_logjam.events import OVERHEAD, Limits
@@ -83,6 +83,9 @@ class ConsumerSession(MessageSession):
         self.sure = True
         """That what is read comes by one connection."""
         self._positions = dict(known or {})
+        self._begun: dict[
+            int, int
+        ] = {}  # by device that has restarted: behind when its records before that were received
         self._seen: dict[int, Position] = {}  # by device: what was read last in this turn
         self._turns: deque[tuple[set[_Gathered], dict[int, Position]]] = deque()  # read, and may not be stored
         self._chosen = chosen
@@ -102,6 +105,7 @@ class ConsumerSession(MessageSession):
         """Marks what was missing already when this consumer ended. Call it once, before anything is received."""
         if self._numbers.holes:
             gathered = self._gathered[b""] = _Gathered(now_ms)
+            self._turns.append(({gathered}, {}))
             for gap in self._numbers.holes:
                 self._lost(gap.end - gap.start)
                 gathered.items.append(gap)
@@ -123,8 +127,10 @@ class ConsumerSession(MessageSession):
                 if not gap.before_us:
                     self._lost(gap.end - gap.start)
                 gathered.items.append(gap)
+            if found.notice in BEGINS:
+                self._begun[device] = now_ms + 1
             if found.notice not in BEHIND:
-                self._seen[device] = Position(sequence, now_ms)
+                self._seen[device] = Position(sequence, max(now_ms, self._begun.get(device, 0)))
         size = message.size + OVERHEAD
         gathered.items.append(published)
         gathered.size += size

@@ -10,15 +10,18 @@ from collections.abc import Mapping
 from typing import Final
 
 import zmq
+from aiokafka.errors import KafkaError
 from headrace_common.connection.messages import MessageConnection
-from headrace_common.operations.errors import ConfigError
+from headrace_common.kafka.client import explain
+from headrace_common.operations.errors import ConfigError, DeliveryError
 from headrace_common.service.parts import Runtime
 from headrace_common.session.interface import Peer
 
 from headrace_logjam.access import Context, Curve, monitor
 from headrace_logjam.devices.consumer import Chosen, ConsumerSession
-from headrace_logjam.devices.gaps import Notice
+from headrace_logjam.devices.gaps import Notice, Ranges
 from headrace_logjam.devices.positions import Position, Positions
+from headrace_logjam.devices.tail import read_tail
 from headrace_logjam.events import Limits
 from headrace_logjam.reading import ALIVE, ReadSocket
 from headrace_logjam.settings import LogjamSettings, words
@@ -62,6 +65,7 @@ class Subscription:
         self._address = address
         ignored = runtime.metrics.messages_ignored
         self._read = ReadSocket(lambda what: ignored.labels(what).inc(), routed=False, named=False, reads=self._reads)
+        self._socket: zmq.Socket[bytes] | None = None
         self._session: ConsumerSession | None = None
         self._monitor: zmq.Socket[bytes] | None = None
 
@@ -74,11 +78,15 @@ class Subscription:
         """See `ConsumerSession.positions`. None: it was not started."""
         return self._session.positions() if self._session is not None else None
 
-    def start(self, known: Mapping[int, Position]) -> None:
-        """Connects. Kafka is there, and `known` is where this consumer stood. Raises `ConfigError` when the address is none."""
-        runtime, settings = self._runtime, self._runtime.settings
+    def is_stored(self) -> bool:
+        """Whether it was started, and all that it has heard is stored."""
+        return self._session is not None and self._session.idle()
+
+    def connect(self) -> None:
+        """Connects. ZeroMQ keeps what comes until `start`. Raises `ConfigError` when the address is none."""
+        settings = self._runtime.settings
         limits = settings.limits
-        made = self._context.socket(zmq.SUB)
+        made = self._socket = self._context.socket(zmq.SUB)
         for option, value in (
             (zmq.MAXMSGSIZE, limits.frame_bytes),
             (zmq.RCVHWM, settings.logjam.endpoint_messages),
@@ -98,9 +106,13 @@ class Subscription:
         try:
             made.connect(self._address)
         except zmq.ZMQError as error:
-            self.end()
-            made.close()
             raise ConfigError(f"LOGJAM__ENDPOINTS {self._name}: {self._address}: {error}") from error
+
+    def start(self, known: Mapping[int, Position], held: Mapping[int, Ranges]) -> None:
+        """Begins to read. `known` is where this consumer stood, and `held` what it has stored behind that."""
+        runtime, settings, made = self._runtime, self._runtime.settings, self._socket
+        limits = settings.limits
+        assert made is not None
         lost = runtime.metrics.logjam_lost_messages.labels(self._name)
         for notice in Notice:  # exported with 0: an alert sees the first one
             runtime.metrics.logjam_notices.labels(notice.value, self._name)
@@ -112,6 +124,7 @@ class Subscription:
             lost.inc,
             known,
             chosen_of(settings),
+            held,
         )
         session.resume(time.time_ns() // 1_000_000)
         connection = MessageConnection(runtime.receiver, Peer(self._address, 0, self._name), session, self._read)
@@ -125,12 +138,14 @@ class Subscription:
             self._monitor.close()
             self._monitor = None
         self._read.end()
+        if self._socket is not None:
+            self._socket.close()
 
     def _reads(self, empty: bool) -> None:
         if self._session is not None:
-            self._session.read(ended=self._ended(), empty=empty)
+            self._session.read(ended=self._disconnected(), empty=empty)
 
-    def _ended(self) -> bool:
+    def _disconnected(self) -> bool:
         """Whether a connection has ended since the last call."""
         ended = False
         with contextlib.suppress(zmq.Again):
@@ -176,29 +191,41 @@ class Subscriptions:
         self._found: dict[str, Mapping[int, Position]] = {}
 
     async def start(self) -> None:
-        """Reads where this consumer stood, and connects. Raises `ConfigError`."""
+        """Connects, and reads where this consumer stood. Kafka is there. Raises `ConfigError`."""
         if not self._all:
             return
         if not chosen_of(self._runtime.settings).whole:
             self._runtime.log.warning("gaps are not counted", why="LOGJAM__APP_ENVS or LOGJAM__TOPICS chooses messages")
-        self._found.update(await self._positions.load())
         for each in self._all:
-            each.start(self._found.get(each.name, {}))
+            each.connect()
+        self._found.update(await self._positions.load())
+        held = {} if self._positions.exact else await self._held()
+        for each in self._all:
+            each.start(self._found.get(each.name, {}), held.get(each.name, {}))
         self._runtime.tasks.start(self._keep(), "positions")
+
+    async def _held(self) -> Mapping[str, Mapping[int, Ranges]]:
+        """What was stored behind the positions before a kill. If Kafka does not say it, that is called lost."""
+        settings = self._runtime.settings
+        try:
+            return await read_tail(settings.kafka, name_of(settings), self._found)
+        except (KafkaError, DeliveryError, OSError) as error:
+            self._runtime.log.warning("what was stored last is not known", problem=explain(error))
+            return {}
 
     async def _keep(self) -> None:
         while True:
-            await asyncio.sleep(SAVE)
             await self._save()
+            await asyncio.sleep(SAVE)
 
-    async def _save(self) -> None:
+    async def _save(self, *, exact: bool = False) -> None:
         stand = {each.name: at for each in self._all if (at := each.positions()) is not None}
-        await self._positions.save(self._found | stand)
+        await self._positions.save(self._found | stand, exact=exact)
 
     async def stop(self) -> None:
         """Nothing is pending: what was stored is written down."""
         for each in self._all:
             each.end()
-        if self._all:
-            await self._save()
+        if any(each.positions() is not None for each in self._all):
+            await self._save(exact=all(each.is_stored() for each in self._all))
         await self._positions.close()

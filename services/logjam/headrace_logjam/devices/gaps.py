@@ -67,6 +67,9 @@ class Notice(StrEnum):
 BEHIND: Final = (Notice.DUPLICATE, Notice.WENT_BACK)
 """What says that a message is not the last one of its device."""
 
+BEGINS: Final = (Notice.RESTARTED, Notice.WRAPPED)
+"""What says that the device's numbers begin anew."""
+
 
 class Gap(NamedTuple):
     """Numbers of a device that were not received: from `start` to before `end`. `after`, `before`: `GapField`."""
@@ -169,10 +172,12 @@ class _Device:
         """Another connection began."""
         self._missing.clear()
 
-    def start(self, told: Told) -> None:
+    def start(self, told: Told, *, fillable: bool) -> None:
         """The device has restarted."""
         self._seen.clear()
         self._missing.clear()
+        if fillable:
+            self._missing[1] = told.sequence
         self._started = True
         self.advance(told)
 
@@ -288,6 +293,6 @@ class Numbers:
         gaps = [known.gap(last + 1, LAST_NUMBER + 1, told)] if wrapped and last < LAST_NUMBER else []
         if sequence > 1:
             gaps.append(known.gap(1, sequence, told))
-        known.start(told)
+        known.start(told, fillable=self._one_connection)
         notice = Notice.WRAPPED if wrapped else Notice.RESTARTED
         return Found(gaps, Notice.DOUBLED if doubled else notice)

@@ -46,7 +46,7 @@ class Held:
         except (ValueError, KeyError, TypeError):
             return
         known = self._known.get(device)
-        if consumer != self._consumer or known is None or record.received <= known.received:
+        if consumer != self._consumer or known is None or record.received < known.received:
             return
         if end > known.sequence + 1:
             self._found.setdefault(device, set()).add((max(start, known.sequence + 1), end))

@@ -1,7 +1,7 @@
 """Where this consumer stands in each device's numbers, kept in Kafka: what it misses while it is away becomes a gap.
 
-Kept as the metadata of a consumer group's commits on the events topic, an endpoint always in the same partition. The offsets
-mean nothing.
+Kept as the metadata of a consumer group's commits on the events topic, an endpoint always in the same partition. The offset is
+`EXACT` if nothing was stored behind these positions: the consumer ended in order. Else it is 0.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ PAUSE: Final = 1.0
 SAVE_TIME: Final = 10.0
 METADATA: Final = 4000
 """Bytes of metadata that a broker takes with a commit, by default 4096."""
+
+EXACT: Final = 1
 
 
 class Position(NamedTuple):
@@ -66,8 +68,13 @@ class Positions:
         self._limited = limited
         self._consumer: AIOKafkaConsumer | None = None
         self._partitions: list[TopicPartition] = []
-        self._written: dict[TopicPartition, str] = {}
+        self._written: dict[TopicPartition, tuple[int, str]] = {}
         self._saving = asyncio.Lock()  # aiokafka tries a commit again, also behind a later one
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing was stored behind what was written last."""
+        return all(offset == EXACT for offset, _ in self._written.values())
 
     async def load(self) -> dict[str, dict[int, Position]]:
         """What was written last. Waits until Kafka answers."""
@@ -98,30 +105,34 @@ class Positions:
         places: dict[str, dict[int, Position]] = {}
         for partition, kept in found.items():
             if kept.metadata:
-                self._written[partition] = kept.metadata
+                self._written[partition] = kept.offset, kept.metadata
                 places |= decode(kept.metadata)
         return places
 
-    async def save(self, places: Places) -> None:
-        """Writes what has changed, after what is being written. What Kafka does not take now is written with the next change."""
+    async def save(self, places: Places, *, exact: bool = False) -> None:
+        """Writes what has changed, after what is being written. What Kafka does not take now is written with the next change.
+        `exact`: nothing is stored behind them.
+        """
         async with self._saving:
-            await self._save(places)
+            await self._save(places, EXACT if exact else 0)
 
-    async def _save(self, places: Places) -> None:
+    async def _save(self, places: Places, offset: int) -> None:
         if self._consumer is None:
             return
         shares: list[dict[str, Mapping[int, Position]]] = [{} for _ in self._partitions]
         for name, devices in places.items():
             shares[partition_of(name.encode(), len(shares))][name] = devices
         texts = dict(zip(self._partitions, map(encode, shares), strict=True))
-        changed = {at: text for at, text in texts.items() if self._written.get(at, "{}") != text}
-        for at in [at for at, text in changed.items() if len(text) > METADATA]:
+        changed = {
+            at: (offset, text) for at, text in texts.items() if self._written.get(at, (offset, "{}")) != (offset, text)
+        }
+        for at in [at for at, (_, text) in changed.items() if len(text) > METADATA]:
             self._limited.warning("too many devices: their positions are not kept", partition=at.partition)
             del changed[at]
         if not changed:
             return
         try:
-            commits = {at: OffsetAndMetadata(0, text) for at, text in changed.items()}
+            commits = {at: OffsetAndMetadata(*each) for at, each in changed.items()}
             await asyncio.wait_for(self._consumer.commit(commits), SAVE_TIME)
         except (KafkaError, OSError, TimeoutError) as error:
             self._limited.warning("positions cannot be written", group=self._group, problem=explain(error))
