@@ -197,11 +197,11 @@ def test_what_a_real_device_sent_is_without_a_hole() -> None:
 def test_a_position_is_behind_all_that_was_read_before_it() -> None:
     consumer = Consumer()
     one, two = consumer.send(published(1), published(2, app_env=b"cafe-preview"), published(3))
-    assert consumer.session.positions() == {}
+    assert consumer.session.positions() == {7: (0, NOW_MS)}
     consumer.session.settle(two.ticket, 1, True)
-    assert consumer.session.positions() == {}
+    assert consumer.session.positions() == {7: (0, NOW_MS)}
     consumer.session.settle(one.ticket, 1, False)
-    assert consumer.session.positions() == {}
+    assert consumer.session.positions() == {7: (0, NOW_MS)}
     consumer.session.settle(one.ticket, 2, True)
     assert consumer.session.positions() == {7: (3, NOW_MS)}
 
@@ -212,7 +212,7 @@ def test_a_position_waits_for_the_marker_of_what_was_refused() -> None:
     (two,) = consumer.send(published(2))
     consumer.session.abandon(one.ticket)
     consumer.session.settle(two.ticket, 1, True)
-    assert consumer.session.positions() == {}
+    assert consumer.session.positions() == {7: (0, NOW_MS)}
     (again,) = consumer.tick(AGAIN)
     consumer.session.settle(again.ticket, 1, True)
     assert consumer.session.positions() == {7: (2, NOW_MS)}
@@ -229,7 +229,7 @@ def test_while_kafka_refuses_everything_the_memory_does_not_grow() -> None:
     assert [(mark["from"], mark["to"]) for mark in marks(parts_of(again, pauses=False))] == [(1, 2001)]
     assert again.size < 10_000
     consumer.session.abandon(again.ticket)
-    assert consumer.session.positions() == {}
+    assert consumer.session.positions() == {7: (0, NOW_MS)}
     assert len(consumer.session._turns) == 1
     assert len(consumer.session._refused_for) == 1
     assert consumer.lost == 2000
@@ -338,3 +338,15 @@ def test_a_position_behind_a_restart_is_later_than_all_before_it() -> None:
     for frame in session.frames():
         session.settle(frame.ticket, 4, True)
     assert session.positions()[7] == Position(1, NOW_MS + 1)
+
+
+def test_a_device_that_is_heard_for_the_first_time_is_written_down_before_it_is_stored() -> None:
+    """A kill until then would make it new once more: what it published meanwhile would be no loss of ours."""
+    written = []
+    session = ConsumerSession(
+        "device-1", "us", LIMITS, known={8: Position(5, 1)}, first=lambda: written.append(dict(session.positions()))
+    )
+    for device, number in ((8, 6), (7, 40), (7, 41), (8, 7), (9, 1)):
+        session.receive(Message(event({}, device=device, sequence=number)), NOW_MS)
+    one = {8: Position(5, 1), 7: Position(39, NOW_MS)}
+    assert written == [one, one | {9: Position(0, NOW_MS)}]

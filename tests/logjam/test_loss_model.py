@@ -67,7 +67,7 @@ class Consumer:
         for record in self.world.topic:
             held.add(record)
         ranges = held.ranges()
-        self.session = ConsumerSession("one", self.name, LIMITS, known=known, held=ranges)
+        self.session = ConsumerSession("one", self.name, LIMITS, known=known, held=ranges, first=self.commit)
         self.session.resume(self.world.passes())
         self.frames: list[SubscriptionFrame] = []
         self.last: Number | None = None
@@ -91,7 +91,7 @@ class Consumer:
                 life: known[7].sequence
             }
         else:
-            self.first, self.heard = None, {}
+            assert self.first is None, "it was heard, and that is not written"
 
     def kill(self) -> None:
         self.waiting.clear()

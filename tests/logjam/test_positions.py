@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, cast
 
@@ -18,13 +19,17 @@ from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import Tasks
 from headrace_common.service.parts import Runtime
+from headrace_common.session.interface import Message
 from headrace_logjam.access import Curve
 from headrace_logjam.devices import endpoints
 from headrace_logjam.devices.endpoints import Subscriptions
 from headrace_logjam.devices.positions import Places, Position, Positions, encode
 from headrace_logjam.settings import LogjamSettings
 
+from tests.common.kafkaless import until
 from tests.common.test_messages import bench
+from tests.driving import NOW_MS
+from tests.logjam.driving import event
 
 KNOWN = {"one": {7: Position(12, 1)}, "other": {8: Position(34, 2)}, "gone": {9: Position(56, 3)}}
 
@@ -155,3 +160,17 @@ async def test_the_topics_are_looked_at_after_a_kill_alone(
         await subscriptions.start()
         assert looked == looks
     assert kept.saved[-1] == (KNOWN, True)
+
+
+async def test_a_device_that_is_heard_for_the_first_time_is_written_down_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(endpoints, "SAVE", math.inf)
+    async with subscribed({"one": "tcp://127.0.0.1:1"}) as (subscriptions, kept):
+        await subscriptions.start()
+        await until(lambda: bool(kept.saved))
+        session = subscriptions._all[0]._session
+        assert session is not None
+        session.receive(Message(event({}, device=9, sequence=40)), NOW_MS)
+        await until(lambda: 9 in kept.places["one"])
+        assert kept.places["one"] == {7: Position(12, 1), 9: Position(39, NOW_MS)}

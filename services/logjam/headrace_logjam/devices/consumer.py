@@ -58,7 +58,8 @@ ALL: Final = Chosen()
 class ConsumerSession(MessageSession):
     """See `headrace_common.session.interface.MessageSession`. Nothing is ever answered.
 
-    `noticed` hears what the numbers tell, with the device; `lost` how many numbers a new marker stands for.
+    `noticed` hears what the numbers tell, with the device; `lost` how many numbers a new marker stands for; `first` that a device
+    is heard for the first time: until `positions` are written, a kill would make it so again, and hide what was lost meanwhile.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class ConsumerSession(MessageSession):
         known: Mapping[int, Position] | None = None,
         chosen: Chosen = ALL,
         held: Mapping[int, Ranges] | None = None,
+        first: Callable[[], None] = lambda: None,
     ) -> None:
         """`known`: where this consumer stood when it ended, and `held`: which later numbers are stored all the same. `chosen`:
         if that is not all, nothing is counted.
@@ -79,6 +81,7 @@ class ConsumerSession(MessageSession):
         self._maker = SubscriptionMaker(endpoint, consumer, limits)
         self._noticed = noticed
         self._lost = lost
+        self._first = first
         self._numbers = Numbers(known, held)
         self.sure = True
         """That what is read comes by one connection."""
@@ -120,6 +123,9 @@ class ConsumerSession(MessageSession):
             gathered = self._gathered[published.key] = _Gathered(now_ms)
         if published.meta is not None and self._chosen.whole:
             _, device, _, sequence = published.meta
+            if device not in self._positions:
+                self._positions[device] = Position(max(sequence - 1, 0), gathered.now_ms)
+                self._first()
             found = self._numbers.received(device, Told(sequence, now_ms, hash(published.frames), published.address))
             if found.notice is not None:
                 self._noticed(found.notice, device)
@@ -149,7 +155,7 @@ class ConsumerSession(MessageSession):
             self._numbers.connection(sure=True)
 
     def positions(self) -> Mapping[int, Position]:
-        """By device: the last number that is stored with all that was read before it."""
+        """By device: the last number that is stored with all that was read before it; at first, the last one before us."""
         turns: deque[tuple[set[_Gathered], dict[int, Position]]] = deque()
         for gathered, seen in self._turns:
             left = {each for each in gathered if not each.stored}

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import zmq
@@ -37,7 +37,10 @@ LAST_RECONNECT_MS: Final = 10_000
 
 
 SAVE: Final = 1.0
-"""Seconds between two looks whether positions have changed."""
+"""Seconds between two looks whether positions have changed, unless a device is heard for the first time."""
+
+PAUSE: Final = 0.02
+"""Seconds between two looks at least: a peer may invent devices."""
 
 
 def name_of(settings: LogjamSettings) -> str:
@@ -55,12 +58,19 @@ class Subscription:
     """One endpoint: all that its devices publish, or what the settings choose of it."""
 
     def __init__(
-        self, runtime: Runtime[LogjamSettings], context: Context, keys: Curve, name: str, address: str
+        self,
+        runtime: Runtime[LogjamSettings],
+        context: Context,
+        keys: Curve,
+        first: Callable[[], None],
+        name: str,
+        address: str,
     ) -> None:
-        """`keys`: ours, where the device speaks CURVE."""
+        """`keys`: ours, where the device speaks CURVE. `first`: see `ConsumerSession`."""
         self._runtime = runtime
         self._context = context
         self._keys = keys
+        self._first = first
         self._name = name
         self._address = address
         ignored = runtime.metrics.messages_ignored
@@ -125,6 +135,7 @@ class Subscription:
             known,
             chosen_of(settings),
             held,
+            self._first,
         )
         session.resume(time.time_ns() // 1_000_000)
         connection = MessageConnection(runtime.receiver, Peer(self._address, 0, self._name), session, self._read)
@@ -186,7 +197,9 @@ class Subscriptions:
     def __init__(self, runtime: Runtime[LogjamSettings], context: Context, keys: Curve) -> None:
         self._runtime = runtime
         settings = runtime.settings
-        self._all = [Subscription(runtime, context, keys, *endpoint) for endpoint in settings.logjam.endpoints.items()]
+        self._first = asyncio.Event()  # a device was heard for the first time
+        endpoints = settings.logjam.endpoints.items()
+        self._all = [Subscription(runtime, context, keys, self._first.set, *endpoint) for endpoint in endpoints]
         self._positions = Positions(settings.kafka, name_of(settings), runtime.receiver.limited)
         self._found: dict[str, Mapping[int, Position]] = {}
 
@@ -215,8 +228,11 @@ class Subscriptions:
 
     async def _keep(self) -> None:
         while True:
+            self._first.clear()
             await self._save()
-            await asyncio.sleep(SAVE)
+            await asyncio.sleep(PAUSE)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._first.wait(), SAVE)
 
     async def _save(self, *, exact: bool = False) -> None:
         stand = {each.name: at for each in self._all if (at := each.positions()) is not None}
