@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiokafka.record.default_records import DefaultRecordBatch
 from headrace_common.fairness.scheduler import Account
 from headrace_common.kafka.client import Topic
+from headrace_common.kafka.turns import Turns
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.publishing.in_flight_frame import DeliveryListener, InFlightFrame
 from headrace_common.record.contract import Reason, WireProtocol
@@ -173,6 +174,7 @@ class FakeSource:
         self.available.set()
         self.problem: str | None = None
         self.refreshed: Callable[[], None] = lambda: None
+        self.turns = Turns()
         self._current: FakeProducer | None = None
 
     async def current(self) -> FakeProducer:
@@ -200,6 +202,12 @@ class FakeSource:
 
     def has_leader(self, partition: int) -> bool:
         return True
+
+    def turn(self, topic: str, partition: int) -> asyncio.Future[None] | None:
+        return self.turns.next(1)
+
+    def taken(self, producer: FakeProducer, topic: str, partition: int) -> AbstractContextManager[None]:
+        return self.turns.taken(1)
 
     async def refresh(self) -> None:
         self.refreshed()

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import Final
 
 from aiokafka import AIOKafkaProducer
@@ -20,6 +20,7 @@ from aiokafka.structs import TopicPartition
 from typing_extensions import override
 
 from headrace_common.kafka.client import CONNECT_TROUBLE, Topic, describe, explain, make_producer
+from headrace_common.kafka.turns import Turns
 from headrace_common.operations.errors import ConfigError, DeliveryError, DeliveryPolicy
 from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -64,9 +65,15 @@ class Producer:
             await asyncio.wait([sender], timeout=CLOSE_TIME)
 
 
+def leader(producer: Producer, where: TopicPartition) -> int | None:
+    """The broker that leads a partition, as far as the producer's client knows. None: no one does."""
+    found: int | None = producer.client.client.cluster.leader_for_partition(where)
+    return None if found == -1 else found
+
+
 def has_leader(producer: Producer, where: TopicPartition) -> bool:
     """Whether a partition has a leader, as far as the producer's client knows."""
-    return producer.client.client.cluster.leader_for_partition(where) not in (None, -1)
+    return leader(producer, where) is not None
 
 
 async def look_for_leader(producer: Producer) -> None:
@@ -96,6 +103,7 @@ class ReplaceableProducer(ABC):
         self._starting: asyncio.Task[Producer] | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._has_answered = False
+        self._turns = Turns()
         self.problem: str | None = None
         """Why Kafka is not usable now."""
 
@@ -122,6 +130,16 @@ class ReplaceableProducer(ABC):
             self._starting = asyncio.create_task(self._start())
         return await asyncio.shield(self._starting)
 
+    def turn(self, topic: str, partition: int) -> asyncio.Future[None] | None:
+        """When a batch for this partition is sent, if it is handed over now. See `Turns.next`."""
+        broker = None if self._current is None else leader(self._current, TopicPartition(topic, partition))
+        return None if broker is None else self._turns.next(broker)
+
+    def taken(self, producer: Producer, topic: str, partition: int) -> AbstractContextManager[None]:
+        """A batch for this partition is under way inside the block."""
+        broker = leader(producer, TopicPartition(topic, partition))
+        return nullcontext() if broker is None or producer.discarded else self._turns.taken(broker)
+
     def _retire(self, producer: Producer, why: str) -> bool:
         """Closes `producer` in the background; its `gone` says when it has ended. False: it was retired before."""
         if producer.discarded:
@@ -129,6 +147,7 @@ class ReplaceableProducer(ABC):
         producer.discarded = True
         if self._current is producer:
             self._current = None
+            self._turns.begin_anew()
         self._metrics.producers_replaced.labels(why).inc()
         task = asyncio.create_task(producer.close())
         self._closing.add(task)

@@ -195,7 +195,8 @@ class Delivery:
             producer = await self._before(deadline, self._source.current())
             await self._leader(producer, batch, deadline)
             try:
-                await self._attempt(producer, batch)
+                with self._source.taken(producer, batch.topic, batch.partition):
+                    await self._attempt(producer, batch)
                 return
             except DeliveryError as error:
                 self._source.discard(producer, _WHY[error.policy])

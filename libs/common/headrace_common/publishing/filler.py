@@ -28,6 +28,9 @@ LONG_BATCH: Final = 512 << 10
 LARGE: Final = 1 << 10
 """Bytes of an event from which the clock is checked after each event."""
 
+Turn = Callable[[], asyncio.Future[None] | None]
+"""Returns what is done when a broker takes a batch; None: now."""
+
 
 class Step(Enum):
     """How a slice of work on a frame ended."""
@@ -41,13 +44,16 @@ class Step(Enum):
 class CycleFiller(Worker):
     """Holds the frames that wait for one pump and builds their events."""
 
-    def __init__(self, scheduler: FairScheduler, growth: Growth, log: Log) -> None:
+    def __init__(self, scheduler: FairScheduler, growth: Growth, log: Log, turn: Turn) -> None:
+        """`turn`: when a batch would be sent that is handed over now."""
         self._scheduler = scheduler
         self._growth = growth
         self._log = log
+        self._turn = turn
+        self._turn_comes: asyncio.Future[None] | None = None  # what a cycle that could leave waits for
         self._queue = FairQueue(scheduler)
         self._parked: set[asyncio.Task[None]] = set()
-        self._slice: asyncio.Future[None] | None = None
+        self._slice: asyncio.Future[bool] | None = None  # true: it has a slice
         self._delivering = False
         self._arrived = asyncio.Event()
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
@@ -71,6 +77,7 @@ class CycleFiller(Worker):
 
     def close(self) -> None:
         """Stops building events."""
+        self._turn_comes = None
         self._scheduler.withdraw(self)
         for task in self._parked:
             task.cancel()
@@ -83,28 +90,57 @@ class CycleFiller(Worker):
     def granted(self) -> bool:
         assert self._slice is not None
         if not self._slice.done():
-            self._slice.set_result(None)
+            self._slice.set_result(True)
         return False
 
-    async def _next_slice(self) -> None:
+    async def _next_slice(self) -> bool:
+        """Waits for a slice. False: the cycle may leave instead."""
         self._slice = asyncio.get_running_loop().create_future()
         self._scheduler.ask(self)
-        await self._slice
+        if not await self._slice:
+            return False
         self._scheduler.granted()
+        return True
+
+    def _may_leave(self) -> bool:
+        """Whether a cycle that could leave would be sent at once. If not, it is filled on until its turn comes."""
+        if self._turn_comes is None:
+            self._turn_comes = self._turn()
+            if self._turn_comes is not None:
+                self._turn_comes.add_done_callback(self._its_turn)
+        return self._turn_comes is None or self._turn_comes.done()
+
+    def _its_turn(self, turn: asyncio.Future[None]) -> None:
+        """The cycle in hand leaves as it is."""
+        if turn is not self._turn_comes:
+            return  # it was full before
+        self._arrived.set()
+        if self._slice is not None and not self._slice.done():
+            self._scheduler.withdraw(self)
+            self._slice.set_result(False)
 
     async def fill(self, cycle: ProduceCycle) -> None:
-        """Adds parts of frames until the cycle is full, no frame waits, or it holds the end of a frame and more work would
-        have to wait for a slice.
+        """Adds parts of frames until the cycle is full; or it holds the end of a frame, its broker can be sent it, and no frame
+        waits or more work would have to wait for a slice.
         """
         queue = self._queue
         goes_on = False  # a small frame was built, and its slice is not over
-        while queue:
+        self._turn_comes = None
+        while True:
+            if not queue:
+                if not cycle.whole or self._may_leave():  # not whole: all that waited was abandoned meanwhile
+                    return
+                goes_on = False
+                self._arrived.clear()
+                await self._arrived.wait()
+                continue
             if not goes_on and not self._scheduler.take(self):
-                if cycle.whole:
+                if cycle.whole and self._may_leave():
                     return
-                await self._next_slice()
-                if not queue:  # all that waited was abandoned meanwhile
+                if not await self._next_slice():
                     return
+                if not queue:
+                    continue
             frame = queue.next()
             if frame.dead:
                 queue.remove(frame)
@@ -253,6 +289,7 @@ class CycleFiller(Worker):
     ) -> AsyncIterator[Batch]:
         """The rejects' records, one batch at a time. Building them runs in slices, like all long work."""
         scheduler, until = self._scheduler, self._clock() + TIME_SLICE
+        self._turn_comes = None
         batch = new_batch()
         for owner, reject in rejects:
             scheduler.begin(owner.account)

@@ -1,6 +1,7 @@
 """One pump for each partition of the events topic: it fills a cycle, delivers it and reports what is durable.
 
-There is no linger time: frames that arrive during one cycle form the next. Every acknowledgement goes through `Pump._report`.
+There is no linger time: frames that arrive during one cycle form the next, and a cycle is filled on only while its broker could
+not be sent it. Every acknowledgement goes through `Pump._report`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Pump:
         self._delivery = delivery
         self._metrics = metrics
         self._pending: OrderedDict[InFlightFrame, None] = OrderedDict()  # neither stored nor abandoned
-        self._filler = CycleFiller(scheduler, growth, log)
+        self._filler = CycleFiller(scheduler, growth, log, lambda: source.turn(self._events, partition))
         self.idle = asyncio.Event()  # no frame waits or is in flight
         self.idle.set()
         self._clock: Callable[[], float] = asyncio.get_running_loop().time

@@ -1,0 +1,110 @@
+"""Batches wait for their broker's turn, and grow meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headrace_common.kafka.turns import Turns
+
+from tests.common.kafkaless import event, until
+from tests.common.test_pump import pumping
+
+ONE, OTHER = 1, 2
+
+
+async def turn_of_the_loop() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_a_broker_without_a_batch_takes_one_at_once() -> None:
+    turns = Turns()
+    with turns.taken(OTHER):
+        assert turns.next(ONE) is None
+
+
+async def test_the_turn_comes_with_the_brokers_next_answer() -> None:
+    """Also if others have handed over a batch by then: who waited is not overtaken again."""
+    turns = Turns()
+    with turns.taken(ONE):
+        with turns.taken(ONE):
+            turn = turns.next(ONE)
+            with turns.taken(OTHER):
+                pass
+            assert turn is not None
+            assert not turn.done()
+        assert turn.done()
+        assert turns.next(ONE) is not None  # for who comes now, one is under way
+    assert turns.next(ONE) is None
+
+
+async def test_another_producer_has_nothing_under_way() -> None:
+    turns = Turns()
+    with turns.taken(ONE):
+        turn = turns.next(ONE)
+        turns.begin_anew()
+        assert turn is not None
+        assert turn.done()
+        assert turns.next(ONE) is None
+        with turns.taken(ONE):
+            assert turns.next(ONE) is not None
+    assert turns.next(ONE) is None
+
+
+async def test_what_comes_while_the_broker_is_busy_leaves_together() -> None:
+    async with pumping() as bench:
+        with bench.source.turns.taken(ONE):
+            for number in range(3):
+                bench.submit(event(number))
+                await turn_of_the_loop()
+            assert not bench.delivery.asked
+        await bench.idle()
+        assert bench.numbers() == [0, 1, 2]
+        assert bench.delivery.asked == 1
+
+
+async def test_a_full_batch_does_not_wait() -> None:
+    async with pumping(batch_bytes=4096) as bench, asyncio.timeout(60):
+        with bench.source.turns.taken(ONE):
+            bench.submit(event(0, 2000))
+            await turn_of_the_loop()
+            assert not bench.delivery.asked
+            bench.submit(event(1, 2000))
+            await until(lambda: bench.delivery.asked)
+        await bench.idle()
+        assert bench.numbers() == [0, 1]
+
+
+async def test_it_leaves_in_its_turn_though_more_waits_for_a_slice() -> None:
+    """Also if another batch is under way to its broker again."""
+    async with pumping() as bench:
+        scheduler = bench.pump._filler._scheduler
+        scheduler._at = lambda when, work: None  # the rest after the first frame's slice lasts
+        with bench.source.turns.taken(ONE):
+            bench.submit(event(0))
+            await turn_of_the_loop()
+            scheduler.resting, scheduler._rested, scheduler._rest_until = True, 100, 1e12
+            bench.submit(event(1))
+            await turn_of_the_loop()
+            assert not bench.delivery.asked
+            with bench.source.turns.taken(ONE):
+                pass
+            await until(lambda: bench.numbers() == [0])
+            scheduler._rest_until = 0.0
+            scheduler._turned()
+        await bench.idle()
+        assert bench.numbers() == [0, 1]
+
+
+async def test_a_frame_that_is_abandoned_in_its_turns_wait_is_not_sent() -> None:
+    async with pumping() as bench:
+        with bench.source.turns.taken(ONE):
+            bench.submit(event(0), seconds=0.0)
+            await until(lambda: bench.listener.heard)
+            assert bench.listener.heard == [("abandoned", 0)]
+            await bench.idle()
+        await turn_of_the_loop()
+        assert not bench.delivery.asked
+        bench.submit(event(1))
+        await bench.idle()
+        assert bench.numbers() == [1]
