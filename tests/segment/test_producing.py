@@ -287,3 +287,41 @@ async def test_a_fresh_producer_is_not_given_up_for_what_the_one_before_it_left(
         pump.cancel()
     await asyncio.wait(pumps)
     await bench.producer.close()
+
+
+async def test_what_is_put_while_the_broker_is_busy_leaves_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    answers: list[asyncio.Future[object]] = []
+
+    class Slow(Client):
+        async def send_batch(self, batch: Batch, topic: str, *, partition: int) -> asyncio.Future[object]:
+            await super().send_batch(batch, topic, partition=partition)
+            answers.append(asyncio.get_running_loop().create_future())
+            return answers[-1]
+
+    monkeypatch.setattr(module, "make_producer", lambda settings, batch_bytes: Slow(bench))
+    bench.producer = LogProducer(
+        KafkaSettings(),
+        2,
+        ReceiverMetrics(),
+        structlog.get_logger(),
+        lambda *heard: bench.stored.append(heard),
+        lambda: None,
+    )
+    pumps = [asyncio.create_task(bench.producer.pump(number)) for number in range(2)]
+    bench.producer.put(0, b"s", b"first")
+    await until(lambda: answers, "it is under way")
+    for value in (b"second", b"third"):
+        bench.producer.put(1, b"t", value)
+        for _ in range(20):
+            await asyncio.sleep(0)
+    assert bench.sent == [[b"first"]]
+    answers[0].set_result(Answer())
+    await until(lambda: len(answers) == 2, "the others are under way")
+    assert bench.sent == [[b"first"], [b"second", b"third"]]
+    answers[1].set_result(Answer())
+    await until(lambda: len(bench.stored) == 2, "they are stored")
+    for pump in pumps:
+        pump.cancel()
+    await asyncio.wait(pumps)
+    await bench.producer.close()

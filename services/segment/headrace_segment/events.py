@@ -19,7 +19,7 @@ from headrace_common.record.event import (
     source,
     unique_frame_ids,
 )
-from headrace_common.session.interface import PAUSE, Frame, Pause, Peer, Ticket
+from headrace_common.session.interface import AT_ONCE, PAUSE, SMALL, Frame, Pause, Peer, Ticket
 from typing_extensions import override
 
 from headrace_segment.store.records import Numbering
@@ -129,7 +129,7 @@ class EventRun(Run):
 class BlockFrame(Frame):
     """The events of a run. See `headrace_common.session.interface.Frame`."""
 
-    __slots__ = ("_envelope", "_event_bytes", "_unique_ids", "ordering_key", "received_ms", "run", "size", "ticket")
+    __slots__ = ("_envelope", "_event_bytes", "_unique_ids", "ordering_key", "received_ms", "run", "size", "small", "ticket")
 
     def __init__(self, run: Run, ticket: Ticket, received_ms: int, envelope: Envelope, event_bytes: int) -> None:
         self.run = run
@@ -139,6 +139,7 @@ class BlockFrame(Frame):
         self.ticket = ticket
         self.received_ms = received_ms
         self.size = len(run.data) + OVERHEAD
+        self.small = len(run.data) <= SMALL and run.count <= AT_ONCE
         self.ordering_key: bytes | None = run.segment.encode()
 
     @override

@@ -105,17 +105,20 @@ class LogProducer(ReplaceableProducer):
 
     async def pump(self, partition: int) -> None:
         """Produces what is put, batch after batch, until it is cancelled."""
-        queue = self._queues[partition]
+        queue, topic = self._queues[partition], self._settings.segments_topic
         while True:
             await queue.filled.wait()
             producer = await self.current()
+            if queue.records and (turn := self.turn(topic, partition)) is not None:
+                await asyncio.wait({turn})  # what is put meanwhile goes with it
             await self._leader(producer, partition)
             if producer.discarded:
                 continue
             if not queue.records:
                 queue.filled.clear()
                 continue
-            await self._send(producer, partition, queue)
+            with self.taken(producer, topic, partition):
+                await self._send(producer, partition, queue)
 
     async def _send(self, producer: Producer, partition: int, queue: _Queue) -> None:
         """Produces one batch. From here on its records are either stored, or in doubt for ever."""
