@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import msgspec
 import pytest
+from headrace_common.record import json_object
 from headrace_common.record.contract import Reason
 from headrace_common.record.json_object import Fault, JsonObject, deepest, utc
+from headrace_common.record.steps import finish
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,9 +21,10 @@ values = st.recursive(
 
 
 class Wanted(msgspec.Struct):
-    """A field of a certain type, as some protocols want it."""
+    """Fields of certain types."""
 
     field: str | None = None
+    number: int | None = None
 
 
 @pytest.mark.parametrize("before", [b"", b'"field":1,'], ids=["as wanted", "another type"])
@@ -44,14 +46,51 @@ def depth(value: Any) -> int:
 
 @given(values, st.booleans())
 def test_depth(value: Any, ascii_only: bool) -> None:
-    assert deepest(json.dumps(value, ensure_ascii=ascii_only).encode()) == depth(value)
+    assert finish(deepest(json.dumps(value, ensure_ascii=ascii_only).encode())) == depth(value)
 
 
-def test_a_million_brackets_are_no_burden() -> None:
-    raw = b"[" + b"[],{}," * 170_000 + b"[]]"
-    began = time.thread_time()
-    assert deepest(raw) == 2
-    assert time.thread_time() - began < 2
+@given(values, st.booleans(), st.integers(1, 5))
+def test_depth_in_steps(value: Any, ascii_only: bool, size: int) -> None:
+    """Wherever two steps meet: in a text, in an escape, in a letter of several bytes."""
+    raw = json.dumps({"a": value}, ensure_ascii=ascii_only).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_object, "SHORT", size)
+        assert finish(deepest(raw)) == depth({"a": value})
+        assert finish(JsonObject(Wanted, 64).steps(raw)) == Wanted()
+
+
+@given(st.binary(max_size=12), st.integers(1, 5))
+def test_steps_find_what_one_call_finds(text: bytes, size: int) -> None:
+    json_of = JsonObject(Wanted, 2)
+    for raw in (b'{"a":"' + text + b'"}', b'{"field":"' + text + b'"}', b'{"field":1,"a":[["' + text + b'"]]}'):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(json_object, "SHORT", size)
+            one, other = json_of.read(raw), finish(json_of.steps(raw))
+        assert one == other
+
+
+@pytest.mark.parametrize(
+    ("raw", "found"),
+    [
+        (b'{"field":"a"}', Wanted("a")),
+        (b'{"field":1}', Wanted()),
+        (b'{"field":[{}],"number":7}', Wanted(number=7)),
+        (b'{"field":"a","field":1}', Wanted()),
+        (b'{"number":1e999,"field":"a"}', Wanted("a")),
+        (b'{"number":1.0,"field":"a"}', Wanted("a")),
+    ],
+)
+def test_a_field_of_another_type_is_absent(raw: bytes, found: Wanted) -> None:
+    assert JsonObject(Wanted, 64).read(raw) == found
+
+
+@pytest.mark.parametrize(
+    "raw", [b'{"field":1,"number":"\\ud800"}', b'{"field":1,"number":01}', b'{"field":1,"a":"\xff"}']
+)
+def test_behind_a_field_of_another_type_all_is_checked(raw: bytes) -> None:
+    found = JsonObject(Wanted, 64).read(raw)
+    assert isinstance(found, Fault)
+    assert found.reason is Reason.BAD_JSON
 
 
 @pytest.mark.parametrize("text", ["٢026-11-21T09:30:00Z", "2026-11-21T09:30:0٠Z", "2026-11-21T09:30:00.١Z"])

@@ -1,4 +1,4 @@
-"""One event of any shape is built in steps, and in memory that follows its bytes; what comes of it is the same as in one call."""
+"""What is made of an event in steps is the same as in one call, and takes memory that follows its bytes."""
 
 from __future__ import annotations
 
@@ -10,60 +10,15 @@ from typing import Any
 
 import orjson
 import pytest
-from headrace_common.record.transcoding import STEPS, TooDeepError, TooLongError, Transcoder
-from headrace_common.session.interface import Pause
+from headrace_common.record.transcoding import TooDeepError, TooLongError, Transcoder
 from headrace_forward.entries.values import ext_json
 
 from tests.forward.converter import Converter, unpack
 from tests.forward.driving import NOW_MS, pack, parts_of, session
+from tests.long_events import MSGPACK
 
 MIB = 1 << 20
-
-
-def array_of(value: bytes, size: int) -> bytes:
-    count = size // len(value)
-    return b"\x81\xa1a\xdd" + count.to_bytes(4, "big") + value * count
-
-
-def map_of(key: Callable[[int], bytes], size: int) -> bytes:
-    pairs = [key(number) + b"\xc0" for number in range(size // (len(key(0)) + 1))]
-    return b"\xdf" + len(pairs).to_bytes(4, "big") + b"".join(pairs)
-
-
-SHAPES: dict[str, Callable[[int], bytes]] = {
-    "arrays 60 deep": lambda size: array_of(b"\x91" * 60 + b"\xc0", size),
-    "maps 60 deep": lambda size: array_of(b"\x81\xa1k" * 60 + b"\xc0", size),
-    "empty maps": lambda size: array_of(b"\x80", size),
-    "exts": lambda size: array_of(b"\xd4\x05x", size),
-    "times": lambda size: array_of(b"\xd7\0" + bytes(8), size),
-    "bins": lambda size: array_of(b"\xc4\x01x", size),
-    "bins that are no text": lambda size: array_of(b"\xc4\x01\xff", size),
-    "texts that are not UTF-8": lambda size: array_of(b"\xa1\xff", size),
-    "float32": lambda size: array_of(b"\xca\0\0\0\0", size),
-    "integer keys": lambda size: map_of(lambda number: struct.pack(">BI", 0xCE, number), size),
-    "one key": lambda size: map_of(lambda _: b"\xa1k", size),
-    "two keys in turn": lambda size: map_of(lambda number: b"\xa1k" if number % 2 else b"\xa1l", size),
-    "text keys": lambda size: map_of(lambda number: b"\xa6%06x" % number, size),
-    "small maps of integer keys": lambda size: array_of(b"\x82\x01\xc0\x02\xc0", size),
-}
-
-
-def steps_of(record: bytes, event_bytes: int = 16 * MIB) -> int:
-    """How many steps building the event of `record` takes."""
-    driven = session(event_bytes=event_bytes)
-    driven.receive(b"\x93\xa1t\x91\x92\x01" + record + pack({"chunk": "c"}), NOW_MS)
-    while driven.busy():
-        driven.receive(b"", NOW_MS)
-    (frame,) = driven.frames()
-    return sum(isinstance(part, Pause) for part in frame.parts())
-
-
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-def test_long_events_are_built_in_steps(shape: Callable[[int], bytes]) -> None:
-    """Four times the bytes are four times the steps: none grows with the event."""
-    few, many = steps_of(shape(20_000)), steps_of(shape(80_000))
-    assert few >= 20_000 // 11 // STEPS
-    assert 3 * few - 4 <= many <= 5 * few + 4
+SHAPES = {name: shape for name, shape in MSGPACK.items() if name not in ("plain text", "one wide letter")}
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)

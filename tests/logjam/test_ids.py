@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from headrace_common.record.event import Reject, event_id
+from headrace_common.record.steps import finish
 from headrace_logjam.devices.subscription import SubscriptionMaker, read_published
 from headrace_logjam.events import Limits
 from headrace_logjam.wire import BodyLimits
@@ -64,7 +65,7 @@ def test_the_twenty_of_devices_that_are_written_down(case: dict[str, Any]) -> No
     assert case["id"] == by_the_rule(*frames)
     limits = Limits(BodyLimits(1 << 20, 1 << 20, 1000), 64)
     for endpoint, consumer in (("one", "a"), ("two", "b")):
-        part = SubscriptionMaker(endpoint, consumer, limits).make(read_published(frames), NOW_MS)
+        part = finish(SubscriptionMaker(endpoint, consumer, limits).make(read_published(frames), NOW_MS))
         assert not isinstance(part, Reject)
         assert event_id(part).decode() == case["id"]
 

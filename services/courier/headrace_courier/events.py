@@ -12,8 +12,8 @@ import msgspec
 import orjson
 from headrace_common.record.contract import DETERMINISTIC, Attribute, Reason, WireProtocol
 from headrace_common.record.event import Envelope, Part, Reject, deterministic_id, rfc3339_ms, source
-from headrace_common.record.json_object import Fault, JsonObject, utc
-from headrace_common.session.interface import AT_ONCE, SMALL, Frame, Pause, Peer, Ticket
+from headrace_common.record.json_object import SHORT, Fault, JsonObject, utc
+from headrace_common.session.interface import AT_ONCE, SMALL, Frame, Pause, Peer, Ticket, paused
 from headrace_common.session.memory import Memory
 from typing_extensions import override
 
@@ -34,10 +34,10 @@ _SOURCE_BYTES: Final = 1024
 class Fields(msgspec.Struct):
     """The fields that Headrace reads from an event; all others pass through unread."""
 
-    timestamp: Any = msgspec.field(name="@timestamp", default=None)
-    type: Any = None
-    path: Any = None
-    host: Any = None
+    timestamp: str | None = msgspec.field(name="@timestamp", default=None)
+    type: str | None = None
+    path: str | None = None
+    host: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Maker:
     """Builds one connection's events. `memory`: where encoded envelopes are kept, for all connections."""
 
     def __init__(self, peer: Peer, limits: Limits, memory: Memory) -> None:
-        self.read = JsonObject(Fields, limits.depth).read
+        self.json = JsonObject(Fields, limits.depth)
         self.limits = limits
         self._anonymous = peer.anonymous
         self._identity = peer.identity
@@ -66,28 +66,22 @@ class Maker:
         address.
         """
         given = (fields.type, fields.path, fields.host)
-        texts = [each for each in given if type(each) is str]
-        size = sum(map(len, texts))
+        size = sum(map(len, filter(None, given)))
         key = None
-        if size <= _KEY_BYTES and len(texts) + given.count(None) == len(given):
+        if size <= _KEY_BYTES:
             key = (Maker, self._identity, self._anonymous, self.limits.subject_bytes, *given)
             known: Envelope | None = self._memory.get(key)
             if known is not None:
                 return known
         identity = self._identity
-        if self._anonymous and self._names(fields.host, _SOURCE_BYTES):
+        if self._anonymous and fields.host and _names(fields.host, _SOURCE_BYTES):
             identity = fields.host
-        subject = next(
-            (each for each in (fields.type, fields.path) if self._names(each, self.limits.subject_bytes)), ""
-        )
+        texts = filter(None, (fields.type, fields.path))
+        subject = next((each for each in texts if _names(each, self.limits.subject_bytes)), "")
         made = Envelope(PROTOCOL, source(PROTOCOL, identity), subject)
         if key is not None:
             self._memory.put(key, made, made.size + 4 * size)  # a character takes up to four bytes
         return made
-
-    @staticmethod
-    def _names(value: object, most: int) -> bool:
-        return type(value) is str and 0 < len(value.encode("utf-8", "replace")) <= most
 
 
 class CourierFrame(Frame):
@@ -114,7 +108,7 @@ class CourierFrame(Frame):
     def parts(self) -> Iterator[Part | Pause]:
         """Part i is event i. All events beyond the limit form one more part."""
         payload, maker = self._payload, self._maker
-        read, envelope, most = maker.read, maker.envelope, maker.limits.event_bytes
+        read, envelope, most = maker.json.read, maker.envelope, maker.limits.event_bytes
         # The id's fields, each as u32 length and bytes. Fields that all events of a payload share come first.
         before = b"".join(map(entry, (PROTOCOL.value.encode(), payload.nonce)))
         about = self._about()
@@ -131,7 +125,7 @@ class CourierFrame(Frame):
                 fault = Fault(Reason.OVERSIZED, f"{size} bytes, LIMITS__EVENT_BYTES {most}")
                 yield maker.unnamed.reject(*fault, raw, name, self._about(index))
                 continue
-            found = read(raw)
+            found = read(raw) if size <= SHORT else (yield from paused(maker.json.steps(raw)))
             if type(found) is Fault:
                 yield maker.unnamed.reject(*found, raw, name, self._about(index))
                 continue
@@ -155,3 +149,7 @@ class CourierFrame(Frame):
         if index is not None:
             facts[Attribute.INDEX.value] = index
         return orjson.dumps(facts)
+
+
+def _names(text: str, most: int) -> bool:
+    return len(text) <= most and len(text.encode()) <= most

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import orjson
@@ -21,8 +21,8 @@ from headrace_common.record.event import (
     source,
     unique_id,
 )
-from headrace_common.record.json_object import Fault, JsonObject, utc
-from headrace_common.session.interface import Frame, Pause, Ticket
+from headrace_common.record.json_object import SHORT, Fault, JsonObject, utc
+from headrace_common.session.interface import Frame, Pause, Ticket, paused
 from typing_extensions import override
 
 from headrace_logjam.wire import INFLATED_BYTES, BodyLimits, Request, decode_meta, inflate, joined
@@ -40,13 +40,23 @@ _SUBJECT: Final = 256
 """Longest part of a broken message's name that names its stream."""
 
 
+NOTHING: Final = msgspec.Raw(b"null")
+NAMELESS: Final = (b"null", b'""')
+"""As JSON, ids that name no request."""
+
+
 class Fields(msgspec.Struct):
     """What is read of a body; everything else goes through unread."""
 
-    started_ms: Any = None
-    started_at: Any = None
-    request_id: Any = None
-    uuid: Any = None
+    started_ms: int | None = None
+    started_at: str | None = None
+    request_id: msgspec.Raw = NOTHING
+    uuid: msgspec.Raw = NOTHING
+
+    @property
+    def named(self) -> bool:
+        """Whether it has an id of its own."""
+        return bytes(self.request_id) not in NAMELESS or bytes(self.uuid) not in NAMELESS
 
 
 class Made(NamedTuple):
@@ -62,9 +72,9 @@ def event_time(fields: Fields, created_ms: int) -> bytes | None:
     A `started_at` without a zone is UTC.
     """
     started, text = fields.started_ms, fields.started_at
-    if type(started) is int and (found := _instant(started)) is not None:
+    if started is not None and (found := _instant(started)) is not None:
         return found
-    if type(text) is str and (found := utc(text) or utc(f"{text}Z")) is not None:
+    if text is not None and (found := utc(text) or utc(f"{text}Z")) is not None:
         return found
     return _instant(created_ms)
 
@@ -108,16 +118,21 @@ class Envelopes:
         return envelope
 
 
+def read(json: JsonObject[Fields], raw: bytes) -> Generator[Pause, None, Fields | Fault]:
+    """Returns the fields of a body, or why it is no event."""
+    return json.read(raw) if len(raw) <= SHORT else (yield from paused(json.steps(raw)))
+
+
 class Maker:
     """Makes the events of producers' messages."""
 
     def __init__(self, limits: Limits) -> None:
-        self._read = JsonObject(Fields, limits.depth).read
+        self._json = JsonObject(Fields, limits.depth)
         self._limits = limits.body
         self._envelopes = Envelopes()
 
-    def make(self, request: Request, address: str, received_ms: int) -> Made:
-        """The event of a message from `address`, or its reject. Never raises for any message."""
+    def make(self, request: Request, address: str, received_ms: int) -> Generator[Pause, None, Made]:
+        """Returns the event of a message from `address`, or its reject. Never raises for any message."""
         if request.problem:
             return Made(self.reject(request, address, Reason.BAD_MESSAGE, request.problem), True)
         app_env, topic, body, frame = request.frames
@@ -129,11 +144,10 @@ class Maker:
                 return Made(self.reject(request, address, Reason.COMPRESSION, str(error)), True)
             reason = Reason.INFLATED_LIMIT if error.limit == INFLATED_BYTES else Reason.OVERSIZED
             return Made(self.reject(request, address, reason, str(error)), False)
-        fields = self._read(raw)
+        fields = yield from read(self._json, raw)
         if isinstance(fields, Fault):
             return Made(self.reject(request, address, *fields), fields.reason is not Reason.TOO_DEEP)
-        known = fields.request_id not in (None, "") or fields.uuid not in (None, "")
-        name = deterministic_id(PROTOCOL, app_env, topic, raw) if known else unique_id()
+        name = deterministic_id(PROTOCOL, app_env, topic, raw) if fields.named else unique_id()
         time = event_time(fields, meta.created_ms)
         envelope = self._envelopes.kept(address, app_env, topic) or self._envelope(address, app_env, topic)
         if time is None:
@@ -195,7 +209,7 @@ class ProducerFrame(Frame):
     def parts(self) -> Iterator[Part | Pause]:
         """See `headrace_common.session.interface.Frame.parts`."""
         for index, message in enumerate(self.messages):
-            part, refused = self._maker.make(message.request, message.address, self.received_ms)
+            part, refused = yield from self._maker.make(message.request, message.address, self.received_ms)
             if refused:
                 self.refused.add(index)
             yield part

@@ -10,12 +10,12 @@ import orjson
 from headrace_common.record.contract import Attribute, Reason, WireProtocol
 from headrace_common.record.encoding import length
 from headrace_common.record.event import Envelope, Event, Part, Reject, rfc3339_ms, source, unique_frame_ids, unique_id
-from headrace_common.record.json_object import Fault, JsonObject, utc
-from headrace_common.session.interface import AT_ONCE, PAUSE, SMALL, Frame, Pause, Peer, Ticket
+from headrace_common.record.json_object import SHORT, Fault, JsonObject, utc
+from headrace_common.session.interface import AT_ONCE, PAUSE, SMALL, Frame, Pause, Peer, Ticket, paused
 from headrace_common.session.memory import Memory
 from typing_extensions import override
 
-from headrace_lumberjack.fields import Fields, host_of, loosely, stream_of
+from headrace_lumberjack.fields import Fields, host_of, stream_of
 from headrace_lumberjack.identity import Names
 from headrace_lumberjack.wire import DATA_HEADER, V2, Run, pair_count, pairs
 
@@ -52,8 +52,7 @@ class Records:
     def __init__(self, peer: Peer, event_bytes: int, depth: int, memory: Memory) -> None:
         self._peer = peer
         self._event_bytes = event_bytes
-        wanted = JsonObject(Fields, depth)
-        self._read, self._nothing = wanted.read, wanted.nothing
+        self._json = JsonObject(Fields, depth)
         self._memory = memory
         self._names = Names(memory)
 
@@ -82,7 +81,7 @@ class Records:
         Nearly all events of a Beat go through this loop, so it reuses what an event shares with the one before.
         """
         data, at, most = run.data, run.start + DATA_HEADER, self._event_bytes
-        read, name_of, unique = self._read, self._names.of, unique_frame_ids()
+        read, name_of, unique = self._json.read, self._names.of, unique_frame_ids()
         now = rfc3339_ms(received_ms)
         host = subject = None
         envelope = self.envelope(host, subject)
@@ -93,14 +92,13 @@ class Records:
             raw = piece if type(piece) is bytes else bytes(piece)
             at = end + DATA_HEADER
             size = len(raw)
-            if size > LARGE:
-                yield PAUSE
-            fields = read(raw) if size <= most else self._too_large(size)
+            if size > most:
+                fields: Fields | Fault = self._too_large(size)
+            else:
+                fields = read(raw) if size <= SHORT else (yield from paused(self._json.steps(raw)))
             if isinstance(fields, Fault):
                 yield self.reject(*fields, raw, run.sequence(index))
                 continue
-            if fields is self._nothing:
-                fields = loosely(raw)
             its_host, its_subject = host_of(fields), stream_of(fields)
             if its_host != host or its_subject != subject:
                 host, subject = its_host, its_subject

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 _ABSENT: Final = Raw(b"null")
@@ -60,24 +59,6 @@ class Fields(Struct, gc=False):
     fields: Raw = _ABSENT
     data_stream: Raw = _ABSENT
     event: EventFields | None = None
-
-
-_read_loosely = msgspec.json.Decoder(dict[str, Raw]).decode
-_NAMES: Final = {info.encode_name: info for info in msgspec.structs.fields(Fields)}
-_DECODERS: Final = {name: msgspec.json.Decoder(info.type).decode for name, info in _NAMES.items()}
-
-
-def loosely(raw: bytes) -> Fields:
-    """Reads the fields of an object in which some have a different type than in Beats; these count as absent."""
-    found: dict[str, Any] = {}
-    for name, value in _read_loosely(raw).items():
-        info = _NAMES.get(name)
-        if info is not None:
-            try:
-                found[info.name] = _DECODERS[name](value)
-            except msgspec.ValidationError:
-                continue
-    return Fields(**found)
 
 
 def host_of(fields: Fields) -> str | None:

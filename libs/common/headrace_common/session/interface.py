@@ -10,11 +10,13 @@ A protocol subclasses `ByteSession` (a stream) or `MessageSession` (whole messag
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from headrace_common.record.event import Part, Reject
+
+T = TypeVar("T")
 
 SMALL: Final = 16 << 10
 """Largest small frame: the bytes of its events, as received or, where the session inflates, inflated."""
@@ -57,6 +59,17 @@ class Pause:
 
 PAUSE: Final = Pause()
 """A pause of a frame that has not grown."""
+
+
+def paused(steps: Generator[None, None, T]) -> Generator[Pause, None, T]:
+    """Takes steps, with a pause after each. Returns what they made."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            made: T = done.value
+            return made
+        yield PAUSE
 
 
 class Frame(ABC):

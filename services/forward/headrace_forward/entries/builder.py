@@ -18,7 +18,7 @@ import orjson
 from headrace_common.record.contract import Attribute, Reason
 from headrace_common.record.event import FIRST_SECOND, LAST_SECOND, Envelope, Event, FrameIds, Part, rfc3339
 from headrace_common.record.transcoding import TooDeepError, TooLongError, Transcoder, pointer
-from headrace_common.session.interface import PAUSE, Pause
+from headrace_common.session.interface import Pause, paused
 
 from headrace_forward.entries.times import MILLISECOND, SECOND, BadTimeError, read_time
 from headrace_forward.entries.values import Ext, ext_json, unpack
@@ -252,11 +252,11 @@ class EntryBuilder:
             if KINDS[given[inner.tell()]] is MsgpackKind.MAP:
                 given, metadata = given[before : inner.tell()], given[inner.tell() :]
                 if metadata not in EMPTY_MAPS:
-                    written = yield from _paused(transcoder.write(metadata, 0, METADATA))
+                    written = yield from paused(transcoder.write(metadata, 0, METADATA))
                     notes[Attribute.METADATA.value] = orjson.Fragment(written)
         if KINDS[raw[middle]] is not MsgpackKind.MAP:
             raise ValueError(f"a record is a map, not a {KINDS[raw[middle]].value}")
-        value = yield from _paused(transcoder.write(raw, middle))
+        value = yield from paused(transcoder.write(raw, middle))
         if len(given) > LONG_TIME:
             raise BadTimeError(f"{KINDS[given[0]].value} of {len(given)} bytes is no time")
         return self.event(raw, index, unpack(given), value, {**notes, **transcoder.notes()})
@@ -295,16 +295,6 @@ def _elements(raw: bytes) -> int | None:
     if KINDS[raw[0]] is not MsgpackKind.ARRAY:
         return None
     return raw[0] & 0x0F if raw[0] < 0xA0 else int.from_bytes(raw[1 : 3 if raw[0] == 0xDC else 5], "big")
-
-
-def _paused(writing: Generator[None, None, bytes]) -> Generator[Pause, None, bytes]:
-    """Writes, with a pause after each step."""
-    while True:
-        try:
-            next(writing)
-        except StopIteration as done:
-            return cast("bytes", done.value)
-        yield PAUSE
 
 
 def may_be_deep(value: bytes, depth: int) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 import msgpack
 from headrace_common.record.event import rfc3339
+from headrace_common.record.steps import finish
 from headrace_common.record.transcoding import Transcoder
 
 from headrace_forward.wire import EventTime
@@ -53,12 +54,7 @@ def to_json(raw: bytes, depth: int = 64) -> bytes:
     Raises ValueError if it is not exactly one object, `TooDeepError` if it is too deep.
     """
     unpack(raw)
-    writing = Transcoder(depth, UNLIMITED, ext_json, texts=False).write(raw)
-    while True:
-        try:
-            next(writing)
-        except StopIteration as done:
-            return cast("bytes", done.value)
+    return finish(Transcoder(depth, UNLIMITED, ext_json, texts=False).write(raw))
 
 
 def ext_json(code: int, data: bytes, raw: bytes) -> bytes:

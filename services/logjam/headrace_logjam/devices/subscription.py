@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -14,7 +14,7 @@ from headrace_common.session.interface import Frame, Pause, Ticket
 from typing_extensions import override
 
 from headrace_logjam.devices.gaps import Gap
-from headrace_logjam.events import PROTOCOL, Envelopes, Fields, Limits, event_time
+from headrace_logjam.events import PROTOCOL, Envelopes, Fields, Limits, event_time, read
 from headrace_logjam.wire import FRAMES, HEARTBEAT, INFLATED_BYTES, NAME_BYTES, Meta, decode_meta, inflate, is_app_env
 from headrace_logjam.wire import joined as joined_frames
 
@@ -60,7 +60,7 @@ class SubscriptionMaker:
     """Makes the records of one endpoint. Any number of consumers make the same of the same messages."""
 
     def __init__(self, endpoint: str, consumer: str, limits: Limits) -> None:
-        self._read = JsonObject(Fields, limits.depth).read
+        self._json = JsonObject(Fields, limits.depth)
         self._limits = limits.body
         self._source = source(PROTOCOL, endpoint)
         self._consumer = consumer
@@ -68,8 +68,8 @@ class SubscriptionMaker:
         self._gaps = Envelope(PROTOCOL, self._source, "", type_suffix="gap")
         self._envelopes = Envelopes()
 
-    def make(self, message: Published, received_ms: int) -> Part:
-        """The event of a message, or its reject. Never raises for any message."""
+    def make(self, message: Published, received_ms: int) -> Generator[Pause, None, Part]:
+        """Returns the event of a message, or its reject. Never raises for any message."""
         meta = message.meta
         if message.problem or meta is None:
             return self.reject(message, Reason.BAD_MESSAGE, message.problem)
@@ -79,7 +79,7 @@ class SubscriptionMaker:
         except ProtocolError as error:
             reason = Reason.OVERSIZED if error.limit else Reason.COMPRESSION
             return self.reject(message, Reason.INFLATED_LIMIT if error.limit == INFLATED_BYTES else reason, str(error))
-        fields = self._read(raw)
+        fields = yield from read(self._json, raw)
         if isinstance(fields, Fault):
             return self.reject(message, *fields)
         time = event_time(fields, meta.created_ms)
@@ -168,7 +168,10 @@ class SubscriptionFrame(Frame):
         """See `headrace_common.session.interface.Frame.parts`."""
         maker, received_ms = self._maker, self.received_ms
         for item in self.items:
-            yield maker.marker(item, received_ms) if isinstance(item, Gap) else maker.make(item, received_ms)
+            if isinstance(item, Gap):
+                yield maker.marker(item, received_ms)
+            else:
+                yield (yield from maker.make(item, received_ms))
 
     @override
     def spoiled(self, detail: str) -> Reject:

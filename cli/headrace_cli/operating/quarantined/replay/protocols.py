@@ -16,6 +16,7 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import Settings, load
 from headrace_common.record.contract import JSON, OCTETS, Attribute, Reason, WireProtocol
 from headrace_common.record.event import Envelope, Part, rfc3339_ms, unique_id
+from headrace_common.record.steps import finish
 from headrace_courier import wire as courier
 from headrace_courier.session import CourierSession
 from headrace_courier.settings import CourierSettings
@@ -179,11 +180,11 @@ def _logjam(item: Item, settings: Settings) -> Replayed:
     origin = unquote(item.source.rpartition("/")[2])
     part: Part
     if Attribute.DEVICE.value in _attributes(item):
-        part = SubscriptionMaker(origin, _CONSUMER, made).make(read_published(frames), now)
+        part = finish(SubscriptionMaker(origin, _CONSUMER, made).make(read_published(frames), now))
         return read_again(item, [part], own_ids(item))
     maker = Maker(made)
     messages = [logjam.split(frame) for frame in frames] if item.reason == Reason.INTERNAL else [frames]
-    parts = [maker.make(logjam.read_unanswered(message), origin, now).part for message in messages]
+    parts = [finish(maker.make(logjam.read_unanswered(message), origin, now)).part for message in messages]
     return read_again(item, parts, own_ids(item))
 
 

@@ -1,0 +1,32 @@
+"""One event of any shape is built in steps, in every protocol: others run between them."""
+
+from __future__ import annotations
+
+import pytest
+from headrace_common.record.json_object import SHORT
+from headrace_common.session.interface import Pause
+
+from tests.long_events import CASES, Case, frame_of
+
+AT_ONCE = {"too deep", "not UTF-8", "plain text", "one wide letter", "one text that is not UTF-8"}
+"""Ends at its beginning, or is one text."""
+
+WAYS = ("forward", "courier", "logjam")
+
+
+def steps_of(case: Case, event: bytes) -> int:
+    """How many steps building an event takes."""
+    frame = frame_of(case, event)
+    assert frame is not None
+    return 1 + sum(isinstance(part, Pause) for part in frame.parts())
+
+
+@pytest.mark.parametrize(
+    ("way", "shape"), [(way, shape) for way in WAYS for shape in CASES[way].shapes if shape not in AT_ONCE]
+)
+def test_long_events_are_built_in_steps(way: str, shape: str) -> None:
+    """Four times the bytes are four times the steps."""
+    case = CASES[way]
+    few, many = (steps_of(case, case.shapes[shape](size)) for size in (20_000, 80_000))
+    assert many >= 80_000 // SHORT
+    assert 3 * few - 4 <= many <= 5 * few + 4
