@@ -227,6 +227,14 @@ class TestReports:
             assert len(sizes) > 2
             assert bench.numbers() == list(range(3000))
 
+    async def test_an_event_larger_than_a_batch_travels_alone(self) -> None:
+        async with pumping(batch_bytes=MIB // 4) as bench:
+            bench.submit(event(0), event(1, 3 * MIB), event(2))
+            await bench.idle()
+            assert [len(records) for _, _, records in bench.delivery.stored] == [1, 1, 1]
+            assert [len(record) > MIB for record in bench.delivery.on("events")] == [False, True, False]
+            assert bench.listener.heard[-1] == ("settled", 0, 3, True)
+
 
 class TestRejects:
     async def test_between_events(self) -> None:

@@ -14,6 +14,7 @@ from headrace_common.operations.settings import (
     KafkaSettings,
     LimitSettings,
     ServiceSettings,
+    TopicSettings,
     TopicsProcessSettings,
     describe,
     environment,
@@ -254,6 +255,11 @@ class TestContradictions:
         LimitSettings(frame_bytes=MIB, event_bytes=MIB)
         with pytest.raises(ValueError, match="EVENT_BYTES"):
             LimitSettings(frame_bytes=MIB, event_bytes=MIB + 1)
+        LimitSettings(frame_bytes=MIB)  # the default is no contradiction
+
+    def test_the_defaults_fit_each_other(self) -> None:
+        """The largest event is one batch, and a batch is at most three quarters of what a topic takes."""
+        assert LimitSettings().event_bytes == TopicSettings().max_message_bytes * 3 // 4
 
     def test_is_named_as_a_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HEADRACE_LIMITS__EVENT_BYTES", str(32 * MIB))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import random
 import signal
 import socket
 import uuid
@@ -23,7 +25,7 @@ from headrace_logjam.wire import split
 
 from tests.contract.receiver import HOST, Receiver
 from tests.contract.stopping import stopped
-from tests.contract.topic import Stored, events, now, own_topics, quarantined
+from tests.contract.topic import Stored, events, now, own_topics, quarantined, reassembled
 from tests.contract.waiting import PATIENCE, until
 from tests.logjam.driving import APP_ENV, META, asking, event
 
@@ -49,7 +51,7 @@ def topics(kafka: EmbeddedKafka) -> KafkaSettings:
 
 @pytest.fixture(scope="module")
 def receiver(topics: KafkaSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Logjam]:
-    running = Logjam(topics, tmp_path_factory.mktemp("logjam"), limits={"frame_bytes": 2 << 20})
+    running = Logjam(topics, tmp_path_factory.mktemp("logjam"))
     running.spawn()
     now(running.listens())
     yield running
@@ -170,12 +172,36 @@ async def test_many_dealers_at_once(receiver: Logjam, context: zmq.asyncio.Conte
         assert [record.json["n"] for record in records if record.json["client"] == number] == list(range(100))
 
 
+@pytest.mark.parametrize("size", [1_102_509, 3 << 20], ids=["the Ruby agent's largest", "the default"])
+async def test_an_event_larger_than_a_batch(receiver: Logjam, context: zmq.asyncio.Context, size: int) -> None:
+    """With its neighbours before and behind it, through Kafka; one byte more than the default goes to quarantine."""
+    client = connected(context, zmq.DEALER, receiver.port)
+    mark = uuid.uuid4().hex
+    bodies = [b'{"mark":"%b","n":%d,"text":"' % (mark.encode(), number) for number in range(3)]
+    fill = size - len(bodies[1]) - 2
+    noise = base64.b64encode(random.Random(1).randbytes(fill))[:fill]  # more than a batch, compressed, too
+    for body, text in zip(bodies, (b"before", noise, b"behind"), strict=True):
+        await client.send_multipart(asking(event(body + text + b'"}')))
+        assert await heard(client) == ACCEPTED
+    records = await events(receiver.kafka, mark)
+    assert [record.json["n"] for record in records] == [0, 1, 2]
+    assert records[1].value == bodies[1] + noise + b'"}'
+    if size == LogjamSettings().limits.event_bytes:
+        frames = event(bodies[1] + noise + b'x"}')
+        await client.send_multipart(asking(frames))
+        assert await heard(client) == ACCEPTED
+        parts = [record for record in await quarantined(receiver.kafka) if record["reason"] == "oversized"]
+        assert frames in map(split, reassembled(parts).values())
+        (line,) = receiver.lines("beyond a limit")
+        assert (line["reason"], line["source"]) == ("oversized", "/logjam/127.0.0.1")
+
+
 async def test_too_large_a_frame_ends_its_own_client_alone(receiver: Logjam, context: zmq.asyncio.Context) -> None:
     other = connected(context, zmq.DEALER, receiver.port)
     await other.send_multipart(asking(event(marked())))
     assert await heard(other) == ACCEPTED
     client = connected(context, zmq.DEALER, receiver.port)
-    largest, larger = b"x" * (2 << 20), b"x" * ((2 << 20) + 1)
+    largest, larger = b"x" * (4 << 20), b"x" * ((4 << 20) + 1)
     await client.send_multipart(asking(event(largest)))
     assert await heard(client) == ACCEPTED  # above LIMITS__EVENT_BYTES: kept, and never sent again
     watch = client.get_monitor_socket()

@@ -244,7 +244,7 @@ class LimitSettings(Section):
     )
     frame_events: int = Field(100_000, ge=1, description="Maximum events in one frame; the rest goes to quarantine.")
     event_bytes: Bytes = Field(
-        1 * MIB, ge=KIB, description="Maximum size of one event as stored; larger ones go to quarantine."
+        3 * MIB, ge=KIB, description="Maximum size of one event as stored; larger ones go to quarantine."
     )
     inflated_bytes: Bytes = Field(64 * MIB, ge=KIB, description="Maximum size of one frame after inflating.")
     ratio: float = Field(
@@ -287,7 +287,7 @@ class LimitSettings(Section):
             )
         if self.process_budget < 2 * self.connection_budget:
             raise ValueError("LIMITS__PROCESS_BUDGET must be at least twice LIMITS__CONNECTION_BUDGET")
-        if self.event_bytes > self.frame_bytes:
+        if self.event_bytes > self.frame_bytes and "event_bytes" in self.model_fields_set:
             raise ValueError("LIMITS__EVENT_BYTES is above LIMITS__FRAME_BYTES")
         return self
 

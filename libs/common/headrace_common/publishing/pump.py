@@ -9,19 +9,24 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Final
 
 from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import FairScheduler
 from headrace_common.kafka.client import Topic
 from headrace_common.kafka.producer import ProducerSource
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
-from headrace_common.operations.log import Log
+from headrace_common.operations.log import Log, RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.publishing.batch import Batch
 from headrace_common.publishing.delivery import OVERDUE, Delivery
 from headrace_common.publishing.filler import CycleFiller
 from headrace_common.publishing.in_flight_frame import NO_DEADLINE, InFlightFrame
 from headrace_common.publishing.produce_cycle import ProduceCycle
+from headrace_common.record.contract import Reason
+
+BEYOND: Final = (Reason.OVERSIZED, Reason.TOO_MANY_EVENTS, Reason.TOO_DEEP, Reason.INFLATED_LIMIT)
+"""Reasons that name a limit: what is sound went to quarantine, the client was told nothing, and a higher limit would take it."""
 
 
 class Pump:
@@ -45,6 +50,7 @@ class Pump:
         self._metrics = metrics
         self._pending: OrderedDict[InFlightFrame, None] = OrderedDict()  # neither stored nor abandoned
         self._filler = CycleFiller(scheduler, growth, log, lambda: source.turn(self._events, partition))
+        self._limited = RateLimited(log, burst=1, interval=60.0)
         self.idle = asyncio.Event()  # no frame waits or is in flight
         self.idle.set()
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
@@ -156,6 +162,10 @@ class Pump:
                 return DeliveryError("Kafka refuses a quarantine record", DeliveryPolicy.REFUSED)
         for reject in cycle.rejects_stored():
             self._metrics.events_quarantined.labels(reject.reason.value).inc()
+            if reject.reason in BEYOND:
+                self._limited.warning(
+                    "beyond a limit", reason=reject.reason.value, detail=reject.detail, source=reject.source
+                )
         self._report(cycle)
         return None
 
