@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+
 import pytest
 from headrace_common.record.contract import Reason
 from headrace_common.session.interface import Peer
@@ -34,6 +36,22 @@ def test_json_goes_through_unchanged(event: bytes) -> None:
 
 
 @pytest.mark.parametrize(
+    ("event", "value", "places"),
+    [
+        (b'{"a":"\xff"}', '{"a":"ÿ"}', {"/a": b"\xff"}),
+        (b'{"host":"h\x80"}', '{"host":"h€"}', {"/host": b"h\x80"}),
+        (b'{"host":1e999,"a":"\x90\\n"}', '{"host":1e999,"a":"\ufffd\\n"}', {"/a": b"\x90\\n"}),
+        (b'{"\xc3":1}', '{"Ã":1}', {"~key0": b"\xc3"}),
+    ],
+)
+def test_windows_1252_is_read_as_such(event: bytes, value: str, places: dict[str, bytes]) -> None:
+    found, _ = every_way(jdat(NONCE, [event, b"{}"])).events
+    assert found.value == value.encode()
+    assert found.attributes["invalid_utf8"] == {place: b64encode(raw).decode() for place, raw in places.items()}
+    assert found.attributes["nonce"] == NONCE.hex()
+
+
+@pytest.mark.parametrize(
     ("event", "reason"),
     [
         (b"", Reason.BAD_JSON),
@@ -43,10 +61,9 @@ def test_json_goes_through_unchanged(event: bytes) -> None:
         (b'{"a":01}', Reason.BAD_JSON),
         (b'{"a":NaN}', Reason.BAD_JSON),
         (b"\xef\xbb\xbf{}", Reason.BAD_JSON),
-        (b'{"a":"\xff"}', Reason.BAD_JSON),
-        (b'{"host":"\xff"}', Reason.BAD_JSON),
-        (b'{"host":1e999,"a":"\xff"}', Reason.BAD_JSON),
-        (b'{"\xc3":1}', Reason.BAD_JSON),
+        (b'{"a":\xff}', Reason.BAD_JSON),
+        (b'{"a":"\xff"', Reason.BAD_JSON),
+        (b'{"a":"\xff","b":[\xff]}', Reason.BAD_JSON),
         (b'{"a":"\x01"}', Reason.BAD_JSON),
         (b"[]", Reason.BAD_RECORD),
         (b"null", Reason.BAD_RECORD),

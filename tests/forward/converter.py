@@ -107,7 +107,7 @@ class Converter:
         except UnicodeEncodeError:
             original = value.encode("utf-8", "surrogateescape")
             self.invalid_utf8[path] = b64encode(original).decode()
-            return original.decode("utf-8", "replace")
+            return original.decode("cp1252", "replace")
         return value
 
     def _map(self, pairs: _Pairs, path: str, level: int) -> dict[str, Any]:

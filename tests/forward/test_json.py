@@ -103,10 +103,14 @@ def test_what_makes_no_sense_is_quarantined_whole(text: str, reason: str, reply:
     assert outcome.error is None
 
 
-def test_text_that_is_no_utf8_is_quarantined() -> None:
+def test_windows_1252_is_read_as_such() -> None:
     outcome = one(b'["t", 1, {"m": "\xff"}, {"chunk": "c"}]')
-    assert [reject.reason.value for reject in outcome.rejects] == ["bad_json"]
+    (event,) = outcome.events
+    assert event.record == {"m": "ÿ"}
+    assert event.attributes == {"chunk": "c", "invalid_utf8": {"/m": "/w=="}}
     assert outcome.replies == [b'{"ack":"c"}']
+    first, second = one(b'["t", [[1, {"m": "\xff"}], [1, {"m": "x"}]], {"chunk": "c"}]').events
+    assert (first.record, second.record) == ({"m": "ÿ"}, {"m": "x"})
 
 
 @pytest.mark.parametrize("tag", ['""', "5", "null", '{"a": 1}'])

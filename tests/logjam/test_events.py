@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import zlib
+from base64 import b64encode
 from typing import Any
 
 import pytest
 from headrace_common.record.contract import Reason, WireProtocol
+from headrace_common.record.encoding import decode
 from headrace_common.record.event import Envelope, Reject
-from headrace_logjam.events import ENVELOPE_BYTES, ENVELOPES, Envelopes
-from headrace_logjam.wire import Compression, split
+from headrace_common.session.interface import Pause
+from headrace_logjam.devices.subscription import SubscriptionFrame, SubscriptionMaker, read_published
+from headrace_logjam.events import ENVELOPE_BYTES, ENVELOPES, Envelopes, Limits
+from headrace_logjam.wire import BodyLimits, Compression, split
 
-from tests.driving import Seen, without_chance
+from tests.driving import NOW_MS, Seen, without_chance
 from tests.logjam.driving import ADDRESS, APP_ENV, META, TOPIC, asking, drive, driven, event
 
 RECEIVED = "2023-11-14T22:15:23.456Z"
@@ -107,6 +112,32 @@ def test_what_tells_two_events_apart() -> None:
     assert len(ids) == 5
 
 
+def test_a_log_line_in_windows_1252_is_read_as_such() -> None:
+    """As Logjam's importer does, line by line: the other lines stay UTF-8."""
+    body = '{"request_id":"r","lines":[[1,2,"gr?n"],[1,2,"grün"]]}'.encode().replace(b"?", b"\xfc")
+    seen = one(event(body))
+    assert seen.json["lines"] == [[1, 2, "grün"], [1, 2, "grün"]]
+    assert seen.attributes["invalid_utf8"] == {"/lines/0/2": b64encode(b"gr\xfcn").decode()}
+    assert seen.id == one(event(body)).id
+    assert seen.id != one(event(body.replace(b"\xfc", "ü".encode()))).id
+
+
+def test_what_a_device_publishes_in_windows_1252_is_read_as_such() -> None:
+    maker = SubscriptionMaker("east", "c", Limits(BodyLimits(1000, 1000, 1000), 64))
+    items = [read_published(event(body)) for body in (b'{"a":"\xe9"}', b"{}", b'{"a":\xe9}')]
+    parts = [part for part in SubscriptionFrame(items, 0, NOW_MS, 0, maker, b"").parts() if not isinstance(part, Pause)]
+    mended, plain, bad = parts
+    assert isinstance(mended, bytes)
+    assert isinstance(plain, bytes)
+    value, headers = decode(mended)
+    assert value == '{"a":"é"}'.encode()
+    attributes = json.loads(dict(headers)["ce_attributes"])
+    assert attributes.pop("invalid_utf8") == {"/a": "6Q=="}
+    assert attributes == json.loads(dict(decode(plain)[1])["ce_attributes"])
+    assert isinstance(bad, Reject)
+    assert bad.reason is Reason.BAD_JSON
+
+
 @pytest.mark.parametrize(
     ("frames", "reason"),
     [
@@ -120,7 +151,7 @@ def test_what_tells_two_events_apart() -> None:
         (event(b"no JSON"), Reason.BAD_JSON),
         (event(b"{} {}"), Reason.BAD_JSON),
         (event(b""), Reason.BAD_JSON),
-        (event(b'{"a":"\xff"}'), Reason.BAD_JSON),
+        (event(b'{"a":\xff}'), Reason.BAD_JSON),
         (event(b"[]"), Reason.BAD_RECORD),
         ([*event({})[:3], event({}, 1)[3]], Reason.COMPRESSION),
         ([*event({})[:3], META[:2] + b"\x09" + META[3:]], Reason.COMPRESSION),

@@ -366,15 +366,35 @@ def test_repeated_keys_are_kept_in_order() -> None:
 
 
 def test_what_is_no_utf8_is_kept_beside() -> None:
-    event = v1((b"line", b"a\xffb"), (b"k\xfe", b"v"), (b"line", b"c\xfd"), (b"@timestamp", b"2026-11-21T09:30:00Z"))
+    event = v1((b"line", b"a\xffb"), (b"k\xfe", b"v"), (b"line", b"c\x81"), (b"@timestamp", b"2026-11-21T09:30:00Z"))
     assert isinstance(event, Seen)
-    assert event.json == {"line": ["a\ufffdb", "c\ufffd"], "k\ufffd": "v", "@timestamp": "2026-11-21T09:30:00Z"}
+    assert event.json == {"line": ["aÿb", "c\ufffd"], "kþ": "v", "@timestamp": "2026-11-21T09:30:00Z"}
     assert event.time == "2026-11-21T09:30:00Z"
     assert event.attributes["invalid_utf8"] == {
         "/line/0": b64encode(b"a\xffb").decode(),
-        "/line/1": b64encode(b"c\xfd").decode(),
-        "/(key 1)": b64encode(b"k\xfe").decode(),
+        "/line/1": b64encode(b"c\x81").decode(),
+        "~key1": b64encode(b"k\xfe").decode(),
     }
+
+
+def test_json_with_windows_1252_is_read_as_such() -> None:
+    """With its own id, host and time; beside it, JSON as it comes."""
+    raw = document(message="M?ller", host={"name": "h?"}).replace(b"?", b"\xfc")
+    plain, event = of(document(), raw)
+    assert isinstance(plain, Seen)
+    assert isinstance(event, Seen)
+    assert event.value == raw.replace(b"\xfc", "ü".encode())
+    assert event.source.endswith("/h%C3%BC")
+    assert event.time == plain.time
+    assert plain.attributes == {}
+    assert event.attributes == {
+        "invalid_utf8": {"/message": b64encode(b"M\xfcller").decode(), "/host/name": b64encode(b"h\xfc").decode()}
+    }
+    timeless, bad = of(b'{"message":"\xe9"}', b'{"message":\xe9}')
+    assert isinstance(timeless, Seen)
+    assert timeless.attributes["time"] == "received"
+    assert isinstance(bad, Reject)
+    assert bad.reason is Reason.BAD_JSON
 
 
 # Limits of one event: beyond them it is kept, and acknowledged

@@ -126,10 +126,16 @@ class CourierFrame(Frame):
                 yield maker.unnamed.reject(*fault, raw, name, self._about(index))
                 continue
             found = read(raw) if size <= SHORT else (yield from paused(maker.json.steps(raw)))
-            if type(found) is Fault:
-                yield maker.unnamed.reject(*found, raw, name, self._about(index))
+            if isinstance(found, Fault):
+                better = yield from paused(maker.json.mend(raw, found, most))
+                if isinstance(better, Fault):
+                    yield maker.unnamed.reject(*better, raw, name, self._about(index))
+                    continue
+                fields, event = better
+                time = utc(fields.timestamp)
+                attributes = event.attributes(about if time else received)
+                yield envelope(fields).event(name, time or now, event.value, attributes)
                 continue
-            assert isinstance(found, Fields)
             time = utc(found.timestamp)
             if time is None:
                 yield envelope(found).event(name, now, raw, received)

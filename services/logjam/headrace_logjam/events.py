@@ -22,6 +22,7 @@ from headrace_common.record.event import (
     unique_id,
 )
 from headrace_common.record.json_object import SHORT, Fault, JsonObject, utc
+from headrace_common.record.windows_1252 import Mended
 from headrace_common.session.interface import Frame, Pause, Ticket, paused
 from typing_extensions import override
 
@@ -145,14 +146,18 @@ class Maker:
             reason = Reason.INFLATED_LIMIT if error.limit == INFLATED_BYTES else Reason.OVERSIZED
             return Made(self.reject(request, address, reason, str(error)), False)
         fields = yield from read(self._json, raw)
+        event = Mended(raw, b"")
         if isinstance(fields, Fault):
-            return Made(self.reject(request, address, *fields), fields.reason is not Reason.TOO_DEEP)
+            found = yield from paused(self._json.mend(raw, fields, self._limits.event))
+            if isinstance(found, Fault):
+                passing = found.reason in (Reason.TOO_DEEP, Reason.OVERSIZED)
+                return Made(self.reject(request, address, *found), not passing)
+            fields, event = found
         name = deterministic_id(PROTOCOL, app_env, topic, raw) if fields.named else unique_id()
         time = event_time(fields, meta.created_ms)
         envelope = self._envelopes.kept(address, app_env, topic) or self._envelope(address, app_env, topic)
-        if time is None:
-            return Made(envelope.event(name, rfc3339_ms(received_ms), raw, _RECEIVED), False)
-        return Made(envelope.event(name, time, raw), False)
+        attributes = event.attributes(None if time else _RECEIVED)
+        return Made(envelope.event(name, time or rfc3339_ms(received_ms), event.value, attributes), False)
 
     def reject(self, request: Request, address: str, reason: Reason, detail: str, raw: bytes | None = None) -> Reject:
         """The message for quarantine, each of its frames as u32 length and bytes; or `raw`, in its name."""

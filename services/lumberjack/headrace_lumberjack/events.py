@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any, Final
 
 import orjson
@@ -11,6 +11,7 @@ from headrace_common.record.contract import Attribute, Reason, WireProtocol
 from headrace_common.record.encoding import length
 from headrace_common.record.event import Envelope, Event, Part, Reject, rfc3339_ms, source, unique_frame_ids, unique_id
 from headrace_common.record.json_object import SHORT, Fault, JsonObject, utc
+from headrace_common.record.windows_1252 import pointer, text_of
 from headrace_common.session.interface import AT_ONCE, PAUSE, SMALL, Frame, Pause, Peer, Ticket, paused
 from headrace_common.session.memory import Memory
 from typing_extensions import override
@@ -97,7 +98,7 @@ class Records:
             else:
                 fields = read(raw) if size <= SHORT else (yield from paused(self._json.steps(raw)))
             if isinstance(fields, Fault):
-                yield self.reject(*fields, raw, run.sequence(index))
+                yield (yield from self._mended(raw, fields, run.sequence(index), unique(index), now))
                 continue
             its_host, its_subject = host_of(fields), stream_of(fields)
             if its_host != host or its_subject != subject:
@@ -120,6 +121,20 @@ class Records:
                     continue
                 second = text[:20]
             yield b"".join((length(size), raw, before, name, between, written, behind))  # type: ignore[misc]  # as `Envelope.event`
+
+    def _mended(
+        self, raw: bytes, fault: Fault, sequence: int, unique: bytes, now: bytes
+    ) -> Generator[Pause, None, Part]:
+        """The event of JSON whose texts are not all UTF-8, as `documents` makes it of others, or a reject."""
+        found = yield from paused(self._json.mend(raw, fault, self._event_bytes))
+        if isinstance(found, Fault):
+            return self.reject(*found, raw, sequence)
+        fields, event = found
+        subject, text = stream_of(fields), fields.time
+        time = None if text is None else utc(text)
+        name = None if text is None else self._names.of(fields, subject, text.encode(), event.value)
+        attributes = event.attributes(None if time else RECEIVED)
+        return self.envelope(host_of(fields), subject).event(name or unique, time or now, event.value, attributes)
 
     def pairs(self, run: Run, received_ms: int) -> Iterator[Part | Pause]:
         """Yields the pairs of the D frames of `run` as JSON objects, or rejects, and a pause before long work."""
@@ -198,8 +213,8 @@ def _carefully(frame: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
     changed: dict[str, str] = {}
     invalid: dict[str, str] = {}
     for number, (raw_key, raw_value) in enumerate(pairs(frame)):
-        key = _decode(raw_key, f"/(key {number})", invalid)
-        place = f"/{key.replace('~', '~0').replace('/', '~1')}"
+        key = _decode(raw_key, f"~key{number}", invalid)
+        place = f"/{pointer(key)}"
         if key not in record:
             record[key] = _decode(raw_value, place, invalid)
             continue
@@ -222,7 +237,7 @@ def _decode(raw: bytes, place: str, invalid: dict[str, str]) -> str:
         return raw.decode()
     except UnicodeDecodeError:
         invalid[place] = b64encode(raw).decode()
-        return raw.decode("utf-8", "replace")
+        return text_of(raw)
 
 
 def _names(text: str) -> bool:

@@ -129,7 +129,17 @@ class EventRun(Run):
 class BlockFrame(Frame):
     """The events of a run. See `headrace_common.session.interface.Frame`."""
 
-    __slots__ = ("_envelope", "_event_bytes", "_unique_ids", "ordering_key", "received_ms", "run", "size", "small", "ticket")
+    __slots__ = (
+        "_envelope",
+        "_event_bytes",
+        "_unique_ids",
+        "ordering_key",
+        "received_ms",
+        "run",
+        "size",
+        "small",
+        "ticket",
+    )
 
     def __init__(self, run: Run, ticket: Ticket, received_ms: int, envelope: Envelope, event_bytes: int) -> None:
         self.run = run

@@ -131,7 +131,7 @@ class Attribute(StrEnum):
     KEYS = "keys"  # JSON pointer -> why the key was changed: integer, binary, repeated, other
     BIN = "bin"  # Forward: JSON pointers of the texts that came as msgpack bin
     GROUP = "group"  # Forward: "start" or "end" of a group of records that Fluent Bit has from OTLP; no log itself
-    INVALID_UTF8 = "invalid_utf8"  # JSON pointer -> base64 of the original bytes of a text that was not UTF-8
+    INVALID_UTF8 = "invalid_utf8"  # JSON pointer -> base64 of the bytes of a text that was read as Windows-1252
     REPUBLISHED = "republished"  # true on records that a fresh producer sent again
     DEVICE = "device"  # Logjam: the device's number
     CREATED = "created"  # Logjam: when the message was made, by the device's clock, Unix time in milliseconds

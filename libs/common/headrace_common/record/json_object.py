@@ -17,6 +17,7 @@ import msgspec
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import FIRST_SECOND, LAST_SECOND, rfc3339
 from headrace_common.record.steps import finish
+from headrace_common.record.windows_1252 import Mended, mended
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -40,6 +41,17 @@ class Fault(NamedTuple):
 
     reason: Reason
     detail: str
+
+
+class NotUtf8Fault(Fault):
+    """The bytes are not UTF-8: `JsonObject.mend` may know better."""
+
+
+class Found(NamedTuple, Generic[T]):
+    """The fields that are wanted of an event, and the event with its texts in UTF-8."""
+
+    fields: T
+    event: Mended
 
 
 class JsonObject(Generic[T]):
@@ -111,8 +123,10 @@ class JsonObject(Generic[T]):
             raws = self._take_apart(raw)
         except msgspec.ValidationError as error:
             return Fault(Reason.BAD_RECORD, str(error))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except msgspec.DecodeError as error:
             return Fault(Reason.BAD_JSON, str(error))
+        except UnicodeDecodeError as error:
+            return _not_utf8(error.reason, error.start)
         except RecursionError:  # the wanted field may stand before what is too deep
             return self._too_deep()
         values: dict[str, Any] = {}
@@ -123,9 +137,28 @@ class JsonObject(Generic[T]):
                     values[name] = decode(value)
                 except msgspec.ValidationError:
                     continue
-                except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                except msgspec.DecodeError as error:
                     return Fault(Reason.BAD_JSON, str(error))
+                except UnicodeDecodeError as error:
+                    return _not_utf8(error.reason, error.start)
         return self._wanted(**values)
+
+    def mend(self, raw: bytes, fault: Fault, most: int) -> Generator[None, None, Found[T] | Fault]:
+        """Returns what to make of bytes that were refused with `fault`; yields between steps. Never raises.
+
+        JSON but for texts that are not UTF-8 is read as `windows_1252` says; of anything else the fault is returned. `most`:
+        bytes of the event and its note.
+        """
+        if not isinstance(fault, NotUtf8Fault):
+            return fault
+        event = yield from mended(raw, self._depth, most)
+        if not isinstance(event, Mended):
+            return Fault(*event)
+        value = event.value
+        fields = self.read(value) if len(value) <= SHORT else (yield from self.steps(value))
+        if isinstance(fields, NotUtf8Fault):
+            return fault  # outside of its texts
+        return fields if isinstance(fields, Fault) else Found(fields, event)
 
     def _may_be_deep(self, raw: bytes) -> bool:
         """Whether there are more opening brackets than `depth`, also in texts: too few settle it. Removing them takes half the
@@ -140,8 +173,8 @@ class JsonObject(Generic[T]):
         return Fault(Reason.TOO_DEEP, f"nested deeper than LIMITS__DEPTH ({self._depth})")
 
 
-def _not_utf8(reason: str, at: int) -> Fault:
-    return Fault(Reason.BAD_JSON, f"not UTF-8: {reason} at byte {at}")
+def _not_utf8(reason: str, at: int) -> NotUtf8Fault:
+    return NotUtf8Fault(Reason.BAD_JSON, f"not UTF-8: {reason} at byte {at}")
 
 
 def deepest(raw: bytes) -> Generator[None, None, int]:

@@ -6,7 +6,7 @@ that announce them. What JSON lacks is written as the notes say:
 * A bin that is UTF-8 becomes a text (`bins` has its pointer), any other ``{"$bin": base64}``; NaN and the infinities texts.
 * Keys become text: integers in decimal, binary as text or ``$bin:`` + base64, anything else as its JSON (`keys`). The values of
   repeated or colliding keys become an array, in order, in the place of the first (`keys` says ``repeated``).
-* A text that is not UTF-8 is written with replacement characters (`invalid_utf8` has its bytes).
+* A text that is not UTF-8 is written as `windows_1252` says (`invalid_utf8` has its bytes).
 
 Pointers are RFC 6901 into the JSON. ``~key`` and a number after a pointer mean the key of that pair (from 0) in the map there.
 Keys that repeat are known only at the end of their map, but the pointers into their first value depend on them. So an object in
@@ -26,6 +26,7 @@ import orjson
 
 from headrace_common.record.contract import Attribute
 from headrace_common.record.open_container import Members, OpenContainer
+from headrace_common.record.windows_1252 import text_of
 
 STEPS: Final = 512
 """Values between two pauses: well below a millisecond of work."""
@@ -308,7 +309,7 @@ class Transcoder:
             return orjson.dumps(content.decode())
         except UnicodeDecodeError:
             self._note(self._invalid, place(), b64encode(content))
-            return orjson.dumps(content.decode("utf-8", "replace"))
+            return orjson.dumps(text_of(content))
 
     def _note(self, notes: bytearray, place: bytes, note: bytes | None = None) -> None:
         if notes:
@@ -316,11 +317,6 @@ class Transcoder:
         notes += b'"%b"' % place if note is None else b'"%b":"%b"' % (place, note)
         if len(notes) > self._most:
             raise TooLongError
-
-
-def pointer(key: str) -> str:
-    """A key as a part of a JSON pointer (RFC 6901)."""
-    return key.replace("~", "~0").replace("/", "~1")
 
 
 def _span(raw: bytes, at: int) -> tuple[int, int]:

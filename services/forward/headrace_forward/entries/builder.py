@@ -17,7 +17,8 @@ import msgspec
 import orjson
 from headrace_common.record.contract import Attribute, Reason
 from headrace_common.record.event import FIRST_SECOND, LAST_SECOND, Envelope, Event, FrameIds, Part, rfc3339
-from headrace_common.record.transcoding import TooDeepError, TooLongError, Transcoder, pointer
+from headrace_common.record.transcoding import TooDeepError, TooLongError, Transcoder
+from headrace_common.record.windows_1252 import pointer
 from headrace_common.session.interface import Pause, paused
 
 from headrace_forward.entries.times import MILLISECOND, SECOND, BadTimeError, read_time

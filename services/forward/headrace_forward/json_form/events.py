@@ -10,7 +10,8 @@ from typing import Any
 import orjson
 from headrace_common.record.contract import Attribute, Reason
 from headrace_common.record.event import Part
-from headrace_common.session.interface import Pause, Ticket
+from headrace_common.record.windows_1252 import Mended, mended
+from headrace_common.session.interface import Pause, Ticket, paused
 from typing_extensions import override
 
 from headrace_forward.entries.builder import EntryBuilder, may_be_deep
@@ -46,7 +47,7 @@ class JsonFrame(MessageFrame):
                 time = b"[" + time + b"," + self._option.metadata + b"]"
             body = b"[" + time + b"," + message.element(2) + b"]"
             builder = yield from self._builder(tag, tag_bytes, attributes, body)
-            yield _part(builder, body, 0)
+            yield (yield from _part(builder, body, 0))
             return
         body = message.element(1)
         builder = yield from self._builder(tag, tag_bytes, attributes, body)
@@ -55,7 +56,7 @@ class JsonFrame(MessageFrame):
             if index == self._limits.frame_events:
                 yield builder.tail(b"[" + body[start:].lstrip(), index, Reason.TOO_MANY_EVENTS, self._too_many())
                 return
-            yield _part(builder, entry, index)
+            yield (yield from _part(builder, entry, index))
 
     def _plain(self, builder: EntryBuilder, body: bytes) -> Generator[Part, None, int]:
         """Yields events from the first on while entries are ordinary. Returns how many."""
@@ -106,10 +107,10 @@ def _tag(raw: bytes) -> tuple[str, bytes, dict[str, Any]]:
     return "", raw, {Attribute.TAG.value: kept}
 
 
-def _part(builder: EntryBuilder, raw: bytes, index: int) -> Part:
+def _part(builder: EntryBuilder, raw: bytes, index: int) -> Generator[Pause, None, Part]:
     """Builds one entry's event or reject. A bug in Headrace sends only this entry to quarantine, with all its bytes."""
     try:
-        return _checked(builder, raw, index)
+        return (yield from _checked(builder, raw, index))
     except BadTimeError as error:
         return builder.tail(raw, index, Reason.BAD_TIME, str(error))
     except UnicodeDecodeError as error:
@@ -120,14 +121,20 @@ def _part(builder: EntryBuilder, raw: bytes, index: int) -> Part:
         return builder.tail(raw, index, Reason.INTERNAL, f"{type(error).__name__}: {error}")
 
 
-def _checked(builder: EntryBuilder, raw: bytes, index: int) -> Part:
-    if not raw.isascii():
-        raw.decode()
+def _checked(builder: EntryBuilder, raw: bytes, index: int) -> Generator[Pause, None, Part]:
     entry = pair(raw)
     if entry is None:
         raise ValueError("an entry is [time, record]")
     time, record = entry
     notes: dict[str, Any] = {}
+    if not is_text(raw):
+        time.decode()
+        found = yield from paused(mended(record, builder.depth, builder.event_bytes))
+        if not isinstance(found, Mended):
+            return builder.tail(raw, index, *found)
+        record = found.value
+        record.decode()
+        notes[Attribute.INVALID_UTF8.value] = orjson.Fragment(found.note)
     if time.startswith(b"["):
         both = pair(time)
         if both is None or not both[1].startswith(b"{"):
