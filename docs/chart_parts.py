@@ -42,7 +42,7 @@ OWNED: Final = frozenset(
 FROM_SECRETS: Final = ("sasl_username", "ca", "certificate", "key", "oauth_client_id", "oauth_ca")
 """Settings of Kafka's clients that the chart takes from Secrets."""
 
-NOT_FOR_LOGJAM: Final = frozenset({"tls.minimum", "listen.trusted_proxies", "limits.connections_per_address"})
+NOT_FOR_LOGJAM: Final = frozenset({"tls.minimum", "listen.trusted_proxies"})
 """What ZeroMQ lacks: the receiver would refuse to start."""
 
 

@@ -146,9 +146,9 @@ def test_a_receiver_overrides_what_holds_for_all_with_nothing_too() -> None:
 def test_what_zeromq_lacks_is_for_the_others_alone() -> None:
     values = """
     receiverDefaults:
-      settings: {limits: {connections_per_address: 50}, listen: {trusted_proxies: 10.0.0.1}, tls: {minimum: "1.3"}}
+      settings: {listen: {trusted_proxies: 10.0.0.1}, tls: {minimum: "1.3"}}
     """
-    lacking = {"HEADRACE_LIMITS__CONNECTIONS_PER_ADDRESS", "HEADRACE_LISTEN__TRUSTED_PROXIES", "HEADRACE_TLS__MINIMUM"}
+    lacking = {"HEADRACE_LISTEN__TRUSTED_PROXIES", "HEADRACE_TLS__MINIMUM"}
     assert lacking <= settings(values).keys()
     assert not lacking & settings(values, "logjam").keys()
 

@@ -31,54 +31,27 @@ SECRET = "Z!TitXa0O4Hrbfdy=UCwh<<jj>!<T8Va?d3a1/P4"
 
 
 def test_anybody_may_come_and_is_called_by_its_address() -> None:
-    assert Admission((), {}, 9).judge("::ffff:192.0.2.7", b"NULL", []) == Verdict("192.0.2.7")
+    assert Admission((), {}).judge("::ffff:192.0.2.7", b"NULL", []) == Verdict("192.0.2.7")
 
 
 @pytest.mark.parametrize(
     ("address", "admitted"), [("192.0.2.7", True), ("192.0.3.7", False), ("2001:db8::9", True), ("nonsense", False)]
 )
 def test_only_who_is_in_an_allowed_network_may_come(address: str, admitted: bool) -> None:
-    verdict = Admission(networks("192.0.2.0/24, 2001:db8::/32"), {}, 9).judge(address, b"NULL", [])
+    verdict = Admission(networks("192.0.2.0/24, 2001:db8::/32"), {}).judge(address, b"NULL", [])
     assert verdict.refusal is (None if admitted else Refusal.ADDRESS)
 
 
 def test_with_keys_only_those_may_come_and_are_called_by_their_names() -> None:
     names = names_of({"shop-1": PUBLIC})
     (key,) = names
-    admission = Admission((), names, 9)
+    admission = Admission((), names)
     assert admission.judge(HOST, b"CURVE", [key]) == Verdict("shop-1")
     assert admission.judge(HOST, b"CURVE", [bytes(32)]).refusal is Refusal.KEY
     assert admission.judge(HOST, b"CURVE", []).refusal is Refusal.KEY
     assert admission.judge(HOST, b"NULL", []).refusal is Refusal.MECHANISM
     assert admission.judge(HOST, b"PLAIN", [b"user", b"word"]).refusal is Refusal.MECHANISM
-    assert Admission((), {}, 9).judge(HOST, b"PLAIN", [b"user", b"word"]).refusal is Refusal.MECHANISM
-
-
-def test_as_many_as_the_limit_and_no_more() -> None:
-    admission = Admission((), {}, 2)
-
-    def comes() -> bool:
-        admission.accepted()
-        return admission.judge(HOST, b"NULL", []).refusal is None
-
-    assert [comes() for _ in range(4)] == [True, True, False, False]
-    admission.ended()
-    admission.ended()
-    assert admission.clients == 2  # those that were refused have gone
-    admission.ended()
-    assert admission.clients == 1
-    assert [comes(), comes()] == [True, False]
-
-
-def test_who_never_says_anything_makes_no_room() -> None:
-    admission = Admission((), {}, 1)
-    admission.accepted()
-    assert admission.judge(HOST, b"NULL", []).refusal is None
-    for _ in range(3):
-        admission.accepted()
-        admission.ended()
-    admission.accepted()
-    assert admission.judge(HOST, b"NULL", []).refusal is Refusal.CONNECTIONS
+    assert Admission((), {}).judge(HOST, b"PLAIN", [b"user", b"word"]).refusal is Refusal.MECHANISM
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +102,7 @@ async def test_with_curve_the_name_of_the_key_is_the_source(
         for each in strangers:
             await each.send_multipart(asking(event(marked())))
         await until(lambda: receiver.metric("logjam_refused_total", why="key"), "the stranger is refused")
+        await until(lambda: receiver.metric("logjam_refused_total", why="mechanism"), "who does not speak CURVE, too")
         for each in strangers:
             await silent(each, 0.2)
         assert receiver.lines("whoever reaches the ports may connect") == []
@@ -163,6 +137,9 @@ async def test_a_client_too_many_comes_in_when_another_leaves(
             connected(context, zmq.DEALER, receiver.port),
             connected(context, zmq.PUSH, receiver.pull_port),
         ]
+        body = marked()
+        await first[1].send_multipart(event(body))
+        await until(lambda: events(topics, body["mark"]), "it is stored")
         await first[0].send_multipart(asking(event(marked())))
         assert await heard(first[0]) == ACCEPTED
         await until(lambda: _clients(receiver, 2), "both are there")

@@ -1,13 +1,12 @@
-"""Who may connect to the sockets, and how many at a time.
+"""Who may connect to the sockets: libzmq asks for each client in its handshake (ZAP, ZeroMQ's RFC 27).
 
-libzmq asks for each client in its handshake (ZAP, ZeroMQ's RFC 27) and says on a socket's monitor who came and went. Both are
-read from the event loop.
+How many may is decided where connections come and go (`headrace_logjam.peers.doors`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple, cast
 
@@ -16,7 +15,6 @@ from headrace_common.operations.log import RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.networks import Network, normal, within
 from zmq.utils import z85
-from zmq.utils.monitor import parse_monitor_message
 
 Context = zmq.Context[zmq.Socket[bytes]]
 
@@ -28,8 +26,6 @@ _VERSION: Final = b"1.0"
 _REQUEST: Final = 6
 """Frames of a request before its credentials: version, request, domain, address, identity, mechanism."""
 
-_WATCHED: Final = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
-
 CONNECTIONS: Final = "LIMITS__CONNECTIONS"
 
 
@@ -37,9 +33,12 @@ class Refusal(StrEnum):
     """Why a client may not connect. A closed list: it is a metric label."""
 
     ADDRESS = "address"  # not in LOGJAM__ALLOW
-    KEY = "key"  # no key of LOGJAM__CURVE_CLIENTS
+    KEY = "key"  # no key of LOGJAM__CURVE_CLIENTS, or it knows another public key of ours
     MECHANISM = "mechanism"  # not the mechanism that the sockets speak
-    CONNECTIONS = "connections"  # LIMITS__CONNECTIONS clients are there
+    HANDSHAKE = "handshake"  # a handshake that is not ZeroMQ's
+    CONNECTIONS = (
+        "connections"  # LIMITS__CONNECTIONS clients are there, or LIMITS__CONNECTIONS_PER_ADDRESS of its address
+    )
 
 
 class Verdict(NamedTuple):
@@ -50,51 +49,24 @@ class Verdict(NamedTuple):
 
 
 class Admission:
-    """Decides. Pure.
+    """Decides. Pure."""
 
-    Neither a request nor the end of a connection says who it was. So a connection that ends is taken for one that was never
-    admitted, if there is such a one: until its handshake has ended, too (LIMITS__HANDSHAKE_TIME), it counts as a client.
-    """
-
-    def __init__(self, networks: Sequence[Network], names: Mapping[bytes, str], most: int) -> None:
-        """`names`: by public key, in bytes; with any, only these may connect. `most`: LIMITS__CONNECTIONS."""
+    def __init__(self, networks: Sequence[Network], names: Mapping[bytes, str]) -> None:
+        """`names`: by public key, in bytes; with any, only these may connect."""
         self._networks = networks
         self._names = names
-        self._most = most
-        self._open = 0
-        self._inside = 0
-
-    @property
-    def clients(self) -> int:
-        """Those that are connected."""
-        return self._inside
-
-    def accepted(self) -> None:
-        """A connection has come."""
-        self._open += 1
-
-    def ended(self) -> None:
-        """A connection has ended."""
-        self._open -= 1
-        self._inside = min(self._inside, self._open)
 
     def judge(self, address: str, mechanism: bytes, credentials: Sequence[bytes]) -> Verdict:
-        """Whether a client may connect; it counts as connected from then on."""
+        """Whether a client may connect."""
         address = normal(address)
         if self._networks and not within(address, self._networks):
             return Verdict(address, Refusal.ADDRESS)
-        name = address
         if mechanism != (b"CURVE" if self._names else b"NULL"):
             return Verdict(address, Refusal.MECHANISM)
-        if self._names:
-            known = self._names.get(credentials[0]) if credentials else None
-            if known is None:
-                return Verdict(address, Refusal.KEY)
-            name = known
-        if self._inside >= self._most:
-            return Verdict(address, Refusal.CONNECTIONS)
-        self._inside += 1
-        return Verdict(name)
+        if not self._names:
+            return Verdict(address)
+        name = self._names.get(credentials[0]) if credentials else None
+        return Verdict(address, Refusal.KEY) if name is None else Verdict(name)
 
 
 class Curve(NamedTuple):
@@ -143,78 +115,41 @@ class AccessControl:
     """Answers libzmq's questions about clients. `open` it before the sockets that it guards, `close` it behind them."""
 
     def __init__(self, context: Context, admission: Admission, metrics: ReceiverMetrics, limited: RateLimited) -> None:
-        self._context = context
         self._admission = admission
         self._metrics = metrics
         self._limited = limited
         self._loop = asyncio.get_running_loop()
-        self._opened: list[tuple[zmq.Socket[bytes], int]] = []
-        self._monitors: list[zmq.Socket[bytes]] = []
+        self._handler: zmq.Socket[bytes] = context.socket(zmq.REP)
+        self._handler.setsockopt(zmq.LINGER, 0)
+        self._descriptor = cast("int", self._handler.getsockopt(zmq.FD))
 
     def open(self) -> None:
         """Answers from now on."""
-        handler = self._context.socket(zmq.REP)
-        handler.setsockopt(zmq.LINGER, 0)
-        handler.bind(_HANDLER)
-        self._read(handler, lambda: self._answer(handler))
-
-    def guard(self, socket: zmq.Socket[bytes], name: str) -> None:
-        """Clients of this socket are asked for and counted. Call it before the socket is bound."""
-        socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
-        made = monitor(self._context, socket, name, _WATCHED)
-        self._monitors.append(made)
-        self._read(made, self._watch)
+        self._handler.bind(_HANDLER)
+        self._loop.add_reader(self._descriptor, self._answer)
+        self._loop.call_soon(self._answer)
 
     def close(self) -> None:
         """Answers no more. The sockets are closed."""
-        for socket, descriptor in self._opened:
-            self._loop.remove_reader(descriptor)
-            socket.close()
-        self._opened.clear()
-        self._monitors.clear()
+        self._loop.remove_reader(self._descriptor)
+        self._handler.close()
 
-    def _read(self, socket: zmq.Socket[bytes], work: Callable[[], None]) -> None:
-        descriptor = cast("int", socket.getsockopt(zmq.FD))
-        self._opened.append((socket, descriptor))
-        self._loop.add_reader(descriptor, work)
-        self._loop.call_soon(work)
-
-    def _answer(self, handler: zmq.Socket[bytes]) -> None:
-        while not handler.closed:
+    def _answer(self) -> None:
+        while not self._handler.closed:
             try:
-                request = handler.recv_multipart(zmq.NOBLOCK)
+                request = self._handler.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            self._watch()  # who has gone makes room
-            handler.send_multipart(self._reply(request))
-            self._metrics.logjam_clients.set(self._admission.clients)
+            self._handler.send_multipart(self._reply(request))
 
     def _reply(self, request: Sequence[bytes]) -> list[bytes]:
-        """RFC 27: 200 admits, 400 refuses, 300 refuses for now: the client comes again by itself."""
+        """RFC 27: 200 admits, 400 refuses."""
         if len(request) < _REQUEST or request[0] != _VERSION:
             return [_VERSION, request[1] if len(request) > 1 else b"", b"500", b"not understood", b"", b""]
         _, number, _, address, _, mechanism, *credentials = request
         name, refusal = self._admission.judge(address.decode(errors="replace"), mechanism, credentials)
         if refusal is None:
-            self._metrics.connections_opened.inc()
             return [_VERSION, number, b"200", b"", name.encode(), b""]
         self._metrics.logjam_refused.labels(refusal.value).inc()
-        if refusal is Refusal.CONNECTIONS:
-            self._metrics.limit_hits.labels(CONNECTIONS).inc()
-            self._limited.warning("too many connections", limit=CONNECTIONS, peer=name)
-            return [_VERSION, number, b"300", refusal.value.encode(), b"", b""]
         self._limited.warning("client refused", peer=name, why=refusal.value)
         return [_VERSION, number, b"400", refusal.value.encode(), b"", b""]
-
-    def _watch(self) -> None:
-        for monitor in self._monitors:
-            while not monitor.closed:
-                try:
-                    event = parse_monitor_message(monitor.recv_multipart(zmq.NOBLOCK))["event"]
-                except zmq.Again:
-                    break
-                if event == zmq.EVENT_ACCEPTED:
-                    self._admission.accepted()
-                elif event == zmq.EVENT_DISCONNECTED:
-                    self._admission.ended()
-        self._metrics.logjam_clients.set(self._admission.clients)

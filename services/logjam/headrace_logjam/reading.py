@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, cast
 
 import zmq
@@ -17,22 +17,28 @@ from headrace_common.connection.messages import MessageConnection, MessageSocket
 from headrace_common.session.interface import Message, Reply
 from typing_extensions import override
 
+from headrace_logjam.peers.holding import FRAMING, Heard
+from headrace_logjam.wire import MOST_FRAMES
+
 TURN: Final = 500
 """Messages that are read before the event loop turns."""
 
 TOGETHER: Final = 128 << 10
 """Bytes that are read before the budgets are asked again."""
 
-FRAMES: Final = 64
-"""Frames of a message that are read. A message with more is none of Logjam's, and is dropped as a whole."""
-
-HEARTBEAT_MS: Final = 10_000
+ASK: Final = 10
 SILENCE_MS: Final = 30_000
-"""A peer whose machine acknowledges nothing for so long is disconnected."""
+"""Seconds of silence until a peer's machine is asked whether it is there; a peer whose machine acknowledges nothing for
+`SILENCE_MS` is disconnected."""
 
-ALIVE: Final[Mapping[int, int]] = {zmq.HEARTBEAT_IVL: HEARTBEAT_MS, zmq.HEARTBEAT_TIMEOUT: 0, zmq.TCP_MAXRT: SILENCE_MS}
-"""Options of every socket. The answers to heartbeats stand behind what a peer has sent: while that is not read, ZeroMQ would
-take the peer for dead, disconnect it, and with it all that it has sent. So TCP judges, whether it is read or not.
+ALIVE: Final[Mapping[int, int]] = {
+    zmq.TCP_KEEPALIVE: 1,
+    zmq.TCP_KEEPALIVE_IDLE: ASK,
+    zmq.TCP_KEEPALIVE_INTVL: ASK,
+    zmq.TCP_MAXRT: SILENCE_MS,
+}
+"""Options of every socket. ZeroMQ's own heartbeats would be answered behind what a peer has sent: while that is not read, ZeroMQ
+would take the peer for dead, disconnect it, and with it all that it has sent. So TCP asks and judges, whether it is read or not.
 """
 
 
@@ -41,17 +47,14 @@ class ReadSocket(MessageSocket):
 
     def __init__(
         self,
-        ignored: Callable[[str], None],
         *,
         routed: bool,
         named: bool = True,
         reads: Callable[[bool], None] = lambda empty: None,
     ) -> None:
-        """`ignored` hears of messages that are passed over. `routed`: each begins with whom to answer. `named`: each comes from
-        a client that `AccessControl` has named. `reads`: is called before messages that were read are handed on, and when
-        there are no more of them (`empty`).
+        """`routed`: each message begins with whom to answer. `named`: each comes from a client that `AccessControl` has named.
+        `reads`: is called before messages that were read are handed on, and when there are no more of them (`empty`).
         """
-        self._ignored = ignored
         self._routed = routed
         self._named = named
         self._reads = reads
@@ -60,9 +63,12 @@ class ReadSocket(MessageSocket):
         self._connection: MessageConnection | None = None
         self._descriptor = -1
         self._scheduled = False
+        self._emptied = False
         self.reading = True
         self.last = 0.0
         """When a message was read (event loop time)."""
+        self.heard: Callable[[Sequence[Heard]], None] = lambda messages: None
+        """Hears of the messages of clients, before they are handed on."""
 
     def open(self, opened: zmq.Socket[bytes], connection: MessageConnection) -> None:
         """Begins to read."""
@@ -98,6 +104,13 @@ class ReadSocket(MessageSocket):
         else:
             self._loop.remove_reader(self._descriptor)
 
+    def empty(self) -> bool:
+        """Reads what is there. Returns whether all that is whole was read."""
+        if self._socket is None or not self.reading:
+            return False
+        self._drain()
+        return self._emptied
+
     def _look(self) -> None:
         """There may be something to read, of which the descriptor says nothing."""
         if not self._scheduled and self.reading:
@@ -105,7 +118,7 @@ class ReadSocket(MessageSocket):
             self._loop.call_soon(self._drain)
 
     def _drain(self) -> None:
-        self._scheduled = False
+        self._scheduled = self._emptied = False
         connection = self._connection
         assert connection is not None
         left = TURN
@@ -114,26 +127,30 @@ class ReadSocket(MessageSocket):
             self._reads(not messages)
             if messages:
                 self.last = self._loop.time()
-                connection.received([message for message in messages if message.parts])
+                connection.received(messages)
                 left -= len(messages)
             else:
+                self._emptied = True
                 return
         self._look()
 
     def _some(self, source: zmq.Socket[bytes], most: int) -> list[Message]:
         """At most so many messages, about `TOGETHER` bytes; none: nothing is there."""
         messages: list[Message] = []
+        heard: list[Heard] = []
         size = 0
         while len(messages) < most and size < TOGETHER:
-            message = self._next(source)
+            message = self._next(source, heard)
             if message is None:
                 break
             messages.append(message)
             size += message.size
+        if heard:
+            self.heard(heard)
         return messages
 
-    def _next(self, source: zmq.Socket[bytes]) -> Message | None:
-        """One message. None: nothing is there. Without frames: it is to be passed over."""
+    def _next(self, source: zmq.Socket[bytes], heard: list[Heard]) -> Message | None:
+        """One message, of which at most the first `MOST_FRAMES` and one are kept. None: nothing is there."""
         try:
             frame = source.recv(zmq.NOBLOCK, copy=False)
         except zmq.Again:
@@ -141,15 +158,17 @@ class ReadSocket(MessageSocket):
         address = cast("str", frame.get("User-Id")) if self._named else ""
         parts: list[bytes] = []
         route = b""
+        size = 0
         if self._routed:
             route = frame.bytes
         else:
             parts.append(frame.bytes)
+            size = FRAMING + len(frame)
         while frame.more:
             frame = source.recv(copy=False)  # a message is there as a whole
-            if len(parts) <= FRAMES:
+            size += FRAMING + len(frame)
+            if len(parts) <= MOST_FRAMES:
                 parts.append(frame.bytes)
-        if len(parts) > FRAMES:
-            self._ignored("frames")
-            parts = []
+        if self._named:
+            heard.append(Heard(frame.get(zmq.SRCFD), size))
         return Message(parts, route, address)

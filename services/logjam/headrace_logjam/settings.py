@@ -30,7 +30,6 @@ class LogjamLimits(LimitSettings):
     frame_bytes: Bytes = Field(
         4 * MIB, ge=KIB, description="One frame of a message; who sends a larger one is disconnected."
     )
-    connections_per_address: int = Field(0, ge=0, description="ZeroMQ cannot tell whose connection has ended.")
 
 
 class LogjamSection(Section):
@@ -169,7 +168,6 @@ class LogjamSettings(ServiceSettings):
             (self.listen.socket is not None, "LISTEN__SOCKET"),
             (self.listen.reuse_port, "LISTEN__REUSE_PORT"),
             (bool(self.listen.trusted_proxies), "LISTEN__TRUSTED_PROXIES"),
-            (bool(self.limits.connections_per_address), "LIMITS__CONNECTIONS_PER_ADDRESS"),
         ):
             if given:
                 raise ValueError(f"{name} means nothing to ZeroMQ: Logjam's receiver does not have it")

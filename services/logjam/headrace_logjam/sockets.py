@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,8 +21,9 @@ from headrace_common.service.parts import Own, Runtime
 from headrace_common.session.interface import Peer
 from typing_extensions import override
 
-from headrace_logjam.access import AccessControl, Context, Curve
+from headrace_logjam.access import DOMAIN, AccessControl, Context, Curve
 from headrace_logjam.devices.endpoints import Subscriptions
+from headrace_logjam.peers.doors import Door, Doors
 from headrace_logjam.publication import BEAT, Publication
 from headrace_logjam.reading import ALIVE, ReadSocket
 from headrace_logjam.session import ProducerSession
@@ -45,6 +46,7 @@ class Surroundings:
 
     runtime: Runtime[LogjamSettings]
     context: Context
+    doors: Doors
     access: AccessControl
     curve: Curve | None
 
@@ -68,8 +70,10 @@ class BoundSocket(Endpoint):
         self._bound = bound_socket(self._around.settings.listen.host, self._port, self._setting)
         return address_of(self._bound)
 
-    def listen(self, kind: int, options: Mapping[int, int]) -> zmq.Socket[bytes]:
-        """The socket, with who may connect decided. Raises `ConfigError`."""
+    def listen(
+        self, kind: int, options: Mapping[int, int], empty: Callable[[], bool] | None
+    ) -> tuple[zmq.Socket[bytes], Door]:
+        """The socket and its door. `empty`: see `Door`. Raises `ConfigError`."""
         assert self._bound is not None
         around = self._around
         address = address_of(self._bound)
@@ -89,11 +93,12 @@ class BoundSocket(Endpoint):
             made.setsockopt(option, value)
         if around.curve is not None:
             around.curve.serve(made)
-        around.access.guard(made, self.name)
+        made.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
+        door = around.doors.guard(made, self.name, self._bound.family, empty)
         made.setsockopt(zmq.USE_FD, self._bound.detach())
         made.bind(f"tcp://{address}")
         self._bound = None
-        return made
+        return made, door
 
     @override
     async def close(self) -> None:
@@ -119,7 +124,7 @@ class PubSocket(BoundSocket):
 
     @override
     def start(self) -> None:
-        self._socket = self.listen(zmq.PUB, {zmq.SNDHWM: self._around.settings.logjam.pub_messages})
+        self._socket, _ = self.listen(zmq.PUB, {zmq.SNDHWM: self._around.settings.logjam.pub_messages}, None)
         self._around.runtime.tasks.start(self._beat(), "heartbeats")
 
     async def _beat(self) -> None:
@@ -152,7 +157,7 @@ class ProducerSocket(BoundSocket):
         super().__init__(around, port, setting)
         ignored = around.runtime.metrics.messages_ignored
         self._ignored = lambda what: ignored.labels(what).inc()
-        self._read = ReadSocket(self._ignored, routed=self.answers)
+        self._read = ReadSocket(routed=self.answers)
         self._publish = None if pub is None else pub.publish
         self._started = False
 
@@ -164,7 +169,8 @@ class ProducerSocket(BoundSocket):
     @override
     def start(self) -> None:
         runtime, settings = self._around.runtime, self._around.settings
-        made = self.listen(self.kind, {zmq.RCVHWM: settings.logjam.peer_messages})
+        made, door = self.listen(self.kind, {zmq.RCVHWM: settings.logjam.peer_messages}, self._read.empty)
+        self._read.heard = door.heard
         metrics = runtime.metrics
         session = ProducerSession(
             settings.limits,
@@ -238,6 +244,7 @@ class Sockets(Own):
                 "whoever reaches the ports may connect", set="LOGJAM__ALLOW, or LOGJAM__CURVE_CLIENTS"
             )
         self._around.access.open()
+        self._around.runtime.tasks.start(self._around.doors.watch(), "peers")
         await self._subscriptions.start()
 
     @override
@@ -245,5 +252,6 @@ class Sockets(Own):
         for each in self._sockets:
             each.end()
         await self._subscriptions.stop()
+        self._around.doors.close()
         self._around.access.close()
         await asyncio.to_thread(self._around.context.term)

@@ -256,6 +256,9 @@ class Request(NamedTuple):
 
 
 FRAMES: Final = 4
+MOST_FRAMES: Final = 64
+"""Frames of a message that are kept: one with more is none of Logjam's, and ZeroMQ bounds their number in no way."""
+
 UNTOLD: Final = encode_meta(Meta())
 """The meta of a message that has none: producers of old leave it out where nobody answers."""
 
@@ -275,7 +278,7 @@ def read_unanswered(parts: Sequence[bytes]) -> Request:
 
 def _problem(frames: Sequence[bytes]) -> str:
     if len(frames) != FRAMES:
-        return f"{len(frames)} frames, not {FRAMES}"
+        return miscounted(frames)
     app_env, topic, _, meta = frames
     if app_env != PING:
         if not is_app_env(app_env):
@@ -287,6 +290,13 @@ def _problem(frames: Sequence[bytes]) -> str:
     except ProtocolError as error:
         return str(error)
     return ""
+
+
+def miscounted(frames: Sequence[bytes]) -> str:
+    """What is wrong with a message that has not four frames."""
+    if len(frames) < MOST_FRAMES:
+        return f"{len(frames)} frames, not {FRAMES}"
+    return f"{MOST_FRAMES} frames or more, not {FRAMES}: these are the first"
 
 
 def _shown(frame: bytes) -> str:

@@ -70,7 +70,7 @@ spec:
   {{- include "headrace.placement" $values | nindent 2 }}
   {{- if eq .name "logjam" }}
   {{- /* What ZeroMQ lacks can only come from receiverDefaults: the schema refuses it here. */}}
-  {{- range list (list "tls" "minimum") (list "listen" "trusted_proxies") (list "limits" "connections_per_address") }}
+  {{- range list (list "tls" "minimum") (list "listen" "trusted_proxies") }}
   {{- $_ := unset (default dict (index $settings (first .))) (last .) }}
   {{- end }}
   {{- end }}

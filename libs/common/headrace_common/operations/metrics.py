@@ -219,9 +219,10 @@ class ReceiverMetrics(Catalogue):
         self.logjam_refused = self.counter(
             "logjam_refused",
             "Clients that Logjam's sockets refused, by reason: address (LOGJAM__ALLOW), key (LOGJAM__CURVE_CLIENTS), mechanism "
-            "(with keys: it does not speak CURVE), connections (LIMITS__CONNECTIONS; it comes again by itself).",
+            "(with keys: it does not speak CURVE), handshake (it does not speak ZeroMQ), connections (LIMITS__CONNECTIONS, or "
+            "too many of its address; it comes again by itself).",
             ("why",),
-            ("address", "key", "mechanism", "connections"),
+            ("address", "key", "mechanism", "handshake", "connections"),
         )
         self.segments = self.gauge("segments", "Segments of the segment service, as this replica has read the log.")
         self.segment_writers = self.gauge(

@@ -73,8 +73,7 @@ class Subscription:
         self._first = first
         self._name = name
         self._address = address
-        ignored = runtime.metrics.messages_ignored
-        self._read = ReadSocket(lambda what: ignored.labels(what).inc(), routed=False, named=False, reads=self._reads)
+        self._read = ReadSocket(routed=False, named=False, reads=self._reads)
         self._socket: zmq.Socket[bytes] | None = None
         self._session: ConsumerSession | None = None
         self._monitor: zmq.Socket[bytes] | None = None

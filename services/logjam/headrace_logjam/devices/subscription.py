@@ -16,7 +16,17 @@ from typing_extensions import override
 
 from headrace_logjam.devices.gaps import Gap
 from headrace_logjam.events import PROTOCOL, Envelopes, Fields, Limits, event_time, read
-from headrace_logjam.wire import FRAMES, HEARTBEAT, INFLATED_BYTES, NAME_BYTES, Meta, decode_meta, inflate, is_app_env
+from headrace_logjam.wire import (
+    FRAMES,
+    HEARTBEAT,
+    INFLATED_BYTES,
+    NAME_BYTES,
+    Meta,
+    decode_meta,
+    inflate,
+    is_app_env,
+    miscounted,
+)
 from headrace_logjam.wire import joined as joined_frames
 
 _SUBJECT: Final = 256
@@ -45,7 +55,7 @@ def read_published(parts: Sequence[bytes]) -> Published:
     """A message from a device. Any topic will do."""
     frames = tuple(parts)
     if len(frames) != FRAMES:
-        return Published(frames, None, f"{len(frames)} frames, not {FRAMES}")
+        return Published(frames, None, miscounted(frames))
     try:
         meta = decode_meta(frames[3])
     except ProtocolError as error:

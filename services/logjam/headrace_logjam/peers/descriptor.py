@@ -1,0 +1,78 @@
+"""A connection's descriptor, which libzmq has accepted and will close: it is asked about and shut down here, never closed."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import socket
+import struct
+import termios
+from typing import Final, NamedTuple
+
+from headrace_common.operations.networks import normal
+
+_INFO: Final = struct.Struct("=120xQQ")  # struct tcp_info of linux/tcp.h: tcpi_bytes_acked, tcpi_bytes_received
+_INT: Final = struct.Struct("=i")
+_NOBODY: Final = ("", 0)
+
+
+class Traffic(NamedTuple):
+    """Bytes of a connection since it began: `taken` by its peer, `received` from it."""
+
+    taken: int
+    received: int
+
+
+class Descriptor:
+    """Call `forget` before it goes: a socket of Python's that is collected is closed."""
+
+    def __init__(self, number: int, family: int) -> None:
+        self._socket: socket.socket | None = None
+        with contextlib.suppress(OSError):  # closed already
+            self._socket = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=number)
+        self._peer = self._name()
+
+    @property
+    def address(self) -> str:
+        """The peer's; empty if it had gone already."""
+        return self._peer[0]
+
+    def _name(self) -> tuple[str, int]:
+        if self._socket is None:
+            return _NOBODY
+        try:
+            host, port, *_ = self._socket.getpeername()
+        except OSError:
+            return _NOBODY
+        return normal(host), port
+
+    def traffic(self) -> Traffic | None:
+        """What has passed by now. None: it has ended."""
+        if self._socket is None:
+            return None
+        try:
+            info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size)
+        except OSError:
+            return None
+        return Traffic(*_INFO.unpack(info))
+
+    def unread(self) -> int:
+        """Bytes that the kernel has received and libzmq has not read."""
+        if self._socket is None:
+            return 0
+        try:
+            (size,) = _INT.unpack(fcntl.ioctl(self._socket, termios.FIONREAD, bytes(_INT.size)))
+        except OSError:
+            return 0
+        return int(size)
+
+    def shut(self) -> None:
+        """Ends the connection, if it is still the one that was accepted: libzmq may have closed it and not said so yet."""
+        if self._socket is not None and self._name() == self._peer != _NOBODY:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def forget(self) -> None:
+        """It has ended."""
+        if self._socket is not None:
+            self._socket.detach()

@@ -1,0 +1,278 @@
+"""The connections of the sockets that clients connect to: who comes, who goes, who makes way.
+
+libzmq says on a socket's monitor which descriptor it has accepted and which has ended, in this order, so a descriptor in the
+table is that connection until its end was read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import itertools
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, cast
+
+import zmq
+from headrace_common.connection.addresses import LIMIT as PER_ADDRESS
+from headrace_common.connection.addresses import counted_as
+from headrace_common.connection.receiver_state import ReceiverState
+from headrace_common.operations.health.crowd import Unproven
+from zmq.utils.monitor import parse_monitor_message
+
+from headrace_logjam.access import CONNECTIONS, Context, Refusal, monitor
+from headrace_logjam.peers.descriptor import Descriptor
+from headrace_logjam.peers.holding import READ_AT_ONCE, Heard, Holding, Limits, Peer
+from headrace_logjam.peers.memory import used
+
+LOOK: Final = 0.1
+"""Seconds between two looks at what is held."""
+
+SHARE: Final = 20
+"""At most one of so many seconds of processor time goes into looks: with thousands of peers they are further apart."""
+
+TOGETHER: Final = 100
+"""Peers that are looked at in one turn of the event loop."""
+
+SUBSCRIBED: Final = 1024
+"""Bytes that a peer has taken from us when it has subscribed: its handshake takes fewer, and who has not subscribed is sent
+nothing more."""
+
+HANDSHAKE_TIME: Final = "LIMITS__HANDSHAKE_TIME"
+FRAME_BYTES: Final = "LIMITS__FRAME_BYTES"
+PROCESS_BUDGET: Final = "LIMITS__PROCESS_BUDGET"
+
+_WATCHED: Final = (
+    zmq.EVENT_ACCEPTED
+    | zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+)
+_PROTOCOL: Final = int(zmq.PROTOCOL_ERROR_ZMTP_UNSPECIFIED)
+"""The first of libzmq's numbers for what a peer's handshake did wrong; below are those of errno."""
+
+_PROBLEMS: Final = {
+    int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH): Refusal.MECHANISM,
+    int(zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC): Refusal.KEY,
+}
+"""What libzmq found wrong in a handshake that never came to be judged."""
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Guest(Peer):
+    """A peer with its connection. `since`: when it came (event loop time)."""
+
+    descriptor: Descriptor
+    since: float
+
+
+class Door:
+    """One socket and who is connected to it."""
+
+    def __init__(
+        self,
+        events: zmq.Socket[bytes],
+        family: int,
+        proven: Callable[[Unproven], None],
+        empty: Callable[[], bool] | None,
+    ) -> None:
+        """`events`: the socket's monitor. `proven` hears of a peer that has said something. `empty` reads the socket, and returns
+        whether all that is whole was read; None: its peers are subscribers, who say nothing.
+        """
+        self.events = events
+        self.family = family
+        self.guests: dict[int, Guest] = {}
+        self.failed: int | None = None
+        """What was wrong with the handshake of the connection that ends next, as libzmq numbers it."""
+        self.come_and_gone: Callable[[], None] = lambda: None
+        """Reads the events."""
+        self._proven = proven
+        self._empty = empty
+
+    @property
+    def subscribers(self) -> bool:
+        """Whether its peers only subscribe."""
+        return self._empty is None
+
+    def empty(self) -> bool:
+        """See `__init__`."""
+        return self._empty is not None and self._empty()
+
+    def heard(self, messages: Sequence[Heard]) -> None:
+        """Messages were read. libzmq said before that it had accepted their connections."""
+        if cast("int", self.events.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+            self.come_and_gone()
+        for number, size in messages:
+            guest = self.guests.get(number)
+            if guest is not None:
+                guest.delivered += size
+                self._proven(guest.place)
+
+
+class Doors:
+    """All sockets that clients connect to. Start `watch` when they are open, `close` it behind them."""
+
+    def __init__(self, context: Context, receiver: ReceiverState, peer_messages: int) -> None:
+        self._context = context
+        self._receiver = receiver
+        self._holding = Holding(Limits.of(receiver.limits, peer_messages))
+        self._loop = asyncio.get_running_loop()
+        self._doors: list[Door] = []
+        self._taken = 0
+
+    def guard(self, opened: zmq.Socket[bytes], name: str, family: int, empty: Callable[[], bool] | None) -> Door:
+        """The socket's door. Call it before the socket is bound. `empty`: see `Door`."""
+        events = monitor(self._context, opened, name, _WATCHED)
+        door = Door(events, family, self._receiver.crowd.remove, empty)
+        door.come_and_gone = partial(self._read, door)
+        self._doors.append(door)
+        self._loop.add_reader(events.fileno(), door.come_and_gone)
+        self._loop.call_soon(door.come_and_gone)
+        return door
+
+    def close(self) -> None:
+        """Hears no more. The sockets are closed."""
+        for door in self._doors:
+            self._loop.remove_reader(door.events.fileno())
+            door.events.close()
+            for guest in door.guests.values():
+                guest.descriptor.forget()
+            door.guests.clear()
+
+    # Who comes and goes
+
+    def _read(self, door: Door) -> None:
+        while not door.events.closed:
+            try:
+                event = parse_monitor_message(door.events.recv_multipart(zmq.NOBLOCK))
+            except zmq.Again:
+                break
+            kind, value = event["event"], event["value"]
+            if kind == zmq.EVENT_ACCEPTED:
+                self._accepted(door, value)
+            elif kind == zmq.EVENT_DISCONNECTED:
+                self._ended(door, value)
+            else:  # the end of the same connection is what libzmq says next
+                door.failed = value
+        self._receiver.metrics.logjam_clients.set(self._taken)
+
+    def _accepted(self, door: Door, number: int) -> None:
+        receiver, now = self._receiver, self._loop.time()
+        most = receiver.limits.connections
+        descriptor = Descriptor(number, door.family)
+        place = Unproven(lambda: None, descriptor.address, now)
+        door.guests[number] = guest = Guest(place=place, descriptor=descriptor, since=now)
+        place.leave = partial(self._leave, guest)
+        for who in receiver.crowd.leaving(self._taken, most, now):
+            self._make_way(who, CONNECTIONS)
+        if self._taken >= most:
+            self._refuse(guest, CONNECTIONS)
+            return
+        taken = receiver.addresses.take(place.peer)
+        if taken is None and (silent := receiver.crowd.leaving_of(counted_as(place.peer))) is not None:
+            self._make_way(silent, PER_ADDRESS)
+            taken = receiver.addresses.take(place.peer)
+        if taken is None:
+            self._refuse(guest, PER_ADDRESS)
+            return
+        place.counted_as = taken
+        self._taken += 1
+        receiver.crowd.enter(place)
+        receiver.metrics.connections_opened.inc()
+
+    def _refuse(self, guest: Guest, limit: str) -> None:
+        guest.left = True
+        guest.descriptor.shut()
+        metrics = self._receiver.metrics
+        metrics.limit_hits.labels(limit).inc()
+        metrics.logjam_refused.labels(Refusal.CONNECTIONS.value).inc()
+        self._receiver.limited.warning("too many connections", limit=limit, peer=guest.place.peer)
+
+    def _make_way(self, who: Unproven, limit: str) -> None:
+        self._receiver.metrics.limit_hits.labels(limit).inc()
+        self._receiver.limited.warning("silent connection made way", limit=limit, peer=who.peer)
+        who.leave()
+
+    def _leave(self, guest: Guest) -> None:
+        """Ends a connection. What is whole of it is still read."""
+        self._free(guest)
+        guest.descriptor.shut()
+
+    def _free(self, guest: Guest) -> None:
+        if not guest.left:
+            guest.left = True
+            self._taken -= 1
+            self._receiver.crowd.remove(guest.place)
+            self._receiver.addresses.give_back(guest.place.counted_as)
+
+    def _ended(self, door: Door, number: int) -> None:
+        failed, door.failed = door.failed, None
+        guest = door.guests.pop(number, None)
+        if guest is None:
+            return
+        guest.descriptor.forget()
+        if failed is not None and not guest.left:
+            self._failed(guest, failed)
+        self._free(guest)
+
+    def _failed(self, guest: Guest, problem: int) -> None:
+        receiver, peer = self._receiver, guest.place.peer
+        if problem >= _PROTOCOL:
+            why = _PROBLEMS.get(problem, Refusal.HANDSHAKE)
+            receiver.metrics.logjam_refused.labels(why.value).inc()
+            receiver.limited.warning("client refused", peer=peer, why=why.value, problem=f"{problem:#x}")
+        elif problem == errno.EAGAIN or self._loop.time() - guest.since >= receiver.limits.handshake_time:
+            # its time is over: errno is still that of the last read; we may have heard late that it came
+            receiver.metrics.limit_hits.labels(HANDSHAKE_TIME).inc()
+            receiver.limited.warning("handshake took too long", peer=peer, limit=HANDSHAKE_TIME)
+        else:
+            receiver.log.debug("client left before its handshake", peer=peer)
+
+    # What is held
+
+    async def watch(self) -> None:
+        """Looks at all peers, again and again."""
+        if sys.platform != "linux":  # no TCP_INFO
+            self._receiver.log.warning("what ZeroMQ holds is not bounded", platform=sys.platform)
+            await asyncio.Event().wait()
+        while True:
+            began = time.thread_time()
+            for door in self._doors:
+                await self._look(door)
+            self._together()
+            await asyncio.sleep(max(LOOK, SHARE * (time.thread_time() - began)))
+
+    async def _look(self, door: Door) -> None:
+        guests = iter(list(door.guests.values()))
+        while some := list(itertools.islice(guests, TOGETHER)):
+            empty = door.empty()
+            for guest in some:
+                self._look_at(guest, empty=empty, subscriber=door.subscribers)
+            await asyncio.sleep(0)
+
+    def _look_at(self, guest: Guest, *, empty: bool, subscriber: bool) -> None:
+        traffic = None if guest.left else guest.descriptor.traffic()
+        if traffic is None:
+            return
+        crowd = self._receiver.crowd
+        if traffic.received > guest.received:
+            crowd.heard(guest.place, self._loop.time())
+        if subscriber and traffic.taken > SUBSCRIBED:
+            crowd.remove(guest.place)
+        ahead = traffic.received - guest.delivered
+        guest.seen(traffic.received, guest.descriptor.unread() if ahead > READ_AT_ONCE else 0)
+        if self._holding.excessive(guest, empty=empty):
+            self._end(guest, FRAME_BYTES)
+
+    def _together(self) -> None:
+        there = [guest for door in self._doors for guest in door.guests.values() if not guest.left]
+        for guest in self._holding.leaving(there, used):
+            self._end(guest, PROCESS_BUDGET)
+
+    def _end(self, guest: Guest, limit: str) -> None:
+        self._receiver.metrics.limit_hits.labels(limit).inc()
+        self._receiver.limited.warning("peer sent too much", limit=limit, peer=guest.place.peer, held=guest.held)
+        self._leave(guest)

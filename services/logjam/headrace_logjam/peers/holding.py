@@ -1,0 +1,118 @@
+"""Decides whom ZeroMQ holds too much of. Pure.
+
+libzmq bounds a frame, and the number of whole messages that it keeps for a peer. It bounds neither the frames of one message nor
+what all peers send together, and gives us nothing of a message before it is whole. So we compare what a peer's TCP connection has
+received with what was delivered to us of it: the difference is held.
+
+===================================================  ==========================================================
+what is held                                         may be
+===================================================  ==========================================================
+of a peer, right after its socket was read empty:    `Limits.message`, one message
+it is one message that is not whole
+of a peer whose socket is not read                   `Limits.ahead`, what libzmq may keep of whole messages
+of all peers                                         `Limits.total`, and `Limits.each` of every peer
+===================================================  ==========================================================
+
+An empty frame is two bytes on the wire and 64 in libzmq's memory. So while more is held than is harmless whatever its frames are
+like, the memory that the process uses counts, too: it may be twice the total, `Limits.each` and `CONNECTION` of every peer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeVar
+
+from headrace_common.operations.health.crowd import Unproven
+from headrace_common.operations.settings import LimitSettings
+
+OTHER: Final = 1 << 20
+"""Bytes of a message beyond its largest frame, and of what arrives while we look."""
+
+FRAMING: Final = 64
+"""Bytes that a frame takes on the wire beyond its content at most, encrypted or not."""
+
+READ_AT_ONCE: Final = 8 << 10
+"""Bytes that libzmq reads at a time, and keeps as long as a message is in them."""
+
+CONNECTION: Final = 64 << 10
+"""Bytes of memory that libzmq takes for a connection without messages."""
+
+AMPLIFIED: Final = 32
+"""Bytes of memory that a byte on the wire can become: an empty frame is two bytes, and 64 in libzmq."""
+
+
+class Limits(NamedTuple):
+    """What may be held, in bytes; see the table above."""
+
+    message: int
+    ahead: int
+    total: int
+    each: int
+
+    @classmethod
+    def of(cls, limits: LimitSettings, peer_messages: int) -> Limits:
+        """By the settings. `peer_messages`: LOGJAM__PEER_MESSAGES; two more may be on their way."""
+        message = limits.frame_bytes + OTHER
+        ahead = (peer_messages + 2) * message
+        return cls(message, ahead, limits.process_budget, (peer_messages + 2) * READ_AT_ONCE)
+
+
+class Heard(NamedTuple):
+    """A whole message: the number of its connection's descriptor, and its bytes on the wire at most."""
+
+    descriptor: int
+    size: int
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Peer:
+    """A connection. Bytes since it began: `received` by TCP, `delivered` to us, and `held` at the last look."""
+
+    place: Unproven
+    received: int = 0
+    delivered: int = 0
+    held: int = 0
+    left: bool = False
+    """It was ended by us, or refused: it takes no place."""
+
+    def seen(self, received: int, unread: int) -> None:
+        """`received` bytes have come by now, of which the kernel still has `unread`."""
+        self.received = received
+        self.delivered = min(self.delivered, received)  # FRAMING is an upper bound: no credit grows
+        self.held = max(0, received - self.delivered - unread)
+
+
+P = TypeVar("P", bound=Peer)
+
+
+class Holding:
+    """What all peers hold."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+
+    def excessive(self, peer: Peer, *, empty: bool) -> bool:
+        """Whether a peer holds more than it may. `empty`: all that is whole was read."""
+        return peer.held > (self._limits.message if empty else self._limits.ahead)
+
+    def leaving(self, peers: Collection[P], memory: Callable[[], int]) -> list[P]:
+        """Those that leave because all together hold too much, largest first, until half of it is left.
+
+        `memory`: what the process uses.
+        """
+        limits = self._limits
+        total = sum(peer.held for peer in peers)
+        if total * AMPLIFIED <= limits.total:
+            return []
+        most = limits.total + len(peers) * limits.each
+        if total <= most and memory() <= limits.total + most + len(peers) * CONNECTION:
+            return []
+        leaving = []
+        left = total
+        for peer in sorted(peers, key=lambda peer: peer.held, reverse=True):
+            if left <= total // 2:
+                break
+            leaving.append(peer)
+            left -= peer.held
+        return leaving
