@@ -182,6 +182,8 @@ def _ended(junk: socket.socket) -> bool:
         ({"curve_clients": json.dumps({"a": PUBLIC, "b": PUBLIC})}, "two names have one key"),
         ({"curve_devices": json.dumps({"a": PUBLIC})}, "CURVE_DEVICES: a: no endpoint is called so"),
         ({"pub_port": 9606}, "PUB_PORT needs LOGJAM__DEVICE"),
+        ({"pub_address": "tcp://a:1"}, "PUB_ADDRESS needs LOGJAM__PUB_PORT"),
+        ({"pub_address": "a:1"}, "'a:1' is not tcp://HOST:PORT"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from headrace_cli.processes.ports import free_port
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import KafkaSettings
 from headrace_logjam.publication import Publication
+from headrace_logjam.sockets import host_name
 from headrace_logjam.wire import LAST_NUMBER, Meta, decode_meta
 
 from tests.contract.stopping import stopped
@@ -36,6 +38,16 @@ def test_all_but_meta_is_untouched_and_numbered() -> None:
     beat = publication.heartbeat(NOW_MS)
     assert beat[:3] == [b"heartbeat", b"tcp://here:9606", b"{}"]
     assert decode_meta(beat[3]) == Meta(0, DEVICE, NOW_MS, 3)
+
+
+@pytest.mark.parametrize(
+    ("full", "said"),
+    [("web-1.example.org", "web-1.example.org"), ("localhost", "web-1"), ("localhost.localdomain", "web-1")],
+)
+def test_a_host_is_never_called_localhost(monkeypatch: pytest.MonkeyPatch, full: str, said: str) -> None:
+    monkeypatch.setattr(socket, "getfqdn", lambda: full)
+    monkeypatch.setattr(socket, "gethostname", lambda: "web-1")
+    assert host_name() == said
 
 
 def test_the_numbering_begins_again_behind_its_end() -> None:
@@ -99,15 +111,15 @@ async def test_a_subscriber_sees_numbers_without_a_hole_and_the_restart_after_a_
     topics: KafkaSettings, kafka: EmbeddedKafka, tmp_path: Path, context: zmq.asyncio.Context
 ) -> None:
     port = free_port()
-    receiver = Logjam(topics, tmp_path, logjam={"pub_port": port, "device": DEVICE})
+    address = "tcp://logjam.example.org:9606"
+    receiver = Logjam(topics, tmp_path, logjam={"pub_port": port, "device": DEVICE, "pub_address": address})
     await receiver.start()
     try:
         subscriber = connected(context, zmq.SUB, port, RCVHWM=0, SUBSCRIBE=b"")
         producer = connected(context, zmq.DEALER, receiver.port)
         push = connected(context, zmq.PUSH, receiver.pull_port)
         beat = await heard(subscriber)  # it hears us from now on
-        assert beat[0] == b"heartbeat"
-        assert beat[1].endswith(f":{port}".encode())
+        assert beat[:2] == [b"heartbeat", address.encode()]
         first = decode_meta(beat[3]).sequence
         mark = uuid.uuid4().hex
         for n in range(200):

@@ -21,7 +21,8 @@ KEY_LENGTH: Final = 40
 _Z85: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_ADDRESS: Final = re.compile(r"tcp://\S+:\d{1,5}|ipc://\S+")
+_TCP: Final = re.compile(r"tcp://\S+:\d{1,5}")
+_ADDRESS: Final = re.compile(rf"{_TCP.pattern}|ipc://\S+")
 
 
 class LogjamLimits(LimitSettings):
@@ -83,6 +84,11 @@ class LogjamSection(Section):
         le=65_535,
         description="Port on which what producers send is published once it is stored, as a device does (9606); 0: none.",
     )
+    pub_address: str = Field(
+        "",
+        description="Where consumers reach PUB_PORT, as our heartbeats say it: `tcp://HOST:PORT`, the way their own settings name"
+        " it; default: the host's name.",
+    )
     pub_messages: int = Field(
         100_000, ge=1, description="Messages that ZeroMQ keeps for one subscriber that is slow; further ones it drops."
     )
@@ -96,6 +102,13 @@ class LogjamSection(Section):
             if not _ADDRESS.fullmatch(address):
                 raise ValueError(f"{name}: {address!r} is neither tcp://HOST:PORT nor ipc://PATH")
         return endpoints
+
+    @field_validator("pub_address")
+    @classmethod
+    def _address(cls, address: str) -> str:
+        if address and not _TCP.fullmatch(address):
+            raise ValueError(f"{address!r} is not tcp://HOST:PORT")
+        return address
 
     @field_validator("allow")
     @classmethod
@@ -131,6 +144,8 @@ class LogjamSection(Section):
             raise ValueError(f"LOGJAM__CURVE_DEVICES: {', '.join(sorted(unknown))}: no endpoint is called so")
         if self.pub_port and not self.device:
             raise ValueError("LOGJAM__PUB_PORT needs LOGJAM__DEVICE, a number that no other device has")
+        if self.pub_address and not self.pub_port:
+            raise ValueError("LOGJAM__PUB_ADDRESS needs LOGJAM__PUB_PORT")
         return self
 
 

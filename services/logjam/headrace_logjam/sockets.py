@@ -33,6 +33,8 @@ BACKLOG: Final = 1024
 LINGER_MS: Final = 1000
 """How long answers that were said, and what was published, may take to leave when the service ends."""
 
+_NO_NAMES: Final = frozenset({"localhost", "localhost6", "ip6-localhost"})
+
 QUIET: Final = 1.0
 LAST_READING: Final = 5.0
 STEP: Final = 0.1
@@ -110,6 +112,12 @@ class BoundSocket(Endpoint):
         """Closes the socket. What was said still leaves."""
 
 
+def host_name() -> str:
+    """The host's full name; its short one where the resolver calls it localhost, as in a pod."""
+    name = socket.getfqdn()
+    return socket.gethostname() if name.partition(".")[0] in _NO_NAMES else name
+
+
 class PubSocket(BoundSocket):
     """Subscribers, who hear what is stored."""
 
@@ -118,7 +126,7 @@ class PubSocket(BoundSocket):
     def __init__(self, around: Surroundings) -> None:
         settings = around.settings.logjam
         super().__init__(around, settings.pub_port, "LOGJAM__PUB_PORT")
-        address = f"tcp://{socket.getfqdn()}:{settings.pub_port}"
+        address = settings.pub_address or f"tcp://{host_name()}:{settings.pub_port}"
         self._publication = Publication(settings.device, address.encode())
         self._socket: zmq.Socket[bytes] | None = None
 
