@@ -19,6 +19,9 @@ ANSWER_TIME = 400.0
 """Seconds that an honest client waits for anything before it believes the connection dead: longer than any deadline of ours,
 so that it is the receiver that has to end what cannot go on."""
 
+END_TIME = 20.0
+"""Seconds in which the receiver closes a connection whose client has ended its side and has heard of all frames."""
+
 LONGEST_PAUSE = 2.0
 
 
@@ -83,6 +86,8 @@ class Honest(Client):
     def __init__(self, world: Any, name: str, plan: ClientPlan, index: int) -> None:
         super().__init__(world, name, plan, index)
         self._speaker = self.spoken.speaker()
+        if plan.compressed:
+            self._speaker.compresses = True
         self.frames: list[Sent] = []
         self._progress = asyncio.Event()
 
@@ -93,7 +98,7 @@ class Honest(Client):
             {
                 "mark": mark,
                 "n": n,
-                "text": f"line {n} – ü" + "x" * (chance.randint(0, plan.padding) if plan.padding else 0),
+                "text": f"line {n} – ü" + self._padding(),
             }
             for n in range(plan.events)
         ]
@@ -106,6 +111,10 @@ class Honest(Client):
         self.frames.append(frame)
         self.oracle.will_send(self, frame)
         return frame
+
+    def _padding(self) -> str:
+        size = self.chance.randint(0, self.plan.padding) if self.plan.padding else 0
+        return self.chance.randbytes(size // 2).hex() if self.plan.dense else "x" * size
 
     @property
     def waiting(self) -> list[Sent]:
@@ -138,6 +147,7 @@ class Honest(Client):
             while len(self.frames) < self.plan.frames or self.waiting:
                 data, version = await asyncio.wait_for(end.read(), ANSWER_TIME)
                 if not data:
+                    self.oracle.closed(self, end.address, version, order)
                     break
                 for number in self._speaker.receive(data):
                     frame = self.frames[number]
@@ -146,6 +156,8 @@ class Honest(Client):
                     self._progress.set()
                 if self.plan.slow:
                     await asyncio.sleep(self.chance.uniform(0, self.plan.slow))
+            if self.plan.finishes and talk.done():
+                await self._sees_end(end)
         except TimeoutError:
             self.world.tell(f"{self.name} hears nothing for {ANSWER_TIME:g} s")
         except OSError:
@@ -156,6 +168,15 @@ class Honest(Client):
             end.close()
         if not talk.cancelled() and (error := talk.exception()) is not None and not isinstance(error, OSError):
             raise error
+
+    async def _sees_end(self, end: ClientEnd) -> None:
+        """All is acknowledged, and it has said that it sends no more."""
+        try:
+            async with asyncio.timeout(END_TIME):
+                while (await end.read())[0]:
+                    pass
+        except TimeoutError:
+            self.oracle.fails(f"{self.name} has sent all and said so, and its connection stays open")
 
     async def _talk(self, end: ClientEnd, order: list[Sent]) -> None:
         if greeting := self._speaker.again():
@@ -169,6 +190,8 @@ class Honest(Client):
                 await self._progress.wait()
             await self.rest()
             await self._send(end, self._make(), order)
+        if self.plan.finishes:
+            end.write_eof()
 
     async def _send(self, end: ClientEnd, frame: Sent, order: list[Sent]) -> None:
         self._speaker.sent(frame.number)

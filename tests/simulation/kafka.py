@@ -24,6 +24,9 @@ from headrace_common.operations.settings import KafkaSettings
 from tests.simulation.loop import OWNER, WORLD, Mortal, SimulatedLoop
 
 RETRY_BACKOFF = 0.1
+BROKEN_END = 0.2
+"""Chance that a producer which is cut off fails while it gives its batches up."""
+
 CURSED = b"cursed"
 """A record whose value holds this is refused for its content."""
 ODD = b"oddity"
@@ -97,6 +100,7 @@ class Broker:
     weather: Weather = field(default_factory=Weather)
     log: list[Stored] = field(default_factory=list)
     on_store: Callable[[Stored], None] = lambda record: None
+    on_send: Callable[[Request], None] = lambda request: None
     producers: int = 0
     tell: Callable[[str], None] = lambda line: None
 
@@ -217,7 +221,7 @@ class SimulatedProducer:
         self._queues: dict[tuple[str, int], deque[Request]] = {}
         self._sequences: dict[tuple[str, int], int] = {}
         self._error: Exception | None = None
-        self._closed = False
+        self._closed = self._is_cut = False
         owner = OWNER.get()
         assert owner is not None
         self._owner: Mortal = owner
@@ -244,6 +248,13 @@ class SimulatedProducer:
         self._closed = True
 
     def fail_all(self, error: Exception) -> None:
+        """As `MessageAccumulator.fail_all`, which Headrace calls when it cuts a producer off."""
+        if self._closed and self._broker.chance.random() < BROKEN_END:
+            self._is_cut = True  # as a client does whose end fails: what is under way is never answered
+            raise RuntimeError("the client fails in its end")
+        self._die(error)
+
+    def _die(self, error: Exception) -> None:
         self._error = error
         queues, self._queues = self._queues, {}
         for queue in queues.values():
@@ -268,6 +279,7 @@ class SimulatedProducer:
         request = Request(
             self._number, topic, partition, data, builder.record_count(), self._loop.create_future(), self._loop.now
         )
+        self._broker.on_send(request)
         queue = self._queues.setdefault((topic, partition), deque())
         queue.append(request)
         if len(queue) == 1:
@@ -276,7 +288,7 @@ class SimulatedProducer:
 
     def _send(self, request: Request) -> None:
         """In the owner's context, as all that the producer itself does."""
-        if request.answer.done():
+        if request.answer.done() or self._is_cut:
             return
         where = (request.topic, request.partition)
         if not self._broker.has_leader(request.partition) and request.sequence < 0:
@@ -313,7 +325,7 @@ class SimulatedProducer:
             self._again(request)
 
     def _answered(self, request: Request, attempt: int, error: Exception | None) -> None:
-        if attempt != request.tries or request.answer.done():
+        if attempt != request.tries or request.answer.done() or self._is_cut:
             return
         if error is not None and getattr(error, "retriable", False):
             request.tries += 1
@@ -322,7 +334,7 @@ class SimulatedProducer:
         if isinstance(error, FATAL):
             if isinstance(error, errors.InvalidProducerEpoch):
                 error = errors.ProducerFenced()
-            self.fail_all(error)
+            self._die(error)
             return
         self._settle(request, error)
 

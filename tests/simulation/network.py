@@ -44,6 +44,7 @@ class Pipe:
         self._moving = False
         self.size = 0
         self.ended = False  # the writer writes no more
+        self.version = 0  # what it knew then
         self.told_end = False
         self.lost = False
         self.reading = False
@@ -57,8 +58,8 @@ class Pipe:
             self.size += len(data)
             self.move()
 
-    def write_eof(self) -> None:
-        self.ended = True
+    def write_eof(self, version: int = 0) -> None:
+        self.ended, self.version = True, version
         self.move()
 
     def lose(self) -> None:
@@ -255,7 +256,7 @@ class ServerEnd(asyncio.Transport):
         return True
 
     def write_eof(self) -> None:
-        self._connection.down.write_eof()
+        self._connection.down.write_eof(self._connection.network.version())
 
     def close(self) -> None:
         if self._closing:
@@ -284,7 +285,7 @@ class ServerEnd(asyncio.Transport):
         if up.size and not self._is_reset:
             self._connection.reset_client()
             return
-        self._connection.down.write_eof()
+        self._connection.down.write_eof(self._connection.network.version())
         up.deliver = lambda data, version: self._connection.reset_client()
         up.end = lambda: None
         up.drained = lambda: None
@@ -309,6 +310,11 @@ class ClientEnd:
         down, up = connection.down, connection.up
         down.deliver, down.end = self._data, self._eof
         up.drained = self._changed.set
+
+    @property
+    def address(self) -> str:
+        """As `ce_source` names it."""
+        return self._connection.address[0]
 
     @property
     def ended(self) -> bool:
@@ -362,7 +368,7 @@ class ClientEnd:
             if self._gone or self._closed:
                 raise ConnectionResetError
             if self._ended:
-                return b"", 0
+                return b"", self._connection.down.version
             self._connection.down.read(True)
             self._changed.clear()
             await self._changed.wait()

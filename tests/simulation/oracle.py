@@ -6,14 +6,19 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import orjson
+from headrace_common.publishing.delivery import SILENCE_TIME
 from headrace_common.record.contract import REPUBLISHED, Reason
 
-from tests.simulation.kafka import CURSED, Stored
+from tests.simulation.kafka import CURSED, Request, Stored
+from tests.simulation.loop import EPOCH
 
 if TYPE_CHECKING:
     from tests.simulation.clients import Client, Sent
     from tests.simulation.world import World
 
+
+UNWANTED = SILENCE_TIME + 10
+"""Seconds after its deadline beyond which no event may set out for Kafka."""
 
 LATE = 1.0
 """Seconds by which a deadline may be passed: everything else in the turn comes first."""
@@ -36,6 +41,7 @@ class Oracle:
         self._last: dict[str, tuple[int, int]] = {}
         self._partition: dict[str, int] = {}
         self._unmarked: set[tuple[str, str, int]] = set()
+        self._there: dict[tuple[str, str, int], int] = {}  # the position of the first copy that it sent
         self.acknowledgements = 0
 
     def fails(self, problem: str) -> None:
@@ -77,7 +83,29 @@ class Oracle:
             if not found or min(found) >= version:
                 self.fails(f"{name} is acknowledged, and what cannot be understood of it is not in quarantine")
 
+    def closed(self, client: Client, address: str, version: int, order: list[Sent]) -> None:
+        """The receiver has ended its side of a connection, without a reset. `version`: the length of the log then."""
+        if not self._world.scenario.undisturbed:
+            return  # it may have given a frame up
+        for frame in order:
+            if (
+                frame.faulty
+                or frame.cursed
+                or not all(
+                    self._there.get((address, frame.mark, value["n"]), version) < version for value in frame.values
+                )
+            ):
+                return
+            if not frame.acknowledged:
+                self.fails(f"{client.name} is told the end, and not that {frame.mark} is stored")
+
     # Kafka
+
+    def sends(self, request: Request) -> None:
+        """A batch sets out."""
+        age = EPOCH + self._world.loop.now - max(record.timestamp for record in request.records) / 1000
+        if age > self._world.settings.kafka.ack_deadline + UNWANTED:
+            self.fails(f"a batch sets out {age:.0f} s after its last frame came, and nobody waits for it any more")
 
     def stored(self, record: Stored) -> None:
         """Kafka has stored a record; it is the last of the log."""
@@ -118,6 +146,7 @@ class Oracle:
         if CURSED in record.value:
             self.fails(f"{key} is stored, and Kafka refuses it")
         self._stored.setdefault(key, at)
+        self._there.setdefault((address, *key), at)
         event_id = record.headers["ce_id"]
         if event_id.startswith(b"d.") and self._id_of.setdefault(key, event_id) != event_id:
             self.fails(f"{key} has two ids")
@@ -182,6 +211,13 @@ class Oracle:
 
     # The end
 
+    def served(self, client: Client) -> None:
+        """All of an honest client's frames are acknowledged."""
+        scenario = self._world.scenario
+        most = 1 + 2 * sum(fault.kind == "term" for fault in scenario.faults)
+        if scenario.undisturbed and len(client.connections) > most:
+            self.fails(f"{client.name} needed {len(client.connections)} connections, and nothing was in its way")
+
     def ended(self, *, in_time: bool) -> None:
         """The last process has stopped: its counters say what happened, and `in_time`, what it held is given back."""
         life = self._world.life
@@ -213,6 +249,8 @@ class Oracle:
         ):
             if said != true:
                 self.fails(f"metrics count {said} {name}, and there were {true}")
+        if self._world.scenario.undisturbed and (abandoned := total("frames_abandoned")):
+            self.fails(f"{abandoned:.0f} frames were abandoned, and nothing was in their way")
         said = total("events_stored")
         if said > life.confirmed or (said < life.confirmed_before and in_time and life.producers == 1):
             self.fails(f"metrics count {said} stored events, and Kafka confirmed {life.confirmed}")

@@ -21,19 +21,22 @@ from headrace_courier.replies import Replies as CourierReplies
 from headrace_courier.settings import CourierSettings
 from headrace_courier.wire import identity, jdat
 from headrace_forward.settings import ForwardSettings
+from headrace_forward.wire import EventTime, encode
 from headrace_forward.wire import Replies as ForwardReplies
 from headrace_lumberjack.settings import LumberjackSettings
 from headrace_lumberjack.wire import Replies as LumberjackReplies
 from headrace_lumberjack.wire import compressed, json_frame, window
 
 from tests.contract.courier import CourierConversation, CourierDialect
-from tests.contract.dialect import Conversation, Dialect
+from tests.contract.dialect import Conversation, Dialect, Values
 from tests.contract.forward import SECONDS, TAG, ForwardConversation, ForwardDialect
 from tests.contract.lumberjack import LumberjackConversation, LumberjackDialect
 
 
 class Speaker(Conversation, Protocol):
     """A conversation over several connections."""
+
+    compresses: bool
 
     def again(self) -> bytes:
         """A new connection. Returns what it begins with."""
@@ -43,6 +46,15 @@ class Speaker(Conversation, Protocol):
 
 
 class ForwardSpeaker(ForwardConversation):
+    compresses = False
+    """Its sound frames are CompressedPackedForward, which the receiver inflates."""
+
+    def frame(self, values: Values) -> bytes:
+        if not self.compresses:
+            return super().frame(values)
+        entries = [(EventTime(SECONDS, 1 + n), value) for n, value in enumerate(values)]
+        return encode(TAG, entries, mode="CompressedPackedForward", chunk=self.chunk())
+
     def again(self) -> bytes:
         self._replies = ForwardReplies()
         return b""
@@ -52,6 +64,8 @@ class ForwardSpeaker(ForwardConversation):
 
 
 class LumberjackSpeaker(LumberjackConversation):
+    compresses = True
+
     def __init__(self) -> None:
         super().__init__()
         self._under_way: deque[int] = deque()
@@ -78,6 +92,8 @@ class LumberjackSpeaker(LumberjackConversation):
 
 
 class CourierSpeaker(CourierConversation):
+    compresses = True
+
     def again(self) -> bytes:
         self._replies = CourierReplies()
         self._said.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -45,6 +45,12 @@ class ClientPlan:
     """The connection splits and delays what is sent, and holds little."""
     slow: float = 0.0
     """Longest time between two reads."""
+    dense: bool = False
+    """Its texts do not compress."""
+    compressed: bool = False
+    """Its frames are compressed, where the protocol leaves that to the client."""
+    finishes: bool = False
+    """It ends its side after its last frame, and waits for the receiver's end."""
     count: int = 1
     """Clients of this plan: a crowd."""
 
@@ -76,6 +82,10 @@ class Scenario:
     creep: float = 2e-6
     shuffled: bool = False
     max_message_bytes: int = 1_048_588
+    delay: tuple[float, float] = (0.0005, 0.004)
+    """Seconds that a message to or from Kafka takes."""
+    undisturbed: bool = False
+    """Nothing but SIGTERM happens: whoever is connected is served on that connection."""
 
     @property
     def faults_end(self) -> float:
@@ -119,10 +129,10 @@ WEATHER = ("down", "silent", "unheard", "appended", "passing", "final", "leaderl
 
 
 def draw(seed: int, protocol: str) -> Scenario:
-    """The scenario of a seed. One in sixteen is the shape that once served nobody: bombs, a killed broker, and a crowd."""
+    """The scenario of a seed: anything, or one of `SHAPES`."""
     chance = random.Random(f"{protocol}/{seed}")
-    if seed % 16 == 15:
-        return bombs(seed, protocol, chance)
+    if (shape := SHAPES.get(seed % 16)) is not None:
+        return shape(seed, protocol, chance)
     small = chance.random() < 0.5
     calm = chance.random() < 0.1
     span = chance.choice((0.5, 5.0, 30.0))
@@ -174,6 +184,89 @@ def bombs(seed: int, protocol: str, chance: random.Random) -> Scenario:
         chance.randint(1, 3),
         chance.choice((2e-5, 4e-4)),
     )
+
+
+def full(seed: int, protocol: str, chance: random.Random) -> Scenario:
+    """Honest clients alone, whose large frames use up the budgets while Kafka takes its time."""
+    clients = [
+        ClientPlan(
+            chance.getrandbits(32),
+            start=chance.uniform(0, 0.2),
+            frames=chance.randint(2, 4),
+            events=chance.choice((1, 3)),
+            window=chance.choice((1, 2, 6)),
+            padding=chance.choice((2_000, 16_000, 20_000)),
+            dense=True,
+            compressed=chance.random() < 0.5,
+            finishes=chance.random() < 0.5,
+            count=chance.randint(2, 8),
+        )
+        for _ in range(2)
+    ]
+    return Scenario(
+        seed,
+        protocol,
+        tuple(clients),
+        limits=dict(SMALL_LIMITS),
+        kafka={"ack_deadline": 300},
+        partitions=chance.randint(1, 3),
+        creep=chance.choice((1e-6, 2e-5)),
+        delay=chance.choice(((0.01, 0.05), (0.05, 0.4))),
+        undisturbed=True,
+    )
+
+
+def drain(seed: int, protocol: str, chance: random.Random) -> Scenario:
+    """SIGTERM while frames wait for a slow Kafka."""
+    clients = [
+        ClientPlan(
+            chance.getrandbits(32),
+            start=chance.uniform(0, 2),
+            frames=chance.randint(1, 6),
+            events=chance.choice((1, 3, 12)),
+            window=chance.choice((1, 3, 6)),
+            pause=chance.choice((0.0, 1.0)),
+            padding=chance.choice((0, 200)),
+            finishes=chance.random() < 0.5,
+        )
+        for _ in range(chance.randint(1, 6))
+    ]
+    return Scenario(
+        seed,
+        protocol,
+        tuple(clients),
+        tuple(Fault("term", chance.uniform(0, 4), 0.0) for _ in range(chance.randint(1, 3))),
+        kafka={"ack_deadline": 300},
+        partitions=chance.randint(1, 3),
+        shuffled=chance.random() < 0.25,
+        delay=chance.choice(((0.01, 0.1), (0.2, 1.0))),
+        undisturbed=True,
+    )
+
+
+def orphaned(seed: int, protocol: str, chance: random.Random) -> Scenario:
+    """Partitions without leaders for far longer than anybody waits."""
+    partitions = chance.randint(1, 3)
+    clients = [replace(_honest(chance, 5.0, False), cut=0.0) for _ in range(chance.randint(1, 2))]
+    lost = frozenset(chance.sample(range(partitions), chance.randint(1, partitions)))
+    return Scenario(
+        seed,
+        protocol,
+        tuple(clients),
+        (Fault("leaderless", chance.uniform(0, 2), chance.uniform(150, 170), lost),),
+        kafka={"ack_deadline": 5, "request_timeout": 5},
+        partitions=partitions,
+        creep=2e-5,
+    )
+
+
+SHAPES: dict[int, Callable[[int, str, random.Random], Scenario]] = {
+    3: full,
+    7: drain,
+    11: orphaned,
+    15: bombs,
+}
+"""What a seed means whose remainder by 16 is this. The last is the shape that once served nobody."""
 
 
 def _honest(chance: random.Random, span: float, small: bool) -> ClientPlan:

@@ -4,18 +4,43 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
+
+
+class Change(Protocol):
+    """`old` occurs once in `module`, and becomes `new`."""
+
+    @property
+    def module(self) -> str: ...
+    @property
+    def old(self) -> str: ...
+    @property
+    def new(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Also:
+    """A second change of a mutant: a guard that would hide the first."""
+
+    module: str
+    old: str
+    new: str
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """`old` occurs once in `module`, and becomes `new`. `protocol`: whose seeds must find it."""
+    """A `Change`. `protocol`: whose seeds must find it. `seed`: the first that did when it was last hunted."""
 
     name: str
     module: str
     old: str
     new: str
     protocol: str = "forward"
+    also: tuple[Also, ...] = ()
+
+    @property
+    def seed(self) -> int:
+        return SEEDS[self.name]
 
 
 _PUMP: Final = "headrace_common.publishing.pump"
@@ -34,6 +59,13 @@ _PRODUCER: Final = "headrace_common.kafka.producer"
 _FORWARD: Final = "headrace_forward.session"
 _LUMBERJACK: Final = "headrace_lumberjack.session"
 _COURIER: Final = "headrace_courier.session"
+
+_GOES_ON: Final = Also(
+    _TCP,
+    '        self._why = "abandoned"\n        self._drain()',
+    '        self._why = "abandoned"\n        self._flush()',
+)
+"""The connection's own guard: with it, the session's is never asked."""
 
 MUTANTS: Final = (
     Mutant("a failed batch counts as stored", _PUMP, "                return outcome.failure\n            self._metrics.events_stored", "                pass\n            self._metrics.events_stored"),
@@ -68,4 +100,58 @@ MUTANTS: Final = (
     Mutant("a Forward message is answered when it arrives", _FORWARD, "        return self._pending.add(reply)", "        self._handshake_replies.append(reply or b\"\")\n        return self._pending.add(None)"),
     Mutant("a window is acknowledged before all of it is stored", _LUMBERJACK, "            if oldest.missing or stored < oldest.events:", "            if oldest.missing:", "lumberjack"),
     Mutant("a payload is acknowledged before it is stored", _COURIER, "            if self._pending.pop_whole() is not None:", "            if self._pending._entries.popitem(last=False):", "courier"),
+    Mutant("no leader's deadline", _DELIVERY, "            if self._clock() >= deadline:\n                raise DeliveryError(\"its partition has no leader\", DeliveryPolicy.RETRY)\n", ""),
+    Mutant("a parked frame is never continued", _FILLER, "            self._queue.back(frame)\n", ""),
+    Mutant("a producer's end counts as stored", _DELIVERY, "            leave_unheard(answer)\n", "            leave_unheard(answer)\n            if producer.gone.done():\n                return\n"),
+    Mutant("who waits for the budget is never asked again", _BUDGET, "        if any(self._to_ask.values()) and not self._waking:", "        if False:"),
+    Mutant("a pause in reading never ends", _TCP, "            self._transport.resume_reading()\n", ""),
+    Mutant("a drain does not wait for frames", _TCP, "        if self._phase == SETTLING and not self.driver.outstanding:", "        if self._phase == SETTLING:"),
+    Mutant("the end of input is not handed on", _TCP, "        elif self._phase <= LINGERING and not self._behind():\n            self._input_ends()\n        return", "        return"),
+    Mutant("an abandoned window is acknowledged", _LUMBERJACK, "        self._ended = True\n\n    @override\n    def outgoing", "        self.settle(ticket, self._units._entries[ticket].note.count, True)\n\n    @override\n    def outgoing", "lumberjack", (_GOES_ON,)),
+    Mutant("an abandoned payload is acknowledged", _COURIER, "        self._abandoned = True\n", "        self.settle(ticket, 0, True)\n", "courier", (_GOES_ON,)),
 )  # fmt: skip
+
+SEEDS: Final[dict[str, int]] = {
+    "a failed batch counts as stored": 2,
+    "rejects are not stored": 0,
+    "frames are reported before their rejects are stored": 0,
+    "an abandoned frame is reported": 0,
+    "refused records are forgotten": 0,
+    "no deadline of a frame is watched": 0,
+    "a stored frame stays pending": 0,
+    "the growth's reservation is kept": 86,
+    "a whole frame keeps its reservation": 3,
+    "a part of a frame counts as all": 8,
+    "the next frame of a connection is forgotten": 3,
+    "a connection's frames lose their order": 3,
+    "events that did not fit are dropped": 106,
+    "an odd answer counts as stored": 0,
+    "a broken producer is kept": 0,
+    "what is in doubt is not marked": 76,
+    "refused records are not searched for": 0,
+    "half of a batch is not sent": 0,
+    "a start that failed is not tried again": 0,
+    "a stored frame is not released": 0,
+    "an abandoned frame is not released": 0,
+    "a connection that ends keeps its unfinished bytes": 1,
+    "a connection goes on after a frame was abandoned": 15,
+    "bytes that wait are forgotten": 50,
+    "only one acknowledgement is written": 3,
+    "a client that left stays counted": 0,
+    "a part of the ledger is acknowledged": 0,
+    "the ledger loses its order": 2,
+    "an abandoned frame is not counted": 0,
+    "a Forward message is answered when it arrives": 0,
+    "a window is acknowledged before all of it is stored": 0,
+    "a payload is acknowledged before it is stored": 0,
+    "no leader's deadline": 11,
+    "a parked frame is never continued": 3,
+    "a producer's end counts as stored": 286,
+    "who waits for the budget is never asked again": 3,
+    "a pause in reading never ends": 3,
+    "a drain does not wait for frames": 3,
+    "the end of input is not handed on": 3,
+    "an abandoned window is acknowledged": 0,
+    "an abandoned payload is acknowledged": 12,
+}
+"""`python -m tests.simulation.mutants` says them anew."""
