@@ -13,6 +13,7 @@ import json
 import random
 import struct
 from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from headrace_common.operations.settings import KafkaSettings
@@ -20,7 +21,7 @@ from headrace_segment.store import records
 from headrace_segment.wire.original import AppendSetup, DataAppended
 
 from tests.contract.receiver import Receiver
-from tests.contract.topic import _read, events, quarantined
+from tests.contract.topic import Stored, _read, events, quarantined
 from tests.segment.client import Client, ClosedError, restart
 from tests.segment.naive import Naive
 from tests.segment.speaking import block, setup
@@ -124,7 +125,11 @@ class History:
     seed: int
     replicas: list[Receiver]
     balancer: Balancer
+    end: int = ENDS[-1]
+    """The level of each writer, in the end."""
     lives: list[Life] = field(default_factory=list)
+    pause: float = 0.05
+    """Longest time between two connections of a writer."""
     blocks: int = 0
     cuts: int = 0
 
@@ -134,7 +139,7 @@ class History:
 
     async def run(self, writers: int = 4, kills: int = 2) -> None:
         work = [
-            asyncio.create_task(self._write(random.Random(f"{self.seed}/{number}"), number))
+            asyncio.create_task(self.write(random.Random(f"{self.seed}/{number}"), number, self._opens))
             for number in range(writers)
         ]
         killing = asyncio.create_task(self._kill(kills))
@@ -151,22 +156,25 @@ class History:
             victim.kill()
             await restart(victim)
 
-    async def _write(self, chance: random.Random, number: int) -> None:
+    async def _opens(self) -> Client:
+        return await Client.connect(self.balancer.address)
+
+    async def write(self, chance: random.Random, number: int, opens: Callable[[], Awaitable[Client]]) -> None:
         """A writer, life after life, until it has written all."""
         writer, segment = chance.randbytes(16), self.segments[number % 2]
         life = Life(segment, writer, chance.getrandbits(64))
         self.lives.append(life)
-        while life.acknowledged < ENDS[-1]:
+        while life.acknowledged < self.end:
             if chance.random() < 0.3:
                 life = Life(segment, writer, chance.getrandbits(64))
                 self.lives.append(life)
             with contextlib.suppress(ClosedError, ConnectionError):
-                await self._connection(chance, life)
-            await asyncio.sleep(chance.uniform(0, 0.05))
+                await self._connection(chance, life, opens)
+            await asyncio.sleep(chance.uniform(0, self.pause))
 
-    async def _connection(self, chance: random.Random, life: Life) -> None:
+    async def _connection(self, chance: random.Random, life: Life, opens: Callable[[], Awaitable[Client]]) -> None:
         """Until it breaks, or is given up, or all is written."""
-        client = await Client.connect(self.balancer.address)
+        client = await opens()
         try:
             client.say(setup(life.segment, life.writer))
             answer = await client.reply()
@@ -177,9 +185,9 @@ class History:
             assert level >= life.acknowledged, "the level has gone back"
             life.acknowledged = level
             sent, left = level, chance.choice([2, 4, 8, 30])
-            while life.acknowledged < ENDS[-1]:
-                while sent < ENDS[-1] and ENDS.index(sent) - ENDS.index(life.acknowledged) < 40:
-                    behind = ENDS[min(ENDS.index(sent) + chance.randint(1, 9), EVENTS)]
+            while life.acknowledged < self.end:
+                while sent < self.end and ENDS.index(sent) - ENDS.index(life.acknowledged) < 40:
+                    behind = ENDS[min(ENDS.index(sent) + chance.randint(1, 9), ENDS.index(self.end))]
                     client.say(block(sent, life.between(sent, behind), life.writer))
                     sent = behind
                     self.blocks += 1
@@ -211,13 +219,28 @@ class History:
 
 
 async def violations(history: History, kafka: KafkaSettings) -> list[str]:
-    """What was promised and is not so. Reads the topics; knows the rules from the naive model alone."""
+    """What was promised and is not so, by the topics and by what each replica answers."""
+    found, model = judged(
+        history, await _read(kafka, kafka.segments_topic), await events(kafka), await quarantined(kafka)
+    )
+    for name in history.segments:
+        for replica in history.replicas:
+            async with await Client.connect(replica.address) as client:
+                if await client.content(name) != model.segments[name].content:
+                    found.append(f"{name}: a replica reads other bytes than the log holds")
+    return found
+
+
+def judged(
+    history: History, log: Iterable[Stored], published_events: Iterable[Stored], rejects: Iterable[Stored]
+) -> tuple[list[str], Naive]:
+    """What was promised and is not so, and what the log means. Knows the rules from the naive model alone."""
     found: list[str] = []
     model = Naive()
     accepted: dict[tuple[str, bytes], bytearray] = {}
     levels: set[tuple[str, str, int]] = set()
     contents: dict[tuple[str, str, int], bytes] = {}
-    for each in await _read(kafka, kafka.segments_topic):
+    for each in log:
         name, record = (each.key or b"").decode(), records.decode(each.value)
         if name not in history.segments:
             continue
@@ -237,16 +260,15 @@ async def violations(history: History, kafka: KafkaSettings) -> list[str]:
         if there != life.between(life.base, life.acknowledged):
             found.append(f"{life.segment} {life.writer.hex()}: {life.base} to {life.acknowledged} is not what it wrote")
     for (name, writer), data in accepted.items():
-        if len(data) != ENDS[-1]:
-            found.append(f"{name} {writer.hex()}: {len(data)} bytes instead of {ENDS[-1]}")
+        if len(data) != history.end:
+            found.append(f"{name} {writer.hex()}: {len(data)} bytes instead of {history.end}")
     published: Counter[tuple[str, str, int]] = Counter()
     values: set[tuple[tuple[str, str, int], bytes]] = set()
-    for record in await events(kafka):
+    for record in published_events:
         if record["ce_subject"] in history.segments:
             key = record["ce_subject"], record.attributes["writer"], record.attributes["level"]
             published[key] += 1
             values.add((key, record.value))
-    rejects = await quarantined(kafka)
     for each in rejects:
         if each["ce_subject"] in history.segments:
             about = json.loads(each["attributes"])
@@ -261,9 +283,4 @@ async def violations(history: History, kafka: KafkaSettings) -> list[str]:
     missing = [key for key, data in contents.items() if (key, data) not in values]
     if missing:
         found.append(f"{len(missing)} stored events are not on the topics: {missing[:3]}")
-    for name in history.segments:
-        for replica in history.replicas:
-            async with await Client.connect(replica.address) as client:
-                if await client.content(name) != model.segments[name].content:
-                    found.append(f"{name}: a replica reads other bytes than the log holds")
-    return found
+    return found, model

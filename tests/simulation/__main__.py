@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from tests.simulation.protocols import STREAMS
+from tests.simulation.protocols import PROTOCOLS
 from tests.simulation.scenario import Scenario, draw
 from tests.simulation.world import Result, World
 
@@ -85,12 +85,12 @@ def sweep(seeds: range, protocol: str) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--protocol", choices=[*STREAMS, "all"], default="all")
+    parser.add_argument("--protocol", choices=[*PROTOCOLS, "all"], default="all")
     parser.add_argument("--seeds", default="0-199", help="a range, both ends included: A-B")
     parser.add_argument("--seed", type=int, help="one seed")
     parser.add_argument("--trace", action="store_true", help="with --seed: says what happens, and shrinks what fails")
     options = parser.parse_args()
-    protocols = list(STREAMS) if options.protocol == "all" else [options.protocol]
+    protocols = list(PROTOCOLS) if options.protocol == "all" else [options.protocol]
     if options.seed is not None and options.trace:
         return max(replay(options.seed, protocol) for protocol in protocols)
     first, _, last = (options.seeds if options.seed is None else f"{options.seed}-{options.seed}").partition("-")

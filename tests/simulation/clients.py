@@ -12,7 +12,7 @@ from tests.simulation.kafka import CURSED
 from tests.simulation.network import ClientEnd, Line
 from tests.simulation.oracle import Oracle
 from tests.simulation.protocols import ZEROS, Spoken
-from tests.simulation.scenario import ClientPlan
+from tests.simulation.scenario import KEPT, ClientPlan
 
 CONNECT_TIME = 20.0
 ANSWER_TIME = 400.0
@@ -46,7 +46,8 @@ class Client:
         self.name = name
         self.plan = plan
         self.chance = random.Random(f"{world.scenario.seed}/{plan.seed}/{index}")
-        self.honest = plan.kind == "honest"
+        self.honest = plan.kind in KEPT
+        self.number = index
         self.connections: list[ClientEnd] = []
         self.done = False
 

@@ -16,14 +16,18 @@ from types import SimpleNamespace
 from typing import Any
 
 from aiokafka import errors
+from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.record.default_records import DefaultRecordBatch
+from aiokafka.structs import TopicPartition
 from headrace_common.kafka.client import InvalidRecordError, Topic
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import KafkaSettings
 
-from tests.simulation.loop import OWNER, WORLD, Mortal, SimulatedLoop
+from tests.simulation.loop import EPOCH, OWNER, WORLD, Mortal, SimulatedLoop
 
 RETRY_BACKOFF = 0.1
+FORGETFUL = 0.3
+"""Chance that a broker which has stored a batch before does not know any more where."""
 BROKEN_END = 0.2
 """Chance that a producer which is cut off fails while it gives its batches up."""
 
@@ -62,8 +66,10 @@ class Stored:
 
     topic: str
     partition: int
+    offset: int
     producer: int
-    value: bytes
+    key: bytes | None
+    value: bytes | None
     headers: dict[str, bytes]
     timestamp: int
 
@@ -99,6 +105,11 @@ class Broker:
     brokers: int = 1
     weather: Weather = field(default_factory=Weather)
     log: list[Stored] = field(default_factory=list)
+    logs: dict[TopicPartition, list[Stored]] = field(default_factory=dict)
+    starts: dict[TopicPartition, int] = field(default_factory=dict)
+    """Where the logs begin that do not at 0."""
+    waiting: dict[TopicPartition, set[asyncio.Event]] = field(default_factory=dict)
+    """Who waits at the end of a log."""
     on_store: Callable[[Stored], None] = lambda record: None
     on_send: Callable[[Request], None] = lambda request: None
     producers: int = 0
@@ -117,7 +128,7 @@ class Broker:
         self.loop.call_later(self.chance.uniform(*self.weather.delay), work, *args, context=WORLD.copy())
 
     def produce(self, request: Request, reply: Callable[[Exception | None], None]) -> None:
-        """A request has arrived. `reply` is not called when the answer is lost."""
+        """A request has arrived. `reply` is not called when the answer is lost. `request.offset` says where it was stored."""
         weather, chance = self.weather, self.chance
         if weather.down or chance.random() < weather.silent:
             self.tell("kafka says nothing and stores nothing")
@@ -145,6 +156,8 @@ class Broker:
         if request.sequence == expected:
             self._sequences[where] = expected + request.count
             self._append(request)
+        elif chance.random() < FORGETFUL:
+            request.offset = -1
         if chance.random() < weather.unheard:
             self.tell("kafka stores, and its answer is lost")
         elif chance.random() < weather.appended:
@@ -155,26 +168,34 @@ class Broker:
     def _judge(self, request: Request) -> Exception | None:
         if len(request.data) > self.max_message_bytes:
             return errors.MessageSizeTooLargeError()
-        if request.topic.endswith("quarantine"):
+        if not request.topic.endswith("events"):
             return None
-        values = [record.value for record in request.records]
+        values = [record.value for record in request.records if record.value is not None]
         if any(CURSED in value for value in values):
             return InvalidRecordError()
         return errors.UnknownError() if any(ODD in value for value in values) else None
 
     def _append(self, request: Request) -> None:
         self.tell(f"kafka stores {request.count} records in {request.topic}/{request.partition}")
+        where = TopicPartition(request.topic, request.partition)
+        log = self.logs.setdefault(where, [])
+        request.offset = len(log)
         for record in request.records:
             stored = Stored(
                 request.topic,
                 request.partition,
+                len(log),
                 request.producer,
+                record.key,
                 record.value,
                 dict(record.headers),
                 record.timestamp,
             )
+            log.append(stored)
             self.log.append(stored)
             self.on_store(stored)
+        for news in self.waiting.get(where, ()):
+            news.set()
 
     # In place of `headrace_common.kafka.client`
 
@@ -185,7 +206,7 @@ class Broker:
             raise DeliveryError("Kafka is down", DeliveryPolicy.RETRY)
         named = {settings.events_topic: self.partitions, settings.quarantine_topic: self.quarantine_partitions}
         names = [settings.events_topic, settings.quarantine_topic, *also]
-        return [Topic(name, named.get(name, 1), self.max_message_bytes) for name in names]
+        return [Topic(name, named.get(name, self.partitions), self.max_message_bytes) for name in names]
 
     def make_producer(self, settings: KafkaSettings, batch_bytes: int) -> SimulatedProducer:
         self.producers += 1
@@ -201,8 +222,10 @@ class Request:
     partition: int
     data: bytes
     count: int
-    answer: asyncio.Future[None]
+    answer: asyncio.Future[Request]
     since: float
+    offset: int = -1
+    timestamp_type = 0
     sequence: int = -1
     tries: int = 0
 
@@ -269,7 +292,15 @@ class SimulatedProducer:
         self._loop.call_later(0.01, lambda: done.done() or done.set_result(True))
         return done
 
-    async def send_batch(self, builder: Any, topic: str, *, partition: int) -> asyncio.Future[None]:
+    def create_batch(self) -> BatchBuilder:
+        return BatchBuilder(1 << 20, 0)
+
+    async def send_and_wait(self, topic: str, value: bytes | None, key: bytes, partition: int) -> None:
+        batch = self.create_batch()
+        batch.append(timestamp=int((EPOCH + self._loop.now) * 1000), key=key, value=value)
+        await (await self.send_batch(batch, topic, partition=partition))
+
+    async def send_batch(self, builder: Any, topic: str, *, partition: int) -> asyncio.Future[Request]:
         await asyncio.sleep(0)
         if self._closed:
             raise errors.ProducerClosed
@@ -341,9 +372,9 @@ class SimulatedProducer:
     def _settle(self, request: Request, error: Exception | None) -> None:
         if not request.answer.done():
             if error is None:
-                if not request.topic.endswith("quarantine"):
+                if request.topic.endswith("events"):
                     self._owner.confirmed += request.count
-                request.answer.set_result(None)
+                request.answer.set_result(request)
             else:
                 request.answer.set_exception(error)
                 request.answer.add_done_callback(lambda answer: answer.exception())

@@ -316,6 +316,10 @@ class ClientEnd:
         """As `ce_source` names it."""
         return self._connection.address[0]
 
+    def slow_down(self, seconds: float) -> None:
+        """What has not arrived yet takes up to so long, piece by piece."""
+        self._connection.line.latency = (0.0, seconds)
+
     @property
     def ended(self) -> bool:
         """The receiver has said that it writes no more, or the connection is gone."""
@@ -417,11 +421,11 @@ class Listening:
 
     def listen(self, backlog: int) -> None:
         self._most = backlog
-        self._network.listening = self
+        self._network.listening.append(self)
 
     def close(self) -> None:
-        if self._network.listening is self:
-            self._network.listening = None
+        if self in self._network.listening:
+            self._network.listening.remove(self)
         for connection in self._backlog:
             connection.reset_client()
         self._backlog.clear()
@@ -456,7 +460,8 @@ class Network:
         self.loop = loop
         self.chance = chance
         self.version = version
-        self.listening: Listening | None = None
+        self.listening: list[Listening] = []
+        """A connection goes to one of them, as through a balancer."""
         self.addresses: dict[str, Any] = {}
         """Each connection has an address of its own: `ce_source` tells which it was."""
 
@@ -474,8 +479,8 @@ class Network:
         connection = Connection(self, line, (address, 40_000 + number % 20_000))
         self.addresses[address] = whose
         while True:
-            if self.listening is None:
+            if not self.listening:
                 raise ConnectionRefusedError
-            if self.listening.offer(connection):
+            if self.listening[number % len(self.listening)].offer(connection):
                 return connection.client
             await asyncio.sleep(1)

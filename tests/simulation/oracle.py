@@ -14,7 +14,7 @@ from tests.simulation.loop import EPOCH
 
 if TYPE_CHECKING:
     from tests.simulation.clients import Client, Sent
-    from tests.simulation.world import World
+    from tests.simulation.world import Life, World
 
 
 UNWANTED = SILENCE_TIME + 10
@@ -111,6 +111,7 @@ class Oracle:
         """Kafka has stored a record; it is the last of the log."""
         at = len(self._world.broker.log) - 1
         quarantined = record.topic.endswith("quarantine")
+        assert record.value is not None
         address = record.headers["ce_source"].decode().rpartition("/")[2]
         client = self._world.network.addresses.get(address)
         if client is None:
@@ -186,14 +187,18 @@ class Oracle:
 
     # Meanwhile
 
-    def looks(self) -> None:
+    def looks(self, life: Life) -> None:
         """At any time: no frame waits beyond its deadline, and no budget is exceeded."""
-        life, settings = self._world.life, self._world.settings
+        settings = self._world.settings
         publisher = getattr(life.service, "_publisher", None)
         if publisher is None:
             return
         oldest, now = publisher.oldest(), self._world.loop.now
-        if oldest is not None and now - oldest > settings.kafka.ack_deadline + LATE:
+        if (
+            self._world.spoken.frames_expire
+            and oldest is not None
+            and now - oldest > settings.kafka.ack_deadline + LATE
+        ):
             self.fails(
                 f"a frame waits for {now - oldest:.1f} s, KAFKA__ACK_DEADLINE is {settings.kafka.ack_deadline:g} s"
             )
@@ -218,9 +223,8 @@ class Oracle:
         if scenario.undisturbed and len(client.connections) > most:
             self.fails(f"{client.name} needed {len(client.connections)} connections, and nothing was in its way")
 
-    def ended(self, *, in_time: bool) -> None:
-        """The last process has stopped: its counters say what happened, and `in_time`, what it held is given back."""
-        life = self._world.life
+    def ended(self, life: Life, *, in_time: bool) -> None:
+        """A process has stopped: its counters say what happened, and `in_time`, what it held is given back."""
         service = life.service
         if life.problem is not None:
             self.fails(f"the process stopped by itself: {life.problem}")

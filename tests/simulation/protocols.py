@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import headrace_courier.__main__
 import headrace_forward.__main__
 import headrace_lumberjack.__main__
+import headrace_segment.__main__
 import msgpack
 import orjson
 from headrace_common.operations.settings import ServiceSettings
@@ -26,6 +27,7 @@ from headrace_forward.wire import Replies as ForwardReplies
 from headrace_lumberjack.settings import LumberjackSettings
 from headrace_lumberjack.wire import Replies as LumberjackReplies
 from headrace_lumberjack.wire import compressed, json_frame, window
+from headrace_segment.settings import SegmentSettings
 
 from tests.contract.courier import CourierConversation, CourierDialect
 from tests.contract.dialect import Conversation, Dialect, Values
@@ -127,7 +129,7 @@ def courier_bomb(size: int) -> bytes:
 
 @dataclass(frozen=True)
 class Spoken:
-    """One protocol. `ordered`: acknowledgements come in the order of the frames."""
+    """One protocol."""
 
     wire: WireProtocol
     module: ModuleType
@@ -136,6 +138,8 @@ class Spoken:
     speaker: Callable[[], Speaker]
     bomb: Callable[[int], bytes]
     own: dict[str, Any]
+    frames_expire: bool = True
+    """A client's frames are given up at KAFKA__ACK_DEADLINE, and not held until they are stored."""
 
 
 STREAMS: dict[str, Spoken] = {
@@ -167,3 +171,17 @@ STREAMS: dict[str, Spoken] = {
         {},
     ),
 }
+
+SEGMENT = Spoken(
+    WireProtocol.SEGMENT,
+    headrace_segment.__main__,
+    SegmentSettings,
+    ForwardDialect(),
+    ForwardSpeaker,
+    forward_bomb,
+    {"segment": {"tail_wait": 2.0, "snapshot_records": 40}},
+    frames_expire=False,
+)
+"""Its clients are those of `segments.py`: none speaks by `speaker`."""
+
+PROTOCOLS: dict[str, Spoken] = {**STREAMS, "segment": SEGMENT}

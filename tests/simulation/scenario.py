@@ -63,6 +63,8 @@ class Fault:
     at: float
     lasts: float
     value: Any = None
+    where: int = 0
+    """Which of several processes dies."""
 
     def __str__(self) -> str:
         return f"{self.kind} {'' if self.value is None else self.value} at {self.at:.2f} for {self.lasts:.2f} s"
@@ -84,6 +86,8 @@ class Scenario:
     max_message_bytes: int = 1_048_588
     delay: tuple[float, float] = (0.0005, 0.004)
     """Seconds that a message to or from Kafka takes."""
+    replicas: int = 1
+    """Processes behind one address."""
     undisturbed: bool = False
     """Nothing but SIGTERM happens: whoever is connected is served on that connection."""
 
@@ -98,7 +102,7 @@ class Scenario:
         """Seconds after the last fault within which all honest clients must be served: where only Kafka and others are to blame,
         as long as a request to a broker may take, and some more.
         """
-        calm = all(not plan.cut and not plan.rough and not plan.slow for plan in self.clients if plan.kind == "honest")
+        calm = all(not plan.cut and not plan.rough and not plan.slow for plan in self.clients if plan.kind in KEPT)
         return (120.0 if calm else 600.0) + self.kafka.get("request_timeout", 30)
 
     def smaller(self) -> Iterator[Scenario]:
@@ -125,12 +129,17 @@ class Scenario:
             yield replace(self, shuffled=False)
 
 
+KEPT = ("honest", "writer", "today", "reader")
+"""Kinds of clients to which something is promised."""
+
 WEATHER = ("down", "silent", "unheard", "appended", "passing", "final", "leaderless", "slow")
 
 
 def draw(seed: int, protocol: str) -> Scenario:
     """The scenario of a seed: anything, or one of `SHAPES`."""
     chance = random.Random(f"{protocol}/{seed}")
+    if protocol == "segment":
+        return replicas(seed, chance)
     if (shape := SHAPES.get(seed % 16)) is not None:
         return shape(seed, protocol, chance)
     small = chance.random() < 0.5
@@ -257,6 +266,41 @@ def orphaned(seed: int, protocol: str, chance: random.Random) -> Scenario:
         kafka={"ack_deadline": 5, "request_timeout": 5},
         partitions=partitions,
         creep=2e-5,
+    )
+
+
+def replicas(seed: int, chance: random.Random) -> Scenario:
+    """Writers of both dialects and readers, between replicas of the segment service."""
+    span = chance.choice((0.5, 5.0, 20.0))
+    count, partitions = chance.randint(1, 3), chance.randint(1, 2)
+    events = chance.choice((5, 20, 60))
+
+    def plan(kind: str, events: int) -> ClientPlan:
+        return ClientPlan(
+            chance.getrandbits(32),
+            kind,
+            chance.uniform(0, span / 2),
+            frames=events,
+            cut=chance.choice((0.0, 0.5)),
+            rough=chance.random() < 0.3,
+        )
+
+    clients = [plan("writer", events) for _ in range(chance.randint(1, 3))]
+    clients += [plan("today", chance.choice((5, 30))) for _ in range(chance.randint(0, 2))]
+    clients += [plan("reader", 0) for _ in range(chance.randint(1, 2))]
+    faults = [_fault(chance, span, partitions) for _ in range(chance.choice((0, 1, 2, 3)))]
+    faults += [replace(_death(chance, span), where=chance.randrange(count)) for _ in range(chance.choice((0, 1, 2, 4)))]
+    return Scenario(
+        seed,
+        "segment",
+        tuple(clients),
+        tuple(faults),
+        limits={"event_bytes": 1024},
+        kafka={"ack_deadline": chance.choice((5, 30)), "request_timeout": chance.choice((1, 5))},
+        partitions=partitions,
+        creep=chance.choice((1e-6, 2e-5)),
+        shuffled=chance.random() < 0.25,
+        replicas=count,
     )
 
 

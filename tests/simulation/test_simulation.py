@@ -12,7 +12,7 @@ from headrace_common.publishing.delivery import Delivery, DeliveryOutcome
 
 from tests.simulation.__main__ import run, shrink
 from tests.simulation.found import FOUND
-from tests.simulation.protocols import STREAMS
+from tests.simulation.protocols import PROTOCOLS, STREAMS
 from tests.simulation.scenario import Fault, draw
 from tests.simulation.world import World
 from tests.tiers import sized
@@ -22,7 +22,7 @@ EACH = 25
 
 
 @pytest.mark.parametrize("first", range(0, sized(200, 1000, 20_000), EACH))
-@pytest.mark.parametrize("protocol", STREAMS)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_no_seed_breaks_a_promise(protocol: str, first: int) -> None:
     failed = {seed: result.failures for seed in range(first, first + EACH) if (result := run(seed, protocol)).failures}
     assert not failed, f"python -m tests.simulation --protocol {protocol} --trace --seed {min(failed)}"
@@ -32,7 +32,7 @@ def test_what_a_seed_once_found_does_not_come_back() -> None:
     assert [what for protocol, seed, what in FOUND if run(seed, protocol).failures] == []
 
 
-@pytest.mark.parametrize("protocol", STREAMS)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_seed_means_the_same_each_time(protocol: str) -> None:
     for seed in range(8, 16):
         first, again = (run(seed, protocol, traced=True) for _ in range(2))

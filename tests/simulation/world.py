@@ -21,15 +21,19 @@ from headrace_common.fairness.scheduler import FairScheduler
 from headrace_common.kafka import producer
 from headrace_common.listening import sockets
 from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.operations.settings import KafkaSettings
 from headrace_common.service import service as services
+from headrace_segment.replica import log_reader, snapshot_topic, tail, upkeep
 
 from tests.simulation.clients import Client, Honest, Hostile
+from tests.simulation.consuming import SimulatedAdmin, SimulatedConsumer
 from tests.simulation.kafka import Broker, Weather
 from tests.simulation.loop import Mortal, SimulatedLoop, StuckError, of_a_seed
 from tests.simulation.network import Listening, Network, ServerEnd
 from tests.simulation.oracle import Oracle
-from tests.simulation.protocols import STREAMS, Spoken
+from tests.simulation.protocols import PROTOCOLS, Spoken
 from tests.simulation.scenario import Fault, Scenario
+from tests.simulation.segments import Reader, SimulatedHistory, TodayWriter, Writer
 
 RECOVERY = 660.0
 """Seconds after the last fault within which every honest client must have heard that all of its frames are stored."""
@@ -42,6 +46,9 @@ WATCH = 0.7
 """Seconds between two looks at the budgets and at what waits."""
 LONGEST_AIM = 5.0
 """Seconds after which a process that does nothing is killed all the same."""
+
+
+KINDS: dict[str, type[Client]] = {"honest": Honest, "writer": Writer, "today": TodayWriter, "reader": Reader}
 
 
 @dataclass
@@ -173,7 +180,7 @@ class World:
 
     def __init__(self, scenario: Scenario, *, traced: bool = False) -> None:
         self.scenario = scenario
-        self.spoken: Spoken = STREAMS[scenario.protocol]
+        self.spoken: Spoken = PROTOCOLS[scenario.protocol]
         chance = random.Random(f"world/{scenario.protocol}/{scenario.seed}")
         self.loop = SimulatedLoop(random.Random(chance.getrandbits(64)), scenario.creep, shuffled=scenario.shuffled)
         self._chance = random.Random(chance.getrandbits(64))
@@ -188,15 +195,19 @@ class World:
         self.broker.tell = self.tell
         self.network = Network(self.loop, random.Random(chance.getrandbits(64)), lambda: len(self.broker.log))
         self.oracle = Oracle(self)
-        self.broker.on_store, self.broker.on_send = self.oracle.stored, self.oracle.sends
+        if scenario.protocol == "segment":  # judged by its history
+            self.history = SimulatedHistory(
+                self, max(plan.frames for plan in scenario.clients if plan.kind == "writer")
+            )
+        else:
+            self.broker.on_store, self.broker.on_send = self.oracle.stored, self.oracle.sends
         self.usual = Weather(delay=scenario.delay)
         self.broker.weather = self.usual
         self.settings = self.spoken.settings(
             limits=scenario.limits, kafka=scenario.kafka, listen={}, ops={"port": 0}, **self.spoken.own
         )
-        self.life: Life
         self.largest_piece = 1 << 16
-        self.lives: list[Life] = []
+        self.replicas: list[Life] = []
         self.recovery = 0.0
         self.patience = min(RECOVERY, scenario.patience)
 
@@ -241,18 +252,25 @@ class World:
             (sockets, "bound_socket", self.network.bound),
             (Stoppable, "__hash__", numbered),  # a set of them has the same order each time
             (sockets, "address_of", lambda _: "simulated"),
+            (asyncio.Event, "__hash__", numbered),
+            *((module, "make_consumer", self._consumer) for module in (log_reader, snapshot_topic, tail)),
+            (snapshot_topic, "make_producer", self.broker.make_producer),
+            (upkeep, "AIOKafkaAdminClient", lambda **_: SimulatedAdmin(self.broker)),
         ]
         with contextlib.ExitStack() as stack:
             for where, name, instead in places:
                 stack.enter_context(mock.patch.object(where, name, instead))
             yield
 
+    def _consumer(self, settings: KafkaSettings, **_: Any) -> SimulatedConsumer:
+        return SimulatedConsumer(self.broker, settings.request_timeout)
+
     # The story
 
     async def _story(self) -> None:
-        self._begin()
+        self.replicas = [self._begin() for _ in range(self.scenario.replicas)]
         clients = [
-            (Honest if plan.kind == "honest" else Hostile)(self, f"{plan.kind}{place}-{index}", plan, index)
+            KINDS.get(plan.kind, Hostile)(self, f"{plan.kind}{place}-{index}", plan, place + index)
             for place, plan in enumerate(self.scenario.clients)
             for index in range(plan.count)
         ]
@@ -270,9 +288,12 @@ class World:
         await asyncio.wait(faults)
         self.loop.before_step = None
         self.broker.weather = self.usual
-        await self._end()
+        await asyncio.gather(*(self._end(life) for life in self.replicas))
         if tasks:
             await asyncio.wait(tasks)
+        if self.scenario.protocol == "segment" and not self.oracle.failures:
+            for failure in self.history.judge():
+                self.oracle.fails(failure)
 
     def _look(self, client: Client, task: asyncio.Task[None]) -> None:
         if task.done() and not task.cancelled() and (error := task.exception()) is not None:
@@ -282,14 +303,13 @@ class World:
         elif client.honest:
             self.oracle.fails(f"{client.name} has not been served {self.patience:g} s after the last fault")
 
-    def _begin(self) -> None:
-        self.life = Life(self)
-        self.lives.append(self.life)
+    def _begin(self) -> Life:
+        life = Life(self)
         self.tell("a process starts")
-        self.life.start()
+        life.start()
+        return life
 
-    async def _end(self) -> None:
-        life = self.life
+    async def _end(self, life: Life) -> None:
         if life.dead:
             return
         self.tell("SIGTERM")
@@ -301,13 +321,14 @@ class World:
             self.oracle.fails(f"the process has not ended {ENDING:g} s after SIGTERM")
             life.kill()
         if not life.dead:
-            self.oracle.ended(in_time=self.loop.now - began < self.settings.limits.drain_time)
+            self.oracle.ended(life, in_time=self.loop.now - began < self.settings.limits.drain_time)
 
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(WATCH)
-            if not self.life.dead:
-                self.oracle.looks()
+            for life in self.replicas:
+                if not life.dead:
+                    self.oracle.looks(life)
 
     # Faults
 
@@ -315,9 +336,9 @@ class World:
         await asyncio.sleep(fault.at)
         self.tell(f"fault: {fault}")
         if fault.kind == "kill":
-            await self._kill(fault.value)
+            await self._kill(fault.where, fault.value)
         elif fault.kind == "term":
-            await self._restart()
+            await self._restart(fault.where)
         else:
             name, value = ("delay", (0.001, fault.value)) if fault.kind == "slow" else (fault.kind, fault.value)
             usual = getattr(self.usual, name)
@@ -326,9 +347,9 @@ class World:
             self.broker.weather = replace(self.broker.weather, **{name: usual})
             self.tell(f"over: {fault.kind}")
 
-    async def _kill(self, steps: int) -> None:
-        """SIGKILL before the process's step after `steps` more, wherever that is."""
-        life, left = self.life, steps
+    async def _kill(self, where: int, steps: int) -> None:
+        """SIGKILL before the processes' step after `steps` more, wherever that is."""
+        life, left = self.replicas[where], steps
         killed = asyncio.Event()
 
         def look(_: int) -> None:
@@ -340,7 +361,7 @@ class World:
         def strike() -> None:
             self.loop.before_step = None
             killed.set()
-            if life is self.life:
+            if life is self.replicas[where]:
                 self.tell("SIGKILL")
                 life.kill()
 
@@ -349,13 +370,13 @@ class World:
             await asyncio.wait_for(killed.wait(), LONGEST_AIM)
         except TimeoutError:
             strike()
-        if life is self.life:
+        if life is self.replicas[where]:
             await asyncio.sleep(RESTART)
-            self._begin()
+            self.replicas[where] = self._begin()
 
-    async def _restart(self) -> None:
+    async def _restart(self, where: int) -> None:
         """SIGTERM, and a new process once the old one has ended; or SIGKILL, if it has not after a while."""
-        life = self.life
+        life = self.replicas[where]
         self.tell("SIGTERM")
         life.terminate()
         try:
@@ -364,5 +385,5 @@ class World:
             if not life.dead:
                 self.oracle.fails(f"the process has not ended {ENDING:g} s after SIGTERM")
                 life.kill()
-        if life is self.life:
-            self._begin()
+        if life is self.replicas[where]:
+            self.replicas[where] = self._begin()

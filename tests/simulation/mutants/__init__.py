@@ -60,6 +60,9 @@ _FORWARD: Final = "headrace_forward.session"
 _LUMBERJACK: Final = "headrace_lumberjack.session"
 _COURIER: Final = "headrace_courier.session"
 
+_FOLD: Final = "headrace_segment.store.fold"
+_SERVING: Final = "headrace_segment.serving"
+
 _GOES_ON: Final = Also(
     _TCP,
     '        self._why = "abandoned"\n        self._drain()',
@@ -109,6 +112,8 @@ MUTANTS: Final = (
     Mutant("the end of input is not handed on", _TCP, "        elif self._phase <= LINGERING and not self._behind():\n            self._input_ends()\n        return", "        return"),
     Mutant("an abandoned window is acknowledged", _LUMBERJACK, "        self._ended = True\n\n    @override\n    def outgoing", "        self.settle(ticket, self._units._entries[ticket].note.count, True)\n\n    @override\n    def outgoing", "lumberjack", (_GOES_ON,)),
     Mutant("an abandoned payload is acknowledged", _COURIER, "        self._abandoned = True\n", "        self.settle(ticket, 0, True)\n", "courier", (_GOES_ON,)),
+    Mutant("a block of a session that has ended counts", _FOLD, "        if writer is None or writer.session != record.session:\n            return Refusal.SESSION\n        if record.after", "        if writer is None:\n            return Refusal.SESSION\n        if record.after", "segment"),
+    Mutant("a block is acknowledged before it is stored", _SERVING, "        served.asked.append(_Asked(question.ticket, now, question.after))\n", "        caller.answered(question.ticket, BlockStored(question.after, 0))\n", "segment"),
 )  # fmt: skip
 
 SEEDS: Final[dict[str, int]] = {
@@ -153,5 +158,7 @@ SEEDS: Final[dict[str, int]] = {
     "the end of input is not handed on": 3,
     "an abandoned window is acknowledged": 0,
     "an abandoned payload is acknowledged": 12,
+    "a block of a session that has ended counts": 8,
+    "a block is acknowledged before it is stored": 1,
 }
 """`python -m tests.simulation.mutants` says them anew."""
