@@ -91,6 +91,8 @@ class Weather:
     final: float = 0.0
     errors: Sequence[type[Exception]] = FINAL
     leaderless: frozenset[int] = frozenset()
+    missing: bool = False
+    """The topics are deleted; they are empty when they are there again."""
 
 
 @dataclass
@@ -132,6 +134,10 @@ class Broker:
         weather, chance = self.weather, self.chance
         if weather.down or chance.random() < weather.silent:
             self.tell("kafka says nothing and stores nothing")
+            return
+        if weather.missing:
+            self._sequences.clear()
+            reply(errors.UnknownTopicOrPartitionError())
             return
         if not self.has_leader(request.partition):
             reply(errors.NotLeaderForPartitionError())
@@ -204,6 +210,8 @@ class Broker:
         if self.weather.down:
             await asyncio.sleep(1.0)
             raise DeliveryError("Kafka is down", DeliveryPolicy.RETRY)
+        if self.weather.missing:
+            raise DeliveryError("a topic is missing", DeliveryPolicy.RETRY)
         named = {settings.events_topic: self.partitions, settings.quarantine_topic: self.quarantine_partitions}
         names = [settings.events_topic, settings.quarantine_topic, *also]
         return [Topic(name, named.get(name, self.partitions), self.max_message_bytes) for name in names]

@@ -420,7 +420,7 @@ class Listening:
         owner.listening = self  # type: ignore[attr-defined]
 
     def listen(self, backlog: int) -> None:
-        self._most = backlog
+        self._most = min(backlog, self._network.backlog)
         self._network.listening.append(self)
 
     def close(self) -> None:
@@ -460,6 +460,8 @@ class Network:
         self.loop = loop
         self.chance = chance
         self.version = version
+        self.backlog = 1 << 16
+        """Connections that the kernel keeps for a process that has not accepted them, at most."""
         self.listening: list[Listening] = []
         """A connection goes to one of them, as through a balancer."""
         self.addresses: dict[str, Any] = {}

@@ -101,6 +101,11 @@ class Oracle:
 
     # Kafka
 
+    def emptied(self) -> None:
+        """The topics are deleted: what is stored again, and was there, is there once."""
+        self._unmarked.clear()
+        self._last.clear()
+
     def sends(self, request: Request) -> None:
         """A batch sets out."""
         age = EPOCH + self._world.loop.now - max(record.timestamp for record in request.records) / 1000

@@ -86,6 +86,8 @@ class Scenario:
     max_message_bytes: int = 1_048_588
     delay: tuple[float, float] = (0.0005, 0.004)
     """Seconds that a message to or from Kafka takes."""
+    backlog: int = 1 << 16
+    """Connections that wait to be accepted, at most: what else comes is not heard, and comes again a second later."""
     replicas: int = 1
     """Processes behind one address."""
     undisturbed: bool = False
@@ -140,8 +142,15 @@ def draw(seed: int, protocol: str) -> Scenario:
     chance = random.Random(f"{protocol}/{seed}")
     if protocol == "segment":
         return replicas(seed, chance)
+    if seed % 1000 == 500:
+        return crowd(seed, protocol, chance)
     if (shape := SHAPES.get(seed % 16)) is not None:
         return shape(seed, protocol, chance)
+    return anything(seed, protocol, chance)
+
+
+def anything(seed: int, protocol: str, chance: random.Random) -> Scenario:
+    """Any clients and faults."""
     small = chance.random() < 0.5
     calm = chance.random() < 0.1
     span = chance.choice((0.5, 5.0, 30.0))
@@ -269,6 +278,23 @@ def orphaned(seed: int, protocol: str, chance: random.Random) -> Scenario:
     )
 
 
+def changed(seed: int, protocol: str, chance: random.Random) -> Scenario:
+    """Anything, and meanwhile the topics change: partitions come, `max.message.bytes` sinks, all is deleted and made anew. The
+    listener is full after a few connections.
+    """
+    scenario = anything(seed, protocol, chance)
+    kinds = chance.sample(("partitions", "lowered", "missing"), chance.randint(1, 3))
+    faults = [Fault(kind, chance.uniform(0, 5), 5.0 if kind == "missing" else 0.0) for kind in kinds]
+    return replace(scenario, faults=(*scenario.faults, *faults), backlog=chance.choice((1, 3, 1 << 16)))
+
+
+def crowd(seed: int, protocol: str, chance: random.Random) -> Scenario:
+    """Two thousand clients at once, and a broker that is killed."""
+    plan = ClientPlan(chance.getrandbits(32), frames=1, events=1, count=2000)
+    down = Fault("down", chance.uniform(0, 1), 2.0)
+    return Scenario(seed, protocol, (plan,), (down,), kafka={"ack_deadline": 30}, creep=2e-5, backlog=128)
+
+
 def replicas(seed: int, chance: random.Random) -> Scenario:
     """Writers of both dialects and readers, between replicas of the segment service."""
     span = chance.choice((0.5, 5.0, 20.0))
@@ -308,6 +334,7 @@ SHAPES: dict[int, Callable[[int, str, random.Random], Scenario]] = {
     3: full,
     7: drain,
     11: orphaned,
+    13: changed,
     15: bombs,
 }
 """What a seed means whose remainder by 16 is this. The last is the shape that once served nobody."""

@@ -42,6 +42,8 @@ ENDING = 90.0
 """Seconds that a process may take to stop: LIMITS__DRAIN_TIME, its own parts, and Kafka's producers."""
 
 RESTART = 0.3
+LOWERED = 98_304
+"""`max.message.bytes` of topics that had more: each event here is smaller."""
 WATCH = 0.7
 """Seconds between two looks at the budgets and at what waits."""
 LONGEST_AIM = 5.0
@@ -194,6 +196,7 @@ class World:
         )
         self.broker.tell = self.tell
         self.network = Network(self.loop, random.Random(chance.getrandbits(64)), lambda: len(self.broker.log))
+        self.network.backlog = scenario.backlog
         self.oracle = Oracle(self)
         if scenario.protocol == "segment":  # judged by its history
             self.history = SimulatedHistory(
@@ -339,10 +342,16 @@ class World:
             await self._kill(fault.where, fault.value)
         elif fault.kind == "term":
             await self._restart(fault.where)
+        elif fault.kind == "partitions":
+            self.broker.partitions += 1
+        elif fault.kind == "lowered":
+            self.broker.max_message_bytes = LOWERED
         else:
             name, value = ("delay", (0.001, fault.value)) if fault.kind == "slow" else (fault.kind, fault.value)
+            if name == "missing":
+                self.oracle.emptied()
             usual = getattr(self.usual, name)
-            self.broker.weather = replace(self.broker.weather, **{name: True if name == "down" else value})
+            self.broker.weather = replace(self.broker.weather, **{name: True if name in ("down", "missing") else value})
             await asyncio.sleep(fault.lasts)
             self.broker.weather = replace(self.broker.weather, **{name: usual})
             self.tell(f"over: {fault.kind}")
