@@ -50,7 +50,8 @@ def settings() -> str:
         "Environment variables, or a YAML file (`--config`) with the sections as mappings; the environment wins. Durations are",
         "seconds, sizes bytes; both may have a unit: `5s`, `90m`, `1h`, `7d`, `16MiB` (1024²), `16MB` (1000²). A secret may come",
         "from a file: `…_FILE`. An unknown name in a part's own sections, a value out of range or a contradiction ends the",
-        "process with status 78 and one line for each problem.",
+        "process with status 78 and one line for each problem. So does a `HEADRACE_…` variable that nobody reads, if its name is",
+        "nearly that of a secret or of a setting that says who may connect. The log names others that nobody reads.",
     ]
     seen: dict[str, object] = {}
     for title, cls in PARTS:

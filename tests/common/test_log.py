@@ -94,9 +94,22 @@ def test_lines_of_libraries_name_the_service_and_a_misspelt_section_is_said() ->
 
 
 def test_variables_of_no_section_are_said() -> None:
-    names = ["HEADRACE_LIMIT__DEPTH", "headrace_whatever__x", "HEADRACE_KAFKA__X", "HEADRACE_STATE", "PATH", "OTHER__X"]
-    assert misspelt(names, SECTIONS) == [
+    known = [
+        "HEADRACE_KAFKA__X",
+        "HEADRACE_STATE",
+        "HEADRACE_TEST_CLUSTER",
+        "PATH",
+        "OTHER__X",
+        "HEADRACE_X_SERVICE_HOST",
+    ]
+    known += ["HEADRACE_FORWARD_SERVICE_PORT_OPS", "HEADRACE_FORWARD_PORT", "HEADRACE_FORWARD_PORT_24224_TCP_ADDR"]
+    wrong = ["HEADRACE_LIMIT__DEPTH", "headrace_whatever__x", "HEADRACE_LOG_LEVEL", "HEADRACE_FOO"]
+    environment = {**dict.fromkeys((*known, *wrong), "tcp://10.0.0.1:24224"), "HEADRACE_LISTEN_PORT": "24224"}
+    assert misspelt(environment, SECTIONS) == [
+        "HEADRACE_FOO: nobody reads it",
         "HEADRACE_LIMIT__DEPTH: no section is called limit; did you mean limits?",
+        "HEADRACE_LISTEN_PORT: nobody reads it; did you mean HEADRACE_LISTEN__PORT?",
+        "HEADRACE_LOG_LEVEL: nobody reads it; did you mean HEADRACE_LOG__LEVEL?",
         "headrace_whatever__x: no section is called whatever",
     ]
 

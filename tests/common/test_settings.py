@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from headrace_cli.operating.check.parts import NAMES, settings_class
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
 from headrace_common.operations.settings import (
     SECTIONS,
@@ -22,7 +23,7 @@ from headrace_common.operations.settings import (
     own_environment,
     parse_arguments,
 )
-from headrace_common.operations.variables import each_setting, variable
+from headrace_common.operations.variables import each_setting, refuse_near_guards, variable
 from headrace_forward.settings import ForwardSettings
 
 from tests.contract.waiting import PATIENCE
@@ -376,3 +377,38 @@ class TestUnits:
         path.write_text("limits: {idle_time: 5m, event_bytes: 2MiB}\n")
         limits = load(ServiceSettings, path).limits
         assert (limits.idle_time, limits.event_bytes) == (300, 2 * MIB)
+
+
+class TestNamesNearAGuard:
+    """A wrong name must not open a door silently."""
+
+    @pytest.mark.parametrize(
+        ("name", "meant"),
+        [
+            ("HEADRACE_FORWARD_SHARED_KEY", "HEADRACE_FORWARD__SHARED_KEY"),
+            ("headrace_forward_shared_key_file", "HEADRACE_FORWARD__SHARED_KEY_FILE"),
+            ("HEADRACE_FROWARD__SHARED_KEY", "HEADRACE_FORWARD__SHARED_KEY"),
+            ("HEADRACE_FORWARD___USERS", "HEADRACE_FORWARD__USERS"),
+            ("HEADRACE_TLS_CERT", "HEADRACE_TLS__CERT"),
+            ("HEADRACE_TSL__CLIENT_CA", "HEADRACE_TLS__CLIENT_CA"),
+            ("HEADRACE_KAFKA_SECURITY_PROTOCOL", "HEADRACE_KAFKA__SECURITY_PROTOCOL"),
+            ("HEADRACE_LISTEN_TRUSTED_PROXIES", "HEADRACE_LISTEN__TRUSTED_PROXIES"),
+        ],
+    )
+    def test_is_refused(self, monkeypatch: pytest.MonkeyPatch, name: str, meant: str) -> None:
+        monkeypatch.setenv(name, "k")
+        with pytest.raises(ConfigError, match=rf"{meant}\b"):
+            load(ForwardSettings)
+
+    @pytest.mark.parametrize(
+        "name", ["HEADRACE_LIMITS_DEPTH", "HEADRACE_STATE", "HEADRACE_FORWARD_PORT", "HEADRACE_FOO"]
+    )
+    def test_others_are_not(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        monkeypatch.setenv(name, "k")
+        load(ForwardSettings)
+
+    def test_no_part_refuses_what_another_reads(self) -> None:
+        classes = [settings_class(part) for part in NAMES]
+        names = [variable(section, name) for cls in classes for section, name, _ in each_setting(cls)]
+        for cls in classes:
+            refuse_near_guards(cls, [*names, *(f"{name}_FILE" for name in names)])

@@ -20,19 +20,70 @@ from headrace_common.operations.errors import ConfigError
 PREFIX: Final = "HEADRACE_"
 
 
+_OF_TOOLS: Final = frozenset(
+    ("COMPLETE", "KUBERNETES_SCHEMAS", "MAVEN_REPOSITORY", "PYTHON_IMAGE", "STACK", "STATE", "TAG", "VENV")
+)
+"""What the command line, its scripts and docker compose read."""
+
+_LINK: Final = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$")
+"""How the names end that Kubernetes gives every pod for each service, ours too."""
+
+_UNDERSCORES: Final = re.compile("_+")
+
+_DOORS: Final = frozenset(
+    (
+        "allow",
+        "ca",
+        "certificate",
+        "curve_clients",
+        "curve_devices",
+        "key",
+        "rights",
+        "security_protocol",
+        "trusted_proxies",
+    )
+)
+"""Settings outside of the section tls that say who may connect, or how safely, and hold no secret."""
+
+
 def variable(section: str, name: str) -> str:
     """The environment variable of a setting."""
     return f"{PREFIX}{section}__{name}".upper()
 
 
-def misspelt(names: Iterable[str], sections: Collection[str]) -> list[str]:
-    """One sentence for each variable of ours whose section no part of Headrace has: nobody reads it."""
+def misspelt(environment: Mapping[str, str], sections: Collection[str]) -> list[str]:
+    """One sentence for each variable of ours that no part of Headrace reads."""
     said = []
-    for name in sorted(names):
-        section, separator, _ = name.upper().removeprefix(PREFIX).lower().partition("__")
-        if name.upper().startswith(PREFIX) and separator and section not in sections:
-            said.append(f"{name}: no section is called {section}{did_you_mean(section, sections)}")
+    for name, value in sorted(environment.items()):
+        rest = name.upper().removeprefix(PREFIX)
+        if rest == name.upper() or rest in _OF_TOOLS or rest.startswith("TEST_"):
+            continue
+        section, separator, _ = rest.lower().partition("__")
+        if separator:
+            if section not in sections:
+                said.append(f"{name}: no section is called {section}{did_you_mean(section, sections)}")
+        elif not _LINK.search(rest) or value.isdecimal():  # a port as `tcp://…` is Kubernetes', as a number somebody's
+            meant = [variable(each, rest[len(each) + 1 :]) for each in sections if rest.lower().startswith(f"{each}_")]
+            said.append(f"{name}: nobody reads it" + (f"; did you mean {meant[0]}?" if meant else ""))
     return said
+
+
+def refuse_near_guards(cls: type[BaseSettings], names: Iterable[str]) -> None:
+    """Raises `ConfigError` if one of `names` is no setting, but nearly a secret's or one of those that close a door: without
+    it the process would start open. Wrong names in a section of `cls` are refused anyway.
+    """
+    guards = {}
+    for section, name, info in each_setting(cls):
+        secret = _holds_secret(info.annotation)
+        if secret or section == "tls" or name in _DOORS:
+            for each in (variable(section, name), *([f"{variable(section, name)}_FILE"] if secret else ())):
+                guards[_UNDERSCORES.sub("_", each)] = each
+    for name in names:
+        section, separator, _ = name.upper().removeprefix(PREFIX).lower().partition("__")
+        if name.upper().startswith(PREFIX) and not (separator and section in cls.model_fields):
+            near = get_close_matches(_UNDERSCORES.sub("_", name.upper()), guards, n=1, cutoff=0.9)
+            if near:
+                raise ConfigError(f"{name.upper()}: nobody reads it; did you mean {guards[near[0]]}?")
 
 
 def did_you_mean(name: str, names: Collection[str]) -> str:
@@ -77,6 +128,7 @@ class Environment(EnvSettingsSource):
             name = f"{PREFIX}{section}"
             if name.lower() in values:
                 raise ConfigError(f"{name.upper()} is a section: its settings are {name.upper()}__<NAME>")
+        refuse_near_guards(self.settings_cls, values)
         return read_secrets(self.settings_cls, values)
 
 
