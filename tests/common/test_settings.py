@@ -412,3 +412,46 @@ class TestNamesNearAGuard:
         names = [variable(section, name) for cls in classes for section, name, _ in each_setting(cls)]
         for cls in classes:
             refuse_near_guards(cls, [*names, *(f"{name}_FILE" for name in names)])
+
+
+class TestPlaces:
+    @pytest.mark.parametrize(
+        "text",
+        ["kafka:9092", "a.example:1,b_c:65535", "10.0.0.1:9092, 10.0.0.2:9092", "[::1]:9092", "[2001:db8::1]:9092,x:1"],
+    )
+    def test_brokers(self, text: str) -> None:
+        assert KafkaSettings(bootstrap_servers=text).bootstrap_servers == text
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "kafka",
+            "kafka:",
+            ":9092",
+            "kafka:99999",
+            "kafka:0",
+            "kafka:x",
+            "::1:9092",
+            "[::g]:1",
+            "a:1,",
+            "PLAINTEXT://a:1",
+        ],
+    )
+    def test_what_no_brokers_are(self, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+        monkeypatch.setenv("HEADRACE_KAFKA__BOOTSTRAP_SERVERS", text)
+        with pytest.raises(ConfigError, match="HEADRACE_KAFKA__BOOTSTRAP_SERVERS: "):
+            load(ForwardSettings)
+
+    @pytest.mark.parametrize("text", ["localhost", "0.0.0.0", "::", "fe80::1%eth0", "my_host.example"])
+    @pytest.mark.parametrize("section", ["listen", "ops"])
+    def test_hosts(self, monkeypatch: pytest.MonkeyPatch, section: str, text: str) -> None:
+        monkeypatch.setenv(variable(section, "host"), text)
+        load(ForwardSettings)
+
+    @pytest.mark.parametrize("text", ["localhost:24224", "[::]", "tcp://a", "a b", "a,b", ""])
+    @pytest.mark.parametrize("section", ["listen", "ops"])
+    def test_what_no_hosts_are(self, monkeypatch: pytest.MonkeyPatch, section: str, text: str) -> None:
+        monkeypatch.setenv(variable(section, "host"), text)
+        with pytest.raises(ConfigError, match=f"{variable(section, 'host')}: "):
+            load(ForwardSettings)

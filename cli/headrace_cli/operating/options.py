@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from headrace_common.operations.networks import brokers
 
 from headrace_cli.errors import CommandError
 
@@ -41,6 +42,8 @@ UrlOption = Annotated[
 
 def check_bootstrap(text: str | None) -> None:
     """Raise `CommandError` if `text` is not HOST:PORT, several with commas; None is nothing to check."""
-    pairs = [item.strip().rpartition(":") for item in (text or "").split(",")]
-    if text is not None and not all(host and port.isdigit() and 0 < int(port) < 65_536 for host, _, port in pairs):
-        raise CommandError(f"--kafka {text}: expected HOST:PORT, several with commas.", status=2)
+    try:
+        if text is not None:
+            brokers(text)
+    except ValueError as error:
+        raise CommandError(f"--kafka {text}: expected HOST:PORT, several with commas.", status=2) from error

@@ -1,9 +1,15 @@
-"""Parses addresses and networks from settings, and tests whether an address is in one. Pure."""
+"""Parses hosts, addresses and networks from settings, and tests whether an address is in a network. Pure."""
 
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Sequence
+from typing import Annotated, Final
+
+from pydantic import AfterValidator
+
+_BROKER: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|[^\s:/\[\],]+):([0-9]{1,5})")
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -19,6 +25,31 @@ def network(word: str) -> Network:
         return ipaddress.ip_network(word, strict=False)
     except ValueError:
         raise ValueError(f"{word!r} is neither an address nor a network such as 10.0.0.0/8") from None
+
+
+def brokers(text: str) -> str:
+    """Returns `text` if it is HOST:PORT, several separated by commas. Raises ValueError that names the first that is not."""
+    for each in text.split(","):
+        found = _BROKER.fullmatch(each.strip())
+        if found is None or not 0 < int(found[2]) < 65_536:
+            raise ValueError(f"{each.strip()!r} is not HOST:PORT (an IPv6 address in brackets)")
+        if found[1]:
+            ipaddress.IPv6Address(found[1])
+    return text
+
+
+def host(text: str) -> str:
+    """Returns `text` if it may be a host's name or address. Raises ValueError if it is more, such as one with a port."""
+    try:
+        ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        if not text or re.search(r"[\s:/\[\],]", text):
+            raise ValueError(f"{text!r} is not a host: a name or an address, without a port") from None
+    return text
+
+
+Brokers = Annotated[str, AfterValidator(brokers)]
+Host = Annotated[str, AfterValidator(host)]
 
 
 def within(address: str, among: Sequence[Network]) -> bool:

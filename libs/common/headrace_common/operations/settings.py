@@ -24,7 +24,7 @@ from pydantic_settings import (
 )
 
 from headrace_common.operations.errors import ConfigError
-from headrace_common.operations.networks import Network, networks
+from headrace_common.operations.networks import Brokers, Host, Network, networks
 from headrace_common.operations.probe import OPS_PORT
 from headrace_common.operations.variables import (
     PREFIX,
@@ -59,7 +59,7 @@ class Section(BaseModel):
 class KafkaSettings(Section):
     """How to reach Kafka, and how long to wait for it."""
 
-    bootstrap_servers: str = Field("localhost:9092", description="Bootstrap brokers, `host:port`, separated by commas.")
+    bootstrap_servers: Brokers = Field("localhost:9092", description="Brokers, `host:port`, separated by commas.")
     events_topic: str = Field("headrace.events", description="Topic for events.")
     quarantine_topic: str = Field("headrace.quarantine", description="Topic for what could not be understood.")
     segments_topic: str = Field(
@@ -188,7 +188,7 @@ class TopicSettings(Section):
 class ListenSettings(Section):
     """Where clients connect."""
 
-    host: str = Field("0.0.0.0", description="Address to listen on.")  # noqa: S104  (clients must reach a receiver)
+    host: Host = Field("0.0.0.0", description="Address to listen on.")  # noqa: S104  (clients must reach a receiver)
     port: int = Field(0, ge=0, le=65_535, description="Port; 0: the protocol's own.")
     socket: Path | None = Field(None, description="Path of an additional Unix stream socket, without TLS.")
     reuse_port: bool = Field(
@@ -295,7 +295,7 @@ class LimitSettings(Section):
 class OpsSettings(Section):
     """Health and metrics over HTTP."""
 
-    host: str = Field("0.0.0.0", description="Address to listen on.")  # noqa: S104  (probes come from outside the pod)
+    host: Host = Field("0.0.0.0", description="Address to listen on.")  # noqa: S104  (probes come from outside the pod)
     port: int = Field(OPS_PORT, ge=0, le=65_535, description="Port; 0: any free one (logged).")
     hosts: str = Field("", description="Names, separated by commas, that requests may ask for, too: see operations.")
 
