@@ -146,18 +146,20 @@ class Maker:
             reason = Reason.INFLATED_LIMIT if error.limit == INFLATED_BYTES else Reason.OVERSIZED
             return Made(self.reject(request, address, reason, str(error)), False)
         fields = yield from read(self._json, raw)
-        event = Mended(raw, b"")
+        mended: Mended | None = None
         if isinstance(fields, Fault):
             found = yield from paused(self._json.mend(raw, fields, self._limits.event))
             if isinstance(found, Fault):
                 passing = found.reason in (Reason.TOO_DEEP, Reason.OVERSIZED)
                 return Made(self.reject(request, address, *found), not passing)
-            fields, event = found
+            fields, mended = found
         name = deterministic_id(PROTOCOL, app_env, topic, raw) if fields.named else unique_id()
         time = event_time(fields, meta.created_ms)
         envelope = self._envelopes.kept(address, app_env, topic) or self._envelope(address, app_env, topic)
-        attributes = event.attributes(None if time else _RECEIVED)
-        return Made(envelope.event(name, time or rfc3339_ms(received_ms), event.value, attributes), False)
+        attributes = None if time else _RECEIVED
+        if mended is not None:
+            raw, attributes = mended.value, mended.attributes(attributes)
+        return Made(envelope.event(name, time or rfc3339_ms(received_ms), raw, attributes), False)
 
     def reject(self, request: Request, address: str, reason: Reason, detail: str, raw: bytes | None = None) -> Reject:
         """The message for quarantine, each of its frames as u32 length and bytes; or `raw`, in its name."""

@@ -91,17 +91,19 @@ class SubscriptionMaker:
             reason = Reason.OVERSIZED if error.limit else Reason.COMPRESSION
             return self.reject(message, Reason.INFLATED_LIMIT if error.limit == INFLATED_BYTES else reason, str(error))
         fields = yield from read(self._json, raw)
-        event = Mended(raw, b"")
+        mended: Mended | None = None
         if isinstance(fields, Fault):
             found = yield from paused(self._json.mend(raw, fields, self._limits.event))
             if isinstance(found, Fault):
                 return self.reject(message, *found)
-            fields, event = found
+            fields, mended = found
         time = event_time(fields, meta.created_ms)
-        about = event.attributes(self._about(meta, received=time is None))
+        about: bytes | None = self._about(meta, received=time is None)
+        if mended is not None:
+            raw, about = mended.value, mended.attributes(about)
         name = deterministic_id(PROTOCOL, *message.frames)
         envelope = self._envelopes.kept("", app_env, topic) or self._envelope(app_env, topic)
-        return envelope.event(name, time or rfc3339_ms(received_ms), event.value, about)
+        return envelope.event(name, time or rfc3339_ms(received_ms), raw, about)
 
     def reject(self, message: Published, reason: Reason, detail: str) -> Reject:
         """The message for quarantine: each of its frames as u32 length and bytes."""
