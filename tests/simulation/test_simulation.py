@@ -42,7 +42,7 @@ def test_a_seed_means_the_same_each_time(protocol: str) -> None:
 
 def test_a_simulated_process_leaves_no_thread_behind() -> None:
     before = threading.active_count()
-    run(8, "forward")
+    World(replace(draw(1, "forward"), faults=(Fault("kill", 1.0, 0.0, 20),))).run()
     assert threading.active_count() == before
 
 
