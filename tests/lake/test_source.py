@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import KafkaSettings
+from headrace_lake.kafka import source
 from headrace_lake.kafka.source import Brokers, TopicInfo, client_options
+from headrace_lake.spark.halt import KafkaAwayError
 
 from tests.contract.certificates import Authority
 
@@ -43,6 +46,20 @@ def test_brokers_without_topic_ids_are_refused_as_a_wrong_setting() -> None:
     """`ConfigError` ends the process with 78: a supervisor does not start it again and again."""
     with pytest.raises(ConfigError, match=r"give the topic t no id: they are older than Kafka 2\.8"):
         Answers("A" * 22).topics(["t"])
+
+
+def test_a_partition_that_is_gone_is_waited_for_like_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic that was deleted between two questions: the job asks for the topics anew."""
+
+    def gone(*_: Any) -> Any:
+        raise source._UnknownTopicError
+
+    brokers = Answers("x")
+    monkeypatch.setattr(brokers, "_class", lambda _: MagicMock(), raising=False)
+    monkeypatch.setattr(brokers, "_client", MagicMock())
+    monkeypatch.setattr(brokers, "_wait", gone)
+    with pytest.raises(KafkaAwayError):
+        brokers.offsets([("t", 3)], earliest=True)
 
 
 def test_executors_get_the_certificates_themselves(tmp_path: Path) -> None:

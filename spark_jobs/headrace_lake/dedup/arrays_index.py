@@ -52,9 +52,9 @@ class ArraysIndex(DedupIndex):
         self._ids = IdArrays(horizon, most)
 
     @override
-    def rebuild(self, since: int) -> None:
+    def add_landed(self, since: int, inside: str = "true") -> None:
         """Reads the table in slices of time, newest first."""
-        landed = lookup.landed(self._spark, self._lake, since, self._topic_id)
+        landed = lookup.landed(self._spark, self._lake, since, self._topic_id, inside)
         for first, end in _slices(landed):
             self._ids.add(_rows(landed.where(f"time >= {first}L and time < {end}L"), IdKind.LANDED))
 

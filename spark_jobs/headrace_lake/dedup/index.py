@@ -58,8 +58,8 @@ IdProjection = Callable[[], DataFrame]
 class DedupIndex(Protocol):
     """An index of the ids that landed lately; finds duplicates."""
 
-    def rebuild(self, since: int) -> None:
-        """Fills the empty index with the events table's ids since `since` (ms). Blocks until done."""
+    def add_landed(self, since: int, inside: str = "true") -> None:
+        """Adds the events table's ids since `since` (ms), of the rows that meet `inside` (SQL). Blocks until done."""
 
     def expire(self, keep_from: int) -> None:
         """Ids from before this time, in ms, may be removed when room is needed."""
@@ -81,7 +81,7 @@ class NoIndex(DedupIndex):
     """Finds no duplicates."""
 
     @override
-    def rebuild(self, since: int) -> None:
+    def add_landed(self, since: int, inside: str = "true") -> None:
         pass
 
     @override

@@ -42,9 +42,9 @@ class MapIndex(DedupIndex):
         self._function = function_of(spark, self._ids)
 
     @override
-    def rebuild(self, since: int) -> None:
+    def add_landed(self, since: int, inside: str = "true") -> None:
         """Reads the table in Spark's tasks; no row passes through Python."""
-        self._take(lookup.landed(self._spark, self._lake, since, self._topic_id), IdKind.LANDED)
+        self._take(lookup.landed(self._spark, self._lake, since, self._topic_id, inside), IdKind.LANDED)
 
     @override
     def expire(self, keep_from: int) -> None:

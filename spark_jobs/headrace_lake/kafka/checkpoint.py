@@ -48,7 +48,8 @@ class Checkpoint:
         if text is None:
             if self._storage.exists(f"{self.path}/offsets"):
                 raise HaltError(
-                    f"{self.path} is the checkpoint of another query: name another folder in LAKE__CHECKPOINT"
+                    f"{self.path} is the checkpoint of another query: name another folder in LAKE__CHECKPOINT, or delete this"
+                    " one if it is left over"
                 )
             return None
         try:

@@ -36,7 +36,8 @@ class Claim:
         if marker is not None:
             self._check_checkpoint(marker, fence, topics)
         ids = {name: topic.id for name, topic in topics.items()}
-        known = ids if marker is None else marker.topics
+        known = {} if marker is None else marker.topics
+        latest = fence.latest(BATCHES)  # before the tables are read: what lands meanwhile is noticed then
         there = self._coverage(topics)
         there.check()
         self._check_tables(fence, there)
@@ -47,7 +48,7 @@ class Claim:
             raise gaps.refuse(losses)
         if marker is not None and not losses:
             left = {(topic, int(n)): end for topic, ends in marker.strays.items() for n, end in ends.items()}
-            return marker.epoch, Position(there.ends, left, there.rows)
+            return marker.epoch, Position(there.ends, left, there.rows, latest)
         if marker is not None:  # Spark would continue inside the gap
             self._checkpoint.void()
             self._checkpoint.marker()
@@ -73,6 +74,7 @@ class Claim:
 
         Called when no other job can land any more. It asks the rows also for the first epoch: they may be copies of others.
         """
+        position.transaction = fence.latest(BATCHES)
         there = self._coverage(topics)
         there.check()
         losses = gaps.find(there, self._brokers, topics, known, fence)

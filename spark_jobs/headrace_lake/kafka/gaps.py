@@ -53,18 +53,18 @@ def find(
 ) -> list[Loss]:
     """The losses between the tables (`coverage`) and the `topics` that exist now, sorted; without those accepted before.
 
-    `known`: the ids that the topics had when the checkpoint was made. Blocks on Kafka. Raises `HaltError` if Kafka holds
-    less than what was landed.
+    `known`: the ids that the topics had when the checkpoint was made; empty if there is none. Blocks on Kafka. Raises
+    `HaltError` if Kafka holds less than what was landed.
     """
     ends = coverage.ends
     gone = _recreated(coverage, topics, known)
     landed_before = _landed_before(coverage, gone)
     begun = _begun(fence)
-    # A partition that was added to a topic after its first landing counts from offset 0.
+    # A partition that was added to a topic after its claim counts from offset 0.
     expected: EndOffsets = {
         (name, number): ends.get((name, number), begun.get(topic.id, {}).get(str(number), 0))
         for name, topic in topics.items()
-        if name in landed_before
+        if name in landed_before or topic.id in begun or topic.id == known.get(name)
         for number in range(topic.partitions)
     }
     first = brokers.offsets(expected, earliest=True)
@@ -93,24 +93,22 @@ def note_begun(
     known: Mapping[str, str],
     fence: Fence,
 ) -> None:
-    """Records where the topics begin of which nothing has landed yet: from there on a partition counts that stays idle.
+    """Records where the topics begin that are claimed for the first time: from there on a partition counts that stays idle.
 
     Call it when no other job can land any more. Writes only what has changed. Blocks.
     """
     landed_before = _landed_before(coverage, _recreated(coverage, topics, known))
-    new = {name: topic for name, topic in topics.items() if name not in landed_before}
+    begun = _begun(fence)
+    new = {name: topic for name, topic in topics.items() if name not in landed_before and topic.id not in begun}
     first = brokers.offsets(
         [(name, number) for name, topic in new.items() for number in range(topic.partitions)], earliest=True
     )
-    begun = _begun(fence)
-    wanted = {
-        topic_id: firsts for topic_id, firsts in begun.items() if topic_id not in {each.id for each in new.values()}
-    }
     for (name, number), offset in sorted(first.items()):
+        firsts = begun.setdefault(new[name].id, {})
         if offset:
-            wanted.setdefault(new[name].id, {})[str(number)] = offset
-    if wanted != begun:
-        set_properties(spark, f"{lake}/{BATCHES}", {BEGUN: json.dumps(wanted)})
+            firsts[str(number)] = offset
+    if new:
+        set_properties(spark, f"{lake}/{BATCHES}", {BEGUN: json.dumps(begun)})
 
 
 def refuse(losses: Iterable[Loss]) -> GapError:

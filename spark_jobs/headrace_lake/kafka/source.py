@@ -259,7 +259,10 @@ class Brokers:
             wanted.put(self._class("org.apache.kafka.common.TopicPartition")(*pair), spec)
         committed = self._class("org.apache.kafka.common.IsolationLevel").READ_COMMITTED
         options = self._class("org.apache.kafka.clients.admin.ListOffsetsOptions")(committed)
-        answers = self._wait(self._client().listOffsets(wanted, options).all())
+        try:
+            answers = self._wait(self._client().listOffsets(wanted, options).all())
+        except _UnknownTopicError as error:
+            raise KafkaAwayError("a topic was deleted, or made anew with fewer partitions, a moment ago") from error
         found = listed(answers)
         return {pair: found[pair] for pair in pairs}
 

@@ -38,6 +38,15 @@ class Position:
     """One past the last offset of rows beyond `landed`, which a job left when it was shut out; only where there are any."""
     rows: int = 0
     """How many rows `batches` has."""
+    transaction: int = -1
+    """The last transaction of `batches` that `landed` and `rows` count."""
+
+    def add(self, ranges: Iterable[Range], transaction: int) -> None:
+        """Counts a batch that `batches` holds."""
+        for topic, partition, _, end in ranges:
+            self.landed[topic, partition] = end
+            self.rows += 1
+        self.transaction = transaction
 
     def starting(self, topics: Mapping[str, TopicInfo]) -> dict[str, dict[str, int]]:
         """Spark's `startingOffsets` for all partitions of `topics`."""

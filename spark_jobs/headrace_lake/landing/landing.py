@@ -135,6 +135,7 @@ class Landing:
         if not ranges or self._landed_before(batch, version, ranges):
             return
         self._check_contiguous(ranges)
+        self._check_alone(version)
         self._check_topics()
         self._spark.sparkContext.setJobDescription(described(batch, self._epoch, ranges))
         self._events.begin_batch()
@@ -156,9 +157,7 @@ class Landing:
         self._log.debug("batch written", batch=batch)
         self._fence.check(version)
 
-        for topic, partition, _, end in ranges:
-            self._position.landed[topic, partition] = end
-        self._position.rows += len(ranges)
+        self._position.add(ranges, version)
         self._events.landed(ranges, found)
         duplicates = sum(count.duplicates for count in counts.values())
         sound = sum(count.sound for count in counts.values())
@@ -298,6 +297,9 @@ class Landing:
                 f"batch {batch} of the checkpoint {self._checkpoint.path} is not the one that was landed: the checkpoint is an"
                 " old copy; delete it to take over from where the tables end"
             )
+        if version > self._position.transaction:
+            self._position.add(ranges, version)
+            self._events.learn(ranges, version)
         self._log.info("batch was landed before the last stop", batch=batch)
         return True
 
@@ -311,6 +313,11 @@ class Landing:
         ]
         if wrong:
             raise HaltError(f"the checkpoint and the tables disagree: {'; '.join(wrong)}")
+
+    def _check_alone(self, version: int) -> None:
+        """Raises `HaltError` if another job has landed a batch that this one does not count."""
+        if self._fence.latest(BATCHES) not in {self._position.transaction, version}:
+            raise HaltError("another job lands with this checkpoint: this one stops")
 
     def _check_topics(self) -> None:
         """Raises `HaltError` if a topic was deleted, or recreated, since the job began."""

@@ -121,16 +121,18 @@ class EventsLanding:
         self._log = log
         self.erased: Final = ErasedIds(spark, lake)
         """Events that must not land again, as of the beginning of the batch."""
+        self._indexed = -1  # the events table's last transaction when the index was filled
         self._faults = False  # whether the last batch had any: then the next is likely to have some too
 
     def rebuild_index(self) -> None:
         """Fills the index from the events table. Blocks until all ids within the horizon are read."""
-        watermark = self._watermarks.watermark() if self._watermarks else None
-        if watermark is None:
+        self._indexed = self._fence.latest(EVENTS)
+        keep_from = self._keep_from()
+        if keep_from is None:
             return
         began = time.monotonic()
-        self._index.expire(watermark - self._id_retention)
-        self._index.rebuild(watermark - self._id_retention)
+        self._index.expire(keep_from)
+        self._index.add_landed(keep_from)
         seconds = round(time.monotonic() - began, 2)
         self._log.info("remembers what landed", ids=self._index.state().ids, seconds=seconds)
 
@@ -140,9 +142,21 @@ class EventsLanding:
         if self._watermarks is None:
             return
         self._watermarks.ask()
-        watermark = self._watermarks.watermark()
-        if watermark is not None:
-            self._index.expire(watermark - self._id_retention)
+        keep_from = self._keep_from()
+        if keep_from is not None:
+            self._index.expire(keep_from)
+
+    def learn(self, ranges: Iterable[Range], version: int) -> None:
+        """Adds the ids of a batch that another run wrote after the index was filled; a JVM that had lost its driver, say."""
+        keep_from = self._keep_from()
+        mine = [item for item in ranges if item.topic == self._topics.events]
+        if mine and version > self._indexed and keep_from is not None:
+            self._index.add_landed(keep_from, self._inside(mine))
+
+    def _keep_from(self) -> int | None:
+        """The time, in ms, from which on ids must be known; None while the watermark is unknown."""
+        watermark = self._watermarks.watermark() if self._watermarks else None
+        return None if watermark is None else watermark - self._id_retention
 
     def land(self, records: DataFrame, ranges: list[Range], version: int, landed_at: datetime) -> EventCounts:
         """Writes the rows of the events table, once, and counts them. `ranges`: all ranges of the batch, of both topics."""
@@ -221,6 +235,7 @@ class EventsLanding:
         A sound event that is not in the table was a duplicate, as long as the table has all rows that `version` wrote; else
         this raises `HaltError`. `strays`: the table may also have rows of a job that was shut out.
         """
+        self.learn(ranges, version)
         protocol = sf.when(sf.expr(_SOUND), _protocol()).otherwise(_OTHER)
         counted = decoded.groupBy("partition", protocol).agg(
             sf.count(sf.lit(1)), sf.count_if(sf.expr(_SOUND)), sf.count_if(LOOKED_UP), sf.count_if(sf.expr(_MARKER)),
@@ -248,15 +263,19 @@ class EventsLanding:
 
     def _in_table(self, ranges: list[Range]) -> list[tuple[int, str, int, int]]:
         """(partition, protocol, number of rows, their earliest `landed_at` in µs) of `ranges` in the events table."""
-        inside = " or ".join(
-            f"(topic_id = {decode.quoted(self._topics.ids[topic])} and partition = {number}"
-            f" and offset >= {start} and offset < {end})"
-            for topic, number, start, end in ranges
-        )
+        inside = self._inside(ranges)
         rows = self._spark.read.format("delta").load(f"{self._lake}/{EVENTS}").where(inside)
         rows = with_erased(self._spark, self._lake, EVENTS, rows.select(*_KEY, "protocol", "landed_at"), inside)
         counted = rows.groupBy("partition", _protocol()).agg(sf.count(sf.lit(1)), sf.expr(EARLIEST))
         return [tuple(row) for row in counted.collect()]
+
+    def _inside(self, ranges: Iterable[Range]) -> str:
+        """SQL: a row of the events table has its place in `ranges`."""
+        return " or ".join(
+            f"(topic_id = {decode.quoted(self._topics.ids[topic])} and partition = {number}"
+            f" and offset >= {start} and offset < {end})"
+            for topic, number, start, end in ranges
+        )
 
 
 def _protocol() -> Column:

@@ -96,23 +96,32 @@ class Fence:
 
         Once a table holds the claim, no older job can write to it. Raises `SupersededError` if another job claims at the
         same time and wins; the first table decides. `gaps` is called last, with the epoch, when no other job can land any
-        more: its rows go into the table of gaps in the same commit as the claim.
+        more: its rows go into the table of gaps in the same commit as the claim. It is called again if an older claim came
+        in between there, which may have recorded the same gaps.
         """
         for _ in range(_CLAIM_ATTEMPTS):
             epoch = self.epoch() + 1
-            if all(
-                self._claim_in(name, epoch) for name in (BATCHES, EVENTS, QUARANTINE, *self.routes())
-            ) and self._claim_in(GAPS, epoch, gaps(epoch)):
-                return epoch
+            if all(self._claim_in(name, epoch) for name in (BATCHES, EVENTS, QUARANTINE, *self.routes())):
+                seen = self.latest(GAPS)
+                if self._claim_in(GAPS, epoch, gaps(epoch), seen):
+                    return epoch
         raise HaltError("the tables are too busy to claim: is another job landing on them?")
 
-    def _claim_in(self, name: str, epoch: int, rows: DataFrame | None = None) -> bool:
-        """Appends the claim, with `rows` if there are any. False: a running job committed in between, so try again."""
+    def _claim_in(self, name: str, epoch: int, rows: DataFrame | None = None, seen: int | None = None) -> bool:
+        """Appends the claim, with `rows` if there are any. False: a running job committed in between, so try again.
+
+        `seen`: the last transaction that `rows` take into account.
+        """
+
+        def latest_now() -> int:
+            latest = log.latest()
+            return latest if seen in {None, latest} else claim_of(epoch)  # then the append does nothing
+
         token = f"claim {epoch} {uuid.uuid4()}"
         log, path = self._log(name), f"{self._lake}/{name}"
         empty = self._spark.read.format("delta").load(path).where("false")
         added = empty if rows is None else rows
-        _unless_overtaken(lambda: self._appender.append(path, added, claim_of(epoch), token, log.latest))
+        _unless_overtaken(lambda: self._appender.append(path, added, claim_of(epoch), token, latest_now))
         latest = log.latest()
         if token in log.tokens:
             return True
@@ -137,6 +146,10 @@ class Fence:
     def check_batch(self, epoch: int, batch: int) -> None:
         """Raises `SupersededError` if a table is beyond `batch` of `epoch`: a checkpoint that ends there is too old."""
         self.check(max(transaction(epoch, batch), claim_of(epoch)))
+
+    def latest(self, name: str) -> int:
+        """The last transaction version of the table `name`; -1 if there is none. Blocks on storage."""
+        return self._log(name).latest()
 
     def written(self, name: str, version: int) -> bool:
         """Whether the table `name` already holds the write with `version`. Raises like `check`."""

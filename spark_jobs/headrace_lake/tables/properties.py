@@ -21,7 +21,7 @@ JSON: topic id -> partition -> one past the last such offset. As of the last cla
 BEGUN: Final = "headrace.begun"
 """Of `batches`: the first offsets that Kafka held when a topic was claimed before anything of it had landed.
 
-JSON: topic id -> partition -> offset, if it is not 0. What Kafka had deleted before is no loss.
+JSON: topic id -> partition -> offset, if it is not 0. What Kafka had deleted before is no loss; what it deletes later is one.
 """
 
 ROUTES: Final = "headrace.routes"

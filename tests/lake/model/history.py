@@ -1,0 +1,358 @@
+"""A history: producers, jobs, kills and changes of topics, all from one seed; and what must be true when it is over."""
+
+from __future__ import annotations
+
+import itertools
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from headrace_lake.spark.halt import GapError, HaltError, KafkaAwayError, SupersededError
+from headrace_lake.tables.layout import BATCHES, GAPS
+from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
+from headrace_lake.tables.layout import QUARANTINE as QUARANTINE_TABLE
+from pyspark.errors import PySparkException
+
+from tests.lake.model.job import HORIZON, SLACK, Run, World
+from tests.lake.model.stage import Process, Stage
+from tests.lake.model.tables import Disk
+from tests.lake.model.topics import EVENTS, QUARANTINE, Kafka, Record, Topic
+
+LAKE, COPY = "lake", "copy"
+STEP = 0.05
+"""Seconds that a step takes."""
+MOST_STEPS = 20_000
+ATTEMPTS = 40
+"""Starts of a job, by its supervisor or its operator, until it must have landed everything."""
+
+
+@dataclass
+class Result:
+    failures: list[str]
+    trace: list[str]
+    steps: int
+    rows: int
+    halts: Counter[str] = field(default_factory=Counter)
+    """What stopped jobs: the first words of each reason."""
+
+
+class History:
+    def __init__(self, seed: int) -> None:
+        self.chance = Random(seed)
+        self.stage = Stage(self.chance)
+        self.kafka = Kafka()
+        self.disk = Disk(self.stage.step)
+        self.world = World(self.kafka, self.disk, self.stage.step, self.chance.random)
+        self.failures: list[str] = []
+        self.trace: list[str] = []
+        self.halts: Counter[str] = Counter()
+        self.ids = 0
+        self.sent: list[Record] = []
+        self.backups: list[str] = []
+        self.jobs: dict[str, Process] = {}
+        self.most = self.chance.choice((3, 10, 40))
+        self.late = self.chance.choice((0.01, 0.05, 0.3))
+        """How soon a dead job's write is committed: the chance in each step."""
+        self.silent = self.chance.choice(("", "", EVENTS, QUARANTINE))
+        """A topic that gets nothing at first."""
+
+    def run(self) -> Result:
+        with self.world.in_place():
+            self.kafka.make(EVENTS, self.chance.randint(1, 3))
+            self.kafka.make(QUARANTINE, self.chance.randint(1, 2))
+            self.world.make_lake(LAKE)
+            self.produce()
+            self.begin(LAKE)
+            weights = [often * self.chance.choice((0, 1, 1, 5)) for often in ACTIONS.values()]
+            weights[0] += 1
+            for left in reversed(range(self.chance.randint(2, 14))):
+                self.silent = self.silent if left > 3 else ""
+                self.pass_time(self.chance.choice((1, 3, 10, 30, 100)))
+                action = self.chance.choices(list(ACTIONS), weights)[0]
+                self.say(action.__name__)
+                action(self)
+            self.end()
+        rows = sum(len(table.rows) for table in self.disk.tables.values())
+        return Result(self.failures, self.trace, self.stage.steps, rows, self.halts)
+
+    def say(self, what: str) -> None:
+        self.trace.append(f"{self.stage.steps}: {what}")
+
+    def pass_time(self, steps: int) -> None:
+        for _ in range(steps):
+            self.world.steps = self.stage.steps
+            self.world.clock += STEP
+            if self.world.orphans and self.chance.random() < self.late:
+                self.commit_late()
+            if not self.stage.turn():
+                self.stage.steps += 1
+
+    def commit_late(self) -> None:
+        commit = self.world.orphans.pop(self.chance.randrange(len(self.world.orphans)))
+        try:
+            commit()
+            self.say("a dead job's write is committed")
+        except PySparkException:
+            self.say("a dead job's write is refused")
+
+    # Jobs
+
+    def begin(self, lake: str, checkpoint: str = "") -> None:
+        name = checkpoint or f"{lake}-checkpoint"
+        self.jobs[name] = self.stage.start(name, lambda: self.supervise(lake, name))
+
+    def supervise(self, lake: str, checkpoint: str) -> None:
+        """Starts the job again, as its supervisor does, and does what its last words ask the operator to do."""
+        accept_loss = False
+        for _ in range(ATTEMPTS):
+            try:
+                Run(self.world, lake, checkpoint, accept_loss=accept_loss, most=self.most).land()
+                self.say(f"{checkpoint}: landed all")
+                return
+            except KafkaAwayError:
+                self.stage.step()
+            except GapError as error:
+                self.halted(checkpoint, error)
+                accept_loss = True
+            except SupersededError as error:
+                self.halted(checkpoint, error)
+                if checkpoint != f"{lake}-checkpoint":
+                    return
+                self.disk.remove(checkpoint)
+            except HaltError as error:
+                self.halted(checkpoint, error)
+                if "delete" in str(error):
+                    self.disk.remove(checkpoint)
+            except Exception as error:
+                self.failures.append(f"{checkpoint}: {error!r}")
+                self.trace += traceback.format_exc().splitlines()
+                return
+
+    def halted(self, checkpoint: str, error: HaltError) -> None:
+        self.say(f"{checkpoint}: {error}")
+        self.halts[" ".join(str(error).split()[:5])] += 1
+        if "were deleted or doubled" in str(error) or "was not committed" in str(error) or "too busy" in str(error):
+            self.failures.append(f"{checkpoint} stopped: {error}")
+
+    # What happens
+
+    def produce(self) -> None:
+        """Some records: new events, events that are sent again, records that are none, aborted ones."""
+        only = self.chance.choice((None, EVENTS, QUARANTINE))
+        for _ in range(self.chance.randint(1, 60)):
+            name = only or self.chance.choice((EVENTS, EVENTS, EVENTS, QUARANTINE))
+            if name == self.silent:
+                continue
+            topic = self.kafka.topics[name]
+            partition = topic.partitions[0] if only else self.chance.choice(topic.partitions)
+            time = int((self.world.clock - self.chance.choice((0, 0, 0, self.chance.uniform(0, SLACK)))) * 1000)
+            kind = self.chance.random()
+            if kind < 0.05:
+                partition.end += 1
+            elif kind < 0.15 or topic is self.kafka.topics[QUARANTINE]:
+                partition.append(time, "")
+            elif kind < 0.35 and self.sent and abs(self.sent[-1].time - time) <= HORIZON * 1000:
+                near = [record for record in self.sent[-50:] if abs(record.time - time) <= HORIZON * 1000]
+                partition.append(time, self.chance.choice(near).id)
+            else:
+                self.ids += 1
+                partition.append(time, f"d.{self.ids}")
+                self.sent.append(partition.records[-1])
+
+    def kill(self) -> None:
+        name = self.chance.choice(list(self.jobs))
+        self.stage.kill(self.jobs[name])
+        self.pass_time(self.chance.choice((0, 0, 20)))
+        self.begin(COPY if name.startswith(COPY) else LAKE, name)
+
+    def kill_often(self) -> None:
+        for _ in range(self.chance.randint(2, 8)):
+            self.kill()
+            self.pass_time(self.chance.randint(1, 60))
+
+    def freeze(self) -> None:
+        self.chance.choice(list(self.jobs.values())).frozen_until = self.stage.steps + self.chance.choice((50, 400))
+
+    def begin_another(self) -> None:
+        """Another job on the same tables: with the same checkpoint, or with its own."""
+        if self.chance.random() < 0.6:
+            self.stage.start("twin", lambda: self.supervise(LAKE, f"{LAKE}-checkpoint"))
+        else:
+            self.begin(LAKE, f"other-{len(self.jobs)}")
+
+    def lose_checkpoint(self) -> None:
+        name = self.chance.choice(list(self.jobs))
+        self.stage.kill(self.jobs[name])
+        self.disk.remove(name)
+        self.begin(COPY if name.startswith(COPY) else LAKE, name)
+
+    def back_up(self) -> None:
+        """A copy of the checkpoint, file by file as they are now."""
+        self.backups.append(f"backup-{len(self.backups)}")
+        self.disk.copy(f"{LAKE}-checkpoint", self.backups[-1])
+
+    def restore(self) -> None:
+        if self.backups:
+            self.stage.kill(self.jobs[f"{LAKE}-checkpoint"])
+            self.disk.copy(self.chance.choice(self.backups), f"{LAKE}-checkpoint")
+            self.begin(LAKE)
+
+    def copy_lake(self) -> None:
+        """The lake, or both, are copied while the job stands still; a job goes on with the copy."""
+        if COPY + "-checkpoint" not in self.jobs:
+            self.stage.kill(self.jobs[f"{LAKE}-checkpoint"])
+            self.disk.copy(LAKE, COPY)
+            if self.chance.random() < 0.7:
+                self.disk.copy(f"{LAKE}-checkpoint", f"{COPY}-checkpoint")
+            self.begin(LAKE)
+            self.begin(COPY)
+
+    def kafka_away(self) -> None:
+        self.kafka.away_until = self.stage.steps + self.chance.choice((5, 60))
+
+    def expire(self) -> None:
+        """Kafka deletes what is old."""
+        for topic in self.kafka.topics.values():
+            for partition in topic.partitions:
+                if self.chance.random() < 0.5:
+                    partition.start = self.chance.randint(partition.start, partition.end)
+
+    def recreate(self) -> None:
+        self.kafka.make(self.chance.choice((EVENTS, QUARANTINE)), self.chance.randint(1, 3))
+
+    def add_partition(self) -> None:
+        topic = self.kafka.topics[self.chance.choice((EVENTS, QUARANTINE))]
+        topic.partitions.append(type(topic.partitions[0])())
+
+    def idle(self) -> None:
+        self.world.clock += self.chance.choice((60, 3_600, 86_400))
+
+    def move_clock(self) -> None:
+        """The job's own clock goes wrong, or right again."""
+        self.world.ahead = self.chance.choice((0, 0, 3_600, -3_600, 7_200, 2 * 365 * 86_400))
+
+    # The end
+
+    def end(self) -> None:
+        """No fault any more: one job for each lake lands the rest."""
+        for process in self.stage.processes:
+            self.stage.kill(process)
+        while self.world.orphans:
+            if self.chance.random() < 0.5:
+                self.commit_late()
+            else:
+                self.world.orphans.pop()
+        self.kafka.away_until = 0
+        lakes = [LAKE, COPY] if f"{COPY}/{BATCHES}" in self.disk.tables else [LAKE]
+        for lake in lakes:
+            self.say(f"the last run on {lake}")
+            process = self.stage.start(lake, lambda lake=lake: self.supervise(lake, f"{lake}-checkpoint"))  # type: ignore[misc]
+            limit = self.stage.steps + MOST_STEPS
+            while not process.dead and self.stage.steps < limit:
+                self.pass_time(1)
+            if not process.dead:
+                self.failures.append(f"{lake}: the last run does not end")
+                self.stage.kill(process)
+            self.failures += Judge(self.kafka, self.disk, lake).faults()
+
+
+class Judge:
+    """Compares a lake with all that was ever in the topics."""
+
+    def __init__(self, kafka: Kafka, disk: Disk, lake: str) -> None:
+        self.kafka = kafka
+        self.lake = lake
+        self.batches, self.gaps, self.events, self.quarantine = (
+            disk.table(f"{lake}/{name}").rows for name in (BATCHES, GAPS, EVENTS_TABLE, QUARANTINE_TABLE)
+        )
+        self.found: list[str] = []
+
+    def faults(self) -> list[str]:
+        numbers = sorted(row["number"] for row in self.batches)
+        self.holds(numbers == list(range(1, len(numbers) + 1)), "batches are not numbered from 1 on")
+        places = Counter((row["topic_id"], row["partition"], row["offset"]) for row in [*self.events, *self.quarantine])
+        twice = [place for place, count in places.items() if count > 1]
+        self.holds(not twice, f"landed twice: {twice[:5]}")
+        self.no_event_twice()
+        there = {place: row for row in self.events for place in [(row["topic_id"], row["partition"], row["offset"])]}
+        rejects = {(row["topic_id"], row["partition"], row["offset"]) for row in self.quarantine}
+        by_place: dict[tuple[str, int], list[dict[str, Any]]] = {}
+        for row in [*self.batches, *(row for row in self.gaps if row["to"] is not None)]:
+            by_place.setdefault((row["topic_id"], row["partition"]), []).append(row)
+        for (topic_id, number), rows in by_place.items():
+            _, topic = self.kafka.of_id(topic_id)
+            at = min(row["from"] for row in rows)
+            for row in sorted(rows, key=lambda row: (row["from"], row["to"])):
+                self.holds(row["from"] == at, f"{topic_id}/{number}: {at} is followed by {row['from']}")
+                at = row["to"]
+                if "batch" in row:
+                    self.batch(row, topic, there, rejects)
+                else:
+                    self.holds(topic.partitions[number].start >= row["to"], f"{topic_id}/{number}: {row} is no loss")
+        for name, topic in self.kafka.topics.items():
+            for number, partition in enumerate(topic.partitions):
+                rows = by_place.get((topic.id, number), [])
+                end = max((row["to"] for row in rows), default=partition.start)
+                self.holds(end == partition.end, f"{name}/{number}: landed to {end} of {partition.end}")
+        return [f"{self.lake}: {fault}" for fault in self.found]
+
+    def holds(self, truth: bool, what: str) -> None:
+        if not truth:
+            self.found.append(what)
+
+    def no_event_twice(self) -> None:
+        times: dict[str, list[int]] = {}
+        for row in self.events:
+            times.setdefault(row["event_id"], []).append(row["received_time"])
+        for name, found in times.items():
+            found.sort()
+            near = any(later - earlier <= HORIZON * 1000 for earlier, later in itertools.pairwise(found))
+            self.holds(not near, f"the event {name} landed twice within the horizon")
+
+    def batch(
+        self, row: dict[str, Any], topic: Topic, there: dict[Any, Any], rejects: set[tuple[str, int, int]]
+    ) -> None:
+        """The line of one batch and partition: its counts, and each of its records."""
+        number = row["partition"]
+        records = [each for each in topic.partitions[number].records if row["from"] <= each.offset < row["to"]]
+        what = f"{topic.id}/{number} {row['from']} to {row['to']}"
+        self.holds(row["records"] == len(records), f"{what}: {row['records']} records of {len(records)}")
+        sums = row["events"] + row["duplicates"] + row["quarantined"] + row["skipped"]
+        self.holds(sums == row["records"], f"{what}: the counts do not add up")
+        landed = quarantined = 0
+        ids = {event["event_id"]: event for event in self.events}
+        for record in records:
+            place = topic.id, number, record.offset
+            if place in rejects:
+                quarantined += 1
+                self.holds(record.id == "", f"{what}: {record} is in quarantine")
+            elif place in there:
+                landed += 1
+                self.holds(there[place]["event_id"] == record.id != "", f"{what}: {record} landed as {there[place]}")
+            else:
+                self.holds(record.id in ids and record.id != "", f"{what}: {record} is lost")
+        self.holds(row["events"] == landed, f"{what}: {row['events']} events, {landed} rows")
+        self.holds(row["quarantined"] == quarantined, f"{what}: {row['quarantined']} in quarantine, {quarantined} rows")
+
+
+ACTIONS: dict[Callable[[History], None], int] = {
+    History.produce: 10,
+    History.kill: 8,
+    History.kill_often: 4,
+    History.freeze: 3,
+    History.begin_another: 4,
+    History.lose_checkpoint: 2,
+    History.back_up: 2,
+    History.restore: 2,
+    History.copy_lake: 1,
+    History.kafka_away: 2,
+    History.expire: 2,
+    History.recreate: 1,
+    History.add_partition: 2,
+    History.idle: 2,
+    History.move_clock: 3,
+}
+"""What may happen, and how often. Each history prefers some of it, and leaves some out."""

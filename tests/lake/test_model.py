@@ -1,0 +1,204 @@
+"""Histories of the landing job without Spark: none breaks exactly once, and a job that lacks one of its checks does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import pytest
+from headrace_lake.kafka import claim, gaps
+from headrace_lake.kafka.start import Position
+from headrace_lake.landing.landing import Landing
+from headrace_lake.landing.landing_events import EventsLanding
+from headrace_lake.tables import fence
+from headrace_lake.tables.fence import Fence
+
+from tests.lake.model.history import LAKE, MOST_STEPS, History
+from tests.lake.model.stage import Process
+from tests.lake.model.topics import EVENTS, QUARANTINE
+from tests.tiers import sized
+
+EACH = 50
+"""Histories of one test: so that workers share them."""
+
+
+def _only_landed(position: Position, ranges: Any, transaction: int) -> None:
+    for topic, partition, _, end in ranges:
+        position.landed[topic, partition] = end
+    position.transaction = transaction
+
+
+MUTANTS: dict[str, tuple[Any, str, Callable[..., Any] | str, int]] = {
+    "a write of an earlier run is not noticed": (Fence, "written", lambda *_: False, 0),
+    "rows of a job that was shut out are landed again": (Landing, "_among_strays", lambda *_: False, 9),
+    "rows of a job that was shut out are not noted": (claim, "note_strays", lambda *_: {}, 9),
+    "a batch of an earlier run is landed again": (Landing, "_landed_before", lambda *_: False, 4),
+    "a batch is not counted": (Position, "add", _only_landed, 0),
+    "an older job's write is not noticed": (fence, "_not_past", lambda *_: None, 203),
+    "the events table is not claimed": (fence, "EVENTS", "batches", 0),
+    "ids expire at the watermark": (EventsLanding, "_keep_from", lambda self: self._watermarks.watermark(), 0),
+    "the ids of the table are not read": (EventsLanding, "rebuild_index", lambda *_: None, 4),
+}  # fmt: skip
+"""What is taken away, and a seed that finds it."""
+
+
+@pytest.mark.parametrize("first", range(0, sized(100, 1000, 10_000), EACH))
+def test_no_history_breaks_exactly_once(first: int) -> None:
+    failed = {seed: result.failures for seed in range(first, first + EACH) if (result := History(seed).run()).failures}
+    assert not failed, f"python -m tests.lake.model --seed {min(failed)}"
+
+
+def test_a_seed_means_the_same_each_time() -> None:
+    for seed in range(5):
+        assert History(seed).run() == History(seed).run()
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_job_that_lacks_a_check_is_found(name: str) -> None:
+    where, attribute, instead, seed = MUTANTS[name]
+    with mock.patch.object(where, attribute, instead):
+        assert History(seed).run().failures
+    assert not History(seed).run().failures
+
+
+class Script(History):
+    """A lake in which something has landed; `first` and `second` are jobs that are started on it."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.chance.random = lambda: 0.0  # type: ignore[method-assign]
+        self.most = 100
+
+    def play(self, act: Callable[[], None]) -> list[str]:
+        with self.world.in_place():
+            self.kafka.make(EVENTS, 2)
+            self.kafka.make(QUARANTINE, 1)
+            self.world.make_lake(LAKE)
+            self.send(QUARANTINE, 0, "", "", "")
+            self.finish(self.start("before"))
+            act()
+            for name in ("a", "b"):
+                self.jobs[name] = self.stage.start(name, lambda: None)
+            self.end()
+        return self.failures
+
+    def send(self, topic: str, partition: int, *ids: str) -> None:
+        for name in ids:
+            self.kafka.topics[topic].partitions[partition].append(int(self.world.clock * 1000), name)
+
+    def start(self, checkpoint: str) -> Process:
+        return self.stage.start(checkpoint, lambda: self.supervise(LAKE, checkpoint))
+
+    def take(self, process: Process, steps: int) -> None:
+        """It takes `steps`, or all that it has, and then stands still."""
+        for each in self.stage.processes:
+            each.frozen_until = 0 if each is process else 1 << 40
+        while steps and not process.dead:
+            self.world.clock += 0.05
+            self.stage.turn()
+            steps -= 1
+
+    def finish(self, process: Process) -> None:
+        self.take(process, MOST_STEPS)
+
+
+def frozen_while_another_lands(steps: int) -> list[str]:
+    """A job with the same checkpoint lands a batch, after `steps` of this one."""
+    script = Script()
+
+    def act() -> None:
+        script.send(EVENTS, 0, "d.1", "d.2")
+        first = script.start("before")
+        script.take(first, steps)
+        script.finish(script.start("before"))
+        script.send(EVENTS, 1, "d.3")
+        script.finish(first)
+
+    return script.play(act)
+
+
+def woken_while_another_accepts_a_loss(steps: int) -> list[str]:
+    """A job that accepts a loss stands still after `steps`, and goes on once another has seen the same loss."""
+    script = Script()
+    seen: list[int] = []
+
+    def act() -> None:
+        script.send(QUARANTINE, 0, "", "")
+        script.kafka.topics[QUARANTINE].partitions[0].start = 5
+        first, second = script.start("a"), script.start("b")
+        script.take(first, steps)
+        rows = gaps.rows
+
+        def then_stopped(*arguments: Any) -> Any:
+            seen.append(script.stage.steps)
+            script.world.step()
+            return rows(*arguments)
+
+        with mock.patch.object(gaps, "rows", then_stopped):
+            before = len(seen)
+            while len(seen) == before and not second.dead:
+                script.take(second, 1)
+            script.finish(first)
+            script.finish(second)
+
+    return script.play(act)
+
+
+def killed_before_a_late_commit(steps: int) -> list[str]:
+    """A job is killed after `steps`. What it was writing is committed once its successor has read which ids are there."""
+    script = Script()
+
+    def act() -> None:
+        script.send(EVENTS, 0, "d.1", "d.2")
+        first, second = script.start("before"), script.start("before")
+        script.take(first, steps)
+        script.stage.kill(first)
+        script.send(EVENTS, 1, "d.1", "d.2")
+        read = EventsLanding.rebuild_index
+
+        def then_committed(landing: EventsLanding) -> None:
+            read(landing)
+            while script.world.orphans:
+                script.commit_late()
+
+        with mock.patch.object(EventsLanding, "rebuild_index", then_committed):
+            script.finish(second)
+
+    return script.play(act)
+
+
+_claim_in = Fence._claim_in
+SCRIPTS: dict[Callable[[int], list[str]], tuple[Any, str, Callable[..., Any], int]] = {
+    frozen_while_another_lands: (Landing, "_check_alone", lambda *_: None, 40),
+    woken_while_another_accepts_a_loss: (
+        Fence, "_claim_in", lambda self, name, epoch, rows=None, seen=None: _claim_in(self, name, epoch, rows), 85,
+    ),
+    killed_before_a_late_commit: (EventsLanding, "learn", lambda *_: None, 78),
+}  # fmt: skip
+"""What happens at any step, what of the job it needs to be harmless, and a step at which it would do harm."""
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
+def test_at_any_step(script: Callable[[int], list[str]]) -> None:
+    where, attribute, instead, harmful = SCRIPTS[script]
+    for steps in sized([harmful], range(100), range(160)):
+        assert (steps, script(steps)) == (steps, [])
+    with mock.patch.object(where, attribute, instead):
+        assert script(harmful)
+
+
+@pytest.mark.parametrize("checkpoint", ["before", "new"])
+def test_what_kafka_deletes_of_a_topic_of_which_nothing_has_landed_is_a_loss(checkpoint: str) -> None:
+    script = Script()
+
+    def act() -> None:
+        script.send(EVENTS, 1, "d.1", "d.2")
+        script.kafka.topics[EVENTS].partitions[1].start = 1
+        script.finish(script.start(checkpoint))
+
+    assert script.play(act) == []
+    ((*lost,),) = (
+        [row[name] for name in ("topic", "partition", "from", "to")] for row in script.disk.table(f"{LAKE}/gaps").rows
+    )
+    assert lost == [EVENTS, 1, 0, 1]
