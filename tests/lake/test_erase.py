@@ -252,6 +252,7 @@ class TestOnKafka:
         gone(runs)
         assert runs.query(kept) == said
 
+    @pytest.mark.full
     def test_at_once_is_refused_where_a_change_data_feed_keeps_the_bytes(self, runs: Runs) -> None:
         runs.send(80)
         runs.run()
@@ -263,6 +264,7 @@ class TestOnKafka:
         forget(runs, 1)
         gone(runs)
 
+    @pytest.mark.full
     def test_nothing_found_is_noted_too(self, runs: Runs) -> None:
         runs.send(80)
         runs.run()

@@ -96,6 +96,7 @@ def test_retention_while_it_runs_stops_the_job(runs: Runs, monkeypatch: pytest.M
     check_without(runs, 2, 100, 150)
 
 
+@pytest.mark.full
 def test_rows_of_a_batch_half_done_are_kept_and_counted_in_the_gap(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = runs.kafka.events_topic
     runs.send(400)
@@ -175,6 +176,7 @@ def test_what_was_deleted_before_the_first_start_is_no_gap(runs: Runs) -> None:
     assert runs.proven()
 
 
+@pytest.mark.full
 def test_a_partition_that_is_idle_since_before_the_first_start_has_no_gap(runs: Runs) -> None:
     runs.send(400)
     runs.delete_records({2: 100})  # all that it had
@@ -249,6 +251,7 @@ def recreate(runs: Runs) -> None:
     runs.admin(act)
 
 
+@pytest.mark.full
 def test_aborted_offsets_and_deletion_of_what_was_landed_are_no_gaps(runs: Runs) -> None:
     asyncio.run(_transactions(runs))
     runs.send(400)
@@ -266,6 +269,7 @@ def test_aborted_offsets_and_deletion_of_what_was_landed_are_no_gaps(runs: Runs)
     assert row["unseen"] > 60
 
 
+@pytest.mark.full
 def test_what_a_compacted_topic_no_longer_has_is_no_gap(
     spark: SparkSession, kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:

@@ -60,6 +60,7 @@ def test_kills(bench: Bench, successor: Runs) -> None:
     successor.check()
 
 
+@pytest.mark.full
 def test_a_second_job_with_a_fresh_checkpoint_takes_over(runs: Runs) -> None:
     """Both run in this process; `test_a_frozen_job_wakes_up_after_its_successor` has two processes."""
     runs.send(800)

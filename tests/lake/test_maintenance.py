@@ -251,7 +251,9 @@ def test_a_merge_of_a_file_that_is_gone_commits_nothing(lake: Lake, monkeypatch:
     assert sorted(rows) == [offset for offset in range(1_000) if offset != 7]
 
 
-@pytest.mark.parametrize("step", ["merge_files", "_entry", "_commit", "after"])
+@pytest.mark.parametrize(
+    "step", [*(pytest.param(name, marks=pytest.mark.full) for name in ("merge_files", "_entry")), "_commit", "after"]
+)
 def test_a_kill_between_any_two_steps_of_a_merge_changes_no_row(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

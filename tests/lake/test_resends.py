@@ -301,7 +301,7 @@ def test_the_horizon_is_a_setting_and_0_lands_all(lake: Lake) -> None:
 
 @pytest.mark.parametrize(
     ("lake", "loses_checkpoint"),
-    [("map", False), pytest.param("map", True, marks=pytest.mark.full), ("arrays", True)],
+    [("map", False), *(pytest.param(name, True, marks=pytest.mark.full) for name in ("map", "arrays"))],
     indirect=["lake"],
 )
 def test_a_batch_with_duplicates_that_died_half_way(
@@ -394,6 +394,7 @@ def test_republished_records_are_looked_up_whatever_their_kind(lake: Lake) -> No
 
 
 @pytest.mark.parametrize("lake", ["arrays"], indirect=True)
+@pytest.mark.full
 def test_half_of_a_batch_are_duplicates(lake: Lake) -> None:
     records = [Sent(d(n), n, n % 4) for n in range(3000)]
     lake.send(*records)

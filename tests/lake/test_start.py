@@ -42,6 +42,7 @@ def test_it_resumes_and_starts_from_batches_without_a_checkpoint(runs: Runs) -> 
     assert b"headrace_lake_events_total" in runs.metrics.exposition()
 
 
+@pytest.mark.full
 def test_rows_that_a_job_left_behind_are_not_landed_twice(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch has its events but not its quarantine. Another job takes over with smaller batches and is killed too."""
     runs.send(1_600)
@@ -71,6 +72,7 @@ def test_rows_that_a_job_left_behind_are_not_landed_twice(runs: Runs, monkeypatc
     runs.check()
 
 
+@pytest.mark.full
 def test_events_of_an_unfinished_batch_are_not_written_again(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the transaction identifier prevents it here: no job was shut out, so no row is left out by its offset."""
     runs.send(400)
@@ -87,6 +89,7 @@ def _dies(*_: Any) -> None:
     raise RuntimeError("killed here")
 
 
+@pytest.mark.full
 def test_a_batch_that_was_landed_is_not_landed_again(runs: Runs) -> None:
     runs.send(400)
     runs.run()
