@@ -74,6 +74,26 @@ def test_a_turn_with_few_of_them_parses_at_once(crowd: Bench) -> None:
     assert not crowd.budget.partial_bytes
 
 
+def test_few_bytes_are_parsed_before_much_of_many(crowd: Bench) -> None:
+    """300 clients have sent 100 KB each, and the turn has no time left: an established one's frame does not wait for theirs."""
+    honest, _ = crowd.connect()
+    for number in range(100):  # it has used something
+        honest.data_received(data(str(number)))
+        crowd.clock.rest()
+        crowd.store()
+    crowd.clock.rest()
+    for connection, _ in [crowd.connect() for _ in range(300)]:
+        connection.data_received(data("crowd", "x" * 100_000))
+    while crowd.receiver.scheduler.arrives(crowd.clock.now):
+        crowd.clock.now += COST
+    honest.data_received(data("honest"))
+    assert not crowd.publisher.submitted
+    turns(crowd)
+    served = [listener for _, listener in crowd.publisher.submitted]
+    assert len(served) == 301
+    assert served.index(honest.driver) <= TIME_SLICE / COST + 1
+
+
 def test_a_first_frame_that_waits_is_parsed_though_the_service_stops(
     crowd: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

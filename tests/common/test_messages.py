@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from headrace_common.connection.driver import READ_AHEAD
 from headrace_common.connection.messages import MessageConnection, MessageSocket
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.fairness.budget import Budget
-from headrace_common.fairness.scheduler import FairScheduler
+from headrace_common.fairness.scheduler import ARRIVAL_TIME, TIME_SLICE, FairScheduler
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.log import RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -252,3 +253,33 @@ async def test_cut_it_says_how_much_was_never_answered() -> None:
         made.store()
     assert made.socket.sent == []
     assert made.given_back()
+
+
+async def test_one_turn_of_the_loop_parses_for_a_bounded_time() -> None:
+    """A thousand messages are there at once, and each takes a millisecond."""
+    now = 1000.0
+
+    class Slow(Echo):
+        @override
+        def receive(self, message: Message, now_ms: int) -> None:
+            nonlocal now
+            now += 0.001
+            super().receive(message, now_ms)
+
+    session = Slow()
+    made = Bench(session)
+    made.connection._loop = SimpleNamespace(time=lambda: now)  # type: ignore[assignment]
+    made.receiver.scheduler._clock = lambda: now
+    said = [b"%d" % number for number in range(1000)]
+    for text in said:
+        made.say(text)
+    at_once = len(session.seen)
+    assert 0 < at_once <= ARRIVAL_TIME / 0.001 + 1
+    turns = 0
+    while len(session.seen) < len(said):
+        before = len(session.seen)
+        await asyncio.sleep(0)
+        assert len(session.seen) - before <= TIME_SLICE / 0.001 + 1
+        turns += 1
+        assert turns < 100 * len(said)
+    assert session.seen == said

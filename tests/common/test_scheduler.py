@@ -205,6 +205,40 @@ def test_a_neighbour_waits_a_few_slices_beside_rejects() -> None:
     served(lambda service: beside_bombs(service, REJECTS), 12)
 
 
+CROWD = 100
+
+
+async def beside_newcomers(service: Service) -> None:
+    """A crowd of connections that send one frame of 20 ms of work each, all at once and, as it is done, each again on a new
+    connection. An established client beside it, with an event every 10 ms.
+    """
+    stop = False
+    good = service.client()
+    for number in range(100):
+        service.submit(good, 0, (0.0001, event(number)), small=True)
+        await served_all(good)
+
+    async def one(number: int) -> None:
+        while not stop:
+            client = service.client()
+            service.submit(client, number % len(service.pumps), *EVENTS[:40])
+            await client.served()
+
+    crowd = [asyncio.create_task(one(number)) for number in range(CROWD)]
+    for number in range(60):
+        await passes(service.loop, 0.010)
+        service.submit(good, 0, (0.0001, event(number)), small=True)
+        await served_all(good)
+    stop = True
+    await asyncio.gather(*crowd)
+    assert max(good.waits[100:]) <= BOUND, max(good.waits)
+
+
+def test_a_small_frame_waits_a_few_slices_beside_connections_that_come_anew_for_each_frame() -> None:
+    """However many they are: by turns of each it would wait for two seconds."""
+    served(beside_newcomers, 12)
+
+
 @dataclass
 class NoisyClock:
     """Charges now and then much more than was used: a cold path, a collector's pause."""

@@ -30,7 +30,7 @@ SAMPLE: Final = 16
 
 WORK: Final = SLICE
 ENTRY_WORK: Final = 256
-MESSAGE_WORK: Final = 2048
+MESSAGE_WORK: Final = 8192
 """The work of one call, as inflated bytes; an entry or a message counts as so many. A few milliseconds in all."""
 
 

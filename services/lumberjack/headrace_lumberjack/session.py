@@ -36,7 +36,7 @@ KEEP_ALIVE: Final = 2.9
 WORK: Final = 1 << 20
 """The work of one call of `receive`, as inflated bytes: a few milliseconds. The rest waits until others have run."""
 
-ITEM_COST: Final = 1 << 10
+ITEM_COST: Final = 4 << 10
 """The cost of one frame or run in the session, as inflated bytes that take as long."""
 
 

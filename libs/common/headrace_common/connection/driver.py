@@ -15,16 +15,19 @@ from headrace_common.connection.backend import Caller
 from headrace_common.connection.in_flight import InFlight
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.fairness.budget import Reader
-from headrace_common.fairness.scheduler import Worker
+from headrace_common.fairness.scheduler import Account, Worker
 from headrace_common.operations.errors import DeliveryError, ProtocolError
 from headrace_common.publishing.in_flight_frame import DeliveryListener
-from headrace_common.session.interface import Peer, Session, Ticket
+from headrace_common.session.interface import SMALL, Peer, Session, Ticket
 
 S = TypeVar("S", bound=Session)
 
 READ_AHEAD: Final = 256 << 10
 """Bytes that may be read while earlier ones wait to be parsed. Without this, a client that asks for no acknowledgements could
 lose its last bytes: when TLS closes a connection that is not being read, it discards the unread bytes."""
+
+FEW: Final = 2 * SMALL
+"""Bytes held, of which those not parsed yet count twice, that are parsed with the small frames."""
 
 
 class Transport(ABC):
@@ -247,7 +250,12 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
 
     @override
     def virtual_time(self) -> float:
-        return self.account.used
+        return self._parsing_account().used
+
+    def _parsing_account(self) -> Account:
+        """Few bytes are parsed with the small frames, which a crowd with long work does not keep waiting."""
+        few = self.partial_bytes <= FEW and not self.session.busy()
+        return self._receiver.scheduler.small if few else self.account
 
     @override
     def granted(self) -> bool:
@@ -268,11 +276,11 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         return self._receiver.budget.may_digest(self)
 
     def work(self, work: Callable[[], None]) -> None:
-        """Does `work` and charges this connection's account for it."""
-        scheduler = self._receiver.scheduler
-        scheduler.begin(self.account)
+        """Parses by `work`, and charges it."""
+        scheduler, account = self._receiver.scheduler, self._parsing_account()
+        scheduler.begin(account)
         self.guard(work)
-        scheduler.end(self.account)
+        scheduler.end(account)
 
     def arrives(self, now: float) -> bool:
         """Whether bytes that arrive at `now` may be parsed at once, outside of a slice."""

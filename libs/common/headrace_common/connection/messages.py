@@ -61,7 +61,7 @@ class MessageConnection(Transport, Stoppable):
         self._receiver.metrics.bytes_received.inc(size)
         if self._why is not None or self.closed.is_set():
             return
-        if self._behind():
+        if self._behind() or not self.driver.arrives(self._loop.time()):  # earlier ones wait, or much came in this turn
             self._unseen.extend(messages)
             self._unseen_bytes += size
             self.driver.hold(self.driver.partial_bytes + size)
@@ -91,11 +91,18 @@ class MessageConnection(Transport, Stoppable):
     def digest(self) -> None:
         settles = self._why is not None
         if self._behind() and (settles or self.driver.may_digest()):
-            self.driver.work(self._digest_one)
+            self.driver.work(self._digest_some)
         if settles:
             self.driver.guard(self._end_input)
         else:
             self.pace()
+
+    def _digest_some(self) -> None:
+        """Parses at least one message, and more until the slice is over."""
+        until = self._receiver.scheduler.until
+        self._digest_one()
+        while self._behind() and self._loop.time() < until and (self._why is not None or self.driver.may_digest()):
+            self._digest_one()
 
     def _digest_one(self) -> None:
         if self.driver.session.busy() or not self._unseen:

@@ -9,7 +9,8 @@ or the garbage collector, and what is left of such a charge when its next frame 
 
 Small frames are charged by their size, which has no noise, and to one account that all connections share: they are first come,
 first served, one frame of each connection at a time. So none waits while another connection is served twice. The account's
-share is that of the connections whose small frames wait, so many small frames and a few long ones do not starve each other.
+share is that of the connections whose small frames wait, and at least half: many small frames and a few long ones do not starve
+each other, and no number of connections with long work makes a small frame wait for a turn of each. So is parsing few bytes.
 """
 
 from __future__ import annotations
@@ -103,12 +104,16 @@ class FairScheduler:
         """The account of all small frames."""
         self.sharing = 0
         """Connections whose small frames wait."""
+        self.long = 0
+        """Connections whose next frame is not small."""
         self.until = 0.0
         """When the current slice ends (loop time)."""
 
     def account(self) -> Account:
-        """Makes a new connection's account. It starts one slice above the floor; otherwise new clients always came first."""
-        return Account(self._floor + TIME_SLICE)
+        """Makes a new connection's account, which owes as much as one that returns may: who comes again for each frame would
+        always come first otherwise.
+        """
+        return Account(self._floor + DEBT)
 
     def enter(self, account: Account) -> None:
         """An idle connection has work again, or there are small frames again."""
@@ -156,6 +161,9 @@ class FairScheduler:
         spent = self._cpu() - self._began
         account.used += spent
         self._left -= spent
+        small = self.small
+        if account is not small and small.used > (least := self._floor - QUANTUM):
+            small.used = max(least, small.used - spent)  # it may use as much as all others together
         now = self._clock()
         if self._left <= 0 or now >= self.until:
             self.resting = True
@@ -168,7 +176,7 @@ class FairScheduler:
         """A small frame of `size` bytes was built since `take`."""
         cost = SMALL_COST + size * BYTE_COST
         self._floor = max(self._floor, self.small.used)
-        self.small.used += cost / max(1, self.sharing)
+        self.small.used += cost * min(1.0, max(1, self.long) / max(1, self.sharing))
         now = self._clock()
         self._left -= max(cost, now - self._taken)
         self._taken = now

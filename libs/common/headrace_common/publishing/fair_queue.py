@@ -46,7 +46,7 @@ class FairQueue:
             self._queues[account] = deque((in_flight,))
             if not in_flight.small:
                 self._scheduler.enter(account)
-            self._push(in_flight)
+            self._lead(in_flight)
         else:
             queue.append(in_flight)
 
@@ -69,7 +69,7 @@ class FairQueue:
         self._forget(in_flight.account)
         in_flight.enlarge()
         self._scheduler.enter(in_flight.account)
-        self._push(in_flight)
+        self._lead(in_flight)
 
     def park(self) -> None:
         """The current frame cannot continue until `back` is called for it."""
@@ -90,25 +90,27 @@ class FairQueue:
         if queue is None or queue[0] is not in_flight:
             return
         queue.popleft()
-        if in_flight is self._current:
-            self._current = None
-        elif in_flight.small:
+        if in_flight.small:
             self._forget(account)
-        elif account in self._parked:
-            self._parked.discard(account)
         else:
-            self._heap = [entry for entry in self._heap if entry[-1] is not account]
-            heapq.heapify(self._heap)
+            self._scheduler.long -= 1
+            if in_flight is self._current:
+                self._current = None
+            elif account in self._parked:
+                self._parked.discard(account)
+            else:
+                self._heap = [entry for entry in self._heap if entry[-1] is not account]
+                heapq.heapify(self._heap)
         if queue:
-            self._push(queue[0])
+            self._lead(queue[0])
         else:
             del self._queues[account]
 
     def _small_is_next(self) -> bool:
         return bool(self._small) and (not self._heap or self._scheduler.small.used <= self._heap[0][0])
 
-    def _push(self, in_flight: InFlightFrame) -> None:
-        """Queues an account whose first frame is `in_flight`."""
+    def _lead(self, in_flight: InFlightFrame) -> None:
+        """`in_flight` is now the first frame of its account."""
         account, scheduler = in_flight.account, self._scheduler
         if in_flight.small:
             if not scheduler.sharing:
@@ -116,7 +118,12 @@ class FairQueue:
             scheduler.sharing += 1
             self._small[account] = None
         else:
-            heapq.heappush(self._heap, (account.used, next(self._order), account))
+            scheduler.long += 1
+            self._push(in_flight)
+
+    def _push(self, in_flight: InFlightFrame) -> None:
+        """Queues an account whose first frame is `in_flight`, which is not small."""
+        heapq.heappush(self._heap, (in_flight.account.used, next(self._order), in_flight.account))
 
     def _forget(self, account: Account) -> None:
         del self._small[account]
