@@ -145,6 +145,8 @@ class Decoder:
         if problem is not None:  # outside the handler, so that the fault holds no reference to its cause
             raise self._fault(*problem)
         self.busy = self._work <= 0
+        if self._at == len(self._data):  # a connection that rests does not keep what it has read
+            self._base, self._data, self._at = self._base + self._at, b"", 0
 
     def cut_off(self) -> ProtocolError:
         """The fault of a peer that closes inside a message."""

@@ -4,7 +4,7 @@ its stream ends, or which must check a whole part before they publish any of it.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.inflate import (
@@ -25,17 +25,16 @@ _DICTIONARY: Final = 0x20
 
 
 class ZlibStream:
-    """One stream (RFC 1950), checksum included.
+    """One stream (RFC 1950), checksum included. It takes memory (87 KB) from its first byte to its last.
 
     `size`: its compressed size, if announced: the ratio is then checked against it at every slice. Otherwise the ratio is
     checked at the end, so that the result never depends on how the bytes were split.
     """
 
-    __slots__ = ("_full", "_inflate", "_limits", "_size", "_stream", "_taken", "_window", "total")
+    __slots__ = ("_full", "_limits", "_size", "_stream", "_taken", "_window", "ended", "total")
 
     def __init__(self, limits: InflateLimits, size: int | None = None) -> None:
-        self._stream = isal_zlib.decompressobj(wbits=ZLIB_WBITS)
-        self._inflate = self._stream.decompress
+        self._stream: Any = None
         self._limits = limits
         self._size = size
         self._window = FIRST_WINDOW
@@ -43,16 +42,13 @@ class ZlibStream:
         self._full = False
         self.total = 0
         """Bytes of output so far."""
-
-    @property
-    def ended(self) -> bool:
+        self.ended = False
         """Whether the stream is complete, with a correct checksum."""
-        return bool(self._stream.eof)
 
     @property
     def hungry(self) -> bool:
         """Whether it needs more input before it can give more output."""
-        return not self._full and not self._stream.eof
+        return not self._full and not self.ended
 
     def inflate(self, data: bytes | bytearray, at: int, end: int) -> tuple[bytes, int]:
         """Returns at most 1 MiB of output from `data[at:end]`, and the position in `data` where it stopped.
@@ -65,19 +61,21 @@ class ZlibStream:
         window = data[at : min(at + self._window, end)]
         self._window = min(2 * self._window, LAST_WINDOW)
         room = min(SLICE, self._limits.total - self.total + 1)
-        stream = self._stream
+        stream = self._stream = self._stream or isal_zlib.decompressobj(wbits=ZLIB_WBITS)
         flags = at + 1 - self._taken
         if (
             self._taken < 2 and flags < end and data[flags] & _DICTIONARY
         ):  # the inflater reports it only after more input
             raise ProtocolError("does not inflate: it needs a dictionary")
         try:
-            out: bytes = self._inflate(window, room)
+            out: bytes = stream.decompress(window, room)
         except (IsalError, ValueError) as error:
             raise ProtocolError(f"does not inflate: {error}") from error
         used = len(window) - len(stream.unconsumed_tail) - len(stream.unused_data)
         self._taken += used
         self._full = len(out) == room
+        if stream.eof:
+            self.ended, self._stream = True, None
         self._count(len(out))
         return out, at + used
 
@@ -89,5 +87,5 @@ class ZlibStream:
         if self.total <= limits.ratio_from:
             return
         compressed = self._taken if self._size is None else self._size
-        if (self._size is not None or self._stream.eof) and self.total > compressed * limits.ratio:
+        if (self._size is not None or self.ended) and self.total > compressed * limits.ratio:
             raise ProtocolError(f"inflates more than {limits.ratio:g} fold", limit=RATIO)

@@ -113,7 +113,8 @@ class EntryBuilder:
     def _ordinary(self, entries: list[tuple[Any, dict[str, Any]]], first: int) -> Iterator[Event | None]:
         """The event of each entry; None for one that has anything unusual."""
         if self.plain is None:
-            self.plain = orjson.dumps(self.attributes) if self.attributes else b""
+            # A copy: what orjson returns takes 4 KB, and this stays with the connection.
+            self.plain = bytes(memoryview(orjson.dumps(self.attributes))) if self.attributes else b""
         common = self.plain or None
         second, prefix = -1, b""
         for index, (time, record) in enumerate(entries, first):
@@ -143,7 +144,7 @@ class EntryBuilder:
     def at_second(self, index: int, seconds: int, value: bytes) -> Event | None:
         """An ordinary event with the Unix time `seconds`. None if it is too large or the time is invalid."""
         if self.plain is None:
-            self.plain = orjson.dumps(self.attributes) if self.attributes else b""
+            self.plain = bytes(memoryview(orjson.dumps(self.attributes))) if self.attributes else b""
         if len(value) + len(self.plain) > self.event_bytes or not FIRST_SECOND <= seconds <= LAST_SECOND:
             return None
         return self.envelope.event(self.content_ids(index), rfc3339(seconds), value, self.plain or None)

@@ -71,12 +71,19 @@ class MessageStream:
             self._at += len(piece)
             self._left -= len(piece)
             if self._left:
+                self._rest()
                 return None
             body = bytes(self._body)
             self._body = bytearray()
         kind, self._kind = self._kind, None
         assert kind is not None
+        self._rest()
         return kind, body
+
+    def _rest(self) -> None:
+        """A connection that rests does not keep what it has read."""
+        if self._at == len(self._data):
+            self._base, self._data, self._at = self._base + self._at, b"", 0
 
     def _begin(self) -> None:
         kind, length = HEADER.unpack_from(self._data, self._at)
