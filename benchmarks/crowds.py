@@ -4,7 +4,8 @@ Each receiver is a process of its own with the settings that users have by defau
 priority, as if it were elsewhere. Honest clients have one event on its way each, an event every 50 ms; newcomers connect, send
 one event and leave. Beside the time on the wall, which says as much of the machine as of the receiver, the processor time that
 the receiver's event loop has used meanwhile is taken for each wait (aim: p99 below 100 ms). Then as many connections as the limit
-of files allows send one event each; memory is compared before and after. Writes ``benchmarks/results/crowds.json`` and ``.md``.
+of files allows send one event each; memory is compared before and after. Writes ``benchmarks/results/crowds.json`` and ``.md``:
+what was not measured keeps its figures.
 
     python -m benchmarks.crowds [--protocol forward] [--crowd bombs] [--seconds 4] [--connections 20000] [--dry]
 """
@@ -439,12 +440,15 @@ def main() -> None:
                         print(
                             crowd, protocol, {k: round(v, 1) for k, v in measured[crowd][protocol].items()}, flush=True
                         )
-    text = table(measured, arguments, files)
+    path = load.RESULTS / "crowds.json"
+    before = json.loads(path.read_text())["crowds"] if path.exists() else {}
+    merged = {crowd: {**before.get(crowd, {}), **measured.get(crowd, {})} for crowd in CROWDS}
+    text = table(merged, arguments.seconds, files)
     print(text)
     if not arguments.dry:
-        result = {"machine": load.machine(), "seconds": arguments.seconds, "files": files, "crowds": measured}
-        (load.RESULTS / "crowds.json").write_text(json.dumps(result, indent=1) + "\n")
-        (load.RESULTS / "crowds.md").write_text(text)
+        result = {"machine": load.machine(), "seconds": arguments.seconds, "files": files, "crowds": merged}
+        path.write_text(json.dumps(result, indent=1) + "\n")
+        path.with_suffix(".md").write_text(text)
 
 
 @contextlib.contextmanager
@@ -459,7 +463,7 @@ def _running(dialect: Dialect, kafka: KafkaSettings, folder: Path, sections: dic
         receiver.stop()
 
 
-def table(measured: dict[str, dict[str, Any]], arguments: argparse.Namespace, files: int) -> str:
+def table(measured: dict[str, dict[str, Any]], seconds: float, files: int) -> str:
     """The results in words: a row for each crowd and receiver."""
     rows = [
         "| crowd | receiver | p50 / p99 / slowest | p99 / slowest in CPU | cores | RSS | newcomers served, slowest | after it |",
@@ -485,7 +489,7 @@ def table(measured: dict[str, dict[str, Any]], arguments: argparse.Namespace, fi
         f"- {name}: {crowd.__doc__}" for name, (crowd, _) in CROWDS.items() if crowd and name in measured
     )
     return (
-        f"What {HONEST} clients with an event every {EVERY * 1000:.0f} ms wait beside a crowd, {arguments.seconds:g} s each, and "
+        f"What {HONEST} clients with an event every {EVERY * 1000:.0f} ms wait beside a crowd, {seconds:g} s each, and "
         f"newcomers who send one event; a wait that is given up counts as {GIVES_UP:.0f} s. In CPU: what the receiver's event "
         f"loop has used meanwhile (aim: p99 below {AIM_MS} ms). {os.cpu_count()} CPUs, shared with the broker, the crowd and "
         f"the clients, load average {os.getloadavg()[1]:.1f}. Written by `python -m benchmarks.crowds`.\n\n"
