@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from codecs import getincrementaldecoder
-from collections.abc import Generator
-from functools import lru_cache
+from collections.abc import Callable, Generator, Mapping
+from functools import cache, lru_cache
 from itertools import accumulate
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -20,6 +20,7 @@ from headrace_common.record.steps import finish
 from headrace_common.record.windows_1252 import Mended, mended
 
 T = TypeVar("T", bound=msgspec.Struct)
+_Decode = Callable[[bytes | msgspec.Raw], Any]
 
 SHORT: Final = 16 << 10
 """Bytes of JSON that are looked through in one call, or between two pauses: at most a millisecond of work."""
@@ -54,6 +55,18 @@ class Found(NamedTuple, Generic[T]):
     event: Mended
 
 
+@cache
+def _decoders_of(wanted: type[msgspec.Struct]) -> tuple[_Decode, _Decode, Mapping[str, _Decode]]:
+    """Returns the decoders of the struct, of its fields as they are, and of each field by its name; each made once."""
+    fields = msgspec.structs.fields(wanted)
+    raws = [
+        (each.name, msgspec.Raw | msgspec.UnsetType, msgspec.field(default=msgspec.UNSET, name=each.encode_name))
+        for each in fields
+    ]
+    by_name: dict[str, _Decode] = {each.name: msgspec.json.Decoder(each.type).decode for each in fields}
+    return msgspec.json.Decoder(wanted).decode, msgspec.json.Decoder(msgspec.defstruct("Raws", raws)).decode, by_name
+
+
 class JsonObject(Generic[T]):
     """Checks that bytes are one JSON object in UTF-8 (RFC 8259), at most `depth` deep, and reads the fields of `wanted`.
 
@@ -61,15 +74,9 @@ class JsonObject(Generic[T]):
     """
 
     def __init__(self, wanted: type[T], depth: int) -> None:
-        fields = msgspec.structs.fields(wanted)
-        raws = [
-            (each.name, msgspec.Raw | msgspec.UnsetType, msgspec.field(default=msgspec.UNSET, name=each.encode_name))
-            for each in fields
-        ]
         self._wanted = wanted
-        self._decode = msgspec.json.Decoder(wanted).decode
-        self._take_apart = msgspec.json.Decoder(msgspec.defstruct("Raws", raws)).decode
-        self._decoders = {each.name: msgspec.json.Decoder(each.type).decode for each in fields}
+        decode, self._take_apart, self._decoders = _decoders_of(wanted)
+        self._decode = cast("Callable[[bytes], T]", decode)
         self._depth = depth
 
     def read(self, raw: bytes) -> T | Fault:
