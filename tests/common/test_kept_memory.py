@@ -25,7 +25,7 @@ from tests.contract.segment import SegmentDialect, TodayDialect
 from tests.driving import NOW_MS, PEER
 from tests.segment.instant import Driven
 
-MOST = 14_000
+MOST = 12_000
 """Bytes. With its transport, its driver and its buffers in the kernel's socket, a connection has 15 KB."""
 
 SHARED = Memory()
