@@ -255,9 +255,8 @@ def _explained(error: Exception) -> DeliveryError:
         return DeliveryError(str(error), DeliveryPolicy.REFUSED)
     if isinstance(error, errors.KafkaError | OSError):
         return DeliveryError(str(error), DeliveryPolicy.RETRY)
-    return DeliveryError(
-        f"{type(error).__name__}: {error}", DeliveryPolicy.RETRY
-    )  # a client's bug: a fresh one may not meet it
+    # A bug of Kafka's client, say: a fresh one may not meet it.
+    return DeliveryError(f"{type(error).__name__}: {error}", DeliveryPolicy.RETRY)
 
 
 _WHY: Final = {
