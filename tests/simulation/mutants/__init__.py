@@ -81,7 +81,7 @@ MUTANTS: Final = (
     Mutant("the growth's reservation is kept", _PUMP, "        frame.dead = True\n        frame.shrink(0)\n", "        frame.dead = True\n"),
     Mutant("a whole frame keeps its reservation", _PUMP, "                if frame.reserved:\n                    frame.shrink(0)\n", ""),
     Mutant("a part of a frame counts as all", _PUMP, "frame.built, frame.exhausted)", "frame.built, True)"),
-    Mutant("the next frame of a connection is forgotten", _QUEUE, "        if queue:\n            self._push(queue[0])\n        else:\n            del self._queues[account]", "        if not queue:\n            del self._queues[account]"),
+    Mutant("the next frame of a connection is forgotten", _QUEUE, "        if queue:\n            self._lead(queue[0])\n        else:\n            del self._queues[account]", "        if not queue:\n            del self._queues[account]"),
     Mutant("a connection's frames lose their order", _QUEUE, "            queue.append(in_flight)", "            queue.insert(1, in_flight)"),
     Mutant("events that did not fit are dropped", _FILLER, "            if added < len(made):\n                frame.made = made[added:]\n                return Step.FULL", "            if added < len(made):\n                return Step.FULL"),
     Mutant("an odd answer counts as stored", _DELIVERY, "                answer.result()\n", ""),
