@@ -122,12 +122,17 @@ class AccessControl:
         self._handler: zmq.Socket[bytes] = context.socket(zmq.REP)
         self._handler.setsockopt(zmq.LINGER, 0)
         self._descriptor = cast("int", self._handler.getsockopt(zmq.FD))
+        self._over = False
 
     def open(self) -> None:
         """Answers from now on."""
         self._handler.bind(_HANDLER)
         self._loop.add_reader(self._descriptor, self._answer)
         self._loop.call_soon(self._answer)
+
+    def refuse(self) -> None:
+        """No client may come any more: the service ends. Each tries again by itself, and finds who comes after us."""
+        self._over = True
 
     def close(self) -> None:
         """Answers no more. The sockets are closed."""
@@ -147,6 +152,8 @@ class AccessControl:
         if len(request) < _REQUEST or request[0] != _VERSION:
             return [_VERSION, request[1] if len(request) > 1 else b"", b"500", b"not understood", b"", b""]
         _, number, _, address, _, mechanism, *credentials = request
+        if self._over:
+            return [_VERSION, number, b"300", b"stopping", b"", b""]
         name, refusal = self._admission.judge(address.decode(errors="replace"), mechanism, credentials)
         if refusal is None:
             return [_VERSION, number, b"200", b"", name.encode(), b""]

@@ -163,6 +163,11 @@ class ProducerSession(MessageSession):
                 del self._questions[route]
         return None
 
+    def answered(self) -> Callable[[], bool]:
+        """Returns what says whether all who wait now have their answers, or will have none."""
+        waiting = [*self._waiting]
+        return lambda: all(gathered.heard >= len(gathered.questions) for gathered in waiting)
+
     def _leave_unanswered(self, gathered: _Gathered) -> None:
         for question in gathered.questions[gathered.heard :]:
             if not question.over:  # else its route has begun anew

@@ -23,6 +23,7 @@ from typing_extensions import override
 
 from headrace_logjam.access import DOMAIN, AccessControl, Context, Curve
 from headrace_logjam.devices.endpoints import Subscriptions
+from headrace_logjam.leaving import half_close
 from headrace_logjam.peers.doors import Door, Doors
 from headrace_logjam.publication import BEAT, Publication
 from headrace_logjam.reading import ALIVE, ReadSocket
@@ -36,10 +37,17 @@ LINGER_MS: Final = 1000
 _NO_NAMES: Final = frozenset({"localhost", "localhost6", "ip6-localhost"})
 
 QUIET: Final = 1.0
-LAST_READING: Final = 5.0
+LAST_READING: Final = 3.0
+"""Seconds for which a service that stops hears nothing, until clients that are not answered are made to leave; and at most."""
+
+LAST_ANSWERS: Final = 2.0
+"""Seconds in which what was read may still be answered, before clients that are answered are made to leave."""
+
+LEAVING: Final = 3.0
+"""Seconds that clients may take to leave. What they have sent is read meanwhile."""
+
 STEP: Final = 0.1
-"""A service that stops reads what cannot be answered until it was quiet for so many seconds, at most so many; how often it
-looks."""
+"""Seconds in which an answer leaves, and a client that may."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +72,15 @@ class BoundSocket(Endpoint):
     def __init__(self, around: Surroundings, port: int, setting: str) -> None:
         self._around = around
         self._port = port
+        self.bound_port = 0
+        """The port, once it is bound."""
         self._setting = setting
         self._bound: socket.socket | None = None
 
     @override
     async def bind(self) -> str:
         self._bound = bound_socket(self._around.settings.listen.host, self._port, self._setting)
+        self.bound_port = self._bound.getsockname()[1]
         return address_of(self._bound)
 
     def listen(
@@ -104,7 +115,7 @@ class BoundSocket(Endpoint):
 
     @override
     async def close(self) -> None:
-        """Clients stay until `end`, because ZeroMQ would disconnect them all."""
+        """Subscribers stay until `end`: what is stored until then is published."""
         if self._bound is not None:
             self._bound.close()
 
@@ -167,7 +178,7 @@ class ProducerSocket(BoundSocket):
         self._ignored = lambda what: ignored.labels(what).inc()
         self._read = ReadSocket(routed=self.answers)
         self._publish = None if pub is None else pub.publish
-        self._started = False
+        self._session: ProducerSession | None = None
 
     @property
     def answers(self) -> bool:
@@ -180,7 +191,7 @@ class ProducerSocket(BoundSocket):
         made, door = self.listen(self.kind, {zmq.RCVHWM: settings.logjam.peer_messages}, self._read.empty)
         self._read.heard = door.heard
         metrics = runtime.metrics
-        session = ProducerSession(
+        session = self._session = ProducerSession(
             settings.limits,
             settings.logjam.answer_time,
             answers=self.answers,
@@ -191,7 +202,6 @@ class ProducerSocket(BoundSocket):
         )
         connection = MessageConnection(runtime.receiver, Peer(self.name, 0, self.name), session, self._read)
         self._read.open(made, connection)
-        self._started = True
         runtime.tasks.start(self._serve(connection), self.name)
 
     async def _serve(self, connection: MessageConnection) -> None:
@@ -199,18 +209,32 @@ class ProducerSocket(BoundSocket):
 
     @override
     async def close(self) -> None:
-        """Who can be answered is owed answers; who cannot is heard until all is quiet."""
+        """Makes the clients leave, and reads what they have sent until then. No client comes meanwhile."""
         await super().close()
-        if not self._started or self.answers:
+        session, read, clock = self._session, self._read, asyncio.get_running_loop().time
+        if session is None:
             return
-        clock = asyncio.get_running_loop().time
-        began = self._read.last = clock()
-        for step in range(1, int(LAST_READING / STEP) + 1):
-            await asyncio.sleep(began + step * STEP - clock())
-            if not self._read.reading:
-                self._read.last = clock()  # it is we who do not read
-            elif clock() - self._read.last > QUIET:
+        self._around.access.refuse()
+        began = read.last = clock()
+        while not self.answers and clock() < min(began + LAST_READING, read.last + QUIET):
+            await asyncio.sleep(STEP)
+            if not read.reading:
+                read.last = clock()  # it is we who do not read
+        answered = session.answered()
+        began = clock()
+        while self.answers and clock() < began + LAST_ANSWERS:
+            await asyncio.sleep(STEP)
+            if answered():
                 break
+        connected = None  # of those who were when it began: a client that has left tries to come again
+        began = clock()
+        while clock() < began + LEAVING:
+            there = await asyncio.to_thread(half_close, self.bound_port)
+            connected = there if connected is None else connected & there
+            looked = clock()
+            await asyncio.sleep(STEP)
+            if not connected and read.reading and read.last < looked:
+                return
 
     @override
     def end(self) -> None:

@@ -1,0 +1,161 @@
+"""Clients that send all the time, while the socket that they are connected to ends and another takes its place."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+import threading
+from typing import Any
+
+import pytest
+import structlog
+import zmq
+from headrace_common.connection.receiver_state import ReceiverState
+from headrace_common.fairness.budget import Budget
+from headrace_common.fairness.scheduler import FairScheduler
+from headrace_common.operations.log import RateLimited
+from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.operations.tasks import Tasks
+from headrace_common.publishing.in_flight_frame import DeliveryListener
+from headrace_common.service.parts import Runtime
+from headrace_common.session.interface import Frame
+from headrace_logjam import sockets
+from headrace_logjam.access import AccessControl, Admission
+from headrace_logjam.settings import LogjamSettings
+from headrace_logjam.sockets import ProducerSocket, PullSocket, RouterSocket, Surroundings
+
+from tests.common.kafkaless import until
+from tests.common.test_messages import FakePublisher
+from tests.contract.receiver import HOST
+from tests.contract.waiting import PATIENCE
+from tests.logjam.driving import event
+
+CLIENTS = 24
+BEFORE, AFTER = 50, 10
+"""Messages of each client before the socket ends, and after another has taken its place, at least."""
+
+
+class Storing(FakePublisher):
+    """Kafka, which stores all at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stored: list[bytes] = []
+
+    def submit(self, frame: Frame, listener: DeliveryListener, partition: int) -> None:
+        requests = [received.request for received in frame.messages]  # type: ignore[attr-defined]
+        self.stored += [request.frames[2] for request in requests]
+        asyncio.get_running_loop().call_later(0.002, listener.settled, frame.ticket, len(requests), True)
+
+
+class Crowd(threading.Thread):
+    """Clients that send numbers until they are told to stop, each with a pause of a few milliseconds."""
+
+    def __init__(self, kind: int, port: int, asks: bool) -> None:
+        super().__init__()
+        self._context = zmq.Context()
+        self._asks = asks
+        self.sent: list[bytes] = []
+        self.stop = threading.Event()
+        self._sockets = [self._context.socket(kind) for _ in range(CLIENTS)]
+        for client in self._sockets:
+            client.connect(f"tcp://{HOST}:{port}")
+
+    def run(self) -> None:
+        for number in itertools.count():
+            for name, client in enumerate(self._sockets):
+                body = b'{"n":"%d.%d"}' % (name, number)
+                client.send_multipart([b""] * self._asks + event(body))
+                self.sent.append(body)
+            if self.stop.wait(0.005):
+                return
+
+    def destroy(self) -> None:
+        self._context.destroy(linger=0)
+
+
+class Service:
+    """As much of the receiver as a socket of producers needs."""
+
+    def __init__(self, kind: type[ProducerSocket], port: int) -> None:
+        settings = LogjamSettings.model_validate(
+            {"listen": {"host": HOST}, "logjam": {"pull_port": port, "peer_messages": 1000}}
+        )
+        limits, log, metrics = settings.limits, structlog.get_logger(), ReceiverMetrics()
+        limited = RateLimited(log)
+        self.publisher = Storing()
+        budget = Budget(limits.process_budget, limits.connection_budget)
+        self.receiver = ReceiverState(self.publisher, budget, FairScheduler(), limits, metrics, log, limited)  # type: ignore[arg-type]
+        self.tasks = Tasks(lambda: None)
+        runtime = Runtime(settings, self.receiver, metrics, log, self.tasks, list)
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.access = AccessControl(self.context, Admission((), {}, 1000), metrics, limited)
+        around = Surroundings(runtime, self.context, self.access, None)
+        self.socket = PullSocket(around, None) if kind is PullSocket else RouterSocket(around, port, None)
+
+    async def start(self) -> int:
+        await self.socket.bind()
+        self.access.open()
+        self.socket.start()
+        return self.socket.bound_port
+
+    async def stop(self) -> None:
+        self.tasks.stopping()
+        await self.socket.close()
+        await self.receiver.drain(60)
+        self.socket.end()
+        self.access.close()
+        await self.tasks.stop()
+        await asyncio.to_thread(self.context.term)
+
+
+@pytest.mark.parametrize(
+    ("kind", "speaks", "asks"),
+    [(PullSocket, zmq.PUSH, False), (RouterSocket, zmq.DEALER, False), (RouterSocket, zmq.DEALER, True)],
+    ids=["pull", "dealers that do not ask", "dealers that ask"],
+)
+async def test_what_a_crowd_has_handed_over_is_stored_though_the_service_stops(
+    kind: type[ProducerSocket], speaks: int, asks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sockets, "LAST_READING", 0.2)
+    monkeypatch.setattr(sockets, "LEAVING", 60.0)
+    first = Service(kind, 0)
+    port = await first.start()
+    crowd = Crowd(speaks, port, asks)
+    crowd.start()
+    second: Any = None
+    try:
+        await until(lambda: len(first.publisher.stored) >= CLIENTS * BEFORE)
+        await first.stop()
+        second = Service(kind, port)
+        await second.start()
+        await until(lambda: len(second.publisher.stored) >= CLIENTS * AFTER)
+        crowd.stop.set()
+        await asyncio.to_thread(crowd.join)
+        both = first.publisher.stored, second.publisher.stored
+        await until(lambda: sum(map(len, both)) >= len(crowd.sent))
+        assert sorted([*both[0], *both[1]]) == sorted(crowd.sent)
+    finally:
+        crowd.stop.set()
+        crowd.join()
+        if second is not None:
+            await second.stop()
+        crowd.destroy()
+
+
+@pytest.mark.parametrize("kind", [PullSocket, RouterSocket])
+async def test_a_client_that_does_not_leave_is_not_waited_for(
+    kind: type[ProducerSocket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It speaks no ZeroMQ, or its machine is gone."""
+    monkeypatch.setattr(sockets, "QUIET", 0.0)
+    monkeypatch.setattr(sockets, "LEAVING", 0.3)
+    service = Service(kind, 0)
+    with socket.create_connection((HOST, await service.start())) as client:
+        client.setblocking(False)
+        said = b""
+        async with asyncio.timeout(PATIENCE):
+            while not said:  # it has been accepted
+                said = await asyncio.get_running_loop().sock_recv(client, 64)
+            await service.stop()
