@@ -22,6 +22,7 @@ from headrace_common.service.parts import Runtime
 from headrace_common.session.interface import Frame
 from headrace_logjam import sockets
 from headrace_logjam.access import AccessControl, Admission
+from headrace_logjam.peers.doors import Doors
 from headrace_logjam.settings import LogjamSettings
 from headrace_logjam.sockets import ProducerSocket, PullSocket, RouterSocket, Surroundings
 
@@ -90,8 +91,9 @@ class Service:
         self.tasks = Tasks(lambda: None)
         runtime = Runtime(settings, self.receiver, metrics, log, self.tasks, list)
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self.access = AccessControl(self.context, Admission((), {}, 1000), metrics, limited)
-        around = Surroundings(runtime, self.context, self.access, None)
+        self.access = AccessControl(self.context, Admission((), {}), metrics, limited)
+        self.doors = Doors(self.context, self.receiver, settings.logjam.peer_messages)
+        around = Surroundings(runtime, self.context, self.doors, self.access, None)
         self.socket = PullSocket(around, None) if kind is PullSocket else RouterSocket(around, port, None)
 
     async def start(self) -> int:
@@ -105,6 +107,7 @@ class Service:
         await self.socket.close()
         await self.receiver.drain(60)
         self.socket.end()
+        self.doors.close()
         self.access.close()
         await self.tasks.stop()
         await asyncio.to_thread(self.context.term)
