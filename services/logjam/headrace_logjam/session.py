@@ -163,7 +163,7 @@ class ProducerSession(MessageSession):
                 del self._questions[route]
         return None
 
-    def answered(self) -> Callable[[], bool]:
+    def all_answered(self) -> Callable[[], bool]:
         """Returns what says whether all who wait now have their answers, or will have none."""
         waiting = [*self._waiting]
         return lambda: all(gathered.heard >= len(gathered.questions) for gathered in waiting)

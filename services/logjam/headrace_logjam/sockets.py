@@ -220,7 +220,7 @@ class ProducerSocket(BoundSocket):
             await asyncio.sleep(STEP)
             if not read.reading:
                 read.last = clock()  # it is we who do not read
-        answered = session.answered()
+        answered = session.all_answered()
         began = clock()
         while self.answers and clock() < began + LAST_ANSWERS:
             await asyncio.sleep(STEP)
