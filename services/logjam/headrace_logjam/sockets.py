@@ -23,8 +23,8 @@ from typing_extensions import override
 
 from headrace_logjam.access import DOMAIN, AccessControl, Context, Curve
 from headrace_logjam.devices.endpoints import Subscriptions
-from headrace_logjam.leaving import half_close
 from headrace_logjam.peers.doors import Door, Doors
+from headrace_logjam.peers.leaving import half_close
 from headrace_logjam.publication import BEAT, Publication
 from headrace_logjam.reading import ALIVE, ReadSocket
 from headrace_logjam.session import ProducerSession
