@@ -153,6 +153,18 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 class TestSource:
+    async def test_that_is_being_closed_gives_its_producer_to_nobody(self, bench: Bench) -> None:
+        """Who waits for a producer that may be used would otherwise ask for ever, without a pause."""
+        assert await bench.source.current()
+        closing = asyncio.create_task(bench.source.close())
+        await asyncio.sleep(0)
+        asking = asyncio.create_task(bench.source.current())
+        await closing
+        await asyncio.sleep(0)
+        assert not asking.done()
+        assert len(bench.clients) == 1
+        asking.cancel()
+
     async def test_all_share_one(self, bench: Bench) -> None:
         producers = await asyncio.gather(*(bench.source.current() for _ in range(5)))
         assert len({id(producer) for producer in producers}) == 1

@@ -103,6 +103,7 @@ class ReplaceableProducer(ABC):
         self._starting: asyncio.Task[Producer] | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._has_answered = False
+        self._closed = False
         self._turns = Turns()
         self.problem: str | None = None
         """Why Kafka is not usable now."""
@@ -122,8 +123,10 @@ class ReplaceableProducer(ABC):
 
     async def current(self) -> Producer:
         """The producer to use now. Waits, without limit, until Kafka answers and the topics exist. Whatever goes wrong, it tries
-        again. Raises `ConfigError` only before Kafka has answered for the first time.
+        again. Raises `ConfigError` only before Kafka has answered for the first time. After `close`, waits to be cancelled.
         """
+        if self._closed:
+            await asyncio.get_running_loop().create_future()
         if self._current is not None:
             return self._current
         if self._starting is None:
@@ -156,6 +159,7 @@ class ReplaceableProducer(ABC):
 
     async def close(self) -> None:
         """Closes everything, within a few times `CLOSE_TIME`."""
+        self._closed = True
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.wait([self._starting])
