@@ -4,7 +4,7 @@ Each event of 250 KB and 1 MB is built in this process: CPU time in all, the lon
 three runs if it is above 5 ms: another program may have taken the caches), and the peak of memory, traced, beside what was
 received. Writes ``benchmarks/results/slices.json`` and ``.md``.
 
-    .venv/bin/python benchmarks/slices.py [--only courier]
+    .venv/bin/python -m benchmarks.slices [--only courier]
 """
 
 from __future__ import annotations
@@ -12,19 +12,15 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import sys
 import time
 import tracemalloc
 from pathlib import Path
 from typing import Any, Final
 
-import load
-
-sys.path.insert(0, str(load.ROOT))
-
 from headrace_common.record.event import Reject
 from headrace_common.session.interface import Frame
 
+from benchmarks import load
 from tests.long_events import CASES, Case, frame_of
 
 SIZES: Final = (250_000, 1_000_000)

@@ -62,7 +62,7 @@ VERDICTS = {
     "record_int_keys": stored({"1": "a"}),
     "record_bin_val": stored({"b": {"$bin": "//4="}}),
     "record_bin_key": stored({"k": "v"}),
-    "record_bad_utf8": stored({"m": "��"}),
+    "record_bad_utf8": stored({"m": "ÿþ"}),
     "record_nested_ext": stored({"t": "2023-11-14T22:13:20.000000001Z", "u": {"$ext": [9, "eno="]}}),  # fluentd closes
     "tag_bin": stored({"m": "tagbin"}),
     "tag_bad_utf8": stored({"m": "x"}),
