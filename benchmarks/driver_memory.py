@@ -100,7 +100,7 @@ def of_ids(lake: str, ids: int, heap: str, dedup: str) -> dict[str, Any]:
     index = open_index(spark, settings, "t", logs.configure(LogSettings(level="error"), "memory"))
     began = collected(spark)
     if ids:
-        index.rebuild(int(time.time() * 1000) - 86_400_000)
+        index.add_landed(int(time.time() * 1000) - 86_400_000)
     state = index.state()
     after = collected(spark)
     spark.stop()
