@@ -190,13 +190,18 @@ def landed_already(spark: SparkSession, lake: str, table: str, starts: EndOffset
 
 def rows_in(spark: SparkSession, lake: str, table: str, ranges: Iterable[Range], ids: Mapping[str, str]) -> DataFrame:
     """(topic_id, partition, offset, landed_at) of the rows of `table` in `ranges`, and of erased ones; `ids` as above."""
-    conditions = [
-        f"(topic_id = '{ids[topic]}' and partition = {number} and offset >= {start} and offset < {end})"
-        for topic, number, start, end in ranges
-    ]
-    inside = " or ".join(conditions) or "false"
+    inside = within(ranges, ids)
     rows = _read(spark, lake, table).where(inside).select("topic_id", "partition", "offset", "landed_at")
     return with_erased(spark, lake, table, rows, inside)
+
+
+def within(ranges: Iterable[Range], ids: Mapping[str, str]) -> str:
+    """SQL: a row has its place in `ranges`. Plain comparisons, so that Delta can skip files by their statistics."""
+    conditions = (
+        f"(topic_id = '{ids[topic]}' and partition = {number} and offset >= {start} and offset < {end})"
+        for topic, number, start, end in ranges
+    )
+    return " or ".join(conditions) or "false"
 
 
 def _from(starts: EndOffsets, ids: Mapping[str, str]) -> str:

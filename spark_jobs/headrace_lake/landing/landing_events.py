@@ -19,7 +19,7 @@ from pyspark.sql import functions as sf
 from headrace_lake.dedup import lookup
 from headrace_lake.dedup.index import DUPLICATE, DedupIndex, IndexState
 from headrace_lake.kafka.checkpoint import Range
-from headrace_lake.kafka.start import Position, landed_already
+from headrace_lake.kafka.start import Position, landed_already, within
 from headrace_lake.kafka.watermarks import Watermarks
 from headrace_lake.landing import freshness
 from headrace_lake.landing.recovered import EARLIEST, check_rows, moment
@@ -151,7 +151,7 @@ class EventsLanding:
         keep_from = self._keep_from()
         mine = [item for item in ranges if item.topic == self._topics.events]
         if mine and version > self._indexed and keep_from is not None:
-            self._index.add_landed(keep_from, self._inside(mine))
+            self._index.add_landed(keep_from, within(mine, self._topics.ids))
 
     def _keep_from(self) -> int | None:
         """The time, in ms, from which on ids must be known; None while the watermark is unknown."""
@@ -263,19 +263,11 @@ class EventsLanding:
 
     def _in_table(self, ranges: list[Range]) -> list[tuple[int, str, int, int]]:
         """(partition, protocol, number of rows, their earliest `landed_at` in µs) of `ranges` in the events table."""
-        inside = self._inside(ranges)
+        inside = within(ranges, self._topics.ids)
         rows = self._spark.read.format("delta").load(f"{self._lake}/{EVENTS}").where(inside)
         rows = with_erased(self._spark, self._lake, EVENTS, rows.select(*_KEY, "protocol", "landed_at"), inside)
         counted = rows.groupBy("partition", _protocol()).agg(sf.count(sf.lit(1)), sf.expr(EARLIEST))
         return [tuple(row) for row in counted.collect()]
-
-    def _inside(self, ranges: Iterable[Range]) -> str:
-        """SQL: a row of the events table has its place in `ranges`."""
-        return " or ".join(
-            f"(topic_id = {decode.quoted(self._topics.ids[topic])} and partition = {number}"
-            f" and offset >= {start} and offset < {end})"
-            for topic, number, start, end in ranges
-        )
 
 
 def _protocol() -> Column:

@@ -18,9 +18,9 @@ from pyspark.sql.types import StructType, VariantType
 
 from headrace_lake.configuration.routes import RouteSettings, sampled
 from headrace_lake.kafka.checkpoint import Range
-from headrace_lake.kafka.start import Position, rows_in
+from headrace_lake.kafka.start import Position, rows_in, within
 from headrace_lake.landing import route_tables
-from headrace_lake.rows.decode import Topics, quoted
+from headrace_lake.rows.decode import Topics
 from headrace_lake.rows.keyed_counts import counts, keyed_counts
 from headrace_lake.rows.routed import MISFITS, OWN, RouteTable, matches
 from headrace_lake.spark.storage import Storage
@@ -126,11 +126,8 @@ class Routes:
         return rows.withColumn(DAY, sf.to_date("landed_at"))
 
     def _of_table(self, ranges: list[Range]) -> DataFrame:
-        inside = " or ".join(
-            f"(topic_id = {quoted(self._topics.ids[topic])} and partition = {number} and offset >= {start} and offset < {end})"
-            for topic, number, start, end in ranges
-        )
-        return self._spark.read.format("delta").load(f"{self._lake}/{EVENTS}").where(inside)
+        events = self._spark.read.format("delta").load(f"{self._lake}/{EVENTS}")
+        return events.where(within(ranges, self._topics.ids))
 
     def _matching(self, events: DataFrame) -> dict[str, Counter[int]]:
         """Route -> partition -> rows that it gets: most batches have nothing for most routes, and those are not written."""
