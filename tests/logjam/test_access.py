@@ -102,7 +102,14 @@ async def test_with_curve_the_name_of_the_key_is_the_source(
         for each in strangers:
             await each.send_multipart(asking(event(marked())))
         await until(lambda: receiver.metric("logjam_refused_total", why="key"), "the stranger is refused")
-        await until(lambda: receiver.metric("logjam_refused_total", why="mechanism"), "who does not speak CURVE, too")
+
+        async def counted() -> Any:
+            """A client that sees first that the mechanisms differ has ended before libzmq can say it: then another comes."""
+            strangers.append(connected(context, zmq.DEALER, receiver.port))
+            await strangers[-1].send_multipart(asking(event(marked())))
+            return receiver.metric("logjam_refused_total", why="mechanism")
+
+        await until(counted, "who does not speak CURVE, too")
         for each in strangers:
             await silent(each, 0.2)
         assert receiver.lines("whoever reaches the ports may connect") == []
