@@ -97,10 +97,10 @@ class Service:
         self.socket = PullSocket(around, None) if kind is PullSocket else RouterSocket(around, port, None)
 
     async def start(self) -> int:
-        await self.socket.bind()
+        address = await self.socket.bind()
         self.access.open()
         self.socket.start()
-        return self.socket.bound_port
+        return int(address.rpartition(":")[2])
 
     async def stop(self) -> None:
         self.tasks.stopping()

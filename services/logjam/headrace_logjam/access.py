@@ -36,9 +36,7 @@ class Refusal(StrEnum):
     KEY = "key"  # no key of LOGJAM__CURVE_CLIENTS, or it knows another public key of ours
     MECHANISM = "mechanism"  # not the mechanism that the sockets speak
     HANDSHAKE = "handshake"  # a handshake that is not ZeroMQ's
-    CONNECTIONS = (
-        "connections"  # LIMITS__CONNECTIONS clients are there, or LIMITS__CONNECTIONS_PER_ADDRESS of its address
-    )
+    CONNECTIONS = "connections"  # LIMITS__CONNECTIONS are there, or LIMITS__CONNECTIONS_PER_ADDRESS of its address
 
 
 class Verdict(NamedTuple):

@@ -21,7 +21,7 @@ from headrace_common.record.event import (
     source,
     unique_id,
 )
-from headrace_common.record.json_object import SHORT, Fault, JsonObject, utc
+from headrace_common.record.json_object import SHORT, Fault, Found, JsonObject, utc
 from headrace_common.record.windows_1252 import Mended
 from headrace_common.session.interface import Frame, Pause, Ticket, paused
 from typing_extensions import override
@@ -119,9 +119,12 @@ class Envelopes:
         return envelope
 
 
-def read(json: JsonObject[Fields], raw: bytes) -> Generator[Pause, None, Fields | Fault]:
-    """Returns the fields of a body, or why it is no event."""
-    return json.read(raw) if len(raw) <= SHORT else (yield from paused(json.steps(raw)))
+def read(json: JsonObject[Fields], raw: bytes, most: int) -> Generator[Pause, None, Found[Fields] | Fault]:
+    """Returns the fields of a body and the event of at most `most` bytes that it is, or why it is none."""
+    fields = json.read(raw) if len(raw) <= SHORT else (yield from paused(json.steps(raw)))
+    if isinstance(fields, Fault):
+        return (yield from paused(json.mend(raw, fields, most)))
+    return Found(fields, Mended(raw, b""))
 
 
 class Maker:
@@ -145,21 +148,16 @@ class Maker:
                 return Made(self.reject(request, address, Reason.COMPRESSION, str(error)), True)
             reason = Reason.INFLATED_LIMIT if error.limit == INFLATED_BYTES else Reason.OVERSIZED
             return Made(self.reject(request, address, reason, str(error)), False)
-        fields = yield from read(self._json, raw)
-        mended: Mended | None = None
-        if isinstance(fields, Fault):
-            found = yield from paused(self._json.mend(raw, fields, self._limits.event))
-            if isinstance(found, Fault):
-                passing = found.reason in (Reason.TOO_DEEP, Reason.OVERSIZED)
-                return Made(self.reject(request, address, *found), not passing)
-            fields, mended = found
+        found = yield from read(self._json, raw, self._limits.event)
+        if isinstance(found, Fault):
+            passing = found.reason in (Reason.TOO_DEEP, Reason.OVERSIZED)
+            return Made(self.reject(request, address, *found), not passing)
+        fields, event = found
         name = deterministic_id(PROTOCOL, app_env, topic, raw) if fields.named else unique_id()
         time = event_time(fields, meta.created_ms)
         envelope = self._envelopes.kept(address, app_env, topic) or self._envelope(address, app_env, topic)
-        attributes = None if time else _RECEIVED
-        if mended is not None:
-            raw, attributes = mended.value, mended.attributes(attributes)
-        return Made(envelope.event(name, time or rfc3339_ms(received_ms), raw, attributes), False)
+        attributes = event.attributes(None if time else _RECEIVED)
+        return Made(envelope.event(name, time or rfc3339_ms(received_ms), event.value, attributes), False)
 
     def reject(self, request: Request, address: str, reason: Reason, detail: str, raw: bytes | None = None) -> Reject:
         """The message for quarantine, each of its frames as u32 length and bytes; or `raw`, in its name."""

@@ -24,7 +24,6 @@ from typing_extensions import override
 from headrace_logjam.access import DOMAIN, AccessControl, Context, Curve
 from headrace_logjam.devices.endpoints import Subscriptions
 from headrace_logjam.peers.doors import Door, Doors
-from headrace_logjam.peers.leaving import half_close
 from headrace_logjam.publication import BEAT, Publication
 from headrace_logjam.reading import ALIVE, ReadSocket
 from headrace_logjam.session import ProducerSession
@@ -37,8 +36,10 @@ LINGER_MS: Final = 1000
 _NO_NAMES: Final = frozenset({"localhost", "localhost6", "ip6-localhost"})
 
 QUIET: Final = 1.0
+"""Seconds for which a service that stops hears nothing, until clients that are not answered are made to leave."""
+
 LAST_READING: Final = 3.0
-"""Seconds for which a service that stops hears nothing, until clients that are not answered are made to leave; and at most."""
+"""Seconds after which they are made to leave anyway."""
 
 LAST_ANSWERS: Final = 2.0
 """Seconds in which what was read may still be answered, before clients that are answered are made to leave."""
@@ -72,15 +73,12 @@ class BoundSocket(Endpoint):
     def __init__(self, around: Surroundings, port: int, setting: str) -> None:
         self._around = around
         self._port = port
-        self.bound_port = 0
-        """The port, once it is bound."""
         self._setting = setting
         self._bound: socket.socket | None = None
 
     @override
     async def bind(self) -> str:
         self._bound = bound_socket(self._around.settings.listen.host, self._port, self._setting)
-        self.bound_port = self._bound.getsockname()[1]
         return address_of(self._bound)
 
     def listen(
@@ -178,7 +176,7 @@ class ProducerSocket(BoundSocket):
         self._ignored = lambda what: ignored.labels(what).inc()
         self._read = ReadSocket(routed=self.answers)
         self._publish = None if pub is None else pub.publish
-        self._session: ProducerSession | None = None
+        self._opened: tuple[ProducerSession, Door] | None = None
 
     @property
     def answers(self) -> bool:
@@ -191,7 +189,7 @@ class ProducerSocket(BoundSocket):
         made, door = self.listen(self.kind, {zmq.RCVHWM: settings.logjam.peer_messages}, self._read.empty)
         self._read.heard = door.heard
         metrics = runtime.metrics
-        session = self._session = ProducerSession(
+        session = ProducerSession(
             settings.limits,
             settings.logjam.answer_time,
             answers=self.answers,
@@ -202,6 +200,7 @@ class ProducerSocket(BoundSocket):
         )
         connection = MessageConnection(runtime.receiver, Peer(self.name, 0, self.name), session, self._read)
         self._read.open(made, connection)
+        self._opened = session, door
         runtime.tasks.start(self._serve(connection), self.name)
 
     async def _serve(self, connection: MessageConnection) -> None:
@@ -211,9 +210,9 @@ class ProducerSocket(BoundSocket):
     async def close(self) -> None:
         """Makes the clients leave, and reads what they have sent until then. No client comes meanwhile."""
         await super().close()
-        session, read, clock = self._session, self._read, asyncio.get_running_loop().time
-        if session is None:
+        if self._opened is None:
             return
+        (session, door), read, clock = self._opened, self._read, asyncio.get_running_loop().time
         self._around.access.refuse()
         began = read.last = clock()
         while not self.answers and clock() < min(began + LAST_READING, read.last + QUIET):
@@ -229,7 +228,7 @@ class ProducerSocket(BoundSocket):
         connected = None  # of those who were when it began: a client that has left tries to come again
         began = clock()
         while clock() < began + LEAVING:
-            there = await asyncio.to_thread(half_close, self.bound_port)
+            there = door.half_close()
             connected = there if connected is None else connected & there
             looked = clock()
             await asyncio.sleep(STEP)

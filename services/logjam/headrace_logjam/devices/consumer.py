@@ -86,9 +86,8 @@ class ConsumerSession(MessageSession):
         self.sure = True
         """That what is read comes by one connection."""
         self._positions = dict(known or {})
-        self._begun: dict[
-            int, int
-        ] = {}  # by device that has restarted: behind when its records before that were received
+        self._begun: dict[int, int] = {}
+        """By device that has restarted: a time (ms) after that of its records before it."""
         self._seen: dict[int, Position] = {}  # by device: what was read last in this turn
         self._turns: deque[tuple[set[_Gathered], dict[int, Position]]] = deque()  # read, and may not be stored
         self._chosen = chosen

@@ -10,8 +10,7 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.record.contract import Attribute, GapField, Reason
 from headrace_common.record.event import Envelope, Event, Part, Reject, deterministic_id, rfc3339_ms, source
 from headrace_common.record.json_object import Fault, JsonObject
-from headrace_common.record.windows_1252 import Mended
-from headrace_common.session.interface import Frame, Pause, Ticket, paused
+from headrace_common.session.interface import Frame, Pause, Ticket
 from typing_extensions import override
 
 from headrace_logjam.devices.gaps import Gap
@@ -90,20 +89,15 @@ class SubscriptionMaker:
         except ProtocolError as error:
             reason = Reason.OVERSIZED if error.limit else Reason.COMPRESSION
             return self.reject(message, Reason.INFLATED_LIMIT if error.limit == INFLATED_BYTES else reason, str(error))
-        fields = yield from read(self._json, raw)
-        mended: Mended | None = None
-        if isinstance(fields, Fault):
-            found = yield from paused(self._json.mend(raw, fields, self._limits.event))
-            if isinstance(found, Fault):
-                return self.reject(message, *found)
-            fields, mended = found
+        found = yield from read(self._json, raw, self._limits.event)
+        if isinstance(found, Fault):
+            return self.reject(message, *found)
+        fields, event = found
         time = event_time(fields, meta.created_ms)
-        about: bytes | None = self._about(meta, received=time is None)
-        if mended is not None:
-            raw, about = mended.value, mended.attributes(about)
+        about = event.attributes(self._about(meta, received=time is None))
         name = deterministic_id(PROTOCOL, *message.frames)
         envelope = self._envelopes.kept("", app_env, topic) or self._envelope(app_env, topic)
-        return envelope.event(name, time or rfc3339_ms(received_ms), raw, about)
+        return envelope.event(name, time or rfc3339_ms(received_ms), event.value, about)
 
     def reject(self, message: Published, reason: Reason, detail: str) -> Reject:
         """The message for quarantine: each of its frames as u32 length and bytes."""

@@ -66,11 +66,13 @@ class Descriptor:
             return 0
         return int(size)
 
-    def shut(self) -> None:
-        """Ends the connection, if it is still the one that was accepted: libzmq may have closed it and not said so yet."""
+    def shut(self, how: int = socket.SHUT_RDWR) -> None:
+        """Ends the connection, or one direction of it, if it is still the one that was accepted: libzmq may have closed it and
+        not said so yet.
+        """
         if self._socket is not None and self._name() == self._peer != _NOBODY:
             with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
+                self._socket.shutdown(how)
 
     def forget(self) -> None:
         """It has ended."""

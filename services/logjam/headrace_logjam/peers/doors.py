@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import itertools
+import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -100,6 +101,19 @@ class Door:
     def empty(self) -> bool:
         """See `__init__`."""
         return self._empty is not None and self._empty()
+
+    def half_close(self) -> set[Guest]:
+        """Makes the clients leave. Sends FIN to each of which nothing waits in the kernel: libzmq drops what it has not read when
+        both sides have said that. Returns all that are connected.
+
+        ZeroMQ has no word for it, but a client whose connection says that nothing more comes ends it, and connects again to the
+        process that is there then. What it has sent is read up to its own FIN; were the connection closed, that would be lost.
+        """
+        self.come_and_gone()
+        for guest in self.guests.values():
+            if not guest.descriptor.unread():
+                guest.descriptor.shut(socket.SHUT_WR)
+        return set(self.guests.values())
 
     def heard(self, messages: Sequence[Heard]) -> None:
         """Messages were read. libzmq said before that it had accepted their connections."""
