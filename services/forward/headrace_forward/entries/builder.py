@@ -113,8 +113,7 @@ class EntryBuilder:
     def _ordinary(self, entries: list[tuple[Any, dict[str, Any]]], first: int) -> Iterator[Event | None]:
         """The event of each entry; None for one that has anything unusual."""
         if self.plain is None:
-            # A copy: what orjson returns takes 4 KB, and this stays with the connection.
-            self.plain = bytes(memoryview(orjson.dumps(self.attributes))) if self.attributes else b""
+            self.plain = self._kept_attributes()
         common = self.plain or None
         second, prefix = -1, b""
         for index, (time, record) in enumerate(entries, first):
@@ -141,10 +140,14 @@ class EntryBuilder:
                     continue
             yield None
 
+    def _kept_attributes(self) -> bytes:
+        """Returns `attributes` as JSON. A copy: what orjson returns takes 4 KB, and this stays with the connection."""
+        return bytes(memoryview(orjson.dumps(self.attributes))) if self.attributes else b""
+
     def at_second(self, index: int, seconds: int, value: bytes) -> Event | None:
         """An ordinary event with the Unix time `seconds`. None if it is too large or the time is invalid."""
         if self.plain is None:
-            self.plain = bytes(memoryview(orjson.dumps(self.attributes))) if self.attributes else b""
+            self.plain = self._kept_attributes()
         if len(value) + len(self.plain) > self.event_bytes or not FIRST_SECOND <= seconds <= LAST_SECOND:
             return None
         return self.envelope.event(self.content_ids(index), rfc3339(seconds), value, self.plain or None)
