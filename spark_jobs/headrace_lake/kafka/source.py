@@ -262,7 +262,7 @@ class Brokers:
         try:
             answers = self._wait(self._client().listOffsets(wanted, options).all())
         except _UnknownTopicError as error:
-            raise KafkaAwayError("a topic was deleted, or made anew with fewer partitions, a moment ago") from error
+            raise KafkaAwayError("a topic was deleted or recreated while its offsets were asked for") from error
         found = listed(answers)
         return {pair: found[pair] for pair in pairs}
 
