@@ -107,7 +107,7 @@ async def test_with_curve_the_name_of_the_key_is_the_source(
             """A client that sees first that the mechanisms differ has ended before libzmq can say it: then another comes."""
             strangers.append(connected(context, zmq.DEALER, receiver.port))
             await strangers[-1].send_multipart(asking(event(marked())))
-            return receiver.metric("logjam_refused_total", why="mechanism")
+            return await receiver.metric("logjam_refused_total", why="mechanism")
 
         await until(counted, "who does not speak CURVE, too")
         for each in strangers:
