@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,13 +124,16 @@ class Bench:
         self.made = 0
         self.ends = asyncio.Event()
         monkeypatch.setattr(module, "make_producer", self._make)
+        self.produce(1, self._lost)
+
+    def produce(self, partitions: int, lost: Callable[[], None]) -> None:
         self.producer = LogProducer(
             KafkaSettings(),
-            1,
+            partitions,
             ReceiverMetrics(),
             structlog.get_logger(),
             lambda *heard: self.stored.append(heard),
-            self._lost,
+            lost,
         )
 
     def _make(self, settings: KafkaSettings, batch_bytes: int) -> Client:
@@ -260,14 +263,7 @@ async def test_a_fresh_producer_is_not_given_up_for_what_the_one_before_it_left(
         return Silent(bench)
 
     monkeypatch.setattr(module, "make_producer", make)
-    bench.producer = LogProducer(
-        KafkaSettings(),
-        2,
-        ReceiverMetrics(),
-        structlog.get_logger(),
-        lambda *heard: bench.stored.append(heard),
-        lambda: None,
-    )
+    bench.produce(2, lambda: None)
     pumps = [asyncio.create_task(bench.producer.pump(number)) for number in range(2)]
     bench.producer.put(0, b"s", b"never answered")
     await until(lambda: bench.sent, "it is under way")
@@ -300,14 +296,7 @@ async def test_what_is_put_while_the_broker_is_busy_leaves_together(monkeypatch:
             return answers[-1]
 
     monkeypatch.setattr(module, "make_producer", lambda settings, batch_bytes: Slow(bench))
-    bench.producer = LogProducer(
-        KafkaSettings(),
-        2,
-        ReceiverMetrics(),
-        structlog.get_logger(),
-        lambda *heard: bench.stored.append(heard),
-        lambda: None,
-    )
+    bench.produce(2, lambda: None)
     pumps = [asyncio.create_task(bench.producer.pump(number)) for number in range(2)]
     bench.producer.put(0, b"s", b"first")
     await until(lambda: answers, "it is under way")
