@@ -183,9 +183,9 @@ async def _stored(receiver: Logjam) -> bool:
 
 
 PEERS = sized(200, 1_000, 10_000)
-PEER_MESSAGES = 2
+PEER_MESSAGES = 4
 SIZE = 7_000
-EACH = 6
+EACH = 8
 """Messages that each peer sends, more than are read ahead for it."""
 
 ACCOUNTED = 64 << 10
