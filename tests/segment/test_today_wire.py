@@ -58,6 +58,7 @@ HELLO = event(b"hello")
     [
         append_block(W1, HELLO) + end(13),
         end(0, HELLO),
+        end(len(HELLO), HELLO),  # Pravega's Rust client, and Python's, which is made of it
         append_block(W1, raw(Kind.PARTIAL_MESSAGE, b"")) + end(0, HELLO),
         append_block(W1, raw(Kind.PARTIAL_MESSAGE, HELLO)) + end(0),
         append_block(W1, raw(Kind.PARTIAL_MESSAGE, HELLO[:9])) + end(0, HELLO[9:]),

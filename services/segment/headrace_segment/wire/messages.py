@@ -48,7 +48,7 @@ class AppendSetup:
 
 @dataclass(frozen=True, slots=True)
 class AppendBlockEnd:
-    """Of the block before it so many bytes are whole events; `data` goes behind them, and ends the event that began there."""
+    """Ends the preceding block. Its first `whole_bytes` bytes are whole events; `data` completes the last one."""
 
     writer: bytes
     whole_bytes: int
@@ -60,7 +60,7 @@ class AppendBlockEnd:
 
 @dataclass(frozen=True, slots=True)
 class ConditionalAppend:
-    """One event, if the segment is so long."""
+    """Appends one event if the segment's length equals `expected`."""
 
     writer: bytes
     level: int

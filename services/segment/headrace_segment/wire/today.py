@@ -145,18 +145,26 @@ class TodayDecoder(Decoder[Request]):
         return Unsupported(int.from_bytes(body[:_REQUEST], "big", signed=True) if len(body) >= _REQUEST else 0, kind)
 
     def _end(self, end: said.AppendBlockEnd) -> Append:
-        writer, content = self._block or (end.writer, b"")
+        """Ends a block. Without an AppendBlock all of it is in `end.data`, and `end.whole_bytes` is not looked at: Pravega's Java
+        client says 0 there, its Rust client (and so Python's) the length of `data`; the segment store ignores it (AppendDecoder).
+        """
+        if end.events < 0:
+            raise ProtocolError("an AppendBlockEnd with a negative number of events")
+        data = end.data if self._block is None else self._block_before(end) + end.data
         self._block = None
+        if len(data) > self._frame_bytes:
+            raise ProtocolError("a block that is too large", limit=FRAME_BYTES)
+        return Append(end.writer, data, end.events, end.level, end.request)
+
+    def _block_before(self, end: said.AppendBlockEnd) -> bytes:
+        """Returns the events of the AppendBlock that `end` ends, with the beginning of the last one, if that is cut."""
+        assert self._block is not None
+        writer, content = self._block
         if writer != end.writer:
             raise ProtocolError("an AppendBlockEnd of another writer")
         if not 0 <= end.whole_bytes <= len(content):
             raise ProtocolError(f"an AppendBlockEnd with {end.whole_bytes} of {len(content)} bytes")
-        if end.events < 0:
-            raise ProtocolError("an AppendBlockEnd with a negative number of events")
-        data = content[: end.whole_bytes] + _partial(content[end.whole_bytes :]) + end.data
-        if len(data) > self._frame_bytes:
-            raise ProtocolError("a block that is too large", limit=FRAME_BYTES)
-        return Append(writer, data, end.events, end.level, end.request)
+        return content[: end.whole_bytes] + _partial(content[end.whole_bytes :])
 
     @staticmethod
     def _conditional(asked: said.ConditionalAppend) -> Append:
