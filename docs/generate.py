@@ -10,9 +10,7 @@ from pydantic_settings import BaseSettings
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
-RECEIVERS = ("courier", "forward", "logjam", "lumberjack", "segment")
-PARTS_OF_PATH = ("libs/common", *(f"services/{name}" for name in RECEIVERS), "spark_jobs", "cli")
-sys.path[:0] = [str(DOCS), *(str(ROOT / part) for part in PARTS_OF_PATH)]
+sys.path.insert(0, str(DOCS))
 
 import capacity  # noqa: E402
 import chart_pages  # noqa: E402
@@ -21,29 +19,30 @@ from headrace_cli.clients.configuration import page as clients  # noqa: E402
 from headrace_common.operations.metrics import Catalogue, ReceiverMetrics  # noqa: E402
 from headrace_common.operations.settings import ServiceSettings, TopicsProcessSettings  # noqa: E402
 from headrace_common.operations.variables import each_setting, variable  # noqa: E402
-from headrace_courier.settings import CourierSettings  # noqa: E402
-from headrace_forward.settings import ForwardSettings  # noqa: E402
+from headrace_common.protocol import installed  # noqa: E402
 from headrace_lake.configuration.settings import LakeProcessSettings  # noqa: E402
 from headrace_lake.tables.layout import SCHEMAS  # noqa: E402
 from headrace_lake.upkeep.metrics import LakeMetrics  # noqa: E402
-from headrace_logjam.settings import LogjamSettings  # noqa: E402
-from headrace_lumberjack.settings import LumberjackSettings  # noqa: E402
-from headrace_segment.settings import SegmentSettings  # noqa: E402
+
+
+def _other(cls: type[BaseSettings]) -> str:
+    """Whether a receiver has defaults of its own for what every receiver has."""
+    shared = {variable(*row[:2]): row[2].default for row in each_setting(ServiceSettings)}
+    rows = each_setting(cls)
+    other = any(shared.get(variable(*row[:2]), row[2].default) != row[2].default for row in rows)
+    return ", or other there" if other else ""
+
 
 PARTS: list[tuple[str, type[BaseSettings]]] = [
     ("Every receiver", ServiceSettings),
-    ("Forward only", ForwardSettings),
-    ("Courier only, or other there", CourierSettings),
-    ("Lumberjack only", LumberjackSettings),
-    ("Logjam only, or other there", LogjamSettings),
-    ("Segment service only, or other there", SegmentSettings),
+    *((f"{protocol.title} only{_other(protocol.settings)}", protocol.settings) for protocol in installed()),
     ("Topics (`python -m headrace_common.topics`)", TopicsProcessSettings),
     ("Landing job", LakeProcessSettings),
 ]
 
 
 def settings() -> str:
-    """The page of settings: each where it first appears, and again where a part has another default."""
+    """The page of settings: each where it first appears, and again where a receiver has another default."""
     lines = [
         "# Settings",
         "",
@@ -56,7 +55,7 @@ def settings() -> str:
     seen: dict[str, object] = {}
     for title, cls in PARTS:
         rows = [row for row in each_setting(cls) if seen.get(variable(*row[:2]), ...) != row[2].default]
-        seen |= {variable(*row[:2]): row[2].default for row in rows}
+        seen = {variable(*row[:2]): row[2].default for row in rows} | seen
         if rows:
             lines += ["", f"## {title}", "", "| variable | default | meaning |", "|---|---|---|"]
         for section, name, info in rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.metadata
 import os
 import re
@@ -32,6 +33,8 @@ OUTSIDE_WORLD = {"asyncio", "aiokafka", "socket", "uvloop", "aiohttp", "ssl", "s
 FUNCTIONS_OF_BYTES = {"aiokafka.record.util"}  # CRC-32C: no connection, no loop
 LINES = 400
 ROOMS = 10
+USUAL = {"__init__", "__main__", "protocol", "client", "receiver"}
+"""What packages have by rule, so it tells nothing of one: what runs it, what it is to Headrace, its client, the front door."""
 
 
 def modules() -> Iterator[tuple[str, Path]]:
@@ -103,8 +106,8 @@ def rooms() -> Iterator[tuple[str, Path]]:
 
 @pytest.mark.parametrize(("name", "folder"), sorted(rooms()))
 def test_a_room_shows_at_most_ten_things(name: str, folder: Path) -> None:
-    """Modules and sub-packages; what every package has (`__init__`, `__main__`) tells nothing."""
-    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__"}
+    """Modules and sub-packages, besides the usual ones."""
+    modules = {path.stem for path in folder.glob("*.py")} - USUAL
     packages = {path.parent.name for path in folder.glob("*/__init__.py")}
     assert len(modules | packages) <= ROOMS, sorted(modules | packages)
 
@@ -141,6 +144,16 @@ def test_rooms_import_one_way(package: str) -> None:
 def test_the_rule_about_circles_can_fail() -> None:
     with pytest.raises(CycleError):
         list(TopologicalSorter({"a": {"b"}, "b": {"c"}, "c": {"a"}}).static_order())
+
+
+def test_the_front_door_opens_on_what_lies_behind_and_decides_nothing() -> None:
+    door = importlib.import_module("headrace_common.receiver")
+    _, *statements = ast.parse(MODULES[door.__name__].read_text()).body
+    *imported, names = statements
+    assert all(isinstance(each, ast.ImportFrom) for each in imported)
+    assert isinstance(names, ast.Assign)
+    given = {alias.name for each in imported if isinstance(each, ast.ImportFrom) for alias in each.names}
+    assert set(door.__all__) == given - {"annotations"}
 
 
 PURE = sorted(
@@ -185,8 +198,9 @@ def test_session_and_events_know_no_sockets_or_kafka(service: str) -> None:
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_layers_know_only_what_lies_below(service: str) -> None:
-    below = {"wire": {"session", "events", "settings", "__main__"}, "events": {"session", "settings", "__main__"}}
-    below["session"] = {"__main__"}
+    process = {"protocol", "__main__"}
+    below = {"events": {"session", "settings", *process}, "session": process}
+    below["wire"] = {"events", *below["events"]}
     for layer, above in below.items():
         for module in layer_of(service, layer):
             seen = reach(module).keys() & {f"{service}.{name}" for name in above}

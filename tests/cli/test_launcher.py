@@ -35,6 +35,11 @@ print("ran", tiny.VERSION, *sys.argv[1:])
 sys.exit(5 if "fail" in sys.argv else 0)
 """
 
+PROTOCOLS = """\
+import importlib.metadata as m
+print([(each.name, each.value) for each in m.entry_points(group="headrace.protocols")])
+"""
+
 
 class Index:
     """Two versions of a wheel over HTTP. Requests for a wheel wait while `gate` is closed."""
@@ -175,6 +180,18 @@ def test_the_life_of_an_environment(make: Callable[[str], Repository]) -> None:
     (repository.root / "services" / "new" / "pyproject.toml").touch()
     assert repository.run("go")[:2] == (0, "ran 2.0 go\n")
     assert str(repository.root / "services" / "new") in (site / "headrace.pth").read_text()
+    asked = [repository.venv / "bin" / "python", "-c", PROTOCOLS]
+    assert subprocess.run(asked, capture_output=True, text=True, check=True).stdout == "[]\n"
+
+    # it is a protocol
+    declared = (
+        '[project.entry-points."headrace.protocols"]\nnew = "headrace_new.protocol:PROTOCOL"\n\n[tool.x]\ny = "z"\n'
+    )
+    (repository.root / "services" / "new" / "pyproject.toml").write_text(declared)
+    assert repository.run("go")[:2] == (0, "ran 2.0 go\n")
+    assert subprocess.run(asked, capture_output=True, text=True, check=True).stdout == (
+        "[('new', 'headrace_new.protocol:PROTOCOL')]\n"
+    )
 
     # another place
     moved = repository.root.with_name("moved")

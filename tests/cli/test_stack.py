@@ -252,7 +252,7 @@ class TestOptions:
     def test_services_by_name(self) -> None:
         assert select_receivers([]) == list(SERVICES)
         assert [service.name for service in select_receivers(["forward"])] == ["forward"]
-        with pytest.raises(CommandError, match=r"no service called nonsense; the services are: forward"):
+        with pytest.raises(CommandError, match=r"no service called nonsense; the services are: .*forward"):
             select_receivers(["forward", "nonsense"])
 
     @pytest.fixture(autouse=True)
@@ -263,7 +263,7 @@ class TestOptions:
     def test_several_processes_of_a_receiver_share_its_port_and_nothing_else(self, tmp_path: Path) -> None:
         stack = plan(StateFolder(tmp_path / "state"), Options(kafka="127.0.0.1:1", any_port=True, processes=3))
         names = [spec.name for spec, _ in stack.receivers]
-        assert names[:3] == ["forward", "forward-2", "forward-3"]
+        assert {"forward", "forward-2", "forward-3"} <= set(names)
         assert [name for name in names if name.startswith("logjam")] == ["logjam"]
         assert len({endpoint.ops for _, endpoint in stack.receivers}) == len(names)
         assert len({spec.log for spec, _ in stack.receivers}) == len(names)

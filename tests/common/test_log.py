@@ -13,7 +13,6 @@ import pytest
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.log import LibraryRepeats, RateLimited
-from headrace_common.operations.settings import SECTIONS
 from headrace_common.operations.variables import misspelt
 from headrace_common.session.interface import Peer
 
@@ -105,7 +104,7 @@ def test_variables_of_no_section_are_said() -> None:
     known += ["HEADRACE_FORWARD_SERVICE_PORT_OPS", "HEADRACE_FORWARD_PORT", "HEADRACE_FORWARD_PORT_24224_TCP_ADDR"]
     wrong = ["HEADRACE_LIMIT__DEPTH", "headrace_whatever__x", "HEADRACE_LOG_LEVEL", "HEADRACE_FOO"]
     environment = {**dict.fromkeys((*known, *wrong), "tcp://10.0.0.1:24224"), "HEADRACE_LISTEN_PORT": "24224"}
-    assert misspelt(environment, SECTIONS) == [
+    assert misspelt(environment) == [
         "HEADRACE_FOO: nobody reads it",
         "HEADRACE_LIMIT__DEPTH: no section is called limit; did you mean limits?",
         "HEADRACE_LISTEN_PORT: nobody reads it; did you mean HEADRACE_LISTEN__PORT?",

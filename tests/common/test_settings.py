@@ -11,7 +11,6 @@ import pytest
 from headrace_cli.operating.check.parts import NAMES, settings_class
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
 from headrace_common.operations.settings import (
-    SECTIONS,
     KafkaSettings,
     LimitSettings,
     ServiceSettings,
@@ -23,7 +22,7 @@ from headrace_common.operations.settings import (
     own_environment,
     parse_arguments,
 )
-from headrace_common.operations.variables import each_setting, refuse_near_guards, variable
+from headrace_common.operations.variables import each_setting, refuse_near_guards, sections, variable
 from headrace_forward.settings import ForwardSettings
 
 from tests.contract.waiting import PATIENCE
@@ -63,7 +62,7 @@ class TestDefaults:
         for cls in (ForwardSettings, TopicsProcessSettings):
             for section, name, info in each_setting(cls):
                 assert info.description, (section, name)
-                assert section in SECTIONS
+                assert section in sections()
 
     def test_they_cannot_be_changed(self) -> None:
         with pytest.raises(Exception, match="frozen"):

@@ -8,11 +8,9 @@ from __future__ import annotations
 import math
 import signal
 
-from headrace_common.record.contract import WireProtocol
-from headrace_common.service.service import main
-from headrace_logjam.__main__ import build
+from headrace_common.protocol import run
 from headrace_logjam.devices import endpoints
-from headrace_logjam.settings import LogjamSettings
+from headrace_logjam.protocol import PROTOCOL
 
 
 def hurry(*_: object) -> None:
@@ -24,4 +22,4 @@ if __name__ == "__main__":
     endpoints.SILENCE = math.inf  # type: ignore[misc]
     endpoints.LOOK = 0.1  # type: ignore[misc]
     signal.signal(signal.SIGUSR1, hurry)
-    main(WireProtocol.LOGJAM, LogjamSettings, build)
+    run(PROTOCOL)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 
-from headrace_common.record.contract import WireProtocol
-from headrace_common.service.service import main
-from headrace_logjam.__main__ import build
+from headrace_common.protocol import run
 from headrace_logjam.devices import endpoints
-from headrace_logjam.settings import LogjamSettings
+from headrace_logjam.protocol import PROTOCOL
 
 if __name__ == "__main__":
     endpoints.SILENCE = math.inf  # type: ignore[misc]
-    main(WireProtocol.LOGJAM, LogjamSettings, build)
+    run(PROTOCOL)

@@ -10,10 +10,10 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any, Protocol
 
-import headrace_courier.__main__
-import headrace_forward.__main__
-import headrace_lumberjack.__main__
-import headrace_segment.__main__
+import headrace_courier.protocol
+import headrace_forward.protocol
+import headrace_lumberjack.protocol
+import headrace_segment.protocol
 import msgpack
 import orjson
 from headrace_common.operations.settings import ServiceSettings
@@ -145,7 +145,7 @@ class Spoken:
 STREAMS: dict[str, Spoken] = {
     "forward": Spoken(
         WireProtocol.FORWARD,
-        headrace_forward.__main__,
+        headrace_forward.protocol,
         ForwardSettings,
         ForwardDialect(),
         ForwardSpeaker,
@@ -154,7 +154,7 @@ STREAMS: dict[str, Spoken] = {
     ),
     "lumberjack": Spoken(
         WireProtocol.LUMBERJACK,
-        headrace_lumberjack.__main__,
+        headrace_lumberjack.protocol,
         LumberjackSettings,
         LumberjackDialect(),
         LumberjackSpeaker,
@@ -163,7 +163,7 @@ STREAMS: dict[str, Spoken] = {
     ),
     "courier": Spoken(
         WireProtocol.COURIER,
-        headrace_courier.__main__,
+        headrace_courier.protocol,
         CourierSettings,
         CourierDialect(),
         CourierSpeaker,
@@ -174,7 +174,7 @@ STREAMS: dict[str, Spoken] = {
 
 SEGMENT = Spoken(
     WireProtocol.SEGMENT,
-    headrace_segment.__main__,
+    headrace_segment.protocol,
     SegmentSettings,
     ForwardDialect(),
     ForwardSpeaker,

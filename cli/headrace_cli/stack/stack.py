@@ -7,10 +7,11 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from headrace_common.operations.settings import TopicSettings, environment, own_environment
 from headrace_common.operations.variables import read_bytes, variable
+from headrace_common.protocol import Protocol
 
 from headrace_cli.errors import CommandError
 from headrace_cli.fetch.toolchain import FetchProgress, jars, java_home
@@ -29,7 +30,6 @@ from headrace_cli.stack.services import (
     LIVE_PORT,
     SEGMENTS_PARTITIONS,
     SERVICES,
-    ReceiverSpec,
 )
 from headrace_cli.stack.state import STACK_VARIABLE, StateFolder
 
@@ -92,7 +92,7 @@ class Stack:
     notes: list[tuple[str, str]] = field(default_factory=list)
 
 
-def select_receivers(names: Sequence[str]) -> list[ReceiverSpec]:
+def select_receivers(names: Sequence[str]) -> list[Protocol[Any]]:
     """Return the receivers called `names`, or all if it is empty. Raises `CommandError` for an unknown name."""
     known = {service.name: service for service in SERVICES}
     unknown = [name for name in names if name not in known]
@@ -183,7 +183,7 @@ def _live(state: StateFolder, port: int, base: Mapping[str, str]) -> ProcessSpec
     return ProcessSpec("live", command, base, state.log("live"), http_probe(HOST, port), grace=10)
 
 
-def _names(service: ReceiverSpec, processes: int) -> list[str]:
+def _names(service: Protocol[Any], processes: int) -> list[str]:
     """Return what its processes are called: forward, forward-2, forward-3."""
     count = processes if service.shares else 1
     return [service.name, *(f"{service.name}-{number}" for number in range(2, count + 1))]
@@ -204,7 +204,7 @@ def module(name: str) -> tuple[str, ...]:
 
 
 def _receiver(
-    service: ReceiverSpec,
+    service: Protocol[Any],
     listening: list[int],
     ops: int,
     host: str,
@@ -238,7 +238,7 @@ def _receiver(
     return spec, replace(endpoint, hint=hint, ca=str(certificates.ca))
 
 
-def _curve_environment(service: ReceiverSpec, keys: curve.CurveKeys) -> dict[str, str]:
+def _curve_environment(service: Protocol[Any], keys: curve.CurveKeys) -> dict[str, str]:
     """Return the settings with which a receiver speaks CURVE with the stack's own client."""
     clients = json.dumps({curve.CLIENT: keys.client[0].read_text().strip()})
     return {

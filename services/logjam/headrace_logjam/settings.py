@@ -14,6 +14,8 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 PORT: Final = 9604
 """Where Logjam's devices answer producers."""
 
+PULL_PORT: Final = 9605
+"""Where they answer nobody."""
 
 KEY_LENGTH: Final = 40
 """Characters of a CURVE key: 32 bytes in Z85 (ZeroMQ's RFC 32), five characters for four bytes."""
@@ -36,7 +38,7 @@ class LogjamLimits(LimitSettings):
 class LogjamSection(Section):
     """What only Logjam has."""
 
-    pull_port: int = Field(9605, ge=0, le=65_535, description="Port for producers that want no answer; 0: none.")
+    pull_port: int = Field(PULL_PORT, ge=0, le=65_535, description="Port for producers that want no answer; 0: none.")
     answer_time: Seconds = Field(
         4.5,
         gt=0,

@@ -163,4 +163,4 @@ def build(runtime: Runtime[ServiceSettings]) -> Parts:
 
 
 if __name__ == "__main__":
-    main(PROTOCOL, ServiceSettings, build)
+    main(PROTOCOL, "toy", ServiceSettings, build)

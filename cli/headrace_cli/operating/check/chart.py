@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import yaml
 from headrace_common.operations.errors import ConfigError
-from headrace_common.operations.settings import SECTIONS, ServiceSettings, Settings, load
+from headrace_common.operations.settings import ServiceSettings, Settings, load
 from headrace_common.operations.variables import PREFIX, each_setting, misspelt, variable
 
 from headrace_cli.errors import CommandError
@@ -63,7 +63,7 @@ def check_chart(files: Sequence[Path], parts: Sequence[str]) -> Iterator[Finding
 def _of_part(part: str, environment: Mapping[str, str], said: set[str]) -> Iterator[Finding]:
     """`said`: what another part has in common with this one and was said already."""
     cls = settings_class(part)
-    for sentence in misspelt(environment, SECTIONS):
+    for sentence in misspelt(environment):
         if sentence not in said:
             yield Finding("settings", Verdict.DOUBT, f"{sentence}: it is ignored", "correct its name, or leave it out")
         said.add(sentence)

@@ -10,22 +10,21 @@ from typing import Final
 
 from headrace_common.operations.settings import Settings, own_environment
 from headrace_common.operations.variables import PREFIX
+from headrace_common.protocol import installed
 
-_CLASSES: Final[Mapping[str, tuple[str, str]]] = {
-    "forward": ("headrace_forward.settings", "ForwardSettings"),
-    "courier": ("headrace_courier.settings", "CourierSettings"),
-    "lumberjack": ("headrace_lumberjack.settings", "LumberjackSettings"),
-    "logjam": ("headrace_logjam.settings", "LogjamSettings"),
-    "segment": ("headrace_segment.settings", "SegmentSettings"),
+_RECEIVERS: Final = {protocol.name: protocol.settings for protocol in installed()}
+_OTHERS: Final[Mapping[str, tuple[str, str]]] = {
     "lake": ("headrace_lake.configuration.settings", "LakeProcessSettings"),
     "topics": ("headrace_common.operations.settings", "TopicsProcessSettings"),
 }
-NAMES: Final = tuple(_CLASSES)
+NAMES: Final = (*_RECEIVERS, *_OTHERS)
 
 
 def settings_class(part: str) -> type[Settings]:
     """The class of a part's settings; imports it."""
-    module, name = _CLASSES[part]
+    if part in _RECEIVERS:
+        return _RECEIVERS[part]
+    module, name = _OTHERS[part]
     found = getattr(import_module(module), name)
     assert isinstance(found, type)
     assert issubclass(found, Settings)

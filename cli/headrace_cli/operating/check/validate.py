@@ -11,7 +11,6 @@ from pathlib import Path
 from headrace_common.kafka.client import Topic, describe
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError, HeadraceError
 from headrace_common.operations.settings import (
-    SECTIONS,
     KafkaSettings,
     ServiceSettings,
     Settings,
@@ -60,7 +59,7 @@ def validate(options: Options) -> int:
 
 
 def _all(options: Options) -> Iterator[Finding]:
-    for sentence in misspelt(os.environ, SECTIONS):
+    for sentence in misspelt(os.environ):
         yield Finding("settings", Verdict.DOUBT, f"{sentence}: it is ignored", "correct its name, or leave it out")
     loaded: dict[str, Settings] = {}
     said: set[str] = set()

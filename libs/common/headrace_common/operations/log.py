@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 from typing_extensions import override
 
-from headrace_common.operations.settings import SECTIONS, LogSettings
+from headrace_common.operations.settings import LogSettings
 from headrace_common.operations.variables import misspelt
 
 
@@ -99,7 +99,7 @@ def configure(settings: LogSettings, service: str) -> Log:
         cache_logger_on_first_use=True,
     )
     logger: Log = structlog.stdlib.get_logger("headrace").bind(service=service)
-    for problem in misspelt(os.environ, SECTIONS):
+    for problem in misspelt(os.environ):
         logger.warning("a variable is ignored", problem=problem)
     return logger
 

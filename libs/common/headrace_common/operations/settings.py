@@ -45,10 +45,6 @@ SMALLEST_MESSAGE_BYTES: Final = (
     64 * KIB
 )  # of `max.message.bytes`: a part of a reject comes with the options of its frame
 
-_RECEIVERS: Final = ("forward", "lumberjack", "courier", "logjam", "segment")
-SECTIONS: Final = frozenset(("kafka", "topics", "listen", "tls", "limits", "ops", "log", *_RECEIVERS, "lake"))
-"""Every section of any part of Headrace: one YAML file may configure all parts."""
-
 
 class Section(BaseModel):
     """A group of settings: immutable, without unknown names."""
@@ -356,7 +352,7 @@ def load(cls: type[S], config: Path | None = None) -> S:
 
     Raises `ConfigError` with one line per problem: unknown names, values out of range, contradictions.
     """
-    document, problems = read_yaml(config, SECTIONS) if config is not None else ({}, [])
+    document, problems = read_yaml(config) if config is not None else ({}, [])
     try:
         found = cls(**document)
     except ValidationError as error:

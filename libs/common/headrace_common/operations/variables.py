@@ -8,6 +8,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
 from difflib import get_close_matches
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Annotated, Any, Final, get_args, get_origin
 
@@ -19,6 +21,12 @@ from headrace_common.operations.errors import ConfigError
 
 PREFIX: Final = "HEADRACE_"
 
+PROTOCOLS: Final = "headrace.protocols"
+"""The group of entry points of which each names a protocol that is installed, as its section of settings is named."""
+
+_SECTIONS: Final = ("kafka", "topics", "listen", "tls", "limits", "ops", "log", "lake")
+_NEAR: Final = 0.75
+"""How like a section's name another is that can only be misspelt."""
 
 _OF_TOOLS: Final = frozenset(
     ("COMPLETE", "KUBERNETES_SCHEMAS", "MAVEN_REPOSITORY", "PYTHON_IMAGE", "STACK", "STATE", "TAG", "VENV")
@@ -51,7 +59,28 @@ def variable(section: str, name: str) -> str:
     return f"{PREFIX}{section}__{name}".upper()
 
 
-def misspelt(environment: Mapping[str, str], sections: Collection[str]) -> list[str]:
+@cache
+def named_protocols() -> Mapping[str, EntryPoint]:
+    """The entry points of the protocols that are installed, by name."""
+    return {entry.name: entry for entry in sorted(entry_points(group=PROTOCOLS), key=lambda entry: entry.name)}
+
+
+def sections() -> frozenset[str]:
+    """Every section of any part of Headrace: one YAML file may configure all parts."""
+    return frozenset((*_SECTIONS, *named_protocols()))
+
+
+def _stranger(section: str) -> str | None:
+    """Says that no section is called so; None if one is, or may be where other protocols are installed.
+
+    An image has one protocol, and its file or environment may configure all.
+    """
+    known = sections()
+    alone = len(named_protocols()) < 2 and not get_close_matches(section, known, cutoff=_NEAR)
+    return None if section in known or alone else f"no section is called {section}{did_you_mean(section, known)}"
+
+
+def misspelt(environment: Mapping[str, str]) -> list[str]:
     """One sentence for each variable of ours that no part of Headrace reads."""
     said = []
     for name, value in sorted(environment.items()):
@@ -60,10 +89,12 @@ def misspelt(environment: Mapping[str, str], sections: Collection[str]) -> list[
             continue
         section, separator, _ = rest.lower().partition("__")
         if separator:
-            if section not in sections:
-                said.append(f"{name}: no section is called {section}{did_you_mean(section, sections)}")
+            if (problem := _stranger(section)) is not None:
+                said.append(f"{name}: {problem}")
         elif not _LINK.search(rest) or value.isdecimal():  # a port as `tcp://…` is Kubernetes', as a number somebody's
-            meant = [variable(each, rest[len(each) + 1 :]) for each in sections if rest.lower().startswith(f"{each}_")]
+            meant = [
+                variable(each, rest[len(each) + 1 :]) for each in sections() if rest.lower().startswith(f"{each}_")
+            ]
             said.append(f"{name}: nobody reads it" + (f"; did you mean {meant[0]}?" if meant else ""))
     return said
 
@@ -132,8 +163,8 @@ class Environment(EnvSettingsSource):
         return read_secrets(self.settings_cls, values)
 
 
-def read_yaml(path: Path, sections: Collection[str]) -> tuple[dict[str, Any], list[str]]:
-    """The file's sections as mappings, names in lower case, and a sentence for each section not in `sections`, without it.
+def read_yaml(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """The file's sections as mappings, names in lower case, and a sentence for each that no part has, without it.
 
     Raises `ConfigError` where there is no such mapping.
     """
@@ -149,9 +180,10 @@ def read_yaml(path: Path, sections: Collection[str]) -> tuple[dict[str, Any], li
         raise ConfigError(f"{path}: expected a mapping of sections, each a mapping of settings")
     document = {str(name).lower(): {str(k).lower(): v for k, v in value.items()} for name, value in document.items()}
     problems = []
-    for name in sorted(set(document) - set(sections)):
-        del document[name]
-        problems.append(f"{path}: no section is called {name}{did_you_mean(name, sections)}")
+    for name in sorted(document):
+        if (problem := _stranger(name)) is not None:
+            del document[name]
+            problems.append(f"{path}: {problem}")
     return document, problems
 
 

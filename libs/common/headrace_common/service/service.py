@@ -45,7 +45,6 @@ from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import ServiceSettings, parse_arguments
 from headrace_common.operations.tasks import Tasks
 from headrace_common.publishing.publisher import Publisher
-from headrace_common.record.contract import WireProtocol
 from headrace_common.service.parts import Own, Parts, Runtime
 from headrace_common.service.watchdog import Watchdog
 
@@ -76,11 +75,11 @@ def stream_listeners(runtime: Runtime[S], port: int, new_session: SessionFactory
 class Service(Health, Generic[S]):
     """One receiver: everything between its settings and its parts."""
 
-    def __init__(self, protocol: WireProtocol, settings: S, build: Build[S]) -> None:
+    def __init__(self, protocol: str, settings: S, build: Build[S]) -> None:
         self._protocol = protocol
         self._settings = settings
         self._build = build
-        self._log: Log = configure(settings.log, protocol.value)
+        self._log: Log = configure(settings.log, protocol)
         self._metrics = ReceiverMetrics()
         self._draining = False
         self._accepting = False
@@ -113,7 +112,7 @@ class Service(Health, Generic[S]):
         self._parts = self._build(runtime)
         self._own = self._parts.own
         self._receiver.backend = self._parts.backend
-        ops = OpsServer(settings.ops, self._protocol.value, self, self._metrics)
+        ops = OpsServer(settings.ops, self._protocol, self, self._metrics)
         tasks.start(self._watch_loop(), "loop watch")
         self._watchdog.start()
         try:
@@ -241,10 +240,9 @@ def calm_collector() -> None:
     gc.set_threshold(100_000, 20, 20)
 
 
-def main(protocol: WireProtocol, settings_type: type[S], build: Build[S]) -> None:
-    """Entry point of ``python -m headrace_<protocol>``. Exits 78 if the settings are wrong, 1 if a task has ended."""
-    program = f"python -m headrace_{protocol.value}"
-    description = f"Headrace receiver for {protocol.value}; acknowledges a client after Kafka has stored its events."
+def main(protocol: str, program: str, settings_type: type[S], build: Build[S]) -> None:
+    """Entry point of a receiver's process. Exits 78 if the settings are wrong, 1 if a task has ended."""
+    description = f"Headrace receiver for {protocol}; acknowledges a client after Kafka has stored its events."
     try:
         settings = parse_arguments(settings_type, program, description)
         raise_file_limit()

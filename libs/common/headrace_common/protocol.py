@@ -1,0 +1,90 @@
+"""What a protocol is to Headrace: one object, from which the stack, the tools, the settings and the pages derive.
+
+The pyproject.toml of its package names it, and nothing else in the repository has to:
+
+    [project.entry-points."headrace.protocols"]
+    courier = "headrace_courier.protocol:PROTOCOL"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.settings import ServiceSettings
+from headrace_common.operations.variables import named_protocols
+
+if TYPE_CHECKING:  # they import aiokafka, and the command line reads this module at each start
+    from headrace_common.service.parts import Parts, Runtime
+
+S = TypeVar("S", bound=ServiceSettings)
+
+
+@dataclass(frozen=True)
+class Port:
+    """A port that clients connect to, and the setting (`section`, `setting`) that the receiver reads it from."""
+
+    name: str
+    port: int
+    section: str = "listen"
+    setting: str = "port"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protocol(Generic[S]):
+    """A protocol and its receiver.
+
+    `hint` shows a user how to send to it; ``{listen}`` is its address, ``{transport}`` tcp or tls. When the stack speaks TLS,
+    `tls_hint` follows; ``{ca}`` is the file of the stack's own authority. `curve`: it speaks CURVE where others speak TLS;
+    ``{keys}`` is the folder of the keys.
+    """
+
+    name: str
+    """The middle of `ce_type`, the first part of the path in `ce_source`, the section of its own settings."""
+
+    title: str
+    """Its name in sentences."""
+
+    module: str
+    """Runs the receiver: ``python -m module``."""
+
+    listeners: tuple[Port, ...]
+    """The first is the main one."""
+
+    ops_port: int
+    """Health and metrics over HTTP, beside other receivers on one machine."""
+
+    settings: type[S]
+    build: Callable[[Runtime[S]], Parts]
+    """Makes the receiver's parts; called inside the event loop, before anything listens."""
+
+    hint: str
+    tls_hint: str = ""
+    curve: bool = False
+    shares: bool = True
+    """Whether several processes can listen on its ports."""
+
+
+def run(protocol: Protocol[S]) -> None:
+    """Runs the protocol's receiver until it is told to stop. Exits 78 if the settings are wrong, 1 if a task has ended."""
+    from headrace_common.service.service import main
+
+    main(protocol.name, f"python -m {protocol.module}", protocol.settings, protocol.build)
+
+
+@cache
+def installed() -> tuple[Protocol[Any], ...]:
+    """Returns the protocols whose packages are installed, by name. Raises `ConfigError` for an entry point that names none."""
+    found = []
+    for entry in named_protocols().values():
+        try:
+            protocol = entry.load()
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(f"the protocol {entry.name} ({entry.value}) cannot be loaded: {error}") from error
+        if not isinstance(protocol, Protocol) or protocol.name != entry.name:
+            raise ConfigError(f"the protocol {entry.name}: {entry.value} is no Protocol of that name")
+        found.append(protocol)
+    return tuple(found)

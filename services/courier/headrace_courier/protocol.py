@@ -1,0 +1,47 @@
+"""Courier as Headrace knows it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headrace_common.protocol import Port, Protocol
+
+from headrace_courier.settings import PORT, CourierSettings
+
+if TYPE_CHECKING:
+    from headrace_common.service.parts import Parts, Runtime
+
+    from headrace_courier.wire import MessageKind
+
+
+def build(runtime: Runtime[CourierSettings]) -> Parts:
+    """Makes stream listeners only: the protocol has no other transport."""
+    from headrace_common.service.parts import Parts
+    from headrace_common.service.service import stream_listeners
+    from headrace_common.session.memory import Memory
+
+    from headrace_courier.session import CourierSession
+
+    settings, metrics, memory = runtime.settings, runtime.metrics, Memory()
+
+    def ignored(kind: MessageKind) -> None:
+        metrics.messages_ignored.labels(kind.name.lower()).inc()
+
+    return Parts(
+        stream_listeners(
+            runtime, PORT, lambda peer: CourierSession(peer, settings.limits, settings.courier, ignored, memory)
+        )
+    )
+
+
+PROTOCOL: Final = Protocol(
+    name="courier",
+    title="Courier",
+    module="headrace_courier",
+    listeners=(Port("tcp", PORT),),
+    ops_port=8083,
+    settings=CourierSettings,
+    build=build,
+    hint='log-courier: network: {{ transport: {transport}, servers: [ "{listen}" ] }}',
+    tls_hint=", and in it ssl ca: {ca}",
+)

@@ -1,0 +1,54 @@
+"""Logjam as Headrace knows it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headrace_common.protocol import Port, Protocol
+
+from headrace_logjam.settings import PORT, PULL_PORT, LogjamSettings
+
+if TYPE_CHECKING:
+    from headrace_common.service.parts import Parts, Runtime
+
+
+def build(runtime: Runtime[LogjamSettings]) -> Parts:
+    """Makes a socket that answers; one that does not and one that publishes, unless their ports are 0; and the endpoints."""
+    import zmq
+    from headrace_common.operations.networks import networks
+    from headrace_common.service.parts import Parts
+
+    from headrace_logjam.access import AccessControl, Admission, Context, Curve, names_of
+    from headrace_logjam.devices.endpoints import Subscriptions
+    from headrace_logjam.peers.doors import Doors
+    from headrace_logjam.sockets import BoundSocket, PubSocket, PullSocket, RouterSocket, Sockets, Surroundings
+
+    settings, logjam = runtime.settings, runtime.settings.logjam
+    context: Context = zmq.Context()
+    admission = Admission(networks(logjam.allow), names_of(logjam.curve_clients))
+    access = AccessControl(context, admission, runtime.metrics, runtime.receiver.limited)
+    keys = Curve.of(logjam.curve_secret_key.get_secret_value())
+    doors = Doors(context, runtime.receiver, logjam.peer_messages)
+    around = Surroundings(runtime, context, doors, access, keys if logjam.curve_clients else None)
+    pub = PubSocket(around) if logjam.pub_port else None
+    sockets: list[BoundSocket] = [RouterSocket(around, settings.listen.port or PORT, pub)]
+    if logjam.pull_port:
+        sockets.append(PullSocket(around, pub))
+    if pub is not None:
+        sockets.append(pub)
+    return Parts(sockets, Sockets(around, sockets, Subscriptions(runtime, context, keys)))
+
+
+PROTOCOL: Final = Protocol(
+    name="logjam",
+    title="Logjam",
+    module="headrace_logjam",
+    listeners=(Port("listen", PORT), Port("pull", PULL_PORT, "logjam", "pull_port")),
+    ops_port=8084,
+    settings=LogjamSettings,
+    build=build,
+    hint='logjam_agent: LogjamAgent.add_forwarder(:zmq, host: "{listen}")',
+    tls_hint="; but only clients that speak CURVE, with the keys {keys}/curve.pub and curve-client.*",
+    curve=True,
+    shares=False,
+)

@@ -1,0 +1,41 @@
+"""Lumberjack as Headrace knows it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headrace_common.protocol import Port, Protocol
+
+from headrace_lumberjack.settings import PORT, LumberjackSettings
+
+if TYPE_CHECKING:
+    from headrace_common.service.parts import Parts, Runtime
+
+
+def build(runtime: Runtime[LumberjackSettings]) -> Parts:
+    """Makes stream listeners only: the protocol has no other transport."""
+    from headrace_common.service.parts import Parts
+    from headrace_common.service.service import stream_listeners
+    from headrace_common.session.memory import Memory
+
+    from headrace_lumberjack.session import LumberjackSession
+
+    settings, memory = runtime.settings, Memory()
+    return Parts(
+        stream_listeners(
+            runtime, PORT, lambda peer: LumberjackSession(peer, settings.limits, settings.lumberjack, memory)
+        )
+    )
+
+
+PROTOCOL: Final = Protocol(
+    name="lumberjack",
+    title="Lumberjack",
+    module="headrace_lumberjack",
+    listeners=(Port("tcp", PORT),),
+    ops_port=8081,
+    settings=LumberjackSettings,
+    build=build,
+    hint="filebeat -E 'output.logstash.hosts=[\"{listen}\"]'",
+    tls_hint=" -E 'output.logstash.ssl.certificate_authorities=[\"{ca}\"]'",
+)

@@ -1,0 +1,63 @@
+"""The Streaming Service protocol as Headrace knows it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headrace_common.protocol import Port, Protocol
+
+from headrace_segment.settings import PORT, SegmentSettings
+
+if TYPE_CHECKING:
+    from headrace_common.service.parts import Parts, Runtime
+    from headrace_common.session.interface import ByteSession, Peer
+
+    from headrace_segment.session.rights import Right
+
+
+def build(runtime: Runtime[SegmentSettings]) -> Parts:
+    """Makes stream listeners, and the replica behind them."""
+    from headrace_common.service.parts import Parts
+    from headrace_common.service.service import stream_listeners
+
+    from headrace_segment.replica.segments import Segments
+    from headrace_segment.session.dialects import SegmentSession
+    from headrace_segment.session.limits import Limits
+    from headrace_segment.session.rights import Rights
+
+    settings = runtime.settings
+    section = settings.segment
+    limits = Limits(
+        settings.limits.frame_bytes,
+        settings.limits.event_bytes,
+        section.reply_bytes,
+        section.name_bytes,
+        section.connection_writers,
+    )
+
+    def refused(peer: Peer, segment: str, right: Right) -> None:
+        runtime.metrics.segment_refused.labels(right.value).inc()
+        runtime.receiver.limited.warning(
+            "a request is refused", peer=peer.address, identity=peer.identity, segment=segment, right=right.value
+        )
+
+    rights = Rights(section.rights, section.token_key.get_secret_value().encode(), refused)
+
+    def session(peer: Peer) -> ByteSession:
+        return SegmentSession(peer, limits, rights, flags_in_bytes=section.read_flags == "bytes")
+
+    segments = Segments(runtime)
+    return Parts(stream_listeners(runtime, PORT, session), segments, segments, segments.topics)
+
+
+PROTOCOL: Final = Protocol(
+    name="segment",
+    title="Segment service",
+    module="headrace_segment",
+    listeners=(Port("tcp", PORT),),
+    ops_port=8085,
+    settings=SegmentSettings,
+    build=build,
+    hint="a client of the Streaming Service protocol, or Pravega's Java client with a segment store at {listen}",
+    tls_hint=", over TLS with {ca}",
+)

@@ -1,0 +1,76 @@
+"""The protocols that are installed, and the names of settings' sections that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+from headrace_common.operations import variables
+from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.settings import ServiceSettings
+from headrace_common.operations.variables import PROTOCOLS, misspelt, read_yaml
+from headrace_common.protocol import installed
+
+SERVICES = Path(__file__).resolve().parents[2] / "services"
+
+
+def test_every_service_of_the_repository_is_a_protocol() -> None:
+    """Fails, too, where the environment is older than the checkout: `./headrace` refreshes it."""
+    folders = {path.parent.name for path in SERVICES.glob("*/pyproject.toml")}
+    assert {protocol.name for protocol in installed()} == folders
+
+
+def test_a_protocol_names_its_own_sections_only() -> None:
+    for protocol in installed():
+        assert protocol.settings.model_fields.keys() - ServiceSettings.model_fields.keys() == {protocol.name}
+
+
+def test_no_two_protocols_share_a_port_or_a_module() -> None:
+    ports = [port.port for protocol in installed() for port in protocol.listeners]
+    ports += [protocol.ops_port for protocol in installed()]
+    assert len(ports) == len(set(ports))
+    assert len({protocol.module for protocol in installed()}) == len(installed())
+
+
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, EntryPoint]]:
+    """The entry points, as if these alone were installed."""
+    found: dict[str, EntryPoint] = {}
+    monkeypatch.setattr(variables, "named_protocols", lambda: found)
+    monkeypatch.setattr("headrace_common.protocol.named_protocols", lambda: found)
+    installed.cache_clear()
+    yield found
+    installed.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("headrace_nowhere.protocol:PROTOCOL", "cannot be loaded"),
+        ("headrace_forward.protocol:NOTHING", "cannot be loaded"),
+        ("headrace_forward.settings:PORT", "is no Protocol"),
+        ("headrace_forward.protocol:PROTOCOL", "is no Protocol of that name"),
+    ],
+)
+def test_an_entry_point_that_names_no_protocol(named: dict[str, EntryPoint], value: str, problem: str) -> None:
+    named["new"] = EntryPoint("new", value, PROTOCOLS)
+    with pytest.raises(ConfigError, match=problem):
+        installed()
+
+
+def test_where_one_protocol_is_installed_a_file_may_have_sections_of_others(
+    named: dict[str, EntryPoint], tmp_path: Path
+) -> None:
+    """An image has one, and one file may configure all; what is like a section that is known is misspelt."""
+    file = tmp_path / "headrace.yaml"
+    file.write_text("forward: {}\nlogjam: {}\nkafak: {}\ncurier: {}\n")
+    for name in ("courier", "segment"):
+        named[name] = EntryPoint(name, f"headrace_{name}.protocol:PROTOCOL", PROTOCOLS)
+        document, problems = read_yaml(file)
+        if name == "courier":
+            assert document.keys() == {"forward", "logjam"}
+            assert misspelt({"HEADRACE_FORWARD__USERS": "", "HEADRACE_CURIER__X": ""})[0].startswith("HEADRACE_CURIER")
+        else:
+            assert len(problems) == 4
