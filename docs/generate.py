@@ -16,7 +16,7 @@ import capacity  # noqa: E402
 import chart_pages  # noqa: E402
 from dashboards import DASHBOARDS  # noqa: E402
 from headrace_cli.clients.configuration import page as clients  # noqa: E402
-from headrace_common.operations.metrics import Catalogue, ReceiverMetrics  # noqa: E402
+from headrace_common.operations.metrics import Declared, ReceiverMetrics  # noqa: E402
 from headrace_common.operations.settings import ServiceSettings, TopicsProcessSettings  # noqa: E402
 from headrace_common.operations.variables import each_setting, variable  # noqa: E402
 from headrace_common.protocol import installed  # noqa: E402
@@ -65,8 +65,7 @@ def settings() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _metrics_table(catalogue: Catalogue) -> list[str]:
-    rows = catalogue.table()
+def _metrics_table(rows: list[Declared]) -> list[str]:
     lines = ["| metric | kind | labels | what it says |", "|---|---|---|---|"]
     lines += [
         f"| `{row.name}` | {row.kind} | {' '.join(f'`{label}`' for label in row.labels)} | {row.meaning} |"
@@ -90,9 +89,12 @@ def metrics() -> str:
         "`le`), `_sum` and `_count`; besides these there are the client library's `process_*` and `python_gc_*`.",
         "",
     ]
-    lines += _metrics_table(ReceiverMetrics())
+    lines += _metrics_table(ReceiverMetrics().table())
+    for protocol in installed():
+        if own := protocol.own_metrics():
+            lines += ["", f"{protocol.title} alone:", "", *_metrics_table(own)]
     lines += ["", "At `/metrics` of the landing job.", ""]
-    return "\n".join([*lines, *_metrics_table(LakeMetrics())]) + "\n"
+    return "\n".join([*lines, *_metrics_table(LakeMetrics().table())]) + "\n"
 
 
 RESULTS = ROOT / "benchmarks" / "results"

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.protocol import installed
 from headrace_lake.upkeep.metrics import LakeMetrics
 
 ROOT = Path(__file__).parent.parent
@@ -43,6 +44,7 @@ def test_links_lead_somewhere(page):
 
 
 METRICS = {row.name: row for catalogue in (ReceiverMetrics(), LakeMetrics()) for row in catalogue.table()}
+METRICS |= {row.name: row for protocol in installed() for row in protocol.own_metrics()}
 LIBRARY = {"process_cpu_seconds_total": "counter", "process_resident_memory_bytes": "gauge", "up": "gauge"}
 """What the client library and Prometheus themselves have."""
 

@@ -6,11 +6,16 @@ import re
 
 import pytest
 from headrace_common.operations.metrics import Catalogue, ReceiverMetrics
+from headrace_common.protocol import installed
 from headrace_common.publishing.delivery import _WHY
 from headrace_common.record.contract import Reason
 from headrace_lake.upkeep.metrics import LakeMetrics
-from headrace_logjam.access import Refusal
+from headrace_logjam.metrics import LogjamMetrics
+from headrace_logjam.peers.access import Refusal
 from headrace_logjam.session import LATE, SAID
+from headrace_segment.metrics import SegmentMetrics
+from headrace_segment.session.rights import Right
+from headrace_segment.store.outcomes import Refusal as NotCounted
 
 
 def test_every_name_has_the_prefix_and_a_meaning() -> None:
@@ -68,15 +73,30 @@ def from_the_start(catalogue: Catalogue, name: str) -> set[str]:
     [
         ("events_quarantined", {reason.value for reason in Reason}),
         ("producers_replaced", set(_WHY.values())),
-        ("logjam_answers", {*SAID.values(), LATE}),
-        ("logjam_refused", {refusal.value for refusal in Refusal}),
         ("connections_closed", {"internal", "protocol_error", "peer"}),
         ("limit_hits", {"LIMITS__CONNECTIONS", "SEGMENT__SEGMENTS", "SEGMENT__WRITERS"}),
+        ("logjam_answers", {*SAID.values(), LATE}),
+        ("logjam_refused", {refusal.value for refusal in Refusal}),
+        ("segment_blocks", {"stored", *(why.name.lower() for why in NotCounted)}),
+        ("segment_refused", set(Right)),
     ],
 )
 def test_each_value_is_there_from_the_start(name: str, values: set[str]) -> None:
     """To Prometheus, a series that begins with 1 has not increased."""
-    assert from_the_start(ReceiverMetrics(), name) >= values
+    metrics = ReceiverMetrics()
+    LogjamMetrics(metrics)
+    SegmentMetrics(metrics)
+    assert from_the_start(metrics, name) >= values
+
+
+def test_a_protocols_own_metrics_are_of_the_same_kind_and_no_others() -> None:
+    shared = {row.name for row in ReceiverMetrics().table()}
+    names = [row.name for protocol in installed() for row in protocol.own_metrics()]
+    assert len(names) == len(set(names)) > 10
+    assert not shared & set(names)
+    for row in (row for protocol in installed() for row in protocol.own_metrics()):
+        assert row.meaning.endswith((".", ").")), row.name
+        assert row.name.endswith("_total") is (row.kind == "counter"), row.name
 
 
 def test_each_task_of_maintenance_is_there_from_the_start() -> None:

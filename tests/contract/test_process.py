@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import signal
 
 import pytest
 from headrace_cli.processes.ports import free_port
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.errors import EXIT_CONFIG
+from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
+from headrace_common.protocol import installed
 
 from tests.contract.dialect import Can, ContractClient, Dialect, values
 from tests.contract.receiver import HOST, Receiver, occupied
@@ -27,6 +30,10 @@ async def test_health_and_metrics(dialect: Dialect, receiver: Receiver) -> None:
     status, page = await receiver.get("/")
     assert status == 200
     assert dialect.name in page
+    _, text = await receiver.get("/metrics")
+    own = [row for protocol in installed() if protocol.module == dialect.module for row in protocol.own_metrics()]
+    declared = {row.name for row in (*ReceiverMetrics().table(), *own)}
+    assert set(re.findall(r"^# TYPE (headrace_\w+) ", text, re.MULTILINE)) == declared
     before = {
         name: await receiver.metric(name)
         for name in ("events_stored_total", "events_acknowledged_total", "received_bytes_total")

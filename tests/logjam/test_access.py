@@ -17,7 +17,7 @@ from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.networks import networks
 from headrace_common.operations.settings import KafkaSettings, environment, load
-from headrace_logjam.access import Admission, Refusal, Verdict, names_of
+from headrace_logjam.peers.access import Admission, Refusal, Verdict, names_of
 from headrace_logjam.settings import LogjamSettings
 
 from tests.contract.receiver import HOST

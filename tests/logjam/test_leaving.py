@@ -21,7 +21,8 @@ from headrace_common.publishing.in_flight_frame import DeliveryListener
 from headrace_common.service.parts import Runtime
 from headrace_common.session.interface import Frame
 from headrace_logjam import sockets
-from headrace_logjam.access import AccessControl, Admission
+from headrace_logjam.metrics import LogjamMetrics
+from headrace_logjam.peers.access import AccessControl, Admission
 from headrace_logjam.peers.doors import Doors
 from headrace_logjam.settings import LogjamSettings
 from headrace_logjam.sockets import ProducerSocket, PullSocket, RouterSocket, Surroundings
@@ -84,6 +85,7 @@ class Service:
             {"listen": {"host": HOST}, "logjam": {"pull_port": port, "peer_messages": 1000}}
         )
         limits, log, metrics = settings.limits, structlog.get_logger(), ReceiverMetrics()
+        own = LogjamMetrics(metrics)
         limited = RateLimited(log)
         self.publisher = Storing()
         budget = Budget(limits.process_budget, limits.connection_budget)
@@ -91,9 +93,9 @@ class Service:
         self.tasks = Tasks(lambda: None)
         runtime = Runtime(settings, self.receiver, metrics, log, self.tasks, list)
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self.access = AccessControl(self.context, Admission((), {}), metrics, limited)
-        self.doors = Doors(self.context, self.receiver, settings.logjam.peer_messages)
-        around = Surroundings(runtime, self.context, self.doors, self.access, None)
+        self.access = AccessControl(self.context, Admission((), {}), own, limited)
+        self.doors = Doors(self.context, self.receiver, own, settings.logjam.peer_messages)
+        around = Surroundings(runtime, own, self.context, self.doors, self.access, None)
         self.socket = PullSocket(around, None) if kind is PullSocket else RouterSocket(around, port, None)
 
     async def start(self) -> int:

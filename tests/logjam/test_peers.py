@@ -16,7 +16,8 @@ from headrace_common.operations.log import RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KIB, MIB, LimitSettings
 from headrace_common.session.interface import Message
-from headrace_logjam.access import AccessControl, Admission, Context, Curve
+from headrace_logjam.metrics import LogjamMetrics
+from headrace_logjam.peers.access import AccessControl, Admission, Context, Curve
 from headrace_logjam.peers.doors import Door, Doors
 from headrace_logjam.peers.holding import AMPLIFIED, CONNECTION, OTHER, Holding, Limits, Peer
 from headrace_logjam.peers.memory import used
@@ -97,12 +98,13 @@ class House:
     def __init__(self, **limits: Any) -> None:
         self.context: Context = zmq.Context()
         self.metrics = ReceiverMetrics()
+        self.own = LogjamMetrics(self.metrics)
         log = structlog.get_logger()
         settings = LimitSettings(**{"frame_bytes": KIB, "event_bytes": KIB, **limits})
         limited = RateLimited(log)
         self.receiver = ReceiverState(None, None, None, settings, self.metrics, log, limited)  # type: ignore[arg-type]
-        self.doors = Doors(self.context, self.receiver, 16)
-        self.access = AccessControl(self.context, Admission((), {}), self.metrics, limited)
+        self.doors = Doors(self.context, self.receiver, self.own, 16)
+        self.access = AccessControl(self.context, Admission((), {}), self.own, limited)
         self.access.open()
         self.read = ReadSocket(routed=False)
         self.got: list[Message] = []
@@ -133,7 +135,7 @@ class House:
         return self.metrics.limit_hits.labels(limit)._value.get()
 
     def refused(self, why: str) -> float:
-        return self.metrics.logjam_refused.labels(why)._value.get()
+        return self.own.refused.labels(why)._value.get()
 
     async def end(self) -> None:
         self._watching.cancel()
@@ -244,7 +246,7 @@ async def test_a_silent_crowd_makes_way_and_clients_that_have_spoken_stay() -> N
         assert receiver.refused("connections") == 1
         await honest.say(message([b"last"]))
         await seen(lambda: receiver.got[-1].parts == [b"last"])
-        assert receiver.metrics.logjam_clients._value.get() == 4
+        assert receiver.own.clients._value.get() == 4
 
 
 async def test_an_address_has_its_share_over_all_sockets() -> None:

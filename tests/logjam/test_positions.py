@@ -20,10 +20,11 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import Tasks
 from headrace_common.service.parts import Runtime
 from headrace_common.session.interface import Message
-from headrace_logjam.access import Curve
 from headrace_logjam.devices import endpoints
 from headrace_logjam.devices.endpoints import Subscriptions
 from headrace_logjam.devices.positions import Places, Position, Positions, encode
+from headrace_logjam.metrics import LogjamMetrics
+from headrace_logjam.peers.access import Curve
 from headrace_logjam.settings import LogjamSettings
 
 from tests.common.kafkaless import until
@@ -60,7 +61,7 @@ async def subscribed(addresses: dict[str, str]) -> AsyncIterator[tuple[Subscript
     tasks = Tasks(lambda: None)
     runtime = Runtime(settings, bench().receiver, ReceiverMetrics(), structlog.get_logger(), tasks, list)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    subscriptions, kept = Subscriptions(runtime, context, Curve.of("")), Kept()
+    subscriptions, kept = Subscriptions(runtime, LogjamMetrics(runtime.metrics), context, Curve.of("")), Kept()
     subscriptions._positions = cast("Any", kept)
     yield subscriptions, kept
     tasks.stopping()

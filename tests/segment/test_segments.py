@@ -10,6 +10,7 @@ from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.tasks import Tasks
 from headrace_common.service.parts import Runtime
+from headrace_segment.metrics import SegmentMetrics
 from headrace_segment.questions import CreateSegment, Limited, Lost, OpenSession, SealSegment
 from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.partition import Partition
@@ -41,7 +42,7 @@ class Bench:
         settings = SegmentSettings.model_validate({"segment": section})
         log = structlog.get_logger()
         runtime = Runtime(settings, cast("ReceiverState", None), ReceiverMetrics(), log, Tasks(lambda: None), list)
-        self.segments = Segments(runtime)
+        self.segments = Segments(runtime, SegmentMetrics(runtime.metrics))
         ids = itertools.count(1)
         self.partition = Partition(
             0,

@@ -7,6 +7,7 @@ from typing import Any, cast
 import structlog
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import MIB, KafkaSettings
+from headrace_segment.metrics import SegmentMetrics
 from headrace_segment.questions import CreateSegment, Lost, OpenSession, SealSegment
 from headrace_segment.replica.producing import LogProducer
 from headrace_segment.replica.upkeep import Upkeep
@@ -40,7 +41,7 @@ class Bench(Front):
             lambda: self.producer.waits(0),
             lambda: bytes(16),
             lambda: self.now,
-            ReceiverMetrics(),
+            SegmentMetrics(ReceiverMetrics()),
             structlog.get_logger(),
         )
         self.goes_live()

@@ -14,6 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.metrics import Declared, ReceiverMetrics
 from headrace_common.operations.settings import ServiceSettings
 from headrace_common.operations.variables import named_protocols
 
@@ -61,11 +62,22 @@ class Protocol(Generic[S]):
     build: Callable[[Runtime[S]], Parts]
     """Makes the receiver's parts; called inside the event loop, before anything listens."""
 
+    metrics: Callable[[ReceiverMetrics], object] | None = None
+    """Declares the metrics that its receiver alone has; `build` calls it, too."""
+
     hint: str
     tls_hint: str = ""
     curve: bool = False
     shares: bool = True
     """Whether several processes can listen on its ports."""
+
+    def own_metrics(self) -> list[Declared]:
+        """Returns the metrics that its receiver alone has, for the documentation and for what checks queries."""
+        catalogue = ReceiverMetrics()
+        shared = len(catalogue.table())
+        if self.metrics is not None:
+            self.metrics(catalogue)
+        return catalogue.table()[shared:]
 
 
 def run(protocol: Protocol[S]) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace_common.protocol import Port, Protocol
 
+from headrace_logjam.metrics import LogjamMetrics
 from headrace_logjam.settings import PORT, PULL_PORT, LogjamSettings
 
 if TYPE_CHECKING:
@@ -18,25 +19,25 @@ def build(runtime: Runtime[LogjamSettings]) -> Parts:
     from headrace_common.operations.networks import networks
     from headrace_common.service.parts import Parts
 
-    from headrace_logjam.access import AccessControl, Admission, Context, Curve, names_of
     from headrace_logjam.devices.endpoints import Subscriptions
+    from headrace_logjam.peers.access import AccessControl, Admission, Context, Curve, names_of
     from headrace_logjam.peers.doors import Doors
     from headrace_logjam.sockets import BoundSocket, PubSocket, PullSocket, RouterSocket, Sockets, Surroundings
 
-    settings, logjam = runtime.settings, runtime.settings.logjam
+    settings, logjam, metrics = runtime.settings, runtime.settings.logjam, LogjamMetrics(runtime.metrics)
     context: Context = zmq.Context()
     admission = Admission(networks(logjam.allow), names_of(logjam.curve_clients))
-    access = AccessControl(context, admission, runtime.metrics, runtime.receiver.limited)
+    access = AccessControl(context, admission, metrics, runtime.receiver.limited)
     keys = Curve.of(logjam.curve_secret_key.get_secret_value())
-    doors = Doors(context, runtime.receiver, logjam.peer_messages)
-    around = Surroundings(runtime, context, doors, access, keys if logjam.curve_clients else None)
+    doors = Doors(context, runtime.receiver, metrics, logjam.peer_messages)
+    around = Surroundings(runtime, metrics, context, doors, access, keys if logjam.curve_clients else None)
     pub = PubSocket(around) if logjam.pub_port else None
     sockets: list[BoundSocket] = [RouterSocket(around, settings.listen.port or PORT, pub)]
     if logjam.pull_port:
         sockets.append(PullSocket(around, pub))
     if pub is not None:
         sockets.append(pub)
-    return Parts(sockets, Sockets(around, sockets, Subscriptions(runtime, context, keys)))
+    return Parts(sockets, Sockets(around, sockets, Subscriptions(runtime, metrics, context, keys)))
 
 
 PROTOCOL: Final = Protocol(
@@ -47,6 +48,7 @@ PROTOCOL: Final = Protocol(
     ops_port=8084,
     settings=LogjamSettings,
     build=build,
+    metrics=LogjamMetrics,
     hint='logjam_agent: LogjamAgent.add_forwarder(:zmq, host: "{listen}")',
     tls_hint="; but only clients that speak CURVE, with the keys {keys}/curve.pub and curve-client.*",
     curve=True,

@@ -21,8 +21,9 @@ from headrace_common.service.parts import Own, Runtime
 from headrace_common.session.interface import Peer
 from typing_extensions import override
 
-from headrace_logjam.access import DOMAIN, AccessControl, Context, Curve
 from headrace_logjam.devices.endpoints import Subscriptions
+from headrace_logjam.metrics import LogjamMetrics
+from headrace_logjam.peers.access import DOMAIN, AccessControl, Context, Curve
 from headrace_logjam.peers.doors import Door, Doors
 from headrace_logjam.publication import BEAT, Publication
 from headrace_logjam.reading import ALIVE, ReadSocket
@@ -56,6 +57,7 @@ class Surroundings:
     """What all sockets share. `curve`: the keys with which they speak CURVE; None: they do not."""
 
     runtime: Runtime[LogjamSettings]
+    metrics: LogjamMetrics
     context: Context
     doors: Doors
     access: AccessControl
@@ -188,13 +190,13 @@ class ProducerSocket(BoundSocket):
         runtime, settings = self._around.runtime, self._around.settings
         made, door = self.listen(self.kind, {zmq.RCVHWM: settings.logjam.peer_messages}, self._read.empty)
         self._read.heard = door.heard
-        metrics = runtime.metrics
+        answers = self._around.metrics.answers
         session = ProducerSession(
             settings.limits,
             settings.logjam.answer_time,
             answers=self.answers,
             host=socket.gethostname().encode(),
-            said=lambda answer: metrics.logjam_answers.labels(answer).inc(),
+            said=lambda answer: answers.labels(answer).inc(),
             ignored=self._ignored,
             publish=self._publish,
         )

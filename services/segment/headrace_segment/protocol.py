@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace_common.protocol import Port, Protocol
 
+from headrace_segment.metrics import SegmentMetrics
 from headrace_segment.settings import PORT, SegmentSettings
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def build(runtime: Runtime[SegmentSettings]) -> Parts:
     from headrace_segment.session.limits import Limits
     from headrace_segment.session.rights import Rights
 
-    settings = runtime.settings
+    settings, metrics = runtime.settings, SegmentMetrics(runtime.metrics)
     section = settings.segment
     limits = Limits(
         settings.limits.frame_bytes,
@@ -36,7 +37,7 @@ def build(runtime: Runtime[SegmentSettings]) -> Parts:
     )
 
     def refused(peer: Peer, segment: str, right: Right) -> None:
-        runtime.metrics.segment_refused.labels(right.value).inc()
+        metrics.refused.labels(right.value).inc()
         runtime.receiver.limited.warning(
             "a request is refused", peer=peer.address, identity=peer.identity, segment=segment, right=right.value
         )
@@ -46,7 +47,7 @@ def build(runtime: Runtime[SegmentSettings]) -> Parts:
     def session(peer: Peer) -> ByteSession:
         return SegmentSession(peer, limits, rights, flags_in_bytes=section.read_flags == "bytes")
 
-    segments = Segments(runtime)
+    segments = Segments(runtime, metrics)
     return Parts(stream_listeners(runtime, PORT, session), segments, segments, segments.topics)
 
 
@@ -58,6 +59,7 @@ PROTOCOL: Final = Protocol(
     ops_port=8085,
     settings=SegmentSettings,
     build=build,
+    metrics=SegmentMetrics,
     hint="a client of the Streaming Service protocol, or Pravega's Java client with a segment store at {listen}",
     tls_hint=", over TLS with {ca}",
 )

@@ -20,6 +20,7 @@ from headrace_cli.operating.exposition import Scrape, scrape
 from headrace_cli.operating.watch.rates import quantile, rows
 from headrace_cli.operating.watch.top import PROBLEMS, seconds, short, table, top
 from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.protocol import installed
 from headrace_lake.upkeep.metrics import LakeMetrics
 from rich.console import Console
 from typer.testing import CliRunner
@@ -82,6 +83,7 @@ class TestRates:
 
     def test_every_metric_that_it_reads_exists(self) -> None:
         declared = {row.name for metrics in (ReceiverMetrics(), LakeMetrics()) for row in metrics.table()}
+        declared |= {row.name for protocol in installed() for row in protocol.own_metrics()}
         read = set()
         for path in (Path(__file__).parents[3] / "cli/headrace_cli/operating").rglob("*.py"):
             read |= {

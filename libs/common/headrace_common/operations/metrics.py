@@ -1,6 +1,7 @@
-"""Every metric of Headrace, in one catalogue. Names have the prefix ``headrace_`` and base units (seconds, bytes).
+"""How metrics are declared, and those of every receiver. Names have the prefix ``headrace_`` and base units (seconds, bytes).
 
-The help texts say what an operator should conclude. The documentation is generated from them (`table`).
+The help texts say what an operator should conclude. The documentation is generated from them (`table`). A protocol's own metrics
+are in its package (`Protocol.metrics`).
 """
 
 from __future__ import annotations
@@ -188,70 +189,12 @@ class ReceiverMetrics(Catalogue):
             "limit_hits",
             "Limits that a client hit, by setting.",
             ("limit",),
-            ("LIMITS__CONNECTIONS", "SEGMENT__SEGMENTS", "SEGMENT__WRITERS"),
+            ("LIMITS__CONNECTIONS",),
         )
         self.messages_ignored = self.counter(
             "messages_ignored",
             "Messages that Headrace does not use and skipped, by kind. If it rises, a client speaks another version.",
             ("kind",),
-        )
-        self.logjam_answers = self.counter(
-            "logjam_answers",
-            "Answers to Logjam's producers, by answer. late: Kafka took longer than LOGJAM__ANSWER_TIME, nothing was said.",
-            ("answer",),
-            ("accepted", "refused", "ping", "late"),
-        )
-        self.logjam_lost_messages = self.counter(
-            "logjam_lost_messages",
-            "Numbers that a Logjam device gave out and this consumer did not store: each is in a marker. Rising: a device drops, "
-            "because we, or Kafka, are too slow.",
-            ("endpoint",),
-        )
-        self.logjam_notices = self.counter(
-            "logjam_notices",
-            "What a Logjam device's numbers told beside gaps. joined: it had published before us, which is no loss. doubled: "
-            "two devices use one number, so more is called lost than is; give each a number of its own.",
-            ("notice", "endpoint"),
-        )
-        self.logjam_clients = self.gauge(
-            "logjam_clients", "Clients connected to Logjam's sockets, against LIMITS__CONNECTIONS."
-        )
-        self.logjam_refused = self.counter(
-            "logjam_refused",
-            "Clients that Logjam's sockets refused, by reason: address (LOGJAM__ALLOW), key (LOGJAM__CURVE_CLIENTS), mechanism "
-            "(with keys: it does not speak CURVE), handshake (it does not speak ZeroMQ), connections (LIMITS__CONNECTIONS, or "
-            "too many of its address; it comes again by itself).",
-            ("why",),
-            ("address", "key", "mechanism", "handshake", "connections"),
-        )
-        self.segments = self.gauge("segments", "Segments of the segment service, as this replica has read the log.")
-        self.segment_writers = self.gauge(
-            "segment_writers",
-            "Writers whose levels are known. Those without a connection leave after SEGMENT__WRITER_RETENTION.",
-        )
-        self.segment_bytes = self.gauge("segment_stored_bytes", "Bytes of all segments that can be read.")
-        self.segment_sessions = self.gauge(
-            "segment_sessions", "Writers that are set up on connections of this replica."
-        )
-        self.segment_tail_readers = self.gauge("segment_tail_readers", "Reads that wait at the end of a segment.")
-        self.segment_replies_bytes = self.gauge(
-            "segment_replies_bytes", "Bytes of segments in replies to reads that have not left."
-        )
-        self.segment_blocks = self.counter(
-            "segment_blocks",
-            "Blocks in the log, of all replicas' clients, by what became of them: stored, or why they do not count. session: the "
-            "writer has set up another connection since, and sends them again there.",
-            ("outcome",),
-        )
-        self.segment_snapshots = self.counter(
-            "segment_snapshots", "Snapshots of partitions that this replica has written."
-        )
-        self.segment_refused = self.counter(
-            "segment_refused",
-            "Requests of clients that may not do what they ask for, by the right that they lack (SEGMENT__RIGHTS, "
-            "SEGMENT__TOKEN_KEY).",
-            ("right",),
-            ("read", "append", "create", "destroy"),
         )
         self.frames_pending = self.gauge("frames_pending", "Complete frames that wait for Kafka.")
         self.oldest_pending_seconds = self.gauge(

@@ -17,12 +17,13 @@ from headrace_common.operations.errors import ConfigError, DeliveryError
 from headrace_common.service.parts import Runtime
 from headrace_common.session.interface import Peer
 
-from headrace_logjam.access import Context, Curve, monitor
 from headrace_logjam.devices.consumer import Chosen, ConsumerSession
 from headrace_logjam.devices.gaps import Notice, Ranges
 from headrace_logjam.devices.positions import Position, Positions
 from headrace_logjam.devices.tail import read_tail
 from headrace_logjam.events import Limits
+from headrace_logjam.metrics import LogjamMetrics
+from headrace_logjam.peers.access import Context, Curve, monitor
 from headrace_logjam.reading import ALIVE, ReadSocket
 from headrace_logjam.settings import LogjamSettings, words
 from headrace_logjam.wire import HEARTBEAT, BodyLimits
@@ -60,6 +61,7 @@ class Subscription:
     def __init__(
         self,
         runtime: Runtime[LogjamSettings],
+        metrics: LogjamMetrics,
         context: Context,
         keys: Curve,
         first: Callable[[], None],
@@ -68,6 +70,7 @@ class Subscription:
     ) -> None:
         """`keys`: ours, where the device speaks CURVE. `first`: see `ConsumerSession`."""
         self._runtime = runtime
+        self._metrics = metrics
         self._context = context
         self._keys = keys
         self._first = first
@@ -122,9 +125,9 @@ class Subscription:
         runtime, settings, made = self._runtime, self._runtime.settings, self._socket
         limits = settings.limits
         assert made is not None
-        lost = runtime.metrics.logjam_lost_messages.labels(self._name)
+        lost = self._metrics.lost_messages.labels(self._name)
         for notice in Notice:  # exported with 0: an alert sees the first one
-            runtime.metrics.logjam_notices.labels(notice.value, self._name)
+            self._metrics.notices.labels(notice.value, self._name)
         self._session = session = ConsumerSession(
             self._name,
             name_of(settings),
@@ -185,7 +188,7 @@ class Subscription:
                 self._read.last = clock()
 
     def _noticed(self, notice: Notice, device: int) -> None:
-        self._runtime.metrics.logjam_notices.labels(notice.value, self._name).inc()
+        self._metrics.notices.labels(notice.value, self._name).inc()
         if notice is Notice.DOUBLED:
             self._runtime.receiver.limited.warning("two devices use one number", endpoint=self._name, device=device)
 
@@ -193,12 +196,14 @@ class Subscription:
 class Subscriptions:
     """All endpoints, and where this consumer stands in each."""
 
-    def __init__(self, runtime: Runtime[LogjamSettings], context: Context, keys: Curve) -> None:
+    def __init__(self, runtime: Runtime[LogjamSettings], metrics: LogjamMetrics, context: Context, keys: Curve) -> None:
         self._runtime = runtime
         settings = runtime.settings
         self._first = asyncio.Event()  # a device was heard for the first time
         endpoints = settings.logjam.endpoints.items()
-        self._all = [Subscription(runtime, context, keys, self._first.set, *endpoint) for endpoint in endpoints]
+        self._all = [
+            Subscription(runtime, metrics, context, keys, self._first.set, *endpoint) for endpoint in endpoints
+        ]
         self._positions = Positions(settings.kafka, name_of(settings), runtime.receiver.limited)
         self._found: dict[str, Mapping[int, Position]] = {}
 

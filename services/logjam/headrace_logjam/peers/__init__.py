@@ -1,1 +1,1 @@
-"""Who is connected to the sockets, and what ZeroMQ holds for each of them."""
+"""Who may connect to the sockets, who is connected, and what ZeroMQ holds for each of them."""

@@ -24,7 +24,8 @@ from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.operations.health.crowd import Unproven
 from zmq.utils.monitor import parse_monitor_message
 
-from headrace_logjam.access import CONNECTIONS, Context, Refusal, monitor
+from headrace_logjam.metrics import LogjamMetrics
+from headrace_logjam.peers.access import CONNECTIONS, Context, Refusal, monitor
 from headrace_logjam.peers.descriptor import Descriptor
 from headrace_logjam.peers.holding import READ_AT_ONCE, Heard, Holding, Limits, Peer
 from headrace_logjam.peers.memory import used
@@ -129,9 +130,10 @@ class Door:
 class Doors:
     """All sockets that clients connect to. Start `watch` when they are open, `close` it behind them."""
 
-    def __init__(self, context: Context, receiver: ReceiverState, peer_messages: int) -> None:
+    def __init__(self, context: Context, receiver: ReceiverState, metrics: LogjamMetrics, peer_messages: int) -> None:
         self._context = context
         self._receiver = receiver
+        self._metrics = metrics
         self._holding = Holding(Limits.of(receiver.limits, peer_messages))
         self._loop = asyncio.get_running_loop()
         self._doors: list[Door] = []
@@ -171,7 +173,7 @@ class Doors:
                 self._ended(door, value)
             else:  # the end of the same connection is what libzmq says next
                 door.failed = value
-        self._receiver.metrics.logjam_clients.set(self._taken)
+        self._metrics.clients.set(self._taken)
 
     def _accepted(self, door: Door, number: int) -> None:
         receiver, now = self._receiver, self._loop.time()
@@ -200,9 +202,8 @@ class Doors:
     def _refuse(self, guest: Guest, limit: str) -> None:
         guest.left = True
         guest.descriptor.shut()
-        metrics = self._receiver.metrics
-        metrics.limit_hits.labels(limit).inc()
-        metrics.logjam_refused.labels(Refusal.CONNECTIONS.value).inc()
+        self._receiver.metrics.limit_hits.labels(limit).inc()
+        self._metrics.refused.labels(Refusal.CONNECTIONS.value).inc()
         self._receiver.limited.warning("too many connections", limit=limit, peer=guest.place.peer)
 
     def _make_way(self, who: Unproven, limit: str) -> None:
@@ -236,7 +237,7 @@ class Doors:
         receiver, peer = self._receiver, guest.place.peer
         if problem >= _PROTOCOL:
             why = _PROBLEMS.get(problem, Refusal.HANDSHAKE)
-            receiver.metrics.logjam_refused.labels(why.value).inc()
+            self._metrics.refused.labels(why.value).inc()
             receiver.limited.warning("client refused", peer=peer, why=why.value, problem=f"{problem:#x}")
         elif problem == errno.EAGAIN or self._loop.time() - guest.since >= receiver.limits.handshake_time:
             # its time is over: errno is still that of the last read; we may have heard late that it came

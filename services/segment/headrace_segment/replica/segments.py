@@ -19,6 +19,7 @@ from headrace_common.service.parts import Own, Runtime
 from headrace_common.session.interface import Question
 from typing_extensions import override
 
+from headrace_segment.metrics import STORED, SegmentMetrics, named
 from headrace_segment.questions import (
     AppendBlock,
     ChangeQuestion,
@@ -59,8 +60,9 @@ def new_id() -> bytes:
 class Segments(Backend, Own):
     """The replica. Its clients' questions come from sessions of either dialect."""
 
-    def __init__(self, runtime: Runtime[SegmentSettings]) -> None:
+    def __init__(self, runtime: Runtime[SegmentSettings], metrics: SegmentMetrics) -> None:
         self._runtime = runtime
+        self._metrics = metrics
         self._settings = runtime.settings
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
         self._reader = LogReader(runtime.settings.kafka)
@@ -126,7 +128,7 @@ class Segments(Backend, Own):
                 partial(self._producer.waits, number),
                 new_id,
                 lambda: time.time_ns() // 1_000_000,
-                runtime.metrics,
+                self._metrics,
                 runtime.log,
             )
             runtime.tasks.start(upkeep.run(), f"segments upkeep {number}")
@@ -252,9 +254,9 @@ class Segments(Backend, Own):
 
     def _judged(self, outcome: Outcome) -> None:
         if isinstance(outcome, Appended):
-            self._runtime.metrics.segment_blocks.labels("stored").inc()
+            self._metrics.blocks.labels(STORED).inc()
         elif isinstance(outcome, NotAppended):
-            self._runtime.metrics.segment_blocks.labels(outcome.why.name.lower()).inc()
+            self._metrics.blocks.labels(named(outcome.why)).inc()
 
     def _crowded(self) -> None:
         limit = "SEGMENT__REPLIES_BYTES"
@@ -302,11 +304,11 @@ class Segments(Backend, Own):
                     caller.answered(question.ticket, Lost())
 
     def _count(self) -> None:
-        metrics = self._runtime.metrics
+        metrics = self._metrics
         segments = [segment for each in self._partitions for segment in each.fold.segments.values()]
         metrics.segments.set(len(segments))
-        metrics.segment_writers.set(sum(len(segment.writers) for segment in segments))
-        metrics.segment_bytes.set(sum(segment.length - segment.start for segment in segments))
-        metrics.segment_sessions.set(sum(len(each.serving) for each in self._partitions))
-        metrics.segment_tail_readers.set(self._readers.waiting)
-        metrics.segment_replies_bytes.set(self._replies.used)
+        metrics.writers.set(sum(len(segment.writers) for segment in segments))
+        metrics.bytes.set(sum(segment.length - segment.start for segment in segments))
+        metrics.sessions.set(sum(len(each.serving) for each in self._partitions))
+        metrics.tail_readers.set(self._readers.waiting)
+        metrics.replies_bytes.set(self._replies.used)

@@ -17,9 +17,9 @@ from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition
 from headrace_common.kafka.client import client_arguments, explain
 from headrace_common.operations.log import Log
-from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 
+from headrace_segment.metrics import SegmentMetrics
 from headrace_segment.replica.partition import Partition
 from headrace_segment.replica.snapshot_topic import KEPT
 from headrace_segment.settings import SegmentSection
@@ -54,7 +54,7 @@ class Upkeep:
         waits: Callable[[], bool],
         new_id: Callable[[], bytes],
         now_ms: Callable[[], int],
-        metrics: ReceiverMetrics,
+        metrics: SegmentMetrics,
         log: Log,
     ) -> None:
         self._partition = partition
@@ -128,7 +128,7 @@ class Upkeep:
                     parts.append(part)
                     await asyncio.sleep(0)
             await partition.snapshots.write(parts)
-            self._metrics.segment_snapshots.inc()
+            self._metrics.snapshots.inc()
             self._log.info(
                 "snapshot", partition=partition.number, offset=offset, bytes=sum(len(value) for _, value in parts)
             )

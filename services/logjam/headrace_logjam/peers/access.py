@@ -12,9 +12,10 @@ from typing import Final, NamedTuple, cast
 
 import zmq
 from headrace_common.operations.log import RateLimited
-from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.networks import Network, normal, within
 from zmq.utils import z85
+
+from headrace_logjam.metrics import LogjamMetrics
 
 Context = zmq.Context[zmq.Socket[bytes]]
 
@@ -112,7 +113,7 @@ def monitor(context: Context, socket: zmq.Socket[bytes], name: str, events: int)
 class AccessControl:
     """Answers libzmq's questions about clients. `open` it before the sockets that it guards, `close` it behind them."""
 
-    def __init__(self, context: Context, admission: Admission, metrics: ReceiverMetrics, limited: RateLimited) -> None:
+    def __init__(self, context: Context, admission: Admission, metrics: LogjamMetrics, limited: RateLimited) -> None:
         self._admission = admission
         self._metrics = metrics
         self._limited = limited
@@ -155,6 +156,6 @@ class AccessControl:
         name, refusal = self._admission.judge(address.decode(errors="replace"), mechanism, credentials)
         if refusal is None:
             return [_VERSION, number, b"200", b"", name.encode(), b""]
-        self._metrics.logjam_refused.labels(refusal.value).inc()
+        self._metrics.refused.labels(refusal.value).inc()
         self._limited.warning("client refused", peer=name, why=refusal.value)
         return [_VERSION, number, b"400", refusal.value.encode(), b"", b""]

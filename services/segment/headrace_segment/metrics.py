@@ -1,0 +1,57 @@
+"""The metrics that only the segment service has."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace_common.operations.metrics import ReceiverMetrics
+
+from headrace_segment.session.rights import Right
+from headrace_segment.store.outcomes import Refusal
+
+STORED: Final = "stored"
+"""The outcome of a block that counts."""
+
+
+def named(why: Refusal) -> str:
+    """The outcome of a block that does not count."""
+    return why.name.lower()
+
+
+class SegmentMetrics:
+    """Declares them in the receiver's catalogue."""
+
+    def __init__(self, catalogue: ReceiverMetrics) -> None:
+        """Limits of its own that alerts watch are counted from the start."""
+        for limit in ("SEGMENT__SEGMENTS", "SEGMENT__WRITERS"):
+            catalogue.limit_hits.labels(limit)
+        self.segments = catalogue.gauge(
+            "segments", "Segments of the segment service, as this replica has read the log."
+        )
+        self.writers = catalogue.gauge(
+            "segment_writers",
+            "Writers whose levels are known. Those without a connection leave after SEGMENT__WRITER_RETENTION.",
+        )
+        self.bytes = catalogue.gauge("segment_stored_bytes", "Bytes of all segments that can be read.")
+        self.sessions = catalogue.gauge("segment_sessions", "Writers that are set up on connections of this replica.")
+        self.tail_readers = catalogue.gauge("segment_tail_readers", "Reads that wait at the end of a segment.")
+        self.replies_bytes = catalogue.gauge(
+            "segment_replies_bytes", "Bytes of segments in replies to reads that have not left."
+        )
+        self.blocks = catalogue.counter(
+            "segment_blocks",
+            "Blocks in the log, of all replicas' clients, by what became of them: stored, or why they do not count. session: the "
+            "writer has set up another connection since, and sends them again there.",
+            ("outcome",),
+            (STORED, *map(named, Refusal)),
+        )
+        self.snapshots = catalogue.counter(
+            "segment_snapshots", "Snapshots of partitions that this replica has written."
+        )
+        self.refused = catalogue.counter(
+            "segment_refused",
+            "Requests of clients that may not do what they ask for, by the right that they lack (SEGMENT__RIGHTS, "
+            "SEGMENT__TOKEN_KEY).",
+            ("right",),
+            tuple(Right),
+        )
