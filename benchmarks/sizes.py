@@ -9,6 +9,7 @@ before compaction. Writes ``benchmarks/results/sizes.json`` and ``.md``.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import subprocess
 import sys
@@ -19,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
-from headrace_cli.clients.protocols import DEMO_CLIENTS
-from headrace_cli.clients.traffic import send_events
+from headrace_cli.operating.wire.address import Target
+from headrace_cli.operating.wire.send.connections import Tally
+from headrace_cli.operating.wire.send.source import ShopSource
+from headrace_cli.operating.wire.send.verb import run
 from headrace_cli.verbs import query
 from headrace_common.operations.errors import HeadraceError
 
@@ -59,11 +62,11 @@ def measure(events: int) -> dict[str, Any]:
             landed = 0
             for protocol in ("forward", "lumberjack", "courier"):
                 before = kafka_bytes(state), lake_bytes(state)
-                sent = send_events(
-                    record["services"][protocol]["listen"], events, lambda _: None, DEMO_CLIENTS[protocol]
-                )
-                if sent != events:
-                    raise SystemExit(f"{protocol}: {sent} of {events} were acknowledged")
+                host, _, port = record["services"][protocol]["listen"].rpartition(":")
+                tally, target = Tally(), Target(protocol, host, int(port))
+                asyncio.run(run(target, ShopSource(events), tally, asyncio.Event(), connections=4))
+                if tally.acknowledged != events:
+                    raise SystemExit(f"{protocol}: {tally.acknowledged} of {events} were acknowledged")
                 landed += events
                 wanted = landed
                 wait(f"{wanted} rows", lambda wanted=wanted: rows(state / "lake") >= wanted)

@@ -15,7 +15,7 @@ sys.path.insert(0, str(DOCS))
 import capacity  # noqa: E402
 import chart_pages  # noqa: E402
 from dashboards import DASHBOARDS  # noqa: E402
-from headrace_cli.clients.configuration import page as clients  # noqa: E402
+from headrace_cli.operating.snippets import page as clients  # noqa: E402
 from headrace_common.operations.metrics import Declared, ReceiverMetrics  # noqa: E402
 from headrace_common.operations.settings import ServiceSettings, TopicsProcessSettings  # noqa: E402
 from headrace_common.operations.variables import each_setting, variable  # noqa: E402

@@ -17,7 +17,6 @@ import psutil
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from headrace_cli.clients.traffic import send_events
 from headrace_cli.errors import CommandError
 from headrace_cli.processes.ports import holder, is_taken
 from headrace_cli.stack import stack as planning
@@ -88,6 +87,12 @@ def rows(state: StateFolder, sql: str) -> list[dict[str, Any]]:
 @pytest.mark.kafka
 @pytest.mark.spark
 @pytest.mark.long
+def sends(state: StateFolder, events: int) -> bool:
+    lines = state.path.parent / "lines"
+    lines.write_text("".join(f"line {number}\n" for number in range(events)))
+    return headrace("send", "forward", "--file", str(lines), "--state", str(state.path)).returncode == 0
+
+
 class TestRunning:
     """The tests follow a stack's life, in this order; the last one ends it."""
 
@@ -96,7 +101,7 @@ class TestRunning:
         told = status(state)
         assert told["lake"] == str(state.path / "lake")
         assert psutil.Process(told["lake_jvm_pid"]).name() == "java"
-        assert send_events(told["services"]["forward"]["listen"], 500, lambda _: None) == 500
+        assert sends(state, 500)
         count = "select count(distinct event_id) as n from events"
         wait_for(lambda: rows(state, count) == [{"n": 500}], "landing", LANDING)
         proof = ("query", "--named", "exactly-once", "--state", str(state.path))
@@ -160,8 +165,7 @@ class TestRunning:
         os.kill(before, signal.SIGKILL)
         wait_for(lambda: pid() not in (None, before), "another pid", LANDING)
         wait_for(lambda: state.read_record()["ready"], "being ready again", LANDING)
-        listen = state.read_record()["services"]["forward"]["listen"]
-        assert send_events(listen, 100, lambda _: None) == 100
+        assert sends(state, 100)
 
     def test_nothing_is_left_after_the_supervisor_was_killed(self, state: StateFolder) -> None:
         told = status(state)

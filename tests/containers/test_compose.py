@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from headrace_cli.operating.wire.clients import CLIENTS
 from headrace_cli.places import ROOT
 from headrace_cli.processes.ports import free_port
-from headrace_cli.verbs.demo import SENDERS
 
 from tests.containers.building import TAG, built
 from tests.contract.receiver import HOST
 from tests.contract.waiting import wait_for
+from tests.sending import send_shop
 from tests.tiers import sized
 
 PORTS = [line.partition("=")[0] for line in (ROOT / ".env").read_text().splitlines() if "_PORT=" in line]
@@ -110,12 +111,12 @@ def project() -> Iterator[Project]:
 @pytest.mark.requires("docker", "compose")
 def test_events_of_every_protocol_come_out_of_the_lake_and_down_leaves_nothing(project: Project) -> None:
     count = sized(500, 500, 20_000)
-    for name, send in SENDERS.items():
-        assert send(f"{HOST}:{project.ports[f'{name.upper()}_PORT']}", count, lambda _: None) == count
-    targets = [f"{name}={name}:{RECEIVERS[name]}" for name in SENDERS]
+    for name in CLIENTS:
+        send_shop(name, HOST, int(project.ports[f"{name.upper()}_PORT"]), count)
+    targets = [f"{name}={name}:{RECEIVERS[name]}" for name in CLIENTS]
     told = project.does("run", "--rm", "-T", "tools", "smoke", *targets)
-    assert told.count("on headrace.events") == len(SENDERS)
-    wanted = dict.fromkeys(SENDERS, count + 1)
+    assert told.count("on headrace.events") == len(CLIENTS)
+    wanted = dict.fromkeys(CLIENTS, count + 1)
 
     def landed() -> dict[str, int]:
         sql = "select protocol, count(*) as n, count(distinct event_id) as ids from events group by all"

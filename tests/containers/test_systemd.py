@@ -13,7 +13,6 @@ from typing import Any
 import deltalake
 import docker
 import pytest
-from headrace_cli.clients.single import SEND_ONE
 from headrace_cli.places import ROOT
 from headrace_cli.stack.services import LAKE_OPS_PORT, SERVICES
 from headrace_common.operations.errors import EXIT_CONFIG
@@ -23,6 +22,7 @@ from testcontainers.core.network import Network
 from tests.containers.building import TAG, built
 from tests.containers.running import HOST, KafkaContainer
 from tests.contract.waiting import wait_for
+from tests.sending import send_shop
 
 pytestmark = [pytest.mark.requires("docker"), pytest.mark.full]
 
@@ -140,7 +140,7 @@ def test_the_units_run_as_the_page_installs_them(machine: Machine, tmp_path: Pat
         assert (int(status["CapBnd"], 16), status["NoNewPrivs"].strip(), status["Seccomp"].strip()) == (0, "1", "2")
         (files,) = re.findall(r"^Max open files +(\d+)", machine.run(f"cat /proc/{pid}/limits"), re.MULTILINE)
         assert int(files) > LimitSettings().connections  # the unit asks for more than a container may give
-        SEND_ONE[name](HOST, machine.published(PORTS[name]), 7, None, 60.0)
+        send_shop(name, HOST, machine.published(PORTS[name]))
     ask = f"import urllib.request as r; print(r.urlopen('http://{HOST}:{LAKE_OPS_PORT}/metrics').read().decode())"
     landed = f'{PYTHON} -c "{ask}"'
     wait_for(

@@ -16,7 +16,6 @@ from typing import Any
 import msgpack
 import pytest
 import zmq.asyncio
-from headrace_cli.clients.single import SEND_ONE
 from headrace_cli.fetch.toolchain import jars, java_home
 from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
@@ -28,6 +27,7 @@ from tests.contract.topic import events, own_topics
 from tests.contract.waiting import BROKER_TIME, PATIENCE, until
 from tests.forward.speaking import speaking
 from tests.logjam.test_devices import Device, complete, consumer, numbers
+from tests.sending import send_shop
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
@@ -151,7 +151,7 @@ async def test_the_segment_service_reads_its_log_again(
         receiver = Receiver("segment", plain, folder, {"kafka": kafka})
         await receiver.start()
         try:
-            await asyncio.to_thread(SEND_ONE["segment"], HOST, receiver.port, number, None, PATIENCE)
+            await asyncio.to_thread(send_shop, "segment", HOST, receiver.port, 1, number)
             receiver.signal(signal.SIGTERM)
             assert await receiver.ended() == 0
         finally:

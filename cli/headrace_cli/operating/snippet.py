@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from headrace_cli.clients.configuration import CLIENTS, NAMED, PORTS, Address, Client
 from headrace_cli.errors import CommandError
+from headrace_cli.operating.snippets import CLIENTS, NAMED, PORTS, Address, Client
 from headrace_cli.places import command
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import console

@@ -8,24 +8,25 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from headrace_common.operations.errors import HeadraceError
 from headrace_common.operations.settings import KafkaSettings, environment, own_environment
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
-from headrace_cli.clients.configuration import PORTS, how_to
-from headrace_cli.clients.logjam import NUMBERS, DemoDevice, send_messages
-from headrace_cli.clients.protocols import DEMO_CLIENTS
-from headrace_cli.clients.traffic import CONNECTIONS, send_events
 from headrace_cli.errors import EXIT_FAILED, CommandError
 from headrace_cli.fetch.toolchain import REPOSITORY_VARIABLE, jars
+from headrace_cli.operating.snippets import PORTS, how_to
+from headrace_cli.operating.wire.address import Target
+from headrace_cli.operating.wire.clients import client_of
+from headrace_cli.operating.wire.send.connections import Tally
+from headrace_cli.operating.wire.send.source import ShopSource
+from headrace_cli.operating.wire.send.verb import run
 from headrace_cli.processes.tether import tethered
 from headrace_cli.stack.stack import module
 from headrace_cli.stack.state import StateFolder
@@ -34,27 +35,14 @@ from headrace_cli.verbs.down import down
 from headrace_cli.verbs.query import EXAMPLE_QUERY
 from headrace_cli.verbs.up import START_SECONDS
 
-_GAPS: Final = """\
-select device, from_sequence as first, to_sequence - 1 as last from gaps where reason = 'logjam' order by landed_at"""
+CONNECTIONS: Final = 4
 LANDING_SECONDS: Final = 300.0
 """Time limit of the landing job, from the last acknowledgement on. On a busy machine its first batch takes minutes."""
 
 
-LOGJAM: Final = "logjam"
-
-Send = Callable[[str, int, Callable[[int], None]], int]
-"""Sends so many events to an address and tells the progress; how many were acknowledged."""
-
-SENDERS: Final[Mapping[str, Send]] = {
-    LOGJAM: send_messages,
-    **{name: partial(send_events, client=client) for name, client in DEMO_CLIENTS.items()},
-}
-"""By service: the protocols that `demo --protocol` can send with."""
-
-
 @dataclass(frozen=True)
 class DemoCounts:
-    """How many events have reached each step. `published`: records that a device brought, beside those that were sent."""
+    """How many events have reached each step."""
 
     sent: int
     acknowledged: int
@@ -62,35 +50,26 @@ class DemoCounts:
     quarantined: int
     in_lake: int
     distinct: int
-    published: int = 0
 
     @property
     def agrees(self) -> bool:
-        stored = self.sent + self.published
-        return (
-            self.sent == self.acknowledged
-            and stored == self.on_topic == self.in_lake == self.distinct
-            and self.quarantined == 0
-        )
+        """Whether as many have reached each as were sent."""
+        return {self.sent} == {self.acknowledged, self.on_topic, self.in_lake, self.distinct} and not self.quarantined
 
 
 def demo(events: int, protocol: str) -> int:
     """Run the demo. Return 0 if as many events were acknowledged, stored and landed as were sent."""
-    if protocol not in SENDERS:
-        raise CommandError(f"demo does not speak {protocol}; it speaks {', '.join(sorted(SENDERS))}.", status=2)
+    client_of(protocol)
     began = time.monotonic()
     with console.fetching() as progress:
         for name in ("kafka", "spark"):
             jars(name, progress)
     folder = Path(tempfile.mkdtemp(prefix="headrace-demo-"))
     state = StateFolder(folder / "state")
-    device = DemoDevice() if protocol == LOGJAM else None
     try:
-        with _stack(state, {} if device is None else device.environment) as record:
-            counts, rows = _send_and_count(record, events, protocol, device)
+        with _stack(state) as record:
+            counts, rows = _send_and_count(record, events, protocol)
     finally:
-        if device is not None:
-            device.close()
         shutil.rmtree(folder, ignore_errors=True)
     _show(counts, rows)
     console.line("demo", "good" if counts.agrees else "bad", f"{time.monotonic() - began:.0f} s")
@@ -110,12 +89,12 @@ def demo(events: int, protocol: str) -> int:
 
 
 @contextmanager
-def _stack(state: StateFolder, settings: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Run a stack on free ports, with more `settings`. It ends with the block, and also when this process is killed."""
+def _stack(state: StateFolder) -> Iterator[dict[str, Any]]:
+    """Run a stack on free ports. It ends with the block, and also when this process is killed."""
     state.make()
     ours = own_environment()  # these are settings of another stack, except the repository of the jars
     variables = {name: value for name, value in os.environ.items() if name not in ours or name == REPOSITORY_VARIABLE}
-    variables.update(environment("lake", trigger=0.5), **settings)
+    variables.update(environment("lake", trigger=0.5))
     log = state.log("up")
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -165,9 +144,7 @@ def _show_logs(state: StateFolder) -> None:
             console.ERR.print(f"{log.stem:<10} | {row}", markup=False)
 
 
-def _send_and_count(
-    record: dict[str, Any], events: int, protocol: str, device: DemoDevice | None
-) -> tuple[DemoCounts, list[dict[str, Any]]]:
+def _send_and_count(record: dict[str, Any], events: int, protocol: str) -> tuple[DemoCounts, list[dict[str, Any]]]:
     from headrace_cli.verbs import query
 
     bars = Progress(
@@ -175,65 +152,41 @@ def _send_and_count(
         disable=not console.OUT.is_terminal,
     )  # fmt: skip
     with bars:
-        listen = record["services"][protocol]["listen"]
-        sending = bars.add_task("sent and acknowledged", total=events)
-        began = time.monotonic()
-        acknowledged = SENDERS[protocol](listen, events, lambda count: bars.update(sending, completed=count))
-        took = time.monotonic() - began
-        published = 0 if device is None else device.publish()
-        expected = events + published
-        on_topic, quarantined = _wait_until_stored(record["kafka"], expected)
-        landing = bars.add_task("in the lake", total=expected)
-
-        def count() -> tuple[int, int]:
-            try:
-                (row,) = query.run("select count(*) as n, count(distinct event_id) as ids from events", record["lake"])
-            except HeadraceError:
-                return 0, 0  # there is no table yet
-            bars.update(landing, completed=row["n"])
-            return row["n"], row["ids"]
-
-        in_lake, distinct = _wait_until_landed(count, expected)
+        sending, landing = (bars.add_task(name, total=events) for name in ("sent and acknowledged", "in the lake"))
+        tally = asyncio.run(_send(record["services"][protocol]["listen"], protocol, events, bars, sending))
+        if tally.problems:
+            raise CommandError(f"{next(iter(tally.problems))}.")
+        on_topic, quarantined = asyncio.run(_count_on_topics(record["kafka"]))
+        deadline = time.monotonic() + LANDING_SECONDS
+        counted = {"n": 0, "ids": 0}
+        while counted["n"] < events and time.monotonic() < deadline:
+            with suppress(HeadraceError):  # there is no table yet
+                (counted,) = query.run(
+                    "select count(*) as n, count(distinct event_id) as ids from events", record["lake"]
+                )
+                bars.update(landing, completed=counted["n"])
+            time.sleep(0.3)
         rows = query.run(
             "select strftime(event_time, '%H:%M:%S.%g') as time, stream, coalesce(body, try(decode(payload))) as body"
             " from events order by event_time limit 5",
             record["lake"],
         )
-        gaps = [] if device is None else _wait_for_gaps(lambda: query.run(_GAPS, record["lake"]))
-    if device is not None and not gaps:
-        raise CommandError("The device's gap did not land.")
-    console.line(protocol, "note", f"{acknowledged} events over {CONNECTIONS} connections acknowledged in {took:.1f} s")
-    for gap in gaps:
-        told = f"device {gap['device']} published {NUMBERS} numbers; {gap['first']} to {gap['last']} never came: the lake says so"
-        console.line("gap", "note", told)
-    return DemoCounts(events, acknowledged, on_topic, quarantined, in_lake, distinct, published), rows
+    took = f"{tally.acknowledged} events over {CONNECTIONS} connections acknowledged in {tally.took:.1f} s"
+    console.line(protocol, "note", took)
+    return DemoCounts(tally.sent, tally.acknowledged, on_topic, quarantined, counted["n"], counted["ids"]), rows
 
 
-def _wait_until_stored(bootstrap: str, expected: int) -> tuple[int, int]:
-    """Return the records on both topics. What a device published is stored without anybody being told, so wait for it."""
-    deadline = time.monotonic() + LANDING_SECONDS
-    while True:
-        counts = asyncio.run(_count_on_topics(bootstrap))
-        if sum(counts) >= expected or time.monotonic() > deadline:
-            return counts
-        time.sleep(0.3)
-
-
-def _wait_for_gaps(read: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return the rows once there are any: they land behind the batch's events."""
-    deadline = time.monotonic() + LANDING_SECONDS
-    while not (rows := read()) and time.monotonic() < deadline:
-        time.sleep(0.3)
-    return rows
-
-
-def _wait_until_landed(count: Callable[[], tuple[int, int]], wanted: int) -> tuple[int, int]:
-    deadline = time.monotonic() + LANDING_SECONDS
-    while True:
-        counts = count()
-        if counts[0] >= wanted or time.monotonic() > deadline:
-            return counts
-        time.sleep(0.3)
+async def _send(listen: str, protocol: str, events: int, bars: Progress, bar: TaskID) -> Tally:
+    host, _, port = listen.rpartition(":")
+    tally = Tally()
+    sending = asyncio.create_task(
+        run(Target(protocol, host, int(port)), ShopSource(events), tally, asyncio.Event(), connections=CONNECTIONS)
+    )
+    while not sending.done():
+        await asyncio.wait({sending}, timeout=0.1)
+        bars.update(bar, completed=tally.acknowledged)
+    await sending
+    return tally
 
 
 async def _count_on_topics(bootstrap: str) -> tuple[int, int]:
@@ -264,7 +217,6 @@ def _show(counts: DemoCounts, rows: list[dict[str, Any]]) -> None:
     for name, value in (
         ("sent", counts.sent),
         ("acknowledged", counts.acknowledged),
-        *([("published by a device, and one gap", counts.published)] if counts.published else []),
         ("on the topic", counts.on_topic),
         ("in the lake", counts.in_lake),
         ("of them distinct ids", counts.distinct),

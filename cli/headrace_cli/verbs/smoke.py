@@ -15,8 +15,13 @@ from aiokafka.errors import KafkaError
 from headrace_common.kafka.client import describe, explain, make_consumer
 from headrace_common.operations.settings import KafkaSettings, Settings, load
 
-from headrace_cli.clients.single import SEND_ONE
 from headrace_cli.errors import EXIT_FAILED, CommandError
+from headrace_cli.operating.wire.address import Target, parse_address
+from headrace_cli.operating.wire.clients import client_of
+from headrace_cli.operating.wire.security import Security
+from headrace_cli.operating.wire.send.connections import Tally
+from headrace_cli.operating.wire.send.source import ShopSource
+from headrace_cli.operating.wire.send.verb import run
 from headrace_cli.verbs import console
 
 NUMBERS: Final = 1 << 52
@@ -34,35 +39,22 @@ def smoke(targets: Sequence[str], *, ca: Path | None, seconds: float) -> int:
 
     Raises `CommandError` for targets that make no sense, `ConfigError` for wrong settings of Kafka.
     """
-    addresses = parse(targets)
-    tls = None
-    if ca is not None:
-        try:
-            tls = ssl.create_default_context(cafile=ca)
-        except (OSError, ssl.SSLError) as error:
-            raise CommandError(f"--ca {ca}: {error}") from error
-    settings = load(SmokeSettings)
-    problems = asyncio.run(_try_all(settings.kafka, addresses, tls, seconds))
-    return EXIT_FAILED if problems else 0
+    tls = Security("" if ca is None else str(ca)).context()
+    kafka = load(SmokeSettings).kafka
+    return EXIT_FAILED if asyncio.run(_try_all(kafka, parse(targets, tls), seconds)) else 0
 
 
-def parse(targets: Sequence[str]) -> dict[str, tuple[str, int]]:
-    """Return host and port by protocol. Raises `CommandError`."""
-    found: dict[str, tuple[str, int]] = {}
+def parse(targets: Sequence[str], tls: ssl.SSLContext | None = None) -> list[Target]:
+    """Return the receivers that are named; ZeroMQ has no TLS. Raises `CommandError`."""
+    found = []
     for target in targets:
         protocol, _, address = target.partition("=")
-        host, _, port = address.rpartition(":")
-        if protocol not in SEND_ONE:
-            raise CommandError(f"smoke does not speak {protocol}; it speaks {', '.join(sorted(SEND_ONE))}.", status=2)
-        if not host or not port.isdigit():
-            raise CommandError(f"{target}: expected PROTOCOL=HOST:PORT.", status=2)
-        found[protocol] = (host, int(port))
+        streams = bool(client_of(protocol).malformed)
+        found.append(Target(protocol, *parse_address(address), tls if streams else None))
     return found
 
 
-async def _try_all(
-    kafka: KafkaSettings, addresses: Mapping[str, tuple[str, int]], tls: ssl.SSLContext | None, seconds: float
-) -> int:
+async def _try_all(kafka: KafkaSettings, targets: Sequence[Target], seconds: float) -> int:
     """Return how many protocols have failed."""
     topic = (await describe(kafka))[0]
     consumer = make_consumer(kafka)
@@ -74,17 +66,14 @@ async def _try_all(
         for partition in partitions:
             await consumer.position(partition)  # only now the end is where it was before we sent
         numbers: dict[str, int] = {}
-        failed = 0
-        for protocol, (host, port) in addresses.items():
-            number, began = secrets.randbelow(NUMBERS), time.monotonic()
-            try:
-                await asyncio.to_thread(SEND_ONE[protocol], host, port, number, tls, seconds)
-            except (CommandError, OSError) as error:
-                console.line(protocol, "bad", f"{host}:{port}: {error}")
-                failed += 1
-                continue
-            numbers[protocol] = number
-            console.line(protocol, "good", f"{host}:{port} acknowledged in {(time.monotonic() - began) * 1000:.0f} ms")
+        for target in targets:
+            number, tally = secrets.randbelow(NUMBERS), Tally()
+            await run(target, ShopSource(1, number), tally, asyncio.Event(), patience=seconds)
+            if tally.fine:
+                numbers[target.protocol] = number
+                console.line(target.protocol, "good", f"{target.address} acknowledged in {tally.took * 1000:.0f} ms")
+            else:
+                console.line(target.protocol, "bad", next(iter(tally.problems)))
         found = await _find(consumer, numbers, seconds)
     except KafkaError as error:
         raise CommandError(f"Kafka at {kafka.bootstrap_servers}: {explain(error)}") from error
@@ -94,7 +83,7 @@ async def _try_all(
         where = found.get(protocol)
         text = f"on {topic.name}, {where}" if where else f"acknowledged, but not on {topic.name} after {seconds:.0f} s"
         console.line(protocol, "good" if where else "bad", text)
-    return failed + len(numbers) - len(found)
+    return len(targets) - len(found)
 
 
 async def _find(consumer: AIOKafkaConsumer, numbers: Mapping[str, int], seconds: float) -> dict[str, str]:

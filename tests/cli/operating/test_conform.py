@@ -17,19 +17,19 @@ from typing import Any
 
 import pytest
 from headrace_cli.errors import EXIT_NOTHING_RUNS, CommandError
+from headrace_cli.operating.wire.clients import ASKED
 from headrace_cli.operating.wire.conform import bench, verb
 from headrace_cli.operating.wire.conform.probes import PROBES
 from headrace_cli.operating.wire.conform.storage import Storage
 from headrace_cli.operating.wire.conform.verb import Options, conform
 from headrace_cli.operating.wire.explain.receiver import RECEIVERS, Receiver
 from headrace_cli.operating.wire.line import connected
-from headrace_cli.operating.wire.talk.protocols import TALKS
 from headrace_cli.processes.ports import free_port
 from headrace_common.operations.errors import ProtocolError
 from headrace_lumberjack.wire import V1, acknowledgement
 
 HOST = "127.0.0.1"
-PROTOCOLS = sorted(TALKS)
+PROTOCOLS = sorted(ASKED)
 SERVERS = Path(__file__).parent / "servers"
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -161,7 +161,7 @@ def test_part_of_a_frame_before_it_is_stored(tmp_path: Path, capfd: pytest.Captu
 @pytest.mark.parametrize(
     ("probe", "answer", "sentence"),
     [
-        ("acknowledges", b"2A\x00\x00\x00\x65", "number 101 in a window of 100 events"),
+        ("acknowledges", b"2A\x00\x00\x00\x65", "of 101 events in a frame of 100"),
         ("acknowledges", b"HTTP/1.1 400", "no server may say"),
         ("late-byte", b"2A\x00\x00\x00\x0a", "before its last byte"),
         ("half-frame", b"2A\x00\x00\x00\x0a" * 2, "of half a frame"),
@@ -173,7 +173,7 @@ def test_a_liar_is_found(
     probe: str, answer: bytes, sentence: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        bench, "connected", lambda target, talk, _: connected(target, talk, 60)
+        bench, "connected", lambda target, client, _: connected(target, client, 60)
     )  # only answers may lack
     with serving(replying(answer)) as target:
         status, probes = told(
@@ -251,12 +251,14 @@ def test_every_probe_is_declared_once_and_documented(capfd: pytest.CaptureFixtur
     assert "version-1" not in listed
 
 
-def test_what_a_talk_hears(tmp_path: Path) -> None:
-    for protocol, make in TALKS.items():
-        talk = make()
+def test_what_a_client_hears(tmp_path: Path) -> None:
+    for protocol, make in ASKED.items():
+        client = make()
         receiver = Receiver(RECEIVERS[protocol](0)[1], 0)
-        said = b"".join(receiver.feed(talk.greeting() + talk.frame([{"a": 1}, {"a": 2}]), 1_700_000_000_000).replies)
-        heard = [answer for answer in talk.receive(said) if getattr(answer, "whole", False)]
+        said = b"".join(
+            receiver.feed(client.greeting() + client.frame([{"a": 1}, {"a": 2}]), 1_700_000_000_000).replies
+        )
+        heard = [answer for answer in client.receive(said) if getattr(answer, "whole", False)]
         assert [(answer.frame, answer.count) for answer in heard] == [(0, 2)]  # type: ignore[union-attr]
         with pytest.raises(ProtocolError):
             make().receive(said[-28:] if protocol == "courier" else said)

@@ -17,12 +17,12 @@ from headrace_cli.operating.quarantined.replay.reading import Replayed, frames_o
 from headrace_cli.operating.quarantined.replay.verb import Options, replay
 from headrace_cli.operating.quarantined.sources import Wanted
 from headrace_cli.operating.quarantined.verbs import Source
-from headrace_cli.operating.wire.talk.interface import Talk
-from headrace_cli.operating.wire.talk.protocols import TALKS
+from headrace_cli.operating.wire.clients import ASKED
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.record.encoding import decode
 from headrace_common.record.event import Reject
+from headrace_common.session.client import Client
 from headrace_common.session.interface import ByteSession, Peer
 from headrace_courier.session import CourierSession
 from headrace_courier.settings import CourierLimits, CourierSection
@@ -59,8 +59,8 @@ def item_of(reject: Reject) -> Item:
     )  # fmt: skip
 
 
-def rejected(protocol: str, talk: Talk, data: bytes) -> list[Item]:
-    parts = parts_of(frames_of(session(protocol, 1024), talk.greeting() + data, MS))
+def rejected(protocol: str, client: Client, data: bytes) -> list[Item]:
+    parts = parts_of(frames_of(session(protocol, 1024), client.greeting() + data, MS))
     return [item_of(part) for part in parts if isinstance(part, Reject)]
 
 
@@ -68,15 +68,15 @@ def read(item: Item) -> Replayed:
     return Reader().read(item)
 
 
-@pytest.mark.parametrize("protocol", sorted(TALKS))
+@pytest.mark.parametrize("protocol", sorted(ASKED))
 def test_what_was_too_large_becomes_the_event_that_it_would_have_been(protocol: str) -> None:
-    talk = TALKS[protocol]()
-    data = talk.frame(EVENTS)
-    (item,) = rejected(protocol, talk, data)
+    client = ASKED[protocol]()
+    data = client.frame(EVENTS)
+    (item,) = rejected(protocol, client, data)
     (event,) = read(item).events
     assert read(item).events[0].id == event.id
     assert event.id.startswith("d.")
-    large = list(parts_of(frames_of(session(protocol, 1 << 20), talk.greeting() + data, MS)))[1]
+    large = list(parts_of(frames_of(session(protocol, 1 << 20), client.greeting() + data, MS)))[1]
     assert not isinstance(large, Reject)
     value, headers = decode(large)
     assert event.value == value
@@ -86,18 +86,18 @@ def test_what_was_too_large_becomes_the_event_that_it_would_have_been(protocol: 
     assert {name: here[name] for name in here if name != "ce_id"} == {n: there[n] for n in there if n != "ce_id"}
 
 
-@pytest.mark.parametrize("protocol", sorted(TALKS))
+@pytest.mark.parametrize("protocol", sorted(ASKED))
 def test_what_is_still_not_understood_is_counted(protocol: str) -> None:
-    talk = TALKS[protocol]()
-    for item in rejected(protocol, talk, talk.bad_event([{"n": 1}])):
+    client = ASKED[protocol]()
+    for item in rejected(protocol, client, client.faulty([{"n": 1}])):
         found = read(item)
         assert not found.events
         assert found.rejects == {item.reason: 1}
 
 
 def test_what_cannot_be_read_again_says_why() -> None:
-    talk = TALKS["courier"]()
-    (item,) = rejected("courier", talk, talk.frame(EVENTS))
+    client = ASKED["courier"]()
+    (item,) = rejected("courier", client, client.frame(EVENTS))
     item.parts = 2
     assert "parts are missing" in read(item).impossible
     item.parts, item.reason = 1, "null_value"
@@ -131,8 +131,8 @@ def test_what_is_published_is_published_once(
 ) -> None:
     topics = own_topics(kafka.bootstrap)
     lead_to(topics, monkeypatch)
-    talks = {protocol: TALKS[protocol]() for protocol in sorted(TALKS)}
-    items = [item for protocol, talk in talks.items() for item in rejected(protocol, talk, talk.frame(EVENTS))]
+    clients = {protocol: ASKED[protocol]() for protocol in sorted(ASKED)}
+    items = [item for protocol, client in clients.items() for item in rejected(protocol, client, client.frame(EVENTS))]
 
     def replayed(lake: Path, **options: bool) -> dict[str, object]:
         assert replay(Source(tmp_path, lake), Wanted(), Options(as_json=True, **options)) == 0

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,20 +16,23 @@ from typing import Any
 
 import pytest
 import zmq
-from headrace_cli.clients.compression import METHODS, Compression, compression_of
 from headrace_cli.errors import CommandError
-from headrace_cli.operating.wire.address import RefusedError, target_of, why_not
+from headrace_cli.operating.wire.address import RefusedError, Target, target_of, why_not
+from headrace_cli.operating.wire.clients import CLIENTS, compression_of
 from headrace_cli.operating.wire.opening import opened
 from headrace_cli.operating.wire.security import Security
-from headrace_cli.operating.wire.send.faults import Fault, Kind, fault_of
+from headrace_cli.operating.wire.send.source import RateSource
 from headrace_cli.operating.wire.send.verb import Options, send
 from headrace_cli.processes.ports import free_port
 from headrace_cli.stack import curve
 from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_common.session.client import Compression
 from headrace_forward.wire import Decoder
 from headrace_logjam.wire import Compression as Method
 from headrace_logjam.wire import decode_meta
 
+from tests.broken.faults import Fault, Kind
+from tests.broken.faulty import play
 from tests.cli.operating.test_send import HOST, Server, Stored, patient_to_connect
 from tests.contract.certificates import Authority
 from tests.contract.receiver import Receiver as Process
@@ -134,28 +138,29 @@ def test_a_server_that_is_no_zeromq(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "fault", [Fault(Kind.RESEND, 2), Fault(Kind.CUT, 3), Fault(Kind.NO_ACK, 4)], ids=lambda fault: fault.name
 )
-def test_faults_of_logjam(fault: Fault, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_faults_of_logjam(fault: Fault) -> None:
     with device(accepts) as (address, heard):
-        options = Options(address, rate=1000, duration=0.02, as_json=True, fault=fault, timeout=30)
-        assert send("logjam", tmp_path, options) == 0
-        wait_for(lambda: len(heard) >= 20, "what nobody asks an acknowledgement for is heard, too")
-    found = told(capfd)
-    assert (found["sent"], found["acknowledged"] + found["not_asked"]) == (20, 20)
-    assert found["fault"]["played"] >= 5
+        host, _, port = address.rpartition(":")
+        tally, told = await play(Target("logjam", host, int(port)), RateSource(1000, 0.02, 300), fault, 1)
+        await asyncio.to_thread(wait_for, lambda: len(heard) >= 20, "what nobody asks an acknowledgement for")
+    assert (tally.sent, tally.acknowledged, tally.problems) == (20 - len(told.unasked), tally.sent, {})
+    assert told.times >= 5
     unasked = [message for message in heard if message[0]]
-    assert len(unasked) == found["not_asked"] == (5 if fault.kind is Kind.NO_ACK else 0)
+    assert len(unasked) == len(told.unasked) == (5 if fault.kind is Kind.NO_ACK else 0)
     if fault.kind is Kind.RESEND:
         assert len(heard) == 30
 
 
-@pytest.mark.parametrize("name", ["slow-reader", "half-frame", "bomb", "bad-json", "malformed"])
-def test_faults_that_zeromq_rules_out(name: str) -> None:
-    with pytest.raises(CommandError, match="makes no sense for logjam"):
-        fault_of(name, "logjam")
+def secrets(folder: Path, **given: str) -> Security:
+    path = folder / f"login-{uuid.uuid4().hex}"
+    path.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
+    return Security(login_file=path)
 
 
 def key_files(folder: Path, keys: curve.CurveKeys) -> Security:
-    return Security(curve_server=keys.server[0], curve_key=keys.client[1])
+    return secrets(
+        folder, curve_server=keys.server[0].read_text().strip(), curve_key=keys.client[1].read_text().strip()
+    )
 
 
 @pytest.mark.long
@@ -178,7 +183,7 @@ def test_curve(tmp_path: Path) -> None:
     ("text", "protocol", "found"),
     [
         ("", "forward", None),
-        ("none", "forward", Compression()),
+        ("none", "forward", Compression("none")),
         ("gzip:1", "forward", Compression("gzip", 1)),
         ("gzip:9", "forward", Compression("gzip", 9)),
         ("zstd:19", "forward", Compression("zstd", 19)),
@@ -206,9 +211,9 @@ def test_methods_and_levels(text: str, protocol: str, found: Compression | str |
 
 EACH = [
     (protocol, method if not levels else f"{method}:{level}")
-    for protocol, methods in METHODS.items()
+    for protocol, client in CLIENTS.items()
     if protocol != "logjam"
-    for method, levels in methods.items()
+    for method, levels in client.methods.items()
     for level in ((levels.start, levels.stop - 1) if levels else (0,))
 ]
 
@@ -226,7 +231,7 @@ def test_our_receivers_take_each(protocol: str, text: str, tmp_path: Path) -> No
 
 
 def test_forward_says_what_it_compresses_with(tmp_path: Path) -> None:
-    for text, said in (("zstd", [b"zstd"]), ("gzip", [b"gzip"]), ("none", []), ("", [b"gzip"])):
+    for text, said in (("zstd", [b"zstd"]), ("gzip", [b"gzip"]), ("none", []), ("", [])):
         stored = Stored("forward")
         with Server(stored).running() as server:
             options = Options(
@@ -238,7 +243,7 @@ def test_forward_says_what_it_compresses_with(tmp_path: Path) -> None:
         assert sorted(found) == said
 
 
-@pytest.mark.parametrize("method", METHODS["logjam"])
+@pytest.mark.parametrize("method", CLIENTS["logjam"].methods)
 def test_each_method_of_logjam(method: str, tmp_path: Path) -> None:
     with device(accepts) as (address, heard):
         options = Options(address, rate=100, duration=0.04, compression=compression_of(method, "logjam"))
@@ -250,38 +255,31 @@ def test_each_method_of_logjam(method: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("protocol", "security", "sentence"),
+    ("protocol", "given", "sentence"),
     [
-        ("courier", Security(shared_key=Path("k")), "--shared-key-file: only forward"),
-        ("logjam", Security(user="u"), "--user: only forward"),
-        ("forward", Security(curve_key=Path("k")), "--curve-key-file: only logjam"),
-        ("logjam", Security(tls=True), "ZeroMQ has no TLS"),
-        ("logjam", Security(ca=Path("k")), "ZeroMQ has no TLS"),
-        ("forward", Security(key=Path("k")), "--key needs --cert"),
-        ("forward", Security(user="u", shared_key=Path("k")), "--user needs --password-file"),
-        ("forward", Security(password=Path("p"), shared_key=Path("k")), "--password-file needs --user"),
-        ("forward", Security(user="u", password=Path("p")), "--user needs --shared-key-file"),
-        ("logjam", Security(curve_server=Path("k")), "needs --curve-key-file"),
-        ("logjam", Security(curve_key=Path("k")), "needs --curve-server-file"),
-        ("forward", Security(shared_key=Path("missing")), "--shared-key-file missing: No such file"),
-        ("forward", Security(shared_key=Path("/dev/null")), "it is empty"),
+        ("courier", {"shared_key": "k"}, "shared_key: courier has no login"),
+        ("logjam", {"user": "u"}, "user: it is one of curve_server, curve_key"),
+        ("forward", {"curve_key": "k"}, "curve_key: it is one of shared_key, user, password"),
+        ("forward", {"user": "u", "shared_key": "k"}, "user needs password"),
+        ("forward", {"password": "p", "shared_key": "k"}, "password needs user"),
+        ("forward", {"user": "u", "password": "p"}, "user needs shared_key"),
+        ("forward", {"shared_key": ""}, "lines of NAME=VALUE"),
+        ("logjam", {"curve_server": "k"}, "curve_server needs curve_key"),
+        ("logjam", {"curve_key": "k"}, "curve_key needs curve_server"),
+        ("logjam", {"curve_server": "k", "curve_key": "k"}, "no CURVE key"),
+        ("logjam", Security("system"), "ZeroMQ has no TLS"),
+        ("forward", Security(login_file=Path("missing")), "--login missing: No such file"),
         ("forward", Security(cert=Path("missing")), "--cert missing"),
         ("forward", Security(cert=Path("/dev/null")), "--cert /dev/null"),
-        ("logjam", Security(curve_server=Path("/etc/passwd"), curve_key=Path("/etc/passwd")), "no CURVE key"),
     ],
 )
-def test_what_makes_no_sense_is_one_sentence(protocol: str, security: Security, sentence: str, tmp_path: Path) -> None:
+def test_what_makes_no_sense_is_one_sentence(
+    protocol: str, given: dict[str, str] | Security, sentence: str, tmp_path: Path
+) -> None:
+    security = given if isinstance(given, Security) else secrets(tmp_path, **given)
     with pytest.raises(CommandError, match=sentence) as raised:
         send(protocol, tmp_path, Options("h:1", rate=1, security=security))
     assert raised.value.status == 2
-
-
-def files(folder: Path, **contents: str) -> dict[str, Path]:
-    found = {}
-    for name, text in contents.items():
-        found[name] = folder / name
-        found[name].write_text(f"{text}\n")
-    return found
 
 
 @pytest.mark.parametrize(
@@ -298,7 +296,7 @@ async def test_a_server_that_does_not_log_us_in(answer: bytes | None, sentence: 
         writer.close()
 
     server = await asyncio.start_server(said, HOST, 0)
-    security = Security(shared_key=files(tmp_path, key="secret")["key"])
+    security = secrets(tmp_path, shared_key="secret")
     target = target_of("forward", tmp_path, f"{HOST}:{server.sockets[0].getsockname()[1]}", security)
     with pytest.raises(RefusedError) as raised:
         await opened(target, 30)
@@ -332,34 +330,36 @@ async def test_a_real_forward_receiver_with_login_and_client_certificates(kafka:
     )
     await receiver.start()
     try:
-        paths = files(tmp_path, shared="the key", wrong="another", password="the password")
+        own.write_bytes(own.read_bytes() + own_key.read_bytes())
         target = ("forward", f"{HOST}:{receiver.port}", "--rate", 200, "--for", "1s")
         trust = ("--ca", authority.file)
-        ours = (*trust, "--cert", own, "--key", own_key)
-        login = ("--shared-key-file", paths["shared"], "--user", "web", "--password-file", paths["password"])
+        ours = (*trust, "--cert", own)
+
+        def login(key: str, password: str) -> tuple[object, ...]:
+            return "--login", secrets(tmp_path, shared_key=key, user="web", password=password).login_file
+
+        right = login("the key", "the password")
         for more in ("zstd:19", "gzip:9", "none"):
-            assert await cli(*target, *ours, *login, "--compression", more) == (0, "")
-        for more in ("no-ack", "bad-json", "cut-after-2"):
-            assert await cli(*target, *ours, *login, "--fault", more) == (0, ""), more
+            assert await cli(*target, *ours, *right, "--compression", more) == (0, "")
         for changed, sentence in (
-            (("--shared-key-file", paths["wrong"], *login[2:]), "refuses the login: shared_key mismatch"),
-            ((*login[:4], "--password-file", paths["wrong"]), "refuses the login: username/password mismatch"),
+            (login("another", "the password"), "refuses the login: shared_key mismatch"),
+            (login("the key", "another"), "refuses the login: username/password mismatch"),
             ((), "asks for a login"),
         ):
             status, err = await cli(*target, *ours, *changed)
             assert (status, sentence in err) == (1, True), err
-        assert (await cli(*target, *trust, *login))[0] == 1
+        assert (await cli(*target, *trust, *right))[0] == 1
     finally:
         receiver.stop()
     stored = [each for each in await events(settings) if "headrace" in each.json]
-    assert len({each.id for each in stored}) == 1200
+    assert len({each.id for each in stored}) == 600
     assert "web-1" in stored[0]["ce_source"]
 
 
 @pytest.mark.kafka
 @pytest.mark.long
 async def test_a_real_logjam_receiver_with_curve(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    keys, others = curve.ensure(tmp_path / "keys"), curve.ensure(tmp_path / "others")
+    keys, _ = curve.ensure(tmp_path / "keys"), curve.ensure(tmp_path / "others")
     settings = own_topics(kafka.bootstrap)
     section = {
         "pull_port": 0,
@@ -370,13 +370,13 @@ async def test_a_real_logjam_receiver_with_curve(kafka: EmbeddedKafka, tmp_path:
     await receiver.start()
     try:
         target = ("logjam", f"{HOST}:{receiver.port}", "--rate", 500, "--for", "1s")
-        server = ("--curve-server-file", keys.server[0])
-        for more in ((), ("--fault", "resend"), ("--fault", "cut-after-5"), ("--fault", "no-ack")):
-            assert await cli(*target, *server, "--curve-key-file", keys.client[1], *more) == (0, ""), more
-        status, err = await cli(*target, *server, "--curve-key-file", others.client[1])
+        assert await cli(*target, "--login", key_files(tmp_path, keys).login_file) == (0, "")
+        mixed = curve.CurveKeys(tmp_path / "others")
+        mixed.server[0].write_bytes(keys.server[0].read_bytes())
+        status, err = await cli(*target, "--login", key_files(tmp_path, mixed).login_file)
         assert (status, "refuses our CURVE keys" in err) == (1, True), err
     finally:
         receiver.stop()
     stored = [each for each in await events(settings) if "headrace" in each.json]
-    assert len({each.id for each in stored}) == 2000
+    assert len({each.id for each in stored}) == 500
     assert {each["ce_source"] for each in stored} == {"/logjam/shop"}

@@ -29,14 +29,19 @@ class Target:
         return f"{self.host}:{self.port}"
 
 
+def parse_address(text: str) -> tuple[str, int]:
+    """Read ``HOST:PORT``. Raises `CommandError`."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise CommandError(f"{text}: expected HOST:PORT.", status=2)
+    return host.strip("[]"), int(port)
+
+
 def target_of(protocol: str, state: Path, named: str, security: Security) -> Target:
     """The address `named`, or that of the stack in `state`, which says its authority and keys. Raises `CommandError`."""
     security.check(protocol)
     if named:
-        host, _, port = named.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65_536:
-            raise CommandError(f"{named}: expected HOST:PORT.", status=2)
-        return Target(protocol, host.strip("[]"), int(port), security.context(), security.login(), security.curve())
+        return Target(protocol, *parse_address(named), security.context(), security.login(), security.curve())
     folder = StateFolder(state)
     record = folder.read_record() if folder.running() else {}
     if not record:

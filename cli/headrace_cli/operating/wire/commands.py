@@ -13,6 +13,13 @@ from headrace_cli.places import DEFAULT_STATE
 
 app = typer.Typer()
 
+CaOption = Annotated[
+    str,
+    typer.Option(
+        "--ca", metavar="FILE|system", help="Speak TLS, and trust the authorities in this PEM file, or this machine's."
+    ),
+]
+
 _EXPLAIN_EXAMPLES = """Examples:
 
 ./headrace explain capture.bin
@@ -75,15 +82,11 @@ tail -f access.log | ./headrace send forward
 
 ./headrace send lumberjack --rate 1000 --for 30s --size 300 --connections 4 --then-check
 
-./headrace send courier logs.example.org:5043 --file events.jsonl --ca ca.pem --timeout 10
+./headrace send courier logs.example.org:5043 --file events.jsonl --ca ca.pem
 
-./headrace send forward logs.example.org:24224 --rate 100 --shared-key-file key --user web --password-file password
+./headrace send forward logs.example.org:24224 --rate 100 --login secrets
 
-./headrace send logjam --rate 1000 --for 30s --compression lz4 --then-check
-
-./headrace send lumberjack --rate 500 --for 1m --fault cut-after-20 --then-check
-
-./headrace send forward --rate 500 --for 1m --fault bomb --every 50 --inflated 200"""
+./headrace send logjam --rate 1000 --for 30s --compression lz4 --then-check"""
 
 
 @app.command(epilog=_SEND_EXAMPLES)
@@ -108,28 +111,16 @@ def send(
     ] = 300,
     connections: Annotated[int, typer.Option(min=1, max=1000, help="Connections, which share the events.")] = 1,
     batch: Annotated[int, typer.Option(min=1, max=10_000, help="Most events in a frame.")] = 100,
-    tls: Annotated[bool, typer.Option("--tls", help="Speak TLS, and trust what this machine trusts.")] = False,
-    ca: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Speak TLS, and trust the authorities in this PEM file.")
-    ] = None,
+    ca: CaOption = "",
     cert: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Show this certificate (PEM); its key is in it, or in --key.")
+        Path | None, typer.Option(metavar="FILE", help="Show this certificate (PEM, with its key, not encrypted).")
     ] = None,
-    key: Annotated[Path | None, typer.Option(metavar="FILE", help="The key of --cert, not encrypted.")] = None,
-    shared_key: Annotated[
+    login: Annotated[
         Path | None,
-        typer.Option("--shared-key-file", metavar="FILE", help="Forward: log in with the shared key in this file."),
-    ] = None,
-    user: Annotated[str, typer.Option(metavar="NAME", help="Forward: log in as this user.")] = "",
-    password: Annotated[
-        Path | None, typer.Option("--password-file", metavar="FILE", help="Forward: the user's password.")
-    ] = None,
-    curve_server: Annotated[
-        Path | None,
-        typer.Option("--curve-server-file", metavar="FILE", help="Logjam: the receiver's public CURVE key."),
-    ] = None,
-    curve_key: Annotated[
-        Path | None, typer.Option("--curve-key-file", metavar="FILE", help="Logjam: our secret CURVE key.")
+        typer.Option(
+            metavar="FILE",
+            help="Secrets, as lines of NAME=VALUE: of Forward shared_key, user, password; of Logjam curve_server, curve_key.",
+        ),
     ] = None,
     compression: Annotated[
         str,
@@ -138,12 +129,6 @@ def send(
             help="Courier: zlib; Forward: none, gzip or zstd; Logjam: none, zlib, snappy or lz4; Lumberjack: none or zlib.",
         ),
     ] = "",
-    timeout: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS", min=0.1, max=86_400, help="Give a connection up that acknowledges nothing for so long."
-        ),
-    ] = 60,
     then_check: Annotated[
         bool,
         typer.Option("--then-check", help="Then find every event in the lake, and say which are missing or double."),
@@ -156,42 +141,20 @@ def send(
             help="The lake for --then-check, also s3://, abfss:// or gs://; default: that of the stack in --state.",
         ),
     ] = None,
-    fault: Annotated[
-        str,
-        typer.Option(
-            metavar="FAULT",
-            help="Be a broken client too: slow-reader, half-frame, bomb, bad-json, cut-after-N, resend, no-ack or malformed.",
-        ),
-    ] = "",
-    every: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=1, max=1_000_000, help="With --fault: on every N-th frame of a connection [10; resend: 1]."
-        ),
-    ] = None,
-    pause: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", min=0.1, max=3600, help="A slow reader does not read for so long [5]."),
-    ] = None,
-    inflated: Annotated[
-        int | None, typer.Option(metavar="MIB", min=1, max=4096, help="What a bomb inflates to [100].")
-    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Send lines or made-up events, and count the acknowledgements. Exit status 1 if one is missing. Ctrl-C ends it."""
-    from headrace_cli.clients.compression import compression_of
     from headrace_cli.operating.watch.moments import parse_span
+    from headrace_cli.operating.wire.clients import compression_of
     from headrace_cli.operating.wire.security import Security
-    from headrace_cli.operating.wire.send import faults, verb
+    from headrace_cli.operating.wire.send import verb
 
     if lake is not None and not then_check:
         raise CommandError("--lake: only --then-check looks there.", status=2)
     options = verb.Options(
         target, file, rate, parse_span(duration, "--for"), size, connections, batch,
-        Security(tls, ca, cert, key, shared_key, user, password, curve_server, curve_key),
-        compression_of(compression, protocol), timeout,
-        (lake or state / "lake") if then_check else None, as_json,
-        faults.fault_of(fault, protocol, every=every, pause=pause, inflated=inflated),
+        Security(ca, cert, login), compression_of(compression, protocol), lake=(lake or state / "lake") if then_check else None,
+        as_json=as_json,
     )  # fmt: skip
     raise typer.Exit(verb.send(protocol, state, options))
 
@@ -210,10 +173,7 @@ def conform(
     target: Annotated[str, typer.Argument(metavar="HOST:PORT", help="A server; default: the stack in --state.")] = "",
     protocol: Annotated[str, typer.Option(metavar="NAME", help="courier, forward or lumberjack.")] = "",
     state: StateOption = DEFAULT_STATE,
-    tls: Annotated[bool, typer.Option("--tls", help="Speak TLS, and trust what this machine trusts.")] = False,
-    ca: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Speak TLS, and trust the authorities in this PEM file.")
-    ] = None,
+    ca: CaOption = "",
     wait: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.1, max=3600, help="Time that the server has for each answer.")
     ] = 10,
@@ -242,7 +202,5 @@ def conform(
 
     if show:
         raise typer.Exit(verb.list_probes(protocol))
-    options = verb.Options(
-        target, tls, ca, wait, silence, hold, release, largest << 20, inflated << 20, only or (), style
-    )
+    options = verb.Options(target, ca, wait, silence, hold, release, largest << 20, inflated << 20, only or (), style)
     raise typer.Exit(verb.conform(protocol, state, options))

@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from headrace_common.operations.errors import ProtocolError
+from headrace_common.session.client import Answer, Client, Remark
 
 from headrace_cli.operating.wire.address import Target
 from headrace_cli.operating.wire.opening import opened
-from headrace_cli.operating.wire.talk.interface import Answer, Remark, Talk
 
 _READ = 65_536
 
@@ -25,7 +25,7 @@ class Line:
     `ended`: how the server ended it (``closes``, ``resets``); `fault`: what it said that no server may say.
     """
 
-    talk: Talk
+    client: Client
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     answers: list[tuple[float, Answer]] = field(default_factory=list)
@@ -82,7 +82,7 @@ class Line:
         try:
             while data := await self.reader.read(_READ):
                 now = time.monotonic()
-                for heard in self.talk.receive(data):
+                for heard in self.client.receive(data):
                     if isinstance(heard, Answer):
                         self.answers.append((now, heard))
                     else:
@@ -98,13 +98,16 @@ class Line:
 
 
 @asynccontextmanager
-async def connected(target: Target, talk: Talk, seconds: float) -> AsyncIterator[Line]:
-    """Open a connection and say the greeting. Raises what `opened` raises if there is none within `seconds`."""
+async def connected(target: Target, client: Client, seconds: float) -> AsyncIterator[Line]:
+    """Open a connection and say the greeting. What `client` made before is not under way on it.
+
+    Raises what `opened` raises if there is none within `seconds`.
+    """
     reader, writer = await opened(target, seconds)
-    line = Line(talk, reader, writer)
+    line = Line(client, reader, writer)
     listening = asyncio.create_task(line.listen())
     try:
-        if greeting := talk.greeting():
+        if greeting := client.again():
             await line.send(greeting, seconds)
         yield line
     finally:

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from headrace_common.session.client import Client
+
 from headrace_cli.operating.wire.address import Target
+from headrace_cli.operating.wire.clients import ASKED
 from headrace_cli.operating.wire.conform.storage import Storage
 from headrace_cli.operating.wire.line import Line, connected
-from headrace_cli.operating.wire.talk.interface import Talk
-from headrace_cli.operating.wire.talk.protocols import TALKS
 
 
 class Verdict(StrEnum):
@@ -56,10 +57,10 @@ class Bench:
     connections: int = 0
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
-    def line(self, talk: Talk | None = None) -> AbstractAsyncContextManager[Line]:
+    def line(self, client: Client | None = None) -> AbstractAsyncContextManager[Line]:
         """A new connection of this protocol's usual client, or of another."""
         self.connections += 1
-        return connected(self.target, talk or TALKS[self.target.protocol](), self.wait)
+        return connected(self.target, client or ASKED[self.target.protocol](), self.wait)
 
     def events(self, count: int, size: int = 0) -> list[Mapping[str, Any]]:
         """New events, each with the mark by which `send` finds its own again, and about `size` bytes more."""
@@ -73,7 +74,7 @@ class Bench:
         """Why a new client is not served; empty if it is."""
         try:
             async with self.line() as line:
-                await line.send(line.talk.frame(self.events(3)), self.wait)
+                await line.send(line.client.frame(self.events(3)), self.wait)
                 if await line.acknowledged(0, self.wait):
                     return ""
                 return line.fault or line.ended or f"acknowledges nothing for {self.wait:g} s"
@@ -83,7 +84,7 @@ class Bench:
 
 Ask = Callable[[Bench], Awaitable[Finding]]
 
-EVERY: Final[Collection[str]] = frozenset(TALKS)
+EVERY: Final[Collection[str]] = frozenset(ASKED)
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from headrace_lumberjack.client import LumberjackClient
+
 from headrace_cli.operating.wire.conform.bench import Bench, Finding, Verdict
 from headrace_cli.operating.wire.line import Line, outcome
-from headrace_cli.operating.wire.talk.lumberjack import LumberjackTalk
 from headrace_cli.verbs.console import format_size
 
 
 async def late_byte(bench: Bench) -> Finding:
     """A frame without its last byte, and that byte after a pause."""
     async with bench.line() as line:
-        data = line.talk.frame(bench.events(10))
+        data = line.client.frame(bench.events(10))
         await line.send(data[:-1], bench.wait)
         await line.acknowledged(0, bench.silence / 4)
         if any(answer.whole for _, answer in line.answers) or line.fault:
@@ -27,8 +28,8 @@ async def late_byte(bench: Bench) -> Finding:
 async def half_frame(bench: Bench) -> Finding:
     """A whole frame and half of another, and the end of the client's side."""
     async with bench.line() as line:
-        whole = line.talk.frame(bench.events(10))
-        half = line.talk.frame(bench.events(10))
+        whole = line.client.frame(bench.events(10))
+        half = line.client.frame(bench.events(10))
         await line.send(whole + half[: len(half) // 2], bench.wait)
         line.finish()
         await line.acknowledged(1, bench.wait)
@@ -44,15 +45,15 @@ async def half_frame(bench: Bench) -> Finding:
 async def malformed(bench: Bench) -> Finding:
     """A whole frame, bytes with which no frame begins, and another whole frame."""
     async with bench.line() as line:
-        data = line.talk.frame(bench.events(10)) + line.talk.malformed + line.talk.frame(bench.events(10))
+        data = line.client.frame(bench.events(10)) + line.client.malformed + line.client.frame(bench.events(10))
         return await _after_bad(bench, line, data, "those bytes")
 
 
 async def unknown(bench: Bench) -> Finding:
     """The same with a message of a kind or version that nobody knows."""
     async with bench.line() as line:
-        data = line.talk.frame(bench.events(10)) + line.talk.unknown + line.talk.frame(bench.events(10))
-        found = await _after_bad(bench, line, data, line.talk.unknown_is)
+        data = line.client.frame(bench.events(10)) + line.client.unknown + line.client.frame(bench.events(10))
+        found = await _after_bad(bench, line, data, line.client.unknown_is)
         remarks = sorted({remark.text for _, remark in line.remarks} - {"VERS"})
     return Finding(found.verdict, found.answer + (f"; says {', '.join(remarks)}" if remarks else ""), found.figures)
 
@@ -71,10 +72,10 @@ async def _after_bad(bench: Bench, line: Line, data: bytes, what: str) -> Findin
     return Finding(Verdict.NOTED, f"{before}, and then nothing: the client waits", figures)
 
 
-async def bad_event(bench: Bench) -> Finding:
+async def faulty(bench: Bench) -> Finding:
     """A sound frame in which one event of eleven is not understood."""
     async with bench.line() as line:
-        await line.send(line.talk.bad_event(bench.events(10)), bench.wait)
+        await line.send(line.client.faulty(bench.events(10)), bench.wait)
         await line.acknowledged(0, bench.wait)
         said = outcome(line)
     if line.fault:
@@ -87,7 +88,7 @@ async def bad_event(bench: Bench) -> Finding:
 async def bomb(bench: Bench) -> Finding:
     """A sound compressed frame that inflates a thousandfold, up to the bound."""
     async with bench.line() as line:
-        data = line.talk.bomb(bench.inflated)
+        data = line.client.bomb(bench.inflated)
         await line.send(data, bench.wait)
         await line.acknowledged(0, bench.wait)
         said = outcome(line)
@@ -99,8 +100,8 @@ async def bomb(bench: Bench) -> Finding:
 async def overfull(bench: Bench) -> Finding:
     """A window of five events whose compressed frame has ten."""
     async with bench.line() as line:
-        assert isinstance(line.talk, LumberjackTalk)
-        await line.send(line.talk.overfull(bench.events(10)), bench.wait)
+        assert isinstance(line.client, LumberjackClient)
+        await line.send(line.client.overfull([line.client.document(event) for event in bench.events(10)]), bench.wait)
         await line.until(lambda: bool(line.answers), bench.wait)
         if line.whole(0):
             return Finding(Verdict.NOTED, "acknowledges the five, and keeps silent about the others")

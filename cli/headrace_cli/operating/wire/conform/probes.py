@@ -94,7 +94,7 @@ PROBES: Final = (
     Probe(
         "bad-event", "What does one event do that is not understood?",
         "a sound frame with one such event among ten others",
-        "noted: who closes gets it again for ever, who acknowledges must keep it somewhere", harmful.bad_event, risky=True,
+        "noted: who closes gets it again for ever, who acknowledges must keep it somewhere", harmful.faulty, risky=True,
     ),
     Probe(
         "overfull", "What do more events do than a window announces?", "a window of five events with ten in it",

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from headrace_forward.client import ForwardClient
+
+from headrace_cli.operating.wire.clients import ASKED
 from headrace_cli.operating.wire.conform.bench import Bench, Finding, Verdict
 from headrace_cli.operating.wire.line import outcome
-from headrace_cli.operating.wire.talk.forward import ForwardTalk
-from headrace_cli.operating.wire.talk.protocols import TALKS
 from headrace_cli.verbs.console import format_size
 
 IN_FLIGHT: Final = 8
@@ -27,7 +28,7 @@ async def acknowledges(bench: Bench) -> Finding:
     async with bench.line() as line:
         times = []
         for frame in range(2):
-            data = line.talk.frame(bench.events(100))
+            data = line.client.frame(bench.events(100))
             begun = time.monotonic()
             await line.send(data, bench.wait)
             if not await line.acknowledged(frame, bench.wait):
@@ -41,9 +42,9 @@ async def forms(bench: Bench) -> Finding:
     """Each form that a frame may have, over one connection, one after the other."""
     taken: list[str] = []
     refused: list[str] = []
-    for form in TALKS[bench.target.protocol]().forms:
+    for form in ASKED[bench.target.protocol]().forms:
         async with bench.line() as line:
-            await line.send(line.talk.frame(bench.events(3), form), bench.wait)
+            await line.send(line.client.frame(bench.events(3), form), bench.wait)
             (taken if await line.acknowledged(0, bench.wait) else refused).append(form)
     if refused:
         return Finding(
@@ -56,9 +57,9 @@ async def forms(bench: Bench) -> Finding:
 async def empty_frame(bench: Bench) -> Finding:
     """A frame without events, and one with some."""
     async with bench.line() as line:
-        await line.send(line.talk.frame([]), bench.wait)
+        await line.send(line.client.frame([]), bench.wait)
         heard = await line.acknowledged(0, bench.silence)
-        await line.send(line.talk.frame(bench.events(3)), bench.wait)
+        await line.send(line.client.frame(bench.events(3)), bench.wait)
         after = await line.acknowledged(1, bench.wait)
         said = outcome(line)
     if heard and after:
@@ -71,7 +72,7 @@ async def empty_frame(bench: Bench) -> Finding:
 async def in_flight(bench: Bench) -> Finding:
     """Eight frames at once."""
     async with bench.line() as line:
-        await line.send(b"".join(line.talk.frame(bench.events(10)) for _ in range(IN_FLIGHT)), bench.wait)
+        await line.send(b"".join(line.client.frame(bench.events(10)) for _ in range(IN_FLIGHT)), bench.wait)
         await line.until(lambda: all(map(line.whole, range(IN_FLIGHT))), bench.wait)
         order = [answer.frame for _, answer in line.answers if answer.whole]
         missing = IN_FLIGHT - len(set(order))
@@ -85,7 +86,7 @@ async def in_flight(bench: Bench) -> Finding:
 async def partial(bench: Bench) -> Finding:
     """A frame of ten thousand events."""
     async with bench.line() as line:
-        await line.send(line.talk.frame(bench.events(10_000)), bench.wait)
+        await line.send(line.client.frame(bench.events(10_000)), bench.wait)
         whole = await line.acknowledged(0, bench.wait)
         counts = [answer.count for _, answer in line.answers]
     if not whole:
@@ -99,23 +100,22 @@ async def partial(bench: Bench) -> Finding:
 
 async def resend(bench: Bench) -> Finding:
     """The same bytes over two connections, as after a break."""
-    talk = TALKS[bench.target.protocol]()
-    data = talk.frame(bench.events(10))
-    async with bench.line(talk) as line:
-        await line.send(data, bench.wait)
-        if not await line.acknowledged(0, bench.wait):
-            return Finding(Verdict.BROKEN, f"{outcome(line)} when it is sent first")
-    async with bench.line(talk.again()) as line:
-        await line.send(data, bench.wait)
-        if await line.acknowledged(0, bench.wait):
-            return Finding(Verdict.KEPT, "acknowledges it again; whether it is stored twice shows only in the storage")
-        return Finding(Verdict.BROKEN, f"{outcome(line)}: a client sends it for ever")
+    client = ASKED[bench.target.protocol]()
+    data = client.frame(bench.events(10))
+    for first in (True, False):
+        async with bench.line(client) as line:
+            client.repeat(0)
+            await line.send(data, bench.wait)
+            if not await line.acknowledged(0, bench.wait):
+                when = "when it is sent first" if first else ": a client sends it for ever"
+                return Finding(Verdict.BROKEN, f"{outcome(line)} {when}")
+    return Finding(Verdict.KEPT, "acknowledges it again; whether it is stored twice shows only in the storage")
 
 
 async def half_close(bench: Bench) -> Finding:
     """A frame, and the end of the client's side."""
     async with bench.line() as line:
-        await line.send(line.talk.frame(bench.events(10)), bench.wait)
+        await line.send(line.client.frame(bench.events(10)), bench.wait)
         line.finish()
         if await line.acknowledged(0, bench.wait):
             await line.silence(bench.silence / 4)
@@ -138,7 +138,7 @@ async def _grow(bench: Bench, shape: Callable[[int], tuple[int, int]]) -> Findin
     while True:
         size = min(size, bench.largest)
         async with bench.line() as line:
-            await line.send(line.talk.frame(bench.events(*shape(size)), line.talk.plain), bench.wait)
+            await line.send(line.client.frame(bench.events(*shape(size)), line.client.plain), bench.wait)
             if not await line.acknowledged(0, bench.wait):
                 figures = {"taken": taken, "refused": size}
                 said = f"takes {format_size(taken)}" if taken else "takes none"
@@ -152,12 +152,12 @@ async def _grow(bench: Bench, shape: Callable[[int], tuple[int, int]]) -> Findin
 async def no_chunk(bench: Bench) -> Finding:
     """A message without a chunk, and one with it."""
     async with bench.line() as line:
-        assert isinstance(line.talk, ForwardTalk)
-        await line.send(line.talk.without_chunk(bench.events(3)), bench.wait)
+        assert isinstance(line.client, ForwardClient)
+        await line.send(line.client.unasking([line.client.document(event) for event in bench.events(3)]), bench.wait)
         await line.silence(bench.silence / 4)
         if line.over:
             return Finding(Verdict.NOTED, f"{outcome(line)}: a logger that asks for nothing loses what it writes next")
-        await line.send(line.talk.frame(bench.events(3)), bench.wait)
+        await line.send(line.client.frame(bench.events(3)), bench.wait)
         if await line.acknowledged(0, bench.wait):
             return Finding(Verdict.KEPT, "says nothing to it, and acknowledges the next")
         return Finding(Verdict.BROKEN, f"{outcome(line)} to a message with a chunk that follows it")

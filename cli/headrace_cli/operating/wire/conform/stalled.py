@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from itertools import pairwise
 
+from headrace_common.session.client import Answer
+from headrace_lumberjack.client import LumberjackClient
 from headrace_lumberjack.wire import V1
 
 from headrace_cli.operating.wire.conform.bench import Bench, Finding, Verdict
 from headrace_cli.operating.wire.conform.sound import milliseconds
 from headrace_cli.operating.wire.line import Line, outcome
-from headrace_cli.operating.wire.talk.interface import Answer
-from headrace_cli.operating.wire.talk.lumberjack import LumberjackTalk
 
 
 async def before_storage(bench: Bench) -> Finding:
@@ -22,7 +22,7 @@ async def before_storage(bench: Bench) -> Finding:
 
 async def version_one(bench: Bench) -> Finding:
     """The same in version 1, whose clients take any reply as success for the whole window."""
-    async with bench.line(LumberjackTalk(V1)) as line:
+    async with bench.line(LumberjackClient(version=V1)) as line:
         found = await _held(bench, line)
         counts = found.figures.get("while_held", ())
     if found.verdict is Verdict.KEPT and counts:
@@ -36,7 +36,7 @@ async def half_closed(bench: Bench) -> Finding:
     assert bench.storage is not None
     async with bench.line() as line:
         async with bench.storage.held():
-            await line.send(line.talk.frame(bench.events(10)), bench.wait)
+            await line.send(line.client.frame(bench.events(10)), bench.wait)
             line.finish()
             await line.acknowledged(0, bench.silence)
             early, ended = line.whole(0), line.ended
@@ -53,7 +53,7 @@ async def gone(bench: Bench) -> Finding:
     """A frame from a client that resets the connection while the storage stands still."""
     assert bench.storage is not None
     async with bench.storage.held(), bench.line() as line:
-        await line.send(line.talk.frame(bench.events(10)), bench.wait)
+        await line.send(line.client.frame(bench.events(10)), bench.wait)
         await line.acknowledged(0, bench.silence / 4)
         early = line.whole(0)
     if early:
@@ -64,12 +64,12 @@ async def gone(bench: Bench) -> Finding:
 async def _held(bench: Bench, line: Line) -> Finding:
     """What a connection hears while the storage stands still, and after that."""
     assert bench.storage is not None
-    await line.send(line.talk.frame(bench.events(10)), bench.wait)
+    await line.send(line.client.frame(bench.events(10)), bench.wait)
     if not await line.acknowledged(0, bench.wait):
         return Finding(Verdict.BROKEN, f"{outcome(line)} before the storage stands still")
     async with bench.storage.held():
         begun = time.monotonic()
-        await line.send(line.talk.frame(bench.events(100)), bench.wait)
+        await line.send(line.client.frame(bench.events(100)), bench.wait)
         await line.until(lambda: any(each.frame == 1 and each.count for _, each in line.answers), bench.silence)
         heard = [(at - begun, answer) for at, answer in line.answers if answer.frame == 1]
     released = time.monotonic()

@@ -17,11 +17,11 @@ from rich.text import Text
 from headrace_cli.errors import EXIT_FAILED, CommandError
 from headrace_cli.lake.text import printable
 from headrace_cli.operating.wire.address import target_of, why_not
+from headrace_cli.operating.wire.clients import ASKED
 from headrace_cli.operating.wire.conform.bench import Bench, Finding, Probe, Verdict
 from headrace_cli.operating.wire.conform.probes import PROBES
 from headrace_cli.operating.wire.conform.storage import Storage
 from headrace_cli.operating.wire.security import Security
-from headrace_cli.operating.wire.talk.protocols import TALKS
 from headrace_cli.verbs import console
 
 FORMATS: Final = ("table", "json")
@@ -36,8 +36,7 @@ class Options:
     """
 
     target: str = ""
-    tls: bool = False
-    ca: Path | None = None
+    ca: str = ""
     wait: float = 10.0
     silence: float = 6.0
     hold: str = ""
@@ -63,7 +62,7 @@ def conform(protocol: str, state: Path, options: Options) -> int:
     Raises `CommandError` for what makes no sense, and if the server takes no connection or a command fails.
     """
     probes = chosen(protocol, options)
-    target = target_of(protocol, state, options.target, Security(options.tls, options.ca))
+    target = target_of(protocol, state, options.target, Security(options.ca))
     storage = Storage(options.hold, options.release) if options.hold else None
     bench = Bench(target, options.wait, options.silence, storage, options.largest, options.inflated)
     asked = asyncio.run(_run(bench, probes))
@@ -80,7 +79,7 @@ def list_probes(protocol: str) -> int:
         _check_protocol(protocol)
     for probe in PROBES:
         if not protocol or protocol in probe.protocols:
-            of = "" if probe.protocols == TALKS.keys() else f" ({', '.join(sorted(probe.protocols))})"
+            of = "" if probe.protocols == ASKED.keys() else f" ({', '.join(sorted(probe.protocols))})"
             console.OUT.print(Text(f"{probe.name}{of}", style="bold"))
             console.OUT.print(f"  {probe.question} Sent: {probe.sent}. It is {probe.judged}.", markup=False)
     return 0
@@ -103,8 +102,8 @@ def chosen(protocol: str, options: Options) -> list[Probe]:
 
 
 def _check_protocol(protocol: str) -> None:
-    if protocol not in TALKS:
-        raise CommandError(f"--protocol {protocol}: it is one of {', '.join(sorted(TALKS))}.", status=2)
+    if protocol not in ASKED:
+        raise CommandError(f"--protocol {protocol}: it is one of {', '.join(sorted(ASKED))}.", status=2)
 
 
 async def _run(bench: Bench, probes: Sequence[Probe]) -> list[Asked]:

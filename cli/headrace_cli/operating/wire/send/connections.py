@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from headrace_common.operations.errors import ProtocolError
+from headrace_common.session.client import Answer, Compression
 
-from headrace_cli.clients.compression import Compression
-from headrace_cli.clients.logjam import LogjamClient
-from headrace_cli.clients.protocols import DEMO_CLIENTS, DemoClient
 from headrace_cli.operating.wire.address import Target, why_not
+from headrace_cli.operating.wire.clients import client_of
 from headrace_cli.operating.wire.opening import HELO
 from headrace_cli.operating.wire.send.channel import Channel, channel_to
 from headrace_cli.operating.wire.send.source import Source
@@ -25,8 +23,6 @@ GRACE: Final = 2.0
 """Seconds that acknowledgements have after Ctrl-C."""
 KEPT: Final = 100_000
 """Frames whose time is kept, the latest."""
-CLIENTS: Final[Mapping[str, Callable[..., DemoClient]]] = {**DEMO_CLIENTS, "logjam": LogjamClient}
-"""What `send` speaks."""
 _LOOK: Final = 0.1
 
 
@@ -45,8 +41,6 @@ class Tally:
     took: float = 0.0
     complete: bool = False
     """Nothing is left to be sent."""
-    unasked: list[range] = field(default_factory=list)
-    """Frames that asked for no acknowledgement, by their events' numbers."""
 
     def count(self, events: int, frame: bytes) -> None:
         """A frame is sent for the first time."""
@@ -62,12 +56,7 @@ class Tally:
     @property
     def in_flight(self) -> int:
         """Events that wait for their acknowledgement, or never got one."""
-        return self.sent - self.acknowledged - self.not_asked
-
-    @property
-    def not_asked(self) -> int:
-        """Events whose frames asked for no acknowledgement."""
-        return sum(map(len, self.unasked))
+        return self.sent - self.acknowledged
 
     def quantile(self, share: float) -> float | None:
         """Of the times until a frame was acknowledged; None while there are none."""
@@ -77,19 +66,15 @@ class Tally:
 
 @dataclass
 class Waiting:
-    """A frame that is not acknowledged yet. `frame`: its bytes, if they may be sent again.
-
-    `repeats`: it is the frame before it once more.
-    """
+    """A frame that is not acknowledged as a whole: its events' numbers, when it was sent, and how far it is acknowledged."""
 
     numbers: range
     at: float
-    frame: bytes = b""
-    repeats: bool = False
+    count: int = 0
 
 
 class Connection:
-    """One connection of a run. A broken client overrides `begun`, `may_send`, `put`, `returns` and `stopped`."""
+    """One connection of a run."""
 
     window = WINDOW
 
@@ -106,25 +91,19 @@ class Connection:
         self.source = source
         self.tally = tally
         self.timeout = timeout
-        self.client = CLIENTS[target.protocol](source.event, compression)
-        self.waiting: deque[Waiting] = deque()
+        self.client = client_of(target.protocol)(compression)
+        self.waiting: dict[int, Waiting] = {}
+        """By the frames' numbers, in the order in which they were made."""
         self.progress = time.monotonic()
-        self.deaf = False
-        """It does not read at the moment."""
-        self.idle = asyncio.Event()
-        """Nothing waits for its acknowledgement."""
-        self.idle.set()
-        self.heard = 0
-        """Times that something was acknowledged."""
         self.room = asyncio.Semaphore(self.window)
-        self._batch = batch
-        self._done = 0  # events of the oldest waiting frame that are acknowledged
+        self._frames = 0
+        self._batch = min(batch, self.client.batch)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Send until the source ends or `stop`, and wait for what is to come. A failure is noted in the tally."""
         while await self._one(stop):
             pass
-        self.tally.open += [each.numbers for each in self.waiting if not each.repeats]
+        self.tally.open += [each.numbers for each in self.waiting.values()]
 
     async def _one(self, stop: asyncio.Event) -> bool:
         """One connection to its end; whether another follows it."""
@@ -138,7 +117,7 @@ class Connection:
         sending = asyncio.create_task(self._send(channel))
         try:
             await self._listen(channel, sending, stop)
-        except (OSError, ProtocolError, ServerError, BrokenOffError) as error:
+        except (OSError, ProtocolError, ServerError) as error:
             if await self.returns(error, channel):
                 return True
             self.tally.problems[f"{self.target.address} {_what_happened(error)}"] += 1
@@ -151,13 +130,12 @@ class Connection:
         return False
 
     def begun(self, channel: Channel) -> None:
-        """A connection is there."""
-
-    async def may_send(self) -> None:
-        """Wait until the next frame may be made."""
+        """Say what a new connection begins with."""
+        if greeting := self.client.again():
+            channel.write(greeting)
 
     async def put(self, channel: Channel, numbers: range) -> None:
-        """Send these events. It may raise `BrokenOffError`."""
+        """Send these events."""
         channel.write(self.made(numbers))
         await channel.drain()
 
@@ -165,16 +143,13 @@ class Connection:
         """Whether it comes again after this."""
         return False
 
-    def stopped(self) -> None:
-        """Nothing more is sent."""
-
     def made(self, numbers: range) -> bytes:
         """The frame of these events, which waits for its acknowledgement from now on."""
-        frame = self.client.frame(numbers.start, len(numbers))
+        frame = self.client.frame([self.source.event(number) for number in numbers])
         if not self.waiting:
             self.progress = time.monotonic()
-        self.waiting.append(Waiting(numbers, time.monotonic()))
-        self.idle.clear()
+        self.waiting[self._frames] = Waiting(numbers, time.monotonic())
+        self._frames += 1
         self.tally.count(len(numbers), frame)
         return frame
 
@@ -183,7 +158,6 @@ class Connection:
         while True:
             await self.room.acquire()
             try:
-                await self.may_send()
                 numbers = await self.source.take(self._batch)
             except asyncio.CancelledError:  # the next connection has the same room
                 self.room.release()
@@ -212,40 +186,33 @@ class Connection:
                     raise error
                 if stop.is_set():
                     sending.cancel()
-                    self.stopped()
                     stopped = now if stopped is None else stopped
                     if now - stopped > GRACE or not self.waiting:
                         return
-                if self.waiting and not self.deaf and now - self.progress > self.timeout:
+                if self.waiting and now - self.progress > self.timeout:
                     raise ServerError(f"acknowledged nothing for {self.timeout:g} s")
         finally:
             reading.cancel()
 
     def _hear(self, data: bytes, now: float) -> None:
         if self.target.login is None and self.target.protocol == "forward" and data.startswith(HELO):
-            raise ServerError("asks for a login: name the shared key with --shared-key-file")
-        try:
-            done = self.client.receive(data)
-        except (KeyError, IndexError):
-            raise ServerError("acknowledged what was not sent") from None
-        if not done:
-            return
-        self.progress = now
-        self.heard += 1
-        self._done += done
-        while self.waiting and self._done >= len(self.waiting[0].numbers):
-            frame = self.waiting.popleft()
-            self._done -= len(frame.numbers)
-            if not frame.repeats:
-                self.tally.acknowledged += len(frame.numbers)
-                self.tally.times.append(now - frame.at)
-                self.room.release()
-        if not self.waiting:
-            self.idle.set()
+            raise ServerError("asks for a login: name a file with the shared key (--login)")
+        for answer in self.client.receive(data):
+            if isinstance(answer, Answer):
+                self.taken(answer, now)
 
-
-class BrokenOffError(Exception):
-    """The connection is broken off on purpose."""
+    def taken(self, answer: Answer, now: float) -> None:
+        """The server has acknowledged events of a frame."""
+        frame = self.waiting.get(answer.frame)
+        if frame is None:
+            raise ServerError("acknowledged what was not sent")
+        if answer.count > frame.count:
+            frame.count, self.progress = answer.count, now
+        if answer.whole:
+            del self.waiting[answer.frame]
+            self.tally.acknowledged += len(frame.numbers)
+            self.tally.times.append(now - frame.at)
+            self.room.release()
 
 
 class ServerError(Exception):

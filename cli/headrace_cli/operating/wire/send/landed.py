@@ -74,13 +74,10 @@ def _outside(open_frames: Sequence[range]) -> str:
 
 
 def look(lake: LakeAddress, run: str, tally: Tally) -> Landed:
-    """Wait until the acknowledged events are in the lake, or no more come for `PATIENCE`. Raises `CommandError`.
-
-    What asked for no acknowledgement is waited for too, and not missed.
-    """
+    """Wait until the acknowledged events are in the lake, or no more come for `PATIENCE`. Raises `CommandError`."""
     best, since = -1, time.monotonic()
     waited = _outside(tally.open)
-    while _count(lake, run, waited) < tally.acknowledged + tally.not_asked:
+    while _count(lake, run, waited) < tally.acknowledged:
         found = _count(lake, run)
         if found > best:
             best, since = found, time.monotonic()
@@ -89,9 +86,7 @@ def look(lake: LakeAddress, run: str, tally: Tally) -> Landed:
         time.sleep(_EVERY)
     found = _count(lake, run)
     there = f"select n from ({_of(run)}) where n is not null"
-    missing = (
-        f"select i from range({tally.sent}) t(i) where i not in ({there}) and {_outside([*tally.open, *tally.unasked])}"
-    )
+    missing = f"select i from range({tally.sent}) t(i) where i not in ({there}) and {_outside(tally.open)}"
     double = f"select n as i from ({_of(run)}) group by n having count(*) > 1"
     counts = [_rows(lake, f"select count(*) as n from ({sql})")[0]["n"] for sql in (missing, double)]
     some = [[row["i"] for row in _rows(lake, f"{sql} order by i limit {LISTED}")] for sql in (missing, double)]

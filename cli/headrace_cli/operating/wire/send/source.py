@@ -80,6 +80,34 @@ class RateSource(Source):
         return {**plain, "message": text + "x" * (self._size - len(orjson.dumps(plain)))}
 
 
+_LEVELS: Final = ("info", "info", "info", "warn", "error")
+_PATHS: Final = ("/", "/login", "/cart", "/checkout", "/search", "/api/v1/orders")
+
+
+class ShopSource(Source):
+    """The log of a web shop: `total` events, as fast as they are taken, numbered from `first`. They have no mark."""
+
+    def __init__(self, total: int, first: int = 0) -> None:
+        super().__init__()
+        self._total = total
+        self._first = first
+
+    async def take(self, most: int) -> range:
+        """See `Source`."""
+        return self._next(min(most, self._total - self.taken))
+
+    def event(self, number: int) -> Mapping[str, Any]:
+        """See `Source`."""
+        n = self._first + number
+        return {
+            "n": n,
+            "level": _LEVELS[n % len(_LEVELS)],
+            "path": _PATHS[n % len(_PATHS)],
+            "ms": n * 7919 % 1000,
+            "message": f"request {n} served",
+        }
+
+
 class LineSource(Source):
     """A line an event: its own keys if it is a JSON object, else ``message``. A thread reads, and ends with the process."""
 

@@ -13,21 +13,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from headrace_common.session.client import Compression
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headrace_cli.clients.compression import Compression
 from headrace_cli.errors import EXIT_FAILED, CommandError
 from headrace_cli.lake.address import LakeAddress, located
 from headrace_cli.lake.text import printable
 from headrace_cli.operating.watch.top import seconds
 from headrace_cli.operating.wire.address import Target, target_of
+from headrace_cli.operating.wire.clients import client_of
 from headrace_cli.operating.wire.security import Security
-from headrace_cli.operating.wire.send.beside import Beside
-from headrace_cli.operating.wire.send.connections import CLIENTS, Connection, Tally
-from headrace_cli.operating.wire.send.faults import Fault, Played
-from headrace_cli.operating.wire.send.faulty import FaultyConnection
+from headrace_cli.operating.wire.send.connections import Connection, Tally
 from headrace_cli.operating.wire.send.landed import Landed, look
 from headrace_cli.operating.wire.send.source import LineSource, RateSource, Source
 from headrace_cli.verbs import console
@@ -51,7 +49,6 @@ class Options:
     timeout: float = 60.0
     lake: LakeAddress | None = None
     as_json: bool = False
-    fault: Fault | None = None
 
 
 def send(protocol: str, state: Path, options: Options) -> int:
@@ -59,14 +56,14 @@ def send(protocol: str, state: Path, options: Options) -> int:
 
     Raises `CommandError` for what makes no sense, and if nothing could be sent at all.
     """
-    if protocol not in CLIENTS:
-        raise CommandError(f"send does not speak {protocol}; it speaks {', '.join(sorted(CLIENTS))}.", status=2)
+    client_of(protocol)
     if options.rate is not None and options.file is not None:
         raise CommandError("--rate and --file: name one of them.", status=2)
     target = target_of(protocol, state, options.target, options.security)
     lake = None if options.lake is None else located(options.lake)
     with ExitStack() as stack:
-        tally, source, played = asyncio.run(_run(target, _opened(options, stack), options))
+        source = _opened(options, stack)
+        tally = asyncio.run(_watched(target, source, options))
     if source.problem:
         tally.problems[source.problem] += 1
         tally.complete = False
@@ -80,9 +77,9 @@ def send(protocol: str, state: Path, options: Options) -> int:
         except KeyboardInterrupt:
             unknown = True
     if options.as_json:
-        sys.stdout.write(json.dumps(_described(tally, source.run, played, landed)) + "\n")
+        sys.stdout.write(json.dumps(_described(tally, source.run, landed)) + "\n")
     else:
-        _print(tally, source.run, played, landed)
+        _print(tally, source.run, landed)
     fine = tally.fine and not unknown and (landed is None or landed.fine)
     return 0 if fine else EXIT_FAILED
 
@@ -98,18 +95,32 @@ def _opened(options: Options, stack: ExitStack) -> Source:
         raise CommandError(f"--file {options.file}: {error.strerror}.", status=2) from error
 
 
-async def _run(target: Target, source: Source, options: Options) -> tuple[Tally, Source, Played | None]:
+async def run(
+    target: Target,
+    source: Source,
+    tally: Tally,
+    stop: asyncio.Event,
+    *,
+    connections: int = 1,
+    batch: int = 100,
+    patience: float = 60.0,
+    compression: Compression | None = None,
+) -> None:
+    """Send all that `source` has over some connections, until `stop`; `tally` counts. Never raises for what servers do."""
+    common = (target, source, tally, batch, patience, compression)
+    await asyncio.gather(*(Connection(*common).run(stop) for _ in range(connections)))
+    tally.took = time.monotonic() - tally.began
+
+
+async def _watched(target: Target, source: Source, options: Options) -> Tally:
     tally, stop = Tally(), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
-    batch = 1 if target.protocol == "logjam" else options.batch  # a message is one event
-    common = (target, source, tally, batch, options.timeout, options.compression)
-    played = None if options.fault is None else Played(options.fault)
-    beside = None if played is None else Beside(target, played, options.timeout)
-
-    def connection() -> Connection:
-        return Connection(*common) if played is None or beside is None else FaultyConnection(*common, played, beside)
-
-    working = asyncio.gather(*(connection().run(stop) for _ in range(options.connections)))
+    working = asyncio.create_task(
+        run(
+            target, source, tally, stop,
+            connections=options.connections, batch=options.batch, patience=options.timeout, compression=options.compression,
+        )
+    )  # fmt: skip
     live = Live(console=console.ERR, auto_refresh=False, transient=True) if console.ERR.is_terminal else nullcontext()
     with live as shown:
         while not working.done():
@@ -117,10 +128,7 @@ async def _run(target: Target, source: Source, options: Options) -> tuple[Tally,
             if shown is not None:
                 shown.update(Text(_line(tally)), refresh=True)
     await working
-    tally.took = time.monotonic() - tally.began
-    if beside is not None:
-        await beside.finish(stop)
-    return tally, source, played
+    return tally
 
 
 def _line(tally: Tally) -> str:
@@ -130,7 +138,7 @@ def _line(tally: Tally) -> str:
     )
 
 
-def _described(tally: Tally, run: str, played: Played | None, landed: Landed | None) -> Mapping[str, Any]:
+def _described(tally: Tally, run: str, landed: Landed | None) -> Mapping[str, Any]:
     found: dict[str, Any] = {
         "run": run,
         "sent": tally.sent,
@@ -142,12 +150,10 @@ def _described(tally: Tally, run: str, played: Played | None, landed: Landed | N
         "p99": tally.quantile(0.99),
         "problems": dict(tally.problems),
     }
-    if played is not None:
-        found |= {"not_asked": tally.not_asked, "fault": played.described()}
     return found if landed is None else {**found, "lake": landed.described()}
 
 
-def _print(tally: Tally, run: str, played: Played | None, landed: Landed | None) -> None:
+def _print(tally: Tally, run: str, landed: Landed | None) -> None:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(justify="right")
@@ -157,11 +163,9 @@ def _print(tally: Tally, run: str, played: Played | None, landed: Landed | None)
         ("sent", f"{tally.sent:,}"),
         ("acknowledged", f"{tally.acknowledged:,}"),
         ("not acknowledged", f"{tally.in_flight:,}"),
-        *((("not asked for", f"{tally.not_asked:,}"),) if tally.not_asked else ()),
         ("frames", f"{tally.frames:,} ({console.format_size(tally.size)})"),
         ("took", f"{tally.took:.1f} s ({rate:,.0f} a second)"),
         ("p50, p99 of a frame", f"{seconds(tally.quantile(0.5))}, {seconds(tally.quantile(0.99))}"),
-        *(played.rows() if played is not None else ()),
         *(landed.rows() if landed is not None else ()),
     ):
         table.add_row(name, value)

@@ -6,18 +6,16 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from headrace_logjam.wire import joined, split
-
-from headrace_cli.clients.logjam import LogjamClient
-from headrace_cli.clients.protocols import DEMO_CLIENTS
 from headrace_cli.operating.wire.address import Target
+from headrace_cli.operating.wire.clients import CLIENTS
 from headrace_cli.operating.wire.line import connected, outcome
 from headrace_cli.operating.wire.opening import opened
 from headrace_cli.operating.wire.send.channel import channel_to
-from headrace_cli.operating.wire.send.faults import Kind, Played
-from headrace_cli.operating.wire.talk.forward import ForwardTalk
-from headrace_cli.operating.wire.talk.interface import Talk
-from headrace_cli.operating.wire.talk.protocols import MALFORMED, TALKS
+from headrace_common.session.client import Client
+from headrace_forward.client import ForwardClient
+from headrace_logjam.client import LogjamClient, unasking
+
+from tests.broken.faults import Kind, Played
 
 SOUND: Final = 2
 """Events beside one that is not understood. They have no run's mark."""
@@ -33,7 +31,7 @@ class Beside:
         self._played = played
         self._timeout = timeout
         self._playing: asyncio.Task[None] | None = None
-        self._bomb: tuple[Talk, bytes] | None = None
+        self._bomb: tuple[Client, bytes] | None = None
 
     def start(self) -> None:
         """Play the fault once, in a task, unless it is being played or was played often enough."""
@@ -64,25 +62,25 @@ class Beside:
         self._played.closed += "closes" in answer or "resets" in answer
 
     async def _harmful(self) -> str:
-        talk, data = await self._made()
-        async with connected(self._target, talk, self._timeout) as line:
+        client, data = await self._made()
+        async with connected(self._target, client, self._timeout) as line:
+            client.repeat(0)
             await line.send(data, self._timeout)
             await line.acknowledged(0, self._timeout)
             return outcome(line)
 
-    async def _made(self) -> tuple[Talk, bytes]:
-        talk = TALKS[self._target.protocol]()
+    async def _made(self) -> tuple[Client, bytes]:
+        client = CLIENTS[self._target.protocol]()
         if self._played.fault.kind is Kind.BAD_JSON:
-            return talk, talk.bad_event([{"message": "beside one that is not understood"}] * SOUND)
+            return client, client.faulty([{"message": "beside one that is not understood"}] * SOUND)
         if self._bomb is None:  # made once: it costs memory and time
-            self._bomb = talk, await asyncio.to_thread(talk.bomb, self._played.fault.inflated)
-        talk, data = self._bomb
-        return talk.again(), data
+            self._bomb = client, await asyncio.to_thread(client.bomb, self._played.fault.inflated)
+        return self._bomb
 
     async def _malformed(self) -> str:
         reader, writer = await opened(self._target, self._timeout)
         try:
-            writer.write(MALFORMED[self._target.protocol])
+            writer.write(CLIENTS[self._target.protocol].malformed)
             async with asyncio.timeout(self._timeout):
                 while await reader.read(_READ):
                     pass
@@ -95,13 +93,13 @@ class Beside:
             writer.transport.abort()
 
 
-def unasking(protocol: str, events: Sequence[Mapping[str, Any]]) -> bytes:
-    """A frame of a client that will not listen. In Forward and Logjam it asks for nothing."""
-    if protocol == "forward":
-        return ForwardTalk().without_chunk(events)
-    if protocol == "logjam":
-        return joined(split(LogjamClient(events.__getitem__).frame(0, len(events)))[1:])
-    return DEMO_CLIENTS[protocol](events.__getitem__).frame(0, len(events))
+def unheard(protocol: str, events: Sequence[Mapping[str, Any]]) -> bytes:
+    """What a client sends that will not listen: one frame. In Forward and Logjam it asks for nothing."""
+    client = CLIENTS[protocol]()
+    if isinstance(client, ForwardClient):
+        return client.unasking([client.document(event) for event in events])
+    data = client.greeting() + client.frame(events)
+    return unasking(data) if isinstance(client, LogjamClient) else data
 
 
 async def leave(target: Target, frame: bytes, seconds: float) -> str:

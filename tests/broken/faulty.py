@@ -7,15 +7,15 @@ import contextlib
 import time
 from typing import Final
 
+from headrace_cli.operating.wire.address import Target
+from headrace_cli.operating.wire.send.channel import Channel, StreamChannel
+from headrace_cli.operating.wire.send.connections import Connection, ServerClosedError, ServerError, Tally
+from headrace_cli.operating.wire.send.source import Source
+from headrace_common.session.client import Answer
 from typing_extensions import override
 
-from headrace_cli.clients.compression import Compression
-from headrace_cli.operating.wire.address import Target
-from headrace_cli.operating.wire.send.beside import Beside, leave, unasking
-from headrace_cli.operating.wire.send.channel import Channel, StreamChannel
-from headrace_cli.operating.wire.send.connections import BrokenOffError, Connection, ServerClosedError, Tally, Waiting
-from headrace_cli.operating.wire.send.faults import BESIDE, Kind, Played
-from headrace_cli.operating.wire.send.source import Source
+from tests.broken.beside import Beside, leave, unheard
+from tests.broken.faults import BESIDE, Fault, Kind, Played
 
 RETURNS: Final = 10
 """Connections in a row that the server may end before it acknowledges anything, until the client stays away."""
@@ -26,30 +26,27 @@ RECEIVE_BUFFER: Final = 4096
 _RETURN: Final = 0.1
 
 
+class BrokenOffError(ServerError):
+    """The connection is broken off on purpose."""
+
+
 class FaultyConnection(Connection):
     """After a connection that it broke off, or that the server ended, it comes again and sends what is unacknowledged again."""
 
     def __init__(
-        self,
-        target: Target,
-        source: Source,
-        tally: Tally,
-        batch: int,
-        timeout: float,
-        compression: Compression | None,
-        played: Played,
-        beside: Beside,
+        self, target: Target, source: Source, tally: Tally, batch: int, timeout: float, played: Played, beside: Beside
     ) -> None:
         if played.fault.kind is Kind.SLOW_READER:
             self.window = SLOW_WINDOW
-        super().__init__(target, source, tally, batch, timeout, compression)
+        super().__init__(target, source, tally, batch, timeout)
         self._fault = played.fault
         self._played = played
         self._beside = beside
-        self._frames = 0
-        self._came_back = 0
-        self._heard_before = 0
-        self._opened = False
+        self._numbered = 0
+        self._sent: dict[int, bytes] = {}
+        self._copies: dict[int, int] = {}
+        """Answers that a frame has yet to get beside its first, because it was sent more than once."""
+        self._heard = self._heard_before = self._came_back = 0
         self._channel: Channel | None = None
         self._hearing: asyncio.TimerHandle | None = None
 
@@ -58,54 +55,59 @@ class FaultyConnection(Connection):
         self._channel = channel
         if self._fault.kind is Kind.SLOW_READER and isinstance(channel, StreamChannel):
             channel.shrink(RECEIVE_BUFFER)
-        if self._opened and self._frames:
-            hello = self.client.greeting()
-            self.client.again()
-            channel.write(hello + b"".join(each.frame.removeprefix(hello) for each in self.waiting))
-            self._played.again += len(self.waiting)
-        self._opened = True
-
-    @override
-    async def may_send(self) -> None:
-        if self._fault.kind is Kind.HALF_FRAME and (self._frames + 1) % self._fault.every == 0:
-            await self.idle.wait()  # so that nothing but this frame is sent twice
+        super().begun(channel)
+        self._copies.clear()
+        for frame in self.waiting:
+            self.client.repeat(frame)
+            channel.write(self._sent[frame])
+        self._played.again += len(self.waiting)
 
     @override
     async def put(self, channel: Channel, numbers: range) -> None:
-        self._frames += 1
-        kind, due = self._fault.kind, self._frames % self._fault.every == 0
+        self._numbered += 1
+        kind, due = self._fault.kind, self._numbered % self._fault.every == 0
         if due and kind is Kind.NO_ACK:
             await self._leave(numbers)
             return
-        frame = self.made(numbers)
-        self.waiting[-1].frame = frame
+        while due and kind is Kind.HALF_FRAME and self.waiting:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # so that nothing but this frame is sent twice
+        data = self.made(numbers)
+        frame = next(reversed(self.waiting))
+        self._sent = {known: self._sent.get(known, data) for known in self.waiting}
         if due and kind is Kind.HALF_FRAME:
-            channel.write(frame[: len(frame) // 2])
+            channel.write(data[: len(data) // 2])
             raise BrokenOffError
-        channel.write(frame)
+        channel.write(data)
         if due and kind is Kind.RESEND:
-            self.client.repeat()
-            self.waiting.append(Waiting(numbers, time.monotonic(), frame, repeats=True))
-            channel.write(frame.removeprefix(self.client.greeting()))
+            self.client.repeat(frame)
+            self._copies[frame] = 1
+            channel.write(data)
             self._played.times += 1
             self._played.again += 1
         await channel.drain()
         if due and kind is Kind.CUT:
             raise BrokenOffError
-        if due and kind is Kind.SLOW_READER and not self.deaf:
+        if due and kind is Kind.SLOW_READER and self._hearing is None:
             self._deafen(channel)
         if due and kind in BESIDE:
             self._beside.start()
 
     async def _leave(self, numbers: range) -> None:
-        frame = unasking(self.target.protocol, [self.source.event(number) for number in numbers])
-        self.tally.count(len(numbers), frame)
-        self.tally.unasked.append(numbers)
+        frame = unheard(self.target.protocol, [self.source.event(number) for number in numbers])
+        self._played.unasked.append(numbers)
         self._played.times += 1
         try:
             self._played.answers[await leave(self.target, frame, self.timeout)] += 1
         finally:
             self.room.release()
+
+    @override
+    def taken(self, answer: Answer, now: float) -> None:
+        if answer.frame not in self.waiting and self._copies.get(answer.frame):
+            self._copies[answer.frame] -= answer.whole
+            return
+        self._heard += answer.whole
+        super().taken(answer, now)
 
     @override
     async def returns(self, error: Exception, channel: Channel) -> bool:
@@ -123,8 +125,8 @@ class FaultyConnection(Connection):
         if not isinstance(error, ServerClosedError | OSError):
             return False
         self._played.closed += 1
-        self._came_back = 1 if self.heard > self._heard_before else self._came_back + 1
-        self._heard_before = self.heard
+        self._came_back = 1 if self._heard > self._heard_before else self._came_back + 1
+        self._heard_before = self._heard
         if self._came_back > RETURNS:
             return False
         await asyncio.sleep(_RETURN)
@@ -134,20 +136,27 @@ class FaultyConnection(Connection):
 
     def _deafen(self, channel: Channel) -> None:
         self._played.times += 1
-        self.deaf = True
+        self.progress = time.monotonic() + self._fault.pause
         if isinstance(channel, StreamChannel):
             channel.hear(False)
         self._hearing = asyncio.get_running_loop().call_later(self._fault.pause, self._hear_again)
 
     def _hear_again(self) -> None:
-        if not self.deaf or self._hearing is None:
+        if self._hearing is None:
             return
         self._hearing.cancel()
-        self.deaf = False
+        self._hearing = None
         self.progress = time.monotonic()
         if isinstance(self._channel, StreamChannel):
             self._channel.hear(True)
 
-    @override
-    def stopped(self) -> None:
-        self._hear_again()
+
+async def play(
+    target: Target, source: Source, fault: Fault, batch: int, patience: float = 60.0, stop: asyncio.Event | None = None
+) -> tuple[Tally, Played]:
+    """Sends all that `source` has over one connection that plays the fault; what was done, and what came of it."""
+    tally, played, stop = Tally(), Played(fault), stop or asyncio.Event()
+    beside = Beside(target, played, patience)
+    await FaultyConnection(target, source, tally, batch, patience, played, beside).run(stop)
+    await beside.finish(stop)
+    return tally, played

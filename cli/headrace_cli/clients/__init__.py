@@ -1,1 +1,0 @@
-"""Clients of each protocol, for `demo`."""

@@ -1,1 +1,0 @@
-"""The client's side of one connection, for tools that also say what no client should. No sockets."""

@@ -1,0 +1,73 @@
+"""A client as log-courier is one: HELO, then payloads, each with a nonce of its own. Pure."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import orjson
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.session.client import STREAM, Answer, Compression, KeyedClient, Remark
+from typing_extensions import override
+
+from headrace_courier import wire
+from headrace_courier.replies import Acknowledged, PlainReply, Replies, Version
+
+
+class CourierClient(KeyedClient):
+    """It does not wait for VERS before an EVNT; the receiver accepts that."""
+
+    forms = ("JDAT", "EVNT")
+    plain = "JDAT"
+    methods: ClassVar[Mapping[str, range]] = {"zlib": range(10)}
+    malformed = b"\x16\x03\x01\x02\x00\x01\x00\x01"
+    unknown = wire.HEADER.pack(b"WHAT", 4) + b"what"
+    unknown_is = "a message WHAT of four bytes"
+
+    def __init__(self, compression: Compression | None = None) -> None:
+        super().__init__(compression)
+        self._level = 3 if compression is None else compression.level_or(3)
+        self._said: dict[bytes, int] = {}
+        self._replies = Replies()
+
+    @override
+    def greeting(self) -> bytes:
+        return wire.identity(b"HELO", "2.12.0", b"LCOR")
+
+    @override
+    def document(self, event: Mapping[str, Any]) -> bytes:
+        seconds, fraction = divmod(time.time_ns(), 10**9)
+        at = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{fraction:09d}Z"
+        return orjson.dumps({"@timestamp": at, "type": STREAM, **event})
+
+    @override
+    def payload(self, documents: Sequence[bytes], form: str = "") -> bytes:
+        nonce = os.urandom(wire.NONCE_BYTES)
+        self._keyed(nonce, len(documents))
+        return (wire.evnt if form == "EVNT" else wire.jdat)(nonce, documents, level=self._level)
+
+    @override
+    def again(self) -> bytes:
+        self._replies = Replies()
+        self._said.clear()
+        return self.greeting()
+
+    @override
+    def receive(self, data: bytes) -> list[Answer | Remark]:
+        return [self._heard(reply) for reply in self._replies.receive(data)]
+
+    def _heard(self, reply: Acknowledged | Version | PlainReply) -> Answer | Remark:
+        if isinstance(reply, Version):
+            return Remark("VERS")
+        if isinstance(reply, PlainReply):
+            return Remark(reply.value)
+        answer = self._answer(self._frame_of(reply.nonce), reply.count)
+        if reply.count < self._said.get(reply.nonce, 0):
+            raise ProtocolError(f"an ACKN of {reply.count} events behind one of {self._said[reply.nonce]}")
+        if answer.whole:
+            self._said.pop(reply.nonce, None)
+        else:
+            self._said[reply.nonce] = reply.count
+        return answer

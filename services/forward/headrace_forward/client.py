@@ -1,0 +1,110 @@
+"""A client as fluentd is one: messages with a chunk each. Pure; the login is in `login.handshake`."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import msgpack
+from headrace_common.session.client import STREAM, Answer, Compression, KeyedClient, Remark
+from typing_extensions import override
+
+from headrace_forward.wire import EventTime, Replies
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+COMPRESSED = "CompressedPackedForward"
+
+
+class ForwardClient(KeyedClient):
+    """A frame is one message; in Message mode it holds the first event alone."""
+
+    forms = ("PackedForward", "Message", "Forward", COMPRESSED)
+    plain = "PackedForward"
+    methods: ClassVar[Mapping[str, range]] = {
+        "none": range(0),
+        "gzip": range(1, 10),
+        "zstd": range(1, 20),
+    }  # zstd: what any reader can inflate
+    malformed = b"\xc1" * 16
+    unknown = bytes(msgpack.packb("what"))
+    unknown_is = "a text where a message begins"
+
+    def __init__(self, compression: Compression | None = None) -> None:
+        super().__init__(compression)
+        self._usual = COMPRESSED if compression is not None and compression.method != "none" else self.forms[0]
+        self._replies = Replies()
+
+    @override
+    def document(self, event: Mapping[str, Any]) -> bytes:
+        return _packed([_now(), event])
+
+    @override
+    def broken(self, event: Mapping[str, Any]) -> bytes:
+        return _packed([_now(), f"no map: {event}"])
+
+    @override
+    def payload(self, documents: Sequence[bytes], form: str = "") -> bytes:
+        form = form or self._usual
+        if form == "Message":
+            documents = documents[:1]
+        option: dict[str, Any] = {"size": len(documents), "chunk": self._chunk(len(documents))}
+        head = b"\x93" + _packed(STREAM)
+        if form == "Message":
+            return b"\x94" + head[1:] + b"".join(entry[1:] for entry in documents) + _packed(option)
+        entries = b"".join(documents)
+        if form == "Forward":
+            return head + bytes(msgpack.Packer().pack_array_header(len(documents))) + entries + _packed(option)
+        if form == COMPRESSED:
+            option["compressed"], entries = self._compressed(entries)
+        return head + _packed(entries) + _packed(option)
+
+    @override
+    def bomb(self, size: int) -> bytes:
+        self._usual, before = COMPRESSED, self._usual
+        try:
+            return super().bomb(size)
+        finally:
+            self._usual = before
+
+    def unasking(self, documents: Sequence[bytes]) -> bytes:
+        """Makes a message that asks for no acknowledgement; it has no number."""
+        return _packed([STREAM, b"".join(documents)])
+
+    def _compressed(self, entries: bytes) -> tuple[str, bytes]:
+        chosen = self.compression
+        if chosen is not None and chosen.method == "zstd":
+            return "zstd", zstd.compress(entries, level=chosen.level_or(3))
+        level = 6 if chosen is None else chosen.level_or(6)
+        return "gzip", gzip.compress(entries, compresslevel=level, mtime=0)
+
+    def _chunk(self, size: int) -> str:
+        chunk = base64.b64encode(os.urandom(16)).decode()
+        self._keyed(chunk, size)
+        return chunk
+
+    @override
+    def again(self) -> bytes:
+        self._replies = Replies()
+        return self.greeting()
+
+    @override
+    def receive(self, data: bytes) -> list[Answer | Remark]:
+        frames = [self._frame_of(chunk) for chunk in self._replies.receive(data)]
+        return [self._answer(frame, self._sizes[frame]) for frame in frames]
+
+
+def _now() -> Any:
+    return EventTime(*divmod(time.time_ns(), 10**9)).encode()
+
+
+def _packed(value: object) -> bytes:
+    return bytes(msgpack.packb(value, unicode_errors="surrogateescape"))

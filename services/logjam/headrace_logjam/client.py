@@ -1,0 +1,120 @@
+"""A producer that waits for its answers, as an agent's DEALER does. Pure: its bytes are messages as `wire.joined` makes them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+import orjson
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.session.client import STREAM, Answer, OrderedClient, Remark
+from headrace_common.session.client import Compression as Chosen
+from typing_extensions import override
+
+from headrace_logjam.wire import ACCEPTED, REFUSED, Compression, Meta, compress, encode_meta, joined, split
+
+TOPIC: Final = f"logs.{STREAM}".encode()
+MESSAGE_FRAMES: Final = 5
+"""Frames of a message that asks for an answer; the first is empty."""
+APP_ENVS: Final = 64
+"""App-envs that take turns. Answers carry no id and repeat the app-env: so it shows which answer is missing."""
+
+
+class LogjamClient(OrderedClient):
+    """A message is one event. A frame is any number of messages, each of which is answered."""
+
+    forms = ("messages",)
+    plain = "messages"
+    batch = 1
+    methods: ClassVar[Mapping[str, range]] = dict.fromkeys(
+        ("none", *(each.name.lower() for each in Compression if each.name != "NONE")), range(0)
+    )
+
+    def __init__(self, compression: Chosen | None = None) -> None:
+        super().__init__(compression)
+        self._methods = [Compression[compression.method.upper()]] if compression is not None else list(Compression)
+        self._sent = 0
+        self._broken: int | None = None
+        self._app_envs: dict[int, list[tuple[bytes, bytes]]] = {}  # of each frame, with the answers that are right
+        self._expected: deque[tuple[bytes, bytes]] = deque()
+        self._heard = 0  # answers to the oldest frame
+
+    @override
+    def document(self, event: Mapping[str, Any]) -> bytes:
+        now = time.time_ns() // 1_000_000
+        return orjson.dumps({"request_id": os.urandom(16).hex(), "started_ms": now, **event})
+
+    @override
+    def faulty(self, events: Sequence[Mapping[str, Any]]) -> bytes:
+        self._broken = len(events) // 2
+        try:
+            return super().faulty(events)
+        finally:
+            self._broken = None
+
+    @override
+    def payload(self, documents: Sequence[bytes], form: str = "") -> bytes:
+        frames: list[bytes] = []
+        expected = []
+        for index, body in enumerate(documents):
+            method = self._methods[self._sent % len(self._methods)]
+            app_env = b"headrace-send-%02d" % (self._sent % APP_ENVS)
+            self._sent += 1
+            meta = encode_meta(Meta(method, 0, time.time_ns() // 1_000_000))
+            frames += [b"", app_env, TOPIC, compress(method, body), meta]
+            expected.append((app_env, REFUSED if index == self._broken else ACCEPTED))
+        self._app_envs[self._made] = expected
+        self._expected += expected
+        self._next(len(documents))
+        return joined(frames)
+
+    @override
+    def _next(self, size: int) -> int:
+        frame = super()._next(size)
+        while len(self._app_envs) > len(self._sizes):
+            del self._app_envs[next(iter(self._app_envs))]
+        return frame
+
+    @override
+    def again(self) -> bytes:
+        """Nothing of the old connection is answered any more."""
+        self._expected.clear()
+        self._heard = 0
+        return super().again()
+
+    @override
+    def repeat(self, frame: int) -> None:
+        self._expected += self._app_envs[frame]
+        super().repeat(frame)
+
+    @override
+    def receive(self, data: bytes) -> list[Answer | Remark]:
+        """`data`: one answer, whole."""
+        name, *said = split(data)
+        if not self._expected:
+            raise ProtocolError("an answer, and nothing waits for one")
+        app_env, right = self._expected[0]
+        if said[:1] == [REFUSED] != [right]:
+            raise ProtocolError(f"{REFUSED.decode()}: a message that can never be an event")
+        if said[:1] != [right]:
+            raise ProtocolError(f"{b' '.join(said[:1])[:40]!r}, and no answer of a device")
+        if name != app_env:
+            raise ProtocolError(
+                "no answer to the oldest message, and one to a later message: it came too late for that"
+            )
+        self._expected.popleft()
+        self._heard += 1
+        answer = self._answer(self._under_way[0], self._heard)
+        if answer.whole:
+            self._under_way.popleft()
+            self._heard = 0
+        return [answer]
+
+
+def unasking(data: bytes) -> bytes:
+    """Returns messages without what asks for an answer: the empty frame in front."""
+    frames = split(data)
+    return joined([frame for at, frame in enumerate(frames) if at % MESSAGE_FRAMES])

@@ -1,0 +1,88 @@
+"""A client as Filebeat is one, of version 2 or 1. Its events have the fields that ids are made from. Pure."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import orjson
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.session.client import STREAM, Answer, Compression, OrderedClient, Remark
+from typing_extensions import override
+
+from headrace_lumberjack import wire
+
+
+class LumberjackClient(OrderedClient):
+    """A frame is one window, in one compressed frame. Its events are numbered from 1, as Beats do."""
+
+    forms = ("compressed", "plain")
+    plain = "plain"
+    methods: ClassVar[Mapping[str, range]] = {"none": range(0), "zlib": range(1, 10)}
+    malformed = b"GET / HTTP/1.1\r\n\r\n"
+    unknown = b"3W\x00\x00\x00\x01"
+    unknown_is = "a window of version 3"
+
+    def __init__(self, compression: Compression | None = None, version: int = wire.V2) -> None:
+        super().__init__(compression)
+        self._usual = "plain" if compression is not None and compression.method == "none" else "compressed"
+        self._level = 3 if compression is None else compression.level_or(3)
+        self._version = version
+        self._agent = {"id": os.urandom(8).hex(), "ephemeral_id": os.urandom(8).hex(), "type": "filebeat"}
+        self._offset = 0
+        self._replies = wire.Replies(version)
+
+    @override
+    def document(self, event: Mapping[str, Any]) -> bytes:
+        now = time.time_ns() // 1_000_000
+        at = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now // 1000))}.{now % 1000:03d}Z"
+        self._offset += 1
+        found = {
+            "@timestamp": at,
+            "@metadata": {"beat": STREAM, "type": "_doc"},
+            "agent": self._agent,
+            "log": {"file": {"path": "/var/log/shop.log"}, "offset": self._offset},
+        }
+        return orjson.dumps({**found, **event})
+
+    @override
+    def payload(self, documents: Sequence[bytes], form: str = "") -> bytes:
+        self._next(len(documents))
+        return self._window(len(documents), documents, form)
+
+    def overfull(self, documents: Sequence[bytes]) -> bytes:
+        """Makes the next frame: a window that announces half of its events."""
+        half = len(documents) // 2
+        self._next(half)
+        return self._window(half, documents, "compressed")
+
+    def _window(self, announced: int, documents: Sequence[bytes], form: str) -> bytes:
+        if self._version == wire.V1:
+            frames = [wire.pairs_frame(n, [(b"line", each), (b"type", b"shop")]) for n, each in enumerate(documents, 1)]
+        else:
+            frames = [wire.json_frame(n, each) for n, each in enumerate(documents, 1)]
+        content = b"".join(frames)
+        if (form or self._usual) == "compressed":
+            content = wire.compressed(content, self._level, self._version)
+        return wire.window(announced, self._version) + content
+
+    @override
+    def again(self) -> bytes:
+        self._replies = wire.Replies(self._version)
+        return super().again()
+
+    @override
+    def receive(self, data: bytes) -> list[Answer | Remark]:
+        return [self._heard(number) for number in self._replies.receive(data)]
+
+    def _heard(self, number: int) -> Answer | Remark:
+        if not self._under_way:
+            if number:
+                raise ProtocolError(f"an acknowledgement of number {number}, and nothing waits for one")
+            return Remark("A(0) that nothing waits for")
+        answer = self._answer(self._under_way[0], number)
+        if answer.whole:
+            self._under_way.popleft()
+        return answer

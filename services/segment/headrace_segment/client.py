@@ -1,0 +1,103 @@
+"""Clients of both dialects: a writer of its own, which appends to one segment; each frame is a block of events. Pure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.session.client import STREAM, Answer, Compression, OrderedClient, Remark
+from typing_extensions import override
+
+from headrace_segment.wire import messages as today
+from headrace_segment.wire import original
+from headrace_segment.wire.codes import HEADER
+from headrace_segment.wire.replies import Replies
+from headrace_segment.wire.today import NEWEST, OLDEST
+
+
+class SegmentClient(OrderedClient):
+    """A writer of the original dialect. A block is acknowledged by the level at its end: what is sent again is the same."""
+
+    forms = ("block",)
+    plain = "block"
+    malformed = b"\xff" * 16  # a message of type -1
+    unknown = HEADER.pack(99, 0)
+    unknown_is = "a message of type 99"
+    messages = original.MESSAGES
+    segment = STREAM
+
+    def __init__(self, compression: Compression | None = None) -> None:
+        super().__init__(compression)
+        self.writer = os.urandom(16)
+        self.level = 0
+        """Where the last frame ends: the server names it when that is stored."""
+        self._ends: dict[int, int] = {}
+        self._replies = Replies(self.messages)
+
+    @override
+    def greeting(self) -> bytes:
+        return original.MESSAGES.encode(original.SetupAppend(self.writer, self.segment))
+
+    @override
+    def document(self, event: Mapping[str, Any]) -> bytes:
+        return orjson.dumps(event)
+
+    @override
+    def broken(self, event: Mapping[str, Any]) -> bytes:
+        return b""
+
+    @override
+    def payload(self, documents: Sequence[bytes], form: str = "") -> bytes:
+        content = b"".join(original.MESSAGES.encode(original.Event(each)) for each in documents)
+        block = self._block(content, len(documents))
+        self._ends[self._next(len(documents))] = self.level
+        while len(self._ends) > len(self._sizes):
+            del self._ends[next(iter(self._ends))]
+        return block
+
+    def _block(self, content: bytes, events: int) -> bytes:
+        encode = original.MESSAGES.encode
+        before, self.level = self.level, self.level + len(content)
+        begin = encode(original.BeginAppendBlock(self.writer, before, len(content)))
+        return begin + content + encode(original.EndAppendBlock(self.writer, self.level, len(content)))
+
+    @override
+    def again(self) -> bytes:
+        self._replies = Replies(self.messages)
+        return super().again()
+
+    @override
+    def receive(self, data: bytes) -> list[Answer | Remark]:
+        found: list[Answer | Remark] = []
+        for reply in self._replies.receive(data):
+            if not isinstance(reply, original.DataAppended | today.DataAppended):
+                found.append(Remark(type(reply).__name__))
+                continue
+            if reply.writer != self.writer:
+                raise ProtocolError("an acknowledgement of another writer")
+            while self._under_way and self._ends[self._under_way[0]] <= reply.level:
+                frame = self._under_way.popleft()
+                found.append(self._answer(frame, self._sizes[frame]))
+        return found
+
+
+class TodayClient(SegmentClient):
+    """A writer of today's dialect, whose events are numbered from 1. It creates its segment."""
+
+    messages = today.MESSAGES
+    unknown = b""
+
+    @override
+    def greeting(self) -> bytes:
+        say = today.MESSAGES.encode
+        hello = say(today.Hello(NEWEST, OLDEST)) + say(today.CreateSegment(1, self.segment, 0, 0))
+        return hello + say(today.SetupAppend(1, self.writer, self.segment, ""))
+
+    @override
+    def _block(self, content: bytes, events: int) -> bytes:
+        self.level += events
+        end = today.AppendBlockEnd(self.writer, len(content), b"", events, self.level, 1)
+        return today.append_block(self.writer, content) + today.MESSAGES.encode(end)

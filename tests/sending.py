@@ -1,0 +1,17 @@
+"""Events of the command line's clients, sent from a test that has no loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headrace_cli.operating.wire.address import Target
+from headrace_cli.operating.wire.send.connections import Tally
+from headrace_cli.operating.wire.send.source import ShopSource
+from headrace_cli.operating.wire.send.verb import run
+
+
+def send_shop(protocol: str, host: str, port: int, events: int = 1, first: int = 0) -> None:
+    """Returns when all are acknowledged."""
+    tally = Tally()
+    asyncio.run(run(Target(protocol, host, port), ShopSource(events, first), tally, asyncio.Event()))
+    assert tally.acknowledged == events, tally
