@@ -130,7 +130,7 @@ def snippet(
     ] = "",
 ) -> None:
     """Print a client's configuration for this stack: its addresses, and TLS if it speaks that."""
-    from headrace_cli.operating import snippet as verb
+    from headrace_cli.operating import snippets as verb
 
     raise typer.Exit(verb.list_clients() if client is None else verb.snippet(client, state, host))
 
