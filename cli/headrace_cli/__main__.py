@@ -226,7 +226,7 @@ def demo(
     ] = "forward",
 ) -> None:
     """Start a stack, send events through it and count them at every step."""
-    from headrace_cli.verbs import demo as verb
+    from headrace_cli.operating.wire.send import demo as verb
 
     raise typer.Exit(verb.demo(events, protocol))
 
@@ -243,7 +243,7 @@ def smoke(
     seconds: Annotated[float, typer.Option(min=1, help="How long to wait for each answer, and for the events.")] = 60,
 ) -> None:
     """Send an event by each protocol and find it on the topic. HEADRACE_KAFKA__BOOTSTRAP_SERVERS says where Kafka is."""
-    from headrace_cli.verbs import smoke as verb
+    from headrace_cli.operating.wire.send import smoke as verb
 
     raise typer.Exit(verb.smoke(targets, ca=ca, seconds=seconds))
 
