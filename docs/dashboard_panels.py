@@ -28,7 +28,10 @@ class Row:
     panels: Sequence[Panel]
 
 
-OF_ONE: Final = '{job=~"$job", instance=~"$instance"}'
+OF_RELEASE: Final = '{namespace="$namespace", release="$release"}'
+"""Two releases in one Prometheus are never added up."""
+
+OF_ONE: Final = '{namespace="$namespace", release="$release", job=~"$job", instance=~"$instance"}'
 
 
 def _rate(metric: str, labels: str = OF_ONE) -> str:
@@ -199,20 +202,20 @@ LAKE: Final = (
             Panel(
                 "Time until Kafka deletes what has not landed",
                 "The smallest margin of all partitions. At 0, records are being lost.",
-                [("min(headrace_lake_retention_margin_seconds)", "margin")],
+                [(f"min(headrace_lake_retention_margin_seconds{OF_RELEASE})", "margin")],
                 "s",
                 stat=True,
             ),
             Panel(
                 "Records behind",
                 "Offsets between the job and the ends of the partitions.",
-                [("sum(headrace_lake_lag_offsets)", "lag")],
+                [(f"sum(headrace_lake_lag_offsets{OF_RELEASE})", "lag")],
                 stat=True,
             ),
             Panel(
                 "Since the last batch",
                 "Time since the last batch landed.",
-                [("time() - max(headrace_lake_last_landed_timestamp_seconds)", "ago")],
+                [(f"time() - max(headrace_lake_last_landed_timestamp_seconds{OF_RELEASE})", "ago")],
                 "s",
                 stat=True,
             ),
@@ -225,33 +228,41 @@ LAKE: Final = (
                 "Rows landed",
                 "Rows a second in the table events, and what was left out as sent again.",
                 [
-                    (f"sum({_rate('headrace_lake_events_total', '')})", "events"),
-                    (f"sum by (protocol) ({_rate('headrace_lake_duplicates_total', '')})", "duplicates {{protocol}}"),
+                    (f"sum({_rate('headrace_lake_events_total', OF_RELEASE)})", "events"),
+                    (
+                        f"sum by (protocol) ({_rate('headrace_lake_duplicates_total', OF_RELEASE)})",
+                        "duplicates {{protocol}}",
+                    ),
                 ],
                 "cps",
             ),
             Panel(
                 "Freshness",
                 "From the receipt of a record to the landing of its batch.",
-                _quantiles("headrace_lake_freshness_seconds", "", ""),
+                _quantiles("headrace_lake_freshness_seconds", "", OF_RELEASE),
                 "s",
                 alarm=120,
             ),
             Panel(
                 "Lag by topic",
                 "Offsets between the job and the end, by topic.",
-                [("sum by (topic) (headrace_lake_lag_offsets)", "{{topic}}")],
+                [(f"sum by (topic) (headrace_lake_lag_offsets{OF_RELEASE})", "{{topic}}")],
             ),
         ),
     ),
     Row(
         "Batches",
         (
-            Panel("Time of a batch", "How long batches take.", _quantiles("headrace_lake_batch_seconds", "", ""), "s"),
+            Panel(
+                "Time of a batch",
+                "How long batches take.",
+                _quantiles("headrace_lake_batch_seconds", "", OF_RELEASE),
+                "s",
+            ),
             Panel(
                 "Where the time goes",
                 "Steps of the last trigger, by Spark's names.",
-                [("max by (step) (headrace_lake_step_seconds)", "{{step}}")],
+                [(f"max by (step) (headrace_lake_step_seconds{OF_RELEASE})", "{{step}}")],
                 "s",
             ),
             Panel(
@@ -259,7 +270,8 @@ LAKE: Final = (
                 "Records of both topics, over the number of batches.",
                 [
                     (
-                        f"sum({_rate('headrace_lake_records_total', '')}) / sum({_rate('headrace_lake_batches_total', '')})",
+                        f"sum({_rate('headrace_lake_records_total', OF_RELEASE)})"
+                        f" / sum({_rate('headrace_lake_batches_total', OF_RELEASE)})",
                         "records",
                     )
                 ],
@@ -273,21 +285,24 @@ LAKE: Final = (
                 "Quarantine",
                 "Rows a second in the table quarantine, by reason, and what a policy left out.",
                 [
-                    (f"sum by (reason) ({_rate('headrace_lake_quarantined_total', '')}) > 0", "{{reason}}"),
-                    (f"sum by (reason) ({_rate('headrace_lake_skipped_total', '')}) > 0", "skipped {{reason}}"),
+                    (f"sum by (reason) ({_rate('headrace_lake_quarantined_total', OF_RELEASE)}) > 0", "{{reason}}"),
+                    (f"sum by (reason) ({_rate('headrace_lake_skipped_total', OF_RELEASE)}) > 0", "skipped {{reason}}"),
                 ],
                 "cps",
             ),
             Panel(
                 "Margin to retention",
                 "By topic: the time until Kafka may delete the oldest record that has not landed.",
-                [("min by (topic) (headrace_lake_retention_margin_seconds)", "{{topic}}")],
+                [(f"min by (topic) (headrace_lake_retention_margin_seconds{OF_RELEASE})", "{{topic}}")],
                 "s",
             ),
             Panel(
                 "Remembered ids",
                 "Within this time a resend is recognised. Below LAKE__HORIZON, memory is full.",
-                [("max(headrace_lake_remembered_seconds)", "time"), ("max(headrace_lake_remembered_bytes)", "bytes")],
+                [
+                    (f"max(headrace_lake_remembered_seconds{OF_RELEASE})", "time"),
+                    (f"max(headrace_lake_remembered_bytes{OF_RELEASE})", "bytes"),
+                ],
             ),
         ),
     ),
@@ -297,20 +312,23 @@ LAKE: Final = (
             Panel(
                 "Size",
                 "Bytes of each table's data files.",
-                [("max by (table) (headrace_lake_table_bytes)", "{{table}}")],
+                [(f"max by (table) (headrace_lake_table_bytes{OF_RELEASE})", "{{table}}")],
                 "bytes",
             ),
             Panel(
                 "Small files",
                 "Files that compaction may still merge. Rising for long: it does not keep up.",
-                [("max by (table) (headrace_lake_small_files)", "{{table}}")],
+                [(f"max by (table) (headrace_lake_small_files{OF_RELEASE})", "{{table}}")],
             ),
             Panel(
                 "Maintenance",
                 "Share of the time, by task, and failures.",
                 [
-                    (f"sum by (task) ({_rate('headrace_lake_maintenance_seconds_total', '')})", "{{task}}"),
-                    ("sum by (task) (increase(headrace_lake_maintenance_failures_total[5m])) > 0", "failed {{task}}"),
+                    (f"sum by (task) ({_rate('headrace_lake_maintenance_seconds_total', OF_RELEASE)})", "{{task}}"),
+                    (
+                        f"sum by (task) (increase(headrace_lake_maintenance_failures_total{OF_RELEASE}[5m])) > 0",
+                        "failed {{task}}",
+                    ),
                 ],
                 "percentunit",
             ),

@@ -15,28 +15,45 @@ HEIGHT: Final = 7
 PROMETHEUS: Final = {"type": "prometheus", "uid": "${datasource}"}
 
 
-def _variables(*, by_instance: bool) -> list[dict[str, Any]]:
+def _variable(name: str, label: str, query: str, *, several: bool) -> dict[str, Any]:
+    chosen: dict[str, Any] = {"includeAll": False, "multi": False}
+    if several:
+        chosen = {
+            "includeAll": True,
+            "multi": True,
+            "allValue": ".*",
+            "current": {"text": "All", "value": "$__all"},
+        }
+    return {
+        "name": name,
+        "label": label,
+        "type": "query",
+        "datasource": PROMETHEUS,
+        "query": {"query": query, "refId": name},
+        "definition": query,
+        "refresh": 2,
+        **chosen,
+    }
+
+
+def _variables(metric: str, *, by_instance: bool) -> list[dict[str, Any]]:
+    """One namespace and one release at a time; both are empty where Prometheus has no such labels."""
     made: list[dict[str, Any]] = [
         {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"}
     ]
-    for name in ("job", "instance") if by_instance else ():
-        where = '{job=~"$job"}' if name == "instance" else ""
-        query = f"label_values(headrace_connections{where}, {name})"
-        made.append(
-            {
-                "name": name,
-                "label": {"job": "Receiver", "instance": "Process"}[name],
-                "type": "query",
-                "datasource": PROMETHEUS,
-                "query": {"query": query, "refId": name},
-                "definition": query,
-                "refresh": 2,
-                "includeAll": True,
-                "multi": True,
-                "allValue": ".*",
-                "current": {"text": "All", "value": "$__all"},
-            }
-        )
+    matchers: list[str] = []
+    for name, label in (
+        ("namespace", "Namespace"),
+        ("release", "Release"),
+        ("job", "Receiver"),
+        ("instance", "Process"),
+    ):
+        several = name in ("job", "instance")
+        if several and not by_instance:
+            continue
+        where = f"{{{', '.join(matchers)}}}" if matchers else ""
+        made.append(_variable(name, label, f"label_values({metric}{where}, {name})", several=several))
+        matchers.append(f'{name}=~"${name}"' if several else f'{name}="${name}"')
     return made
 
 
@@ -75,8 +92,8 @@ def _panel(panel: Panel, number: int, x: int, y: int, width: int) -> dict[str, A
     }
 
 
-def dashboard(title: str, uid: str, rows: Sequence[Row], *, by_instance: bool) -> Callable[[], str]:
-    """A dashboard as the JSON that Grafana imports."""
+def dashboard(title: str, uid: str, rows: Sequence[Row], metric: str, *, by_instance: bool) -> Callable[[], str]:
+    """A dashboard as the JSON that Grafana imports. `metric`: what every release has; its labels name the releases."""
 
     def page() -> str:
         panels: list[dict[str, Any]] = []
@@ -98,7 +115,7 @@ def dashboard(title: str, uid: str, rows: Sequence[Row], *, by_instance: bool) -
             "graphTooltip": 1,
             "refresh": "30s",
             "time": {"from": "now-3h", "to": "now"},
-            "templating": {"list": _variables(by_instance=by_instance)},
+            "templating": {"list": _variables(metric, by_instance=by_instance)},
             "panels": panels,
         }
         return json.dumps(made, indent=1) + "\n"
@@ -107,7 +124,11 @@ def dashboard(title: str, uid: str, rows: Sequence[Row], *, by_instance: bool) -
 
 
 DASHBOARDS: Final = {
-    "receivers": dashboard("Headrace: receivers", "headrace-receivers", RECEIVERS, by_instance=True),
-    "lake": dashboard("Headrace: lake", "headrace-lake", LAKE, by_instance=False),
+    "receivers": dashboard(
+        "Headrace: receivers", "headrace-receivers", RECEIVERS, "headrace_connections", by_instance=True
+    ),
+    "lake": dashboard(
+        "Headrace: lake", "headrace-lake", LAKE, "headrace_lake_last_landed_timestamp_seconds", by_instance=False
+    ),
 }
 """By the name of the file."""

@@ -204,6 +204,27 @@ def test_a_dashboard_is_about_metrics_that_exist(name: str) -> None:
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
 
 
+OF_RELEASE = r'\{namespace="\$namespace", release="\$release"[,}]'
+AGGREGATION = r"\b(?:sum|min|max|avg|count)\b(?! by \(namespace, release)"
+
+
+@pytest.mark.parametrize("name", ["receivers", "lake"])
+def test_a_dashboard_shows_one_release_at_a_time(name: str) -> None:
+    board = json.loads((ROOT / "deploy/helm/headrace/dashboards" / f"{name}.json").read_text())
+    queries = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
+    for query in queries:
+        for metric in re.finditer(r"\b(headrace|process)_\w+", query):
+            assert re.match(OF_RELEASE, query[metric.end() :]), query
+    chosen = {each["name"]: each.get("multi") for each in board["templating"]["list"]}
+    assert (chosen["namespace"], chosen["release"]) == (False, False)
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+def test_no_alert_adds_two_releases_up(rule: dict[str, Any]) -> None:
+    assert re.findall(AGGREGATION, rule["expr"]) == []
+    assert re.findall(r"\bon \((?!namespace, release)", rule["expr"]) == []
+
+
 @pytest.mark.parametrize(
     "query",
     [
