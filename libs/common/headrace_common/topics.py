@@ -7,10 +7,11 @@ that the promise rests on. Receivers only check. It never moves replicas; it rep
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -33,6 +34,9 @@ from headrace_common.operations.settings import KafkaSettings, TopicSettings, To
 BOUND: Final = 60.0
 """Seconds within which brokers must answer and new partitions must have a leader."""
 
+NAMES_BOUND: Final = 900.0
+"""Seconds within which a broker's name must have an address: a cluster's names may come later than its pods."""
+
 UNLIMITED: Final = -1
 SEGMENTS_MESSAGE_BYTES: Final = 17 << 20
 """`max.message.bytes` of the segments topic: a block of a client's largest message, and what it costs beyond."""
@@ -41,6 +45,7 @@ _RAISED: Final = ("retention.ms", "retention.bytes", "max.message.bytes", "min.i
 _TOPIC_OVERRIDE: Final = 1  # config_source of DescribeConfigs: set on the topic itself
 _HOUR_MS: Final = 3_600_000
 _RETRY: Final = 0.3
+_NAMES_RETRY: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -140,6 +145,31 @@ def changes(wanted: Mapping[str, str], present: Mapping[str, str]) -> dict[str, 
 
 def _below(current: int, wanted: int) -> bool:
     return current != UNLIMITED and (wanted == UNLIMITED or current < wanted)
+
+
+async def wait_for_names(servers: str, say: Callable[[str], None], *, bound: float = NAMES_BOUND) -> None:
+    """Waits until a name in `servers` has an address; where it has to wait, says once, by `say`, what for.
+
+    Raises `DeliveryError` after `bound` seconds.
+    """
+    deadline = time.monotonic() + bound
+    reason = f"no name in KAFKA__BOOTSTRAP_SERVERS ({servers}) has an address"
+    said = False
+    while not await _has_address(servers):
+        if time.monotonic() >= deadline:
+            raise DeliveryError(reason, DeliveryPolicy.RETRY)
+        if not said:
+            say(reason)
+            said = True
+        await asyncio.sleep(_NAMES_RETRY)
+
+
+async def _has_address(servers: str) -> bool:
+    for server in servers.split(","):
+        with contextlib.suppress(OSError):
+            await asyncio.get_running_loop().getaddrinfo(server.strip().rpartition(":")[0].strip("[]"), None)
+            return True
+    return False
 
 
 async def ensure(kafka: KafkaSettings, topics: TopicSettings, *, bound: float = BOUND) -> list[str]:
@@ -278,6 +308,11 @@ def _check(results: Any) -> None:
             raise error(message)
 
 
+async def _make(settings: TopicsProcessSettings, logger: log.Log) -> list[str]:
+    await wait_for_names(settings.kafka.bootstrap_servers, lambda reason: logger.warning("waiting", reason=reason))
+    return await ensure(settings.kafka, settings.topics)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status 0: the topics meet the settings; 1: they could not be made; 78: the settings are wrong."""
     try:
@@ -288,7 +323,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         logging.getLogger("aiokafka").setLevel(
             logging.CRITICAL
         )  # drops its line for each failed attempt; the last one is printed below
-        done = asyncio.run(ensure(settings.kafka, settings.topics))
+        done = asyncio.run(_make(settings, logger))
     except ConfigError as error:
         print(f"topics: {error}", file=sys.stderr)
         return EXIT_CONFIG
