@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 from chart_parts import PARTS, SECRETS, SETTINGS, Part
+from chart_pods import Pod
 from chart_values import Receivers, Values
-from pydantic import BaseModel, SecretStr
+from headrace_common.operations.variables import BYTE_UNITS, QUANTITY, SECOND_UNITS, read_bytes, read_seconds
+from pydantic import BaseModel, BeforeValidator, SecretStr
+from pydantic.fields import FieldInfo
 
 
 def _holds_secret(cls: type[BaseModel], name: str) -> bool:
@@ -54,12 +57,42 @@ def _closed(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "object", "additionalProperties": False, "properties": dict(properties)}
 
 
+UNITS: Final[Mapping[Any, Mapping[str, Any]]] = {read_bytes: BYTE_UNITS, read_seconds: SECOND_UNITS}
+"""By what reads a setting, the units that it takes: in any case of letters."""
+
+
+def _units_of(annotation: Any, metadata: Iterable[Any]) -> Mapping[str, Any]:
+    """The units that a setting takes; empty if it is no size and no duration."""
+    for found in metadata:
+        if isinstance(found, BeforeValidator) and found.func in UNITS:
+            return UNITS[found.func]
+    for inner in getattr(annotation, "__args__", ()):
+        if units := _units_of(inner, getattr(inner, "__metadata__", ())):
+            return units
+    return {}
+
+
+def _with_units(schema: dict[str, Any], units: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of a number that may also be a text with a unit."""
+    words = "|".join("".join(f"[{letter}{letter.upper()}]" for letter in unit) for unit in units)
+    text = {"type": "string", "pattern": QUANTITY.pattern.replace("([A-Za-z]+)", f"({words})").join("^$")}
+    number = {name: value for name, value in schema.items() if name not in {"description", "default", "title", "anyOf"}}
+    return {"anyOf": [*schema.get("anyOf", [number]), text], "description": schema["description"]}
+
+
+def _setting_schema(schema: dict[str, Any], model: type[BaseModel], name: str) -> dict[str, Any]:
+    info = model.model_fields[name]
+    units = _units_of(info.annotation, info.metadata)
+    return _with_units(schema, units) if units else schema
+
+
 def _settings_schema(part: Part, definitions: dict[str, Any]) -> dict[str, Any]:
     made = {}
     for section, chosen in names(part, secret=False).items():
         whole = sections(part)[section].model_json_schema(ref_template="#/definitions/{model}")
         definitions.update(whole.get("$defs", {}))
-        made[section] = _closed({name: whole["properties"][name] for name in chosen})
+        model = sections(part)[section]
+        made[section] = _closed({name: _setting_schema(whole["properties"][name], model, name) for name in chosen})
     return _closed({section: found for section, found in made.items() if found["properties"]})
 
 
@@ -112,13 +145,26 @@ def schema() -> str:
     return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
 
 
+def units() -> str:
+    """The units of settings for the chart's templates, by the same tables that the processes read: name to factor."""
+    made = {"bytes": BYTE_UNITS, "seconds": {name: float(factor) for name, factor in SECOND_UNITS.items()}}
+    return json.dumps(made, indent=1) + "\n"
+
+
 def _plain(value: Any) -> Any:
     return value.model_dump(by_alias=True) if isinstance(value, BaseModel) else value
 
 
+def _own_fields(model: BaseModel) -> Iterator[tuple[str, FieldInfo]]:
+    """The fields of a group of values, without those that every pod has: `podDefaults` lists them."""
+    for name, info in type(model).model_fields.items():
+        if type(model) is Pod or name not in Pod.model_fields:
+            yield name, info
+
+
 def _lines(model: BaseModel, indent: int, *, only_set: bool) -> Iterator[str]:
     pad = " " * indent
-    for name, info in type(model).model_fields.items():
+    for name, info in _own_fields(model):
         if only_set and name not in model.model_fields_set:
             continue
         value, alias = getattr(model, name), info.alias or name
@@ -140,7 +186,8 @@ def _lines(model: BaseModel, indent: int, *, only_set: bool) -> Iterator[str]:
 
 VALUES_HEAD: Final = """\
 # Values of the Headrace chart, with their defaults. Written by docs/generate.py: change docs/chart_values.py.
-# `settings` take what docs/settings.md lists: HEADRACE_LIMITS__CONNECTION_AGE is `limits: {connection_age: 300}`.
+# `settings` take what docs/settings.md lists: HEADRACE_LIMITS__CONNECTION_AGE is `limits: {connection_age: 5m}`.
+# Each part may have any value of `podDefaults` beside its own.
 """
 
 
@@ -163,7 +210,9 @@ def values() -> str:
 
 
 def _rows(model: BaseModel, path: str) -> Iterator[tuple[str, str, str]]:
-    for name, info in type(model).model_fields.items():
+    if isinstance(model, Pod) and type(model) is not Pod:
+        yield f"{path}*", "", "Every value of `podDefaults`, for these pods alone."
+    for name, info in _own_fields(model):
         value, here = getattr(model, name), f"{path}{info.alias or name}"
         if name == "receivers":
             for receiver, declared in Receivers.model_fields.items():
@@ -173,9 +222,10 @@ def _rows(model: BaseModel, path: str) -> Iterator[tuple[str, str, str]]:
                     "true",
                     type(one).model_fields["enabled"].description or declared.alias or "",
                 )
+                yield f"{here}.{receiver}.image", "", type(one).model_fields["image"].description or ""
                 if "secrets" in type(one).model_fields:
                     yield f"{here}.{receiver}.secrets", "{}", type(one).model_fields["secrets"].description or ""
-            yield f"{here}.NAME.*", "", "Every value of `receiverDefaults`, for this receiver alone."
+            yield f"{here}.NAME.*", "", "Every value of `receiverDefaults` and `podDefaults`, for this receiver alone."
         elif isinstance(value, BaseModel):
             yield from _rows(value, f"{here}.")
         else:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Literal
 
 from chart_parts import Kubernetes, Value, kubernetes, secrets_of, settings_of
+from chart_pods import GO_TIME, MILLICORES, NAME, PROMETHEUS_TIME, QUANTITY, Account, Network, OwnImage, Pod
+from headrace_common.operations.variables import Bytes
 from pydantic import Field
 
 
@@ -49,17 +51,19 @@ class OAuth(Value):
 
 
 class Storage(Value):
-    size: str = Field("8Gi", description="Size of the volume.")
+    size: str = Field("8Gi", pattern=QUANTITY, description="Size of the volume.")
     storage_class: str = Field("", description="Storage class; default: the cluster's.")
-    access_modes: list[str] = Field(["ReadWriteOnce"], min_length=1, description="Access modes of the volume.")
+    access_modes: list[Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"]] = Field(
+        ["ReadWriteOnce"], min_length=1, description="Access modes of the volume."
+    )
     existing_claim: str = Field("", description="Use this claim instead of making one.")
     ephemeral: bool = Field(False, description="Use an emptyDir: everything is lost with the pod.")
 
 
-class DevelopmentKafka(Value):
+class DevelopmentKafka(Pod):
     image: str = Field("apache/kafka:4.3.1", description="Image of the development broker.")
     heap: str = Field("512m", pattern=r"^[1-9]\d*[mg]$", description="Heap of the broker's JVM.")
-    retention_bytes: int = Field(
+    retention_bytes: Bytes = Field(
         268_435_456, ge=1_048_576, description="`retention.bytes` of each partition, so that the volume never fills."
     )
     storage: Storage = Field(Storage(), description="The broker's volume.")
@@ -86,7 +90,7 @@ class Kafka(Value):
     development: DevelopmentKafka = Field(DevelopmentKafka(), description="The development broker.")
 
 
-class Topics(Value):
+class Topics(Pod, OwnImage):
     enabled: bool = Field(
         True, description="Make the topics: with your own Kafka before each installation and upgrade, by a hook."
     )
@@ -102,19 +106,37 @@ class Service(Value):
     annotations: dict[str, str] = Field({}, description="Annotations, for example for the cloud's balancer.")
     port: int | None = Field(None, ge=1, le=65_535, description="Port of the Service; default: the protocol's own.")
     node_port: int | None = Field(None, ge=1, le=65_535, description="Port on every node; default: a free one.")
+    node_ports: dict[str, int] = Field(
+        {}, description="The same for further ports, by their names: `logjam-pull`, `logjam-pub`, `heartbeat`."
+    )
+    load_balancer_ip: str = Field("", alias="loadBalancerIP", description="Address to ask the balancer for.")
     load_balancer_class: str = Field("", description="Class of the balancer.")
     load_balancer_source_ranges: list[str] = Field([], description="Networks that the balancer admits; default: all.")
     external_traffic_policy: Literal["", "Cluster", "Local"] = Field(
         "", description="`Local` keeps the clients' addresses."
     )
+    internal_traffic_policy: Literal["", "Cluster", "Local"] = Field(
+        "", description="`Local`: clients of the cluster reach only pods of their own node."
+    )
+    traffic_distribution: Literal["", "PreferClose", "PreferSameZone", "PreferSameNode"] = Field(
+        "", description="Whether clients of the cluster prefer near pods."
+    )
+
+
+class Gateway(Value):
+    parent_refs: list[Kubernetes] = Field([], description="Gateways (`name`, `sectionName`, …); empty: no route.")
+    kind: Literal["TCPRoute", "TLSRoute"] = Field(
+        "TCPRoute", description="TLSRoute passes TLS on by the name that clients ask for."
+    )
+    hostnames: list[str] = Field([], description="Those names, for a TLSRoute.")
 
 
 class CertManager(Value):
     enabled: bool = Field(False, description="Ask cert-manager for a certificate.")
     issuer_ref: Kubernetes = kubernetes("The issuer: name, kind, group.")
     dns_names: list[str] = Field([], description="Names in the certificate, besides the Service's.")
-    duration: str = Field("2160h", description="How long the certificate is valid.")
-    renew_before: str = Field("720h", description="How long before its end it is renewed.")
+    duration: str = Field("2160h", pattern=GO_TIME, description="How long the certificate is valid.")
+    renew_before: str = Field("720h", pattern=GO_TIME, description="How long before its end it is renewed.")
 
 
 class ClientCa(Value):
@@ -133,8 +155,12 @@ class Autoscaling(Value):
     type: Literal["hpa", "keda"] = Field("hpa", description="`hpa`, or `keda` for a ScaledObject with triggers.")
     min_replicas: int = Field(2, ge=1, description="Fewest replicas.")
     max_replicas: int = Field(10, ge=1, description="Most replicas.")
-    cpu: int = Field(70, ge=1, le=100, description="Aim, in percent of the requested CPU.")
+    cpu: str = Field(
+        "700m", pattern=MILLICORES, description="Aim: CPU of a pod, on average. A receiver uses one core at most."
+    )
     scale_down_seconds: int = Field(300, ge=0, description="How long a lower need must last before a pod goes.")
+    behavior: Kubernetes = kubernetes("`behavior` of the HPA, instead of `scaleDownSeconds`.")
+    metrics: list[Kubernetes] = Field([], description="More metrics of the HPA, such as `headrace_budget_used_bytes`.")
     triggers: list[Kubernetes] = Field([], description="KEDA's triggers; default: CPU.")
 
 
@@ -153,7 +179,7 @@ class TopologySpread(Value):
     )
 
 
-class ReceiverDefaults(Value):
+class ReceiverDefaults(Pod):
     replicas: int = Field(2, ge=0, description="Number of pods, without autoscaling.")
     settings: Kubernetes = settings_of("receiver")
     resources: Kubernetes = Field(
@@ -161,6 +187,7 @@ class ReceiverDefaults(Value):
         description="Requests and limits. The memory limit must hold `limits.process_budget` twice, and 128 MiB.",
     )
     service: Service = Field(Service(), description="How clients reach it.")
+    gateway: Gateway = Field(Gateway(), description="A route of the Gateway API to the main port.")
     tls: Tls = Field(Tls(), description="TLS towards clients. Logjam has none.")
     autoscaling: Autoscaling = Field(Autoscaling(), description="Number of pods by load.")
     pod_disruption_budget: Disruption = Field(Disruption(), description="PodDisruptionBudget.")
@@ -171,39 +198,32 @@ class ReceiverDefaults(Value):
         le=300,
         description="How long a pod that ends still takes clients, until the cluster has stopped sending it any.",
     )
-    priority_class_name: str = Field("", description="Priority class.")
-    pod_annotations: dict[str, str] = Field({}, description="Annotations of the pods.")
-    pod_labels: dict[str, str] = Field({}, description="Labels of the pods.")
-    node_selector: dict[str, str] = Field({}, description="Labels of the nodes that may run it.")
-    tolerations: list[Kubernetes] = Field([], description="Tolerations.")
-    affinity: Kubernetes = kubernetes("Affinity.")
-    extra_env: list[Kubernetes] = Field([], description="More environment variables, as Kubernetes writes them.")
 
 
-class Forward(ReceiverDefaults):
+class Forward(ReceiverDefaults, OwnImage):
     enabled: bool = Field(True, description="Run the Forward receiver (24224).")
     settings: Kubernetes = settings_of("forward")
     secrets: Kubernetes = secrets_of("forward")
 
 
-class Lumberjack(ReceiverDefaults):
+class Lumberjack(ReceiverDefaults, OwnImage):
     enabled: bool = Field(True, description="Run the Lumberjack receiver (5044).")
     settings: Kubernetes = settings_of("lumberjack")
 
 
-class Courier(ReceiverDefaults):
+class Courier(ReceiverDefaults, OwnImage):
     enabled: bool = Field(True, description="Run the Courier receiver (5043).")
     settings: Kubernetes = settings_of("courier")
 
 
-class Logjam(ReceiverDefaults):
+class Logjam(ReceiverDefaults, OwnImage):
     enabled: bool = Field(
         True, description="Run the Logjam receiver (9604, 9605). With `logjam.endpoints` it is a StatefulSet."
     )
     settings: Kubernetes = settings_of("logjam")
 
 
-class Segment(ReceiverDefaults):
+class Segment(ReceiverDefaults, OwnImage):
     enabled: bool = Field(True, description="Run the segment service (12345).")
     settings: Kubernetes = settings_of("segment")
 
@@ -218,13 +238,14 @@ class Receivers(Value):
 
 class Operator(Value):
     executors: int = Field(2, ge=1, description="Number of executors; never more than the events topic has partitions.")
-    executor_memory: str = Field("1g", description="Heap of an executor.")
+    executor_memory: str = Field("1g", pattern=r"^[1-9]\d*[mg]$", description="Heap of an executor.")
     executor_cores: int = Field(1, ge=1, description="Tasks of an executor at a time.")
-    driver_memory_overhead: str = Field("512m", description="Python, and what the JVM holds beside its heap.")
-    image: str = Field("", description="Image with the jars of sets `spark` and `s3`; default: the landing job's.")
+    driver_memory_overhead: str = Field(
+        "512m", pattern=r"^[1-9]\d*[mg]$", description="Python, and what the JVM holds beside its heap."
+    )
 
 
-class Lake(Value):
+class Lake(Pod, OwnImage):
     mode: Literal["deployment", "operator", "none"] = Field(
         "deployment",
         description="`deployment`: one pod; `operator`: a SparkApplication for the kubeflow operator; `none`: it runs elsewhere.",
@@ -232,22 +253,18 @@ class Lake(Value):
     settings: Kubernetes = settings_of("lake")
     secrets: Kubernetes = secrets_of("lake")
     storage: Storage = Field(
-        Storage(size="20Gi"), description="Volume for tables and checkpoint, unless `settings.lake.path` is set."
+        Storage(size="20Gi"),
+        description="Volume for tables and checkpoint, at /var/lib/headrace, unless `settings.lake.path` is a URL.",
     )
     resources: Kubernetes = Field(
         {"requests": {"cpu": "500m", "memory": "2Gi"}, "limits": {"memory": "3Gi"}},
         description="Requests and limits: the heap (`lake.driver_memory`) and 1 GiB.",
     )
     termination_grace_period_seconds: int = Field(120, ge=30, description="Time to finish the batch.")
+    service_account: Account = Field(Account(), description="ServiceAccount of the landing job.")
     service_account_annotations: dict[str, str] = Field({}, description="For example the role that may use the bucket.")
     operator: Operator = Field(Operator(), description="Only with `mode: operator`.")
     env_from_secret: str = Field("", description="Secret whose keys become variables, such as AWS_ACCESS_KEY_ID.")
-    priority_class_name: str = Field("", description="Priority class.")
-    pod_annotations: dict[str, str] = Field({}, description="Annotations of the pod.")
-    node_selector: dict[str, str] = Field({}, description="Labels of the nodes that may run it.")
-    tolerations: list[Kubernetes] = Field([], description="Tolerations.")
-    affinity: Kubernetes = kubernetes("Affinity.")
-    extra_env: list[Kubernetes] = Field([], description="More environment variables, as Kubernetes writes them.")
 
 
 class NetworkPolicy(Value):
@@ -265,16 +282,25 @@ class NetworkPolicy(Value):
 class Monitoring(Value):
     pod_monitor: bool = Field(False, description="A PodMonitor for all parts.")
     service_monitor: bool = Field(False, description="ServiceMonitors, each with a headless Service of its own.")
-    interval: str = Field("30s", description="How often Prometheus asks.")
+    interval: str = Field("30s", pattern=PROMETHEUS_TIME, description="How often Prometheus asks.")
     labels: dict[str, str] = Field({}, description="Labels that your Prometheus selects monitors and rules by.")
-    rules: bool = Field(False, description="A PrometheusRule with the alerts of docs/alerts.yml.")
+    rules: bool = Field(
+        False,
+        description="A PrometheusRule with the alerts of docs/alerts.yml; with one of our monitors, for this release alone.",
+    )
+    disabled_rules: list[str] = Field([], description="Names of alerts to leave out.")
+    rule_labels: dict[str, str] = Field({}, description="More labels of each alert, for your routes.")
+    extra_rules: list[Kubernetes] = Field([], description="Rules of your own, in a group beside ours.")
+    runbooks: str = Field(
+        "", description="URL where your people find docs/runbooks.md: each alert links to its section (`runbook_url`)."
+    )
     dashboards: bool = Field(False, description="ConfigMaps with the dashboards, for Grafana's sidecar.")
     dashboard_labels: dict[str, str] = Field(
         {"grafana_dashboard": "1"}, description="Labels that the sidecar selects by."
     )
 
 
-class Live(Value):
+class Live(Pod, OwnImage):
     enabled: bool = Field(False, description="Run the live page: one pod, and a headless Service for each part.")
     hosts: list[str] = Field(
         [],
@@ -287,28 +313,36 @@ class Live(Value):
         {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "384Mi"}},
         description="Requests and limits.",
     )
-    priority_class_name: str = Field("", description="Priority class.")
-    node_selector: dict[str, str] = Field({}, description="Labels of the nodes that may run it.")
-    tolerations: list[Kubernetes] = Field([], description="Tolerations.")
-    affinity: Kubernetes = kubernetes("Affinity.")
 
 
 class PodSecurity(Value):
-    run_as_user: int = Field(10001, ge=1, description="User id of the receivers and of the jobs.")
-    lake_user: int = Field(185, ge=1, description="User id of the landing job: that of Spark's images.")
-    kafka_user: int = Field(1000, ge=1, description="User id of the development broker: that of its image.")
+    run_as_user: int | None = Field(
+        10001, ge=1, description="User id of the receivers and of the jobs; null: the cluster chooses (OpenShift)."
+    )
+    lake_user: int | None = Field(185, ge=1, description="User id of the landing job: that of Spark's images; or null.")
+    kafka_user: int | None = Field(
+        1000, ge=1, description="User id of the development broker: that of its image; or null."
+    )
 
 
-class Probe(Value):
+class Probe(Pod, OwnImage):
     enabled: bool = Field(True, description="`helm test`: an event by each protocol, found on the topic.")
     timeout_seconds: int = Field(120, ge=10, description="How long it may take.")
 
 
 class Values(Value):
-    name_override: str = Field("", description="Instead of the chart's name in the objects' names.")
-    fullname_override: str = Field("", description="Instead of the whole beginning of the objects' names.")
+    name_override: str = Field("", pattern=NAME, description="Instead of the chart's name in the objects' names.")
+    fullname_override: str = Field(
+        "", pattern=NAME, description="Instead of the whole beginning of the objects' names."
+    )
     labels: dict[str, str] = Field({}, description="Labels of every object.")
     image: Image = Field(Image(), description="Where the images come from.")
+    pod_defaults: Pod = Field(
+        Pod(), description="What every pod is given. Each part may have its own beside its other values: it wins."
+    )
+    service_account: Account = Field(Account(), description="ServiceAccount of all parts but the landing job.")
+    network: Network = Field(Network(), description="Families of addresses.")
+    extra_objects: list[Kubernetes] = Field([], description="More objects, rendered as templates.")
     kafka: Kafka = Field(Kafka(), description="Kafka.")
     topics: Topics = Field(Topics(), description="The topics.")
     receiver_defaults: ReceiverDefaults = Field(

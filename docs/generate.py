@@ -188,6 +188,7 @@ PAGES = {
     CHART / "values.schema.json": chart_pages.schema,
     CHART / "README.md": chart_pages.readme(CHART / "README.md"),
     CHART / "files" / "alerts.yml": alerts,
+    CHART / "files" / "units.json": chart_pages.units,
     **{CHART / "dashboards" / f"{name}.json": page for name, page in DASHBOARDS.items()},
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 import re
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import yaml
 from headrace_common import __version__
 from headrace_common.operations.settings import ServiceSettings, Settings, TopicsProcessSettings, load
-from headrace_common.operations.variables import PREFIX, each_setting, variable
+from headrace_common.operations.variables import PREFIX, each_setting, read_bytes, read_seconds, variable
 from headrace_courier.settings import CourierSettings
 from headrace_forward.settings import ForwardSettings
 from headrace_lake.configuration.settings import LakeProcessSettings
@@ -86,7 +87,7 @@ def test_every_variable_is_a_setting_and_the_process_takes_them(name: str, monke
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_file_of_a_secret_is_mounted_where_the_variable_says(name: str) -> None:
     for each, pod in workloads(scenario(name)):
-        (container,) = pod["spec"]["containers"]
+        container = pod["spec"]["containers"][0]
         mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
         files = set()
         for volume in pod["spec"]["volumes"]:
@@ -114,7 +115,8 @@ def _environment_with(values: dict[str, Any], part: str) -> dict[str, Any]:
 def test_numbers_stay_numbers() -> None:
     """Helm's own `toString` writes 16777216 as 1.6777216e+07."""
     given = settings(
-        "receiverDefaults: {settings: {limits: {process_budget: 1073741824, drain_time: 0.5, idle_time: 86400}}}"
+        "receiverDefaults: {settings: {limits: {process_budget: 1073741824, drain_time: 0.5, idle_time: 86400}},"
+        " resources: {limits: {memory: 3Gi}}}"
     )
     assert given["HEADRACE_LIMITS__PROCESS_BUDGET"] == "1073741824"
     assert given["HEADRACE_LIMITS__DRAIN_TIME"] == "0.5"
@@ -157,6 +159,30 @@ def test_a_mapping_is_json() -> None:
     given = settings("lake: {settings: {lake: {quarantine: {too_deep: skip}, spark: {spark.x: 1g}}}}", "lake")
     assert json.loads(given["HEADRACE_LAKE__QUARANTINE"]) == {"too_deep": "skip"}
     assert json.loads(given["HEADRACE_LAKE__SPARK"]) == {"spark.x": "1g"}
+
+
+@pytest.mark.parametrize("text", ["5m", "90s", "1.5h", "1500ms", "2 min", "7D", 30, 0.5])
+def test_the_chart_reads_a_duration_as_the_processes_do(text: Any) -> None:
+    objects = rendered("--set-json", f"receiverDefaults.settings.limits.drain_time={json.dumps(text)}")
+    pod = one(objects, "Deployment", "headrace-forward")["spec"]["template"]["spec"]
+    assert variables(pod["containers"][0])["HEADRACE_LIMITS__DRAIN_TIME"] == str(text)
+    assert pod["terminationGracePeriodSeconds"] == 5 + math.ceil(read_seconds(text)) + 15
+
+
+@pytest.mark.parametrize("text", ["128MiB", "134MB", "131072KiB", "0.125 gib", 134217728])
+def test_the_chart_reads_a_size_as_the_processes_do(text: Any) -> None:
+    """The memory limit that just holds it is taken, one below is not."""
+    needed = 2 * read_bytes(text) + 128 * 2**20
+    given = f"receivers.forward.settings.limits.process_budget={json.dumps(text)},receivers.forward.resources.limits.memory="
+    rendered("--set-json", f'{given}"{needed}"')
+    with pytest.raises(RefusedError, match=r"receivers\.forward\.resources\.limits\.memory"):
+        rendered("--set-json", f'{given}"{needed - 1}"')
+
+
+@pytest.mark.parametrize("setting", ["limits.drain_time=5w", "limits.process_budget=5XB", "limits.connections=5k"])
+def test_a_unit_that_no_process_takes_is_refused(setting: str) -> None:
+    with pytest.raises(RefusedError, match=setting.partition("=")[0].rpartition(".")[2]):
+        rendered("--set-string", f"receiverDefaults.settings.{setting}")
 
 
 TOKENS = "kafka.settings.security_protocol=SASL_SSL,kafka.settings.sasl_mechanism=OAUTHBEARER"
@@ -205,12 +231,59 @@ OWN = "kafka.enabled=false,kafka.settings.bootstrap_servers=k:9092"
         ("lake.settings.lake.body=xml", "body"),
         ("topics.settings.topics.events_partitions=0", "minimum"),
         ("everything=on", "everything"),
+        ("image.tag=latest", "image.tag: headrace:latest names no version"),
+        ("lake.image=headrace-lake", "lake.image: headrace-lake names no version"),
+        ("receivers.forward.image=r.example.org:5000/forward", "receivers.forward.image: "),
+        ("kafka.development.image=apache/kafka:latest", "kafka.development.image: "),
+        ("receivers.forward.service.nodePort=30001", "receivers.forward.service.nodePort: a Service of type ClusterIP"),
+        ("receivers.logjam.service.nodePorts.logjam-pull=30001", "receivers.logjam.service.nodePort: "),
+        (
+            "receivers.logjam.service.type=NodePort,receivers.logjam.service.nodePorts.pull=30001",
+            "receivers.logjam.service.nodePorts: there is no port pull",
+        ),
+        ("receiverDefaults.service.externalTrafficPolicy=Local", "service.externalTrafficPolicy: "),
+        ("receivers.forward.service.loadBalancerIP=10.0.0.1", "receivers.forward.service.loadBalancerIP: "),
+        ("receiverDefaults.service.trafficDistribution=near", "trafficDistribution"),
+        ("receiverDefaults.resources.limits.memory=512Mi", "resources.limits.memory: 512Mi is below twice"),
+        ("receiverDefaults.settings.limits.process_budget=1GiB", "resources.limits.memory: 768Mi is below twice"),
+        ("receiverDefaults.resources.requests.memory=1Gi", "resources.requests.memory: 1Gi is above the limit"),
+        ("topics.resources.requests.memory=1Gi", "topics.resources.requests.memory: 1Gi is above the limit"),
+        ("lake.settings.lake.driver_memory=4g", "lake.settings.lake.driver_memory: a heap of 4g"),
+        ("lake.resources.limits.memory=1Gi,lake.resources.requests.memory=1Gi", "lake.settings.lake.driver_memory: "),
+        ("kafka.development.heap=2g", "kafka.development.heap: a heap of 2g"),
+        ("kafka.development.storage.size=8GB", "size"),
+        ("lake.storage.accessModes[0]=Everywhere", "accessModes"),
+        (
+            "lake.settings.lake.path=/data/lake,lake.settings.lake.checkpoint=/data/c",
+            "lake.settings.lake.path: /data/lake",
+        ),
+        ("receiverDefaults.podDisruptionBudget.maxUnavailable=0", "podDisruptionBudget.maxUnavailable: "),
+        ("receiverDefaults.autoscaling.cpu=fast", "cpu"),
+        (
+            "receivers.logjam.autoscaling.enabled=true,receivers.logjam.settings.logjam.endpoints.a=tcp://a:1",
+            "receivers.logjam.autoscaling.enabled: ",
+        ),
+        (
+            "receivers.forward.gateway.kind=TLSRoute,receivers.forward.gateway.parentRefs[0].name=edge",
+            "receivers.forward.gateway.hostnames: ",
+        ),
+        (f"{OWN},networkPolicy.egress=true", "networkPolicy.kafka: "),
+        ("monitoring.disabledRules[0]=HeadraceNothing", "monitoring.disabledRules: there is no alert HeadraceNothing"),
+        ("monitoring.interval=often", "interval"),
+        ("network.ipFamilies[0]=IPv5", "ipFamilies"),
+        ("podSecurity.runAsUser=0", "runAsUser"),
+        ("fullnameOverride=Ingest_1", "fullnameOverride"),
+        ("podDefaults.nodeselector.a=b", "nodeselector"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(values: str, says: str) -> None:
     with pytest.raises(RefusedError) as refused:
         rendered("--set", values)
     assert says in str(refused.value)
+    if "execution error" in str(
+        refused.value
+    ):  # one place for all sentences, not the line of whatever template met it first
+        assert "(headrace/templates/values/refused.yaml:" in str(refused.value)
 
 
 def test_every_part_shows_kafka_its_certificate() -> None:
@@ -301,3 +374,8 @@ def test_a_port_to_publish_on_is_open() -> None:
 def test_without_a_pull_port_nothing_shows_it() -> None:
     objects = rendered("--set", "receivers.logjam.settings.logjam.pull_port=0")
     assert len(one(objects, "Service", "headrace-logjam")["spec"]["ports"]) == 1
+
+
+def test_a_release_whose_name_begins_with_a_digit_is_refused() -> None:
+    with pytest.raises(RefusedError, match="names of Services must not"):
+        rendered(release="1st")

@@ -12,5 +12,7 @@
 {{/* Whether tables or checkpoint lie on the chart's volume; empty: no. */}}
 {{- define "headrace.lake.volume" -}}
 {{- $lake := default dict .Values.lake.settings.lake -}}
-{{- if not $lake.path -}}true{{- end -}}
+{{- range list "path" "checkpoint" -}}
+{{- if hasPrefix "/var/lib/headrace/" (default "/var/lib/headrace/" (get $lake .)) -}}true{{- end -}}
+{{- end -}}
 {{- end -}}

@@ -1,11 +1,11 @@
-{{/* The beginning of every object's name. */}}
+{{/* The beginning of every object's name: at most 40 characters, of which a hash keeps two long names apart. */}}
 {{- define "headrace.fullname" -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
-{{- else -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
-{{- ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) | trunc 40 | trimSuffix "-" -}}
+{{- $whole := default (ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name)) .Values.fullnameOverride -}}
+{{- if gt (len $whole) 40 -}}
+{{- $whole = printf "%s-%s" ($whole | trunc 31 | trimSuffix "-") (sha256sum $whole | trunc 8) -}}
 {{- end -}}
+{{- $whole -}}
 {{- end -}}
 
 {{/* Labels of an object of one part: (dict "root" $ "part" "forward"). */}}
@@ -27,23 +27,61 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .part }}
 {{- end -}}
 
+{{/* The receivers that run, as {"list": [{"name", "own", "values"}]}: `own` as given, `values` with what holds for all. */}}
+{{- define "headrace.receivers" -}}
+{{- $list := list -}}
+{{- range $name, $own := .Values.receivers -}}
+{{- if $own.enabled -}}
+{{- $values := mustMergeOverwrite (deepCopy $.Values.podDefaults) (deepCopy $.Values.receiverDefaults) (deepCopy $own) -}}
+{{- $list = append $list (dict "name" $name "own" $own "values" $values) -}}
+{{- end -}}
+{{- end -}}
+{{- dict "list" $list | toJson -}}
+{{- end -}}
+
 {{/* The parts with health and metrics, as {"parts": […]}. */}}
 {{- define "headrace.parts" -}}
 {{- $parts := list }}
-{{- range $name, $own := .Values.receivers }}
-{{- if $own.enabled }}{{ $parts = append $parts $name }}{{ end }}
-{{- end }}
+{{- range (include "headrace.receivers" . | fromJson).list }}{{ $parts = append $parts .name }}{{ end }}
 {{- if ne .Values.lake.mode "none" }}{{ $parts = append $parts "lake" }}{{ end }}
 {{- dict "parts" $parts | toJson -}}
 {{- end -}}
 
-{{/* An image of ours: (dict "root" $ "name" "tools"). */}}
+{{/* An image of ours: (dict "root" $ "name" "tools" "own" …); `own`: the part's own, whole image, if it has one. */}}
 {{- define "headrace.image" -}}
 {{- $image := .root.Values.image -}}
-{{- $image.registry -}}headrace-{{ .name }}:{{ default .root.Chart.AppVersion $image.tag }}
+{{- default (printf "%sheadrace-%s:%s" $image.registry .name (default .root.Chart.AppVersion $image.tag)) .own -}}
 {{- end -}}
 
 {{/* Name of the service account of the parts that ask Kubernetes for nothing. */}}
 {{- define "headrace.account" -}}
-{{ include "headrace.fullname" . }}
+{{- $account := .Values.serviceAccount -}}
+{{- default (ternary (include "headrace.fullname" .) "default" $account.create) $account.name -}}
+{{- end -}}
+
+{{/* The same of the landing job. */}}
+{{- define "headrace.lake.account" -}}
+{{- $account := .Values.lake.serviceAccount -}}
+{{- default (ternary (printf "%s-lake" (include "headrace.fullname" .)) "default" $account.create) $account.name -}}
+{{- end -}}
+
+{{/* The families of addresses of a Service. */}}
+{{- define "headrace.families" -}}
+{{- with .Values.network.ipFamilyPolicy }}
+ipFamilyPolicy: {{ . }}
+{{- end }}
+{{- with .Values.network.ipFamilies }}
+ipFamilies:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Variables with which a part also listens where there is IPv6: (dict "root" $ "sections" (list "OPS")). */}}
+{{- define "headrace.listen.env" -}}
+{{- if has "IPv6" .root.Values.network.ipFamilies }}
+{{- range .sections }}
+- name: HEADRACE_{{ . }}__HOST
+  value: "::"
+{{- end }}
+{{- end }}
 {{- end -}}

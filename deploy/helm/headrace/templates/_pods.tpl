@@ -1,13 +1,31 @@
-{{/* What every pod of ours has: (dict "root" $ "user" 10001). Pod security "restricted". */}}
+{{/* A pod's metadata: (dict "root" $ "part" "forward" "values" …). */}}
+{{- define "headrace.pod.metadata" -}}
+labels:
+  {{- include "headrace.labels" . | nindent 2 }}
+  {{- with .values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .values.podAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* What every pod has: (dict "root" $ "user" 10001 "account" "…" "values" …). Pod security "restricted". */}}
 {{- define "headrace.pod" -}}
 enableServiceLinks: false
 automountServiceAccountToken: false
+{{- with .account }}
+serviceAccountName: {{ . }}
+{{- end }}
 securityContext:
   runAsNonRoot: true
-  runAsUser: {{ .user }}
-  runAsGroup: {{ .user }}
-  fsGroup: {{ .user }}
+  {{- with .user }}
+  runAsUser: {{ int . }}
+  runAsGroup: {{ int . }}
+  fsGroup: {{ int . }}
   fsGroupChangePolicy: OnRootMismatch
+  {{- end }}
   seccompProfile:
     type: RuntimeDefault
 {{- with .root.Values.image.pullSecrets }}
@@ -15,6 +33,11 @@ imagePullSecrets:
   {{- range . }}
   - name: {{ . }}
   {{- end }}
+{{- end }}
+{{- include "headrace.placement" .values }}
+{{- with .values.initContainers }}
+initContainers:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
@@ -25,22 +48,33 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{/* Where a pod may run. */}}
+{{/* Where a pod may run, and where its names come from. */}}
 {{- define "headrace.placement" -}}
 {{- with .priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
-{{- with .nodeSelector }}
-nodeSelector:
+{{- with .dnsPolicy }}
+dnsPolicy: {{ . }}
+{{- end }}
+{{- range $name := list "nodeSelector" "tolerations" "affinity" "hostAliases" "dnsConfig" }}
+{{- with get $ $name }}
+{{ $name }}:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .tolerations }}
-tolerations:
-  {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .affinity }}
-affinity:
+{{- end -}}
+
+{{/* `envFrom` of our container: (dict "values" … "secret" "…"). */}}
+{{- define "headrace.envFrom" -}}
+{{- if or .values.extraEnvFrom .secret }}
+envFrom:
+  {{- with .secret }}
+  - secretRef:
+      name: {{ . }}
+  {{- end }}
+  {{- with .values.extraEnvFrom }}
   {{- toYaml . | nindent 2 }}
+  {{- end }}
 {{- end }}
 {{- end -}}
 

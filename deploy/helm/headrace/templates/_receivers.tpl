@@ -55,19 +55,9 @@ segment: [{name: segment, port: 12345}]
 {{- $secrets := default dict $values.secrets -}}
 {{- $certificate := include "headrace.receiver.certificate" . -}}
 metadata:
-  labels:
-    {{- include "headrace.labels" (dict "root" $root "part" .name) | nindent 4 }}
-    {{- with $values.podLabels }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
-  {{- with $values.podAnnotations }}
-  annotations:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
+  {{- include "headrace.pod.metadata" (dict "root" $root "part" .name "values" $values) | nindent 2 }}
 spec:
-  {{- include "headrace.pod" (dict "root" $root "user" ($root.Values.podSecurity.runAsUser | int)) | nindent 2 }}
-  serviceAccountName: {{ include "headrace.account" $root }}
-  {{- include "headrace.placement" $values | nindent 2 }}
+  {{- include "headrace.pod" (dict "root" $root "user" $root.Values.podSecurity.runAsUser "account" (include "headrace.account" $root) "values" $values) | nindent 2 }}
   {{- if eq .name "logjam" }}
   {{- /* What ZeroMQ lacks can only come from receiverDefaults: the schema refuses it here. */}}
   {{- range list (list "tls" "minimum") (list "listen" "trusted_proxies") }}
@@ -75,8 +65,11 @@ spec:
   {{- end }}
   {{- end }}
   {{- /* The pause, the delay, the drain, and what ends after it: listeners and the producer. */}}
-  {{- $delay := dig "limits" "stop_delay" 0 $settings | ceil | int }}
-  terminationGracePeriodSeconds: {{ add (int $values.preStopSeconds) $delay (dig "limits" "drain_time" 25 $settings | ceil | int) 15 }}
+  {{- $seconds := list (int $values.preStopSeconds) 15 }}
+  {{- range list (dig "limits" "stop_delay" 0 $settings) (dig "limits" "drain_time" 25 $settings) }}
+  {{- $seconds = append $seconds (include "headrace.setting" (dict "root" $root "kind" "seconds" "text" .) | float64 | ceil | int) }}
+  {{- end }}
+  terminationGracePeriodSeconds: {{ add (index $seconds 0) (index $seconds 1) (index $seconds 2) (index $seconds 3) }}
   {{- if $values.topologySpread.enabled }}
   topologySpreadConstraints:
     {{- range $values.topologySpread.topologyKeys }}
@@ -90,7 +83,7 @@ spec:
   {{- end }}
   containers:
     - name: {{ .name }}
-      image: {{ include "headrace.image" (dict "root" $root "name" .name) }}
+      image: {{ include "headrace.image" (dict "root" $root "name" .name "own" .own.image) }}
       imagePullPolicy: {{ $root.Values.image.pullPolicy }}
       securityContext:
         {{- include "headrace.container.security" . | nindent 8 }}
@@ -100,6 +93,9 @@ spec:
         {{- . | nindent 8 }}
         {{- end }}
         {{- with include "headrace.secrets.env" $secrets | trim }}
+        {{- . | nindent 8 }}
+        {{- end }}
+        {{- with include "headrace.listen.env" (dict "root" $root "sections" (list "LISTEN" "OPS")) | trim }}
         {{- . | nindent 8 }}
         {{- end }}
         {{- if $certificate }}
@@ -121,6 +117,7 @@ spec:
         {{- with $values.extraEnv }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
+      {{- include "headrace.envFrom" (dict "values" $values) | nindent 6 }}
       ports:
         {{- range (include "headrace.receiver.ports" . | fromJson).ports }}
         - name: {{ .name }}
@@ -173,6 +170,12 @@ spec:
           readOnly: true
         {{- end }}
         {{- end }}
+        {{- with $values.extraVolumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+    {{- with $values.extraContainers }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   volumes:
     - name: tmp
       emptyDir:
@@ -194,5 +197,8 @@ spec:
           - key: {{ $values.tls.clientCa.key }}
             path: ca.crt
     {{- end }}
+    {{- end }}
+    {{- with $values.extraVolumes }}
+    {{- toYaml . | nindent 4 }}
     {{- end }}
 {{- end -}}

@@ -218,14 +218,14 @@ def _holds_secret(annotation: Any) -> bool:
     return annotation is SecretStr or any(map(_holds_secret, get_args(annotation)))
 
 
-_QUANTITY: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?) ?([A-Za-z]+)")
+QUANTITY: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?) ?([A-Za-z]+)")
 
-_BYTES: Final[Mapping[str, int]] = {
+BYTE_UNITS: Final[Mapping[str, int]] = {
     "b": 1,
     **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},
     **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)},
 }
-_SECONDS: Final[Mapping[str, Decimal]] = {
+SECOND_UNITS: Final[Mapping[str, Decimal]] = {
     "ms": Decimal("0.001"),
     "s": Decimal(1),
     "m": Decimal(60),
@@ -243,9 +243,9 @@ def read_bytes(value: Any) -> Any:
     number, unit = _parted(value)
     if unit is None:
         return value
-    if unit not in _BYTES:
+    if unit not in BYTE_UNITS:
         raise ValueError(f"{value} has no unit of bytes: write a number, or one with KiB, MiB, GiB, KB, MB or GB")
-    found = number * _BYTES[unit]
+    found = number * BYTE_UNITS[unit]
     if found != int(found):
         raise ValueError(f"{value} is not a whole number of bytes")
     return int(found)
@@ -259,13 +259,13 @@ def read_seconds(value: Any) -> Any:
     number, unit = _parted(value)
     if unit is None:
         return value
-    if unit not in _SECONDS:
+    if unit not in SECOND_UNITS:
         raise ValueError(f"{value} has no unit of time: write seconds, or a number with ms, s, m, h or d")
-    return float(number * _SECONDS[unit])
+    return float(number * SECOND_UNITS[unit])
 
 
 def _parted(value: Any) -> tuple[Decimal, str | None]:
-    found = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
+    found = QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
     return (Decimal(found[1]), found[2].lower()) if found is not None else (Decimal(0), None)
 
 

@@ -1,0 +1,24 @@
+{{/* A number with a unit as a number; empty if it has no such form: (dict "text" "256MiB" "units" {"mib": 1048576}). */}}
+{{- define "headrace.number" -}}
+{{- $text := trim (ternary .text (toJson .text) (kindIs "string" .text)) -}}
+{{- $number := regexFind "^[0-9]+([.][0-9]+)?" $text -}}
+{{- $unit := trim (trimPrefix $number $text) -}}
+{{- if and $number (hasKey .units $unit) -}}{{- mulf (float64 $number) (float64 (get .units $unit)) -}}{{- end -}}
+{{- end -}}
+
+{{/* A setting as a number, by the units of settings: (dict "root" $ "kind" "bytes" "text" "256MiB"). */}}
+{{- define "headrace.setting" -}}
+{{- $units := get (.root.Files.Get "files/units.json" | fromJson) .kind -}}
+{{- include "headrace.number" (dict "text" (ternary (lower (toString .text)) .text (kindIs "string" .text)) "units" (set $units "" 1)) -}}
+{{- end -}}
+
+{{/* Bytes as Kubernetes writes them, as a number. */}}
+{{- define "headrace.memory" -}}
+{{- $units := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
+{{- include "headrace.number" (dict "text" . "units" $units) -}}
+{{- end -}}
+
+{{/* Bytes as Java writes them, as a number. */}}
+{{- define "headrace.heap" -}}
+{{- include "headrace.number" (dict "text" (lower (toString .)) "units" (dict "" 1 "k" 1024 "m" 1048576 "g" 1073741824 "t" 1099511627776)) -}}
+{{- end -}}

@@ -1,0 +1,120 @@
+"""What operators may set of every pod, Service and scaler of the chart is there."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.helm.chart import component, of, one, receivers, rendered, scenario, values_of, variables, workloads
+from tests.helm.spark_operator import faults
+
+pytestmark = [pytest.mark.requires("helm"), pytest.mark.long]
+
+
+def test_everything_that_a_pod_may_be_given_is_in_every_pod() -> None:
+    """Of receivers, broker, landing job, live page, topics job and test; a part's own value wins."""
+    found = set()
+    for each, pod in workloads(scenario("pods")):
+        part, spec = component(each), pod["spec"]
+        found.add(part)
+        assert spec["priorityClassName"] == "ingest", part
+        assert spec["nodeSelector"] == {"pool": "ingest"}, part
+        assert spec["tolerations"][0].get("key") == (None if part == "courier" else "dedicated"), part
+        assert spec["affinity"]["nodeAffinity"], part
+        assert spec["hostAliases"][0]["ip"] == "10.0.0.5", part
+        assert (spec["dnsPolicy"], spec["dnsConfig"]["options"][0]["name"]) == ("ClusterFirst", "ndots"), part
+        assert [container["name"] for container in spec["initContainers"]] == ["wait"], part
+        ours, beside = spec["containers"]
+        assert beside["name"] == "log-shipper", part
+        assert variables(ours)["TZ"] == "UTC", part
+        assert {"configMapRef": {"name": "site"}} in ours["envFrom"], part
+        assert "/etc/site" in {mount["mountPath"] for mount in ours["volumeMounts"]}, part
+        assert {"name": "site", "configMap": {"name": "site"}} in spec["volumes"], part
+        assert pod["metadata"]["annotations"]["example.org/owner"] == "platform", part
+        assert pod["metadata"]["labels"]["team"] == "platform", part
+        assert spec["serviceAccountName"] == ("landing" if part == "lake" else "ingest"), part
+    assert found == {"forward", "lumberjack", "courier", "logjam", "segment", "kafka", "lake", "live", "topics", "test"}
+    assert of(scenario("pods"), "ServiceAccount") == []
+    assert one(scenario("pods"), "ConfigMap", "site")["data"] == {"site": "headrace"}
+
+
+def test_driver_and_executors_are_given_what_pods_are() -> None:
+    words = ("podDefaults.nodeSelector.pool=ingest", "podDefaults.podLabels.team=platform")
+    own = ("lake.extraEnv[0].name=TZ", "lake.extraEnv[0].value=UTC", "lake.priorityClassName=ingest")
+    objects = rendered(*values_of("spark-operator"), "--set", ",".join((*words, *own)))
+    (made,) = of(objects, "SparkApplication")
+    assert faults(made) == []
+    for role in ("driver", "executor"):
+        pod = made["spec"][role]
+        assert (pod["nodeSelector"], pod["priorityClassName"]) == ({"pool": "ingest"}, "ingest")
+        assert variables(pod)["TZ"] == "UTC"
+        assert pod["labels"]["team"] == "platform"
+
+
+def test_an_image_by_its_digest() -> None:
+    images = {component(each): pod["spec"]["containers"][0]["image"] for each, pod in workloads(scenario("pods"))}
+    assert images["forward"].startswith("registry.example.org/team/headrace-forward@sha256:0123")
+    assert images["courier"] == "registry.example.org/team/headrace-courier:0.1.0"
+
+
+def test_a_cluster_that_chooses_user_ids_is_told_none() -> None:
+    for _, pod in workloads(scenario("openshift")):
+        assert not {"runAsUser", "runAsGroup", "fsGroup"} & pod["spec"]["securityContext"].keys()
+    objects = rendered(*values_of("spark-operator"), "--set", "podSecurity.lakeUser=null")
+    (made,) = of(objects, "SparkApplication")
+    for role in ("driver", "executor"):
+        assert made["spec"][role]["podSecurityContext"].keys() == {"runAsNonRoot", "seccompProfile"}
+
+
+def test_with_ipv6_every_service_has_it_and_every_part_listens_there() -> None:
+    objects = scenario("ipv6")
+    for each in of(objects, "Service"):
+        assert (each["spec"]["ipFamilyPolicy"], each["spec"]["ipFamilies"]) == ("SingleStack", ["IPv6"])
+    for each, pod in workloads(objects):
+        container = pod["spec"]["containers"][0]
+        given = variables(container)
+        if each in [receiver for receiver, _ in receivers(objects)]:
+            assert (given["HEADRACE_LISTEN__HOST"], given["HEADRACE_OPS__HOST"]) == ("::", "::")
+        elif component(each) == "lake":
+            assert given["HEADRACE_OPS__HOST"] == "::"
+        elif component(each) == "live":
+            assert "--host=::" in container["args"]
+
+
+def test_two_long_names_of_releases_stay_apart() -> None:
+    long = "a-release-whose-name-is-as-long-as-helm-lets-it-be"
+    names = []
+    for release in (f"{long}-1", f"{long}-2"):
+        objects = rendered(release=release)
+        names.append({(each["kind"], each["metadata"]["name"]) for each in objects})
+        assert max(len(name) for _, name in names[-1]) <= 63
+    assert not names[0] & names[1]
+
+
+def test_a_route_of_the_gateway_leads_to_the_main_port() -> None:
+    objects = scenario("pods")
+    route = one(objects, "TCPRoute", "headrace-forward")["spec"]
+    assert route["parentRefs"] == [{"name": "edge", "sectionName": "forward"}]
+    assert route["rules"] == [{"backendRefs": [{"name": "headrace-forward", "port": 24224}]}]
+    assert one(objects, "TLSRoute", "headrace-lumberjack")["spec"]["hostnames"] == ["beats.example.org"]
+    assert of(objects, "TCPRoute", "headrace-courier") == []
+
+
+def test_node_ports_are_those_that_were_given() -> None:
+    ports = {port["name"]: port for port in one(scenario("pods"), "Service", "headrace-logjam")["spec"]["ports"]}
+    assert {name: port["nodePort"] for name, port in ports.items()} == {"logjam": 30005, "logjam-pull": 30006}
+
+
+def test_scaling_is_on_what_runs_out_and_never_on_devices() -> None:
+    objects = scenario("autoscaling")
+    assert {each["metadata"]["name"] for each in of(objects, "HorizontalPodAutoscaler")} == {
+        f"headrace-{name}" for name in ("forward", "lumberjack", "courier", "segment")
+    }
+    spec = one(objects, "HorizontalPodAutoscaler", "headrace-forward")["spec"]
+    cpu, budget = spec["metrics"]
+    assert cpu["resource"]["target"] == {"type": "AverageValue", "averageValue": "600m"}
+    assert budget["pods"]["metric"]["name"] == "headrace_budget_used_bytes"
+    assert spec["behavior"]["scaleDown"]["stabilizationWindowSeconds"] == 600
+    assert one(objects, "StatefulSet", "headrace-logjam")["spec"]["replicas"] == 1
+    (forward,) = of(scenario("keda"), "ScaledObject", "headrace-forward")
+    query = forward["spec"]["triggers"][1]["metadata"]["query"]
+    assert 'namespace="logs", release="headrace", job="forward"' in query  # what our monitor calls them
