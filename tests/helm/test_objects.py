@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from headrace_common.operations.settings import LimitSettings
+from headrace_common.operations.variables import read_bytes, read_seconds
 
 from tests.helm.chart import (
     CHART,
@@ -35,6 +36,7 @@ from tests.helm.chart import (
     variables,
     workloads,
 )
+from tests.helm.policies import pods as pods_of
 from tests.helm.spark_operator import faults
 
 pytestmark = [pytest.mark.requires("helm"), pytest.mark.long]
@@ -58,7 +60,7 @@ def test_lint(name: str) -> None:
 
 def conform(text: str) -> subprocess.CompletedProcess[str]:
     # Their definitions come with their operators.
-    skipped = "PodMonitor,ServiceMonitor,PrometheusRule,SparkApplication,ScaledObject,Certificate"
+    skipped = "PodMonitor,ServiceMonitor,PrometheusRule,SparkApplication,ScaledObject,Certificate,TCPRoute,TLSRoute"
     options = ["-strict", "-summary", "-kubernetes-version", KUBERNETES, "-skip", skipped]
     if schemas := os.environ.get("HEADRACE_KUBERNETES_SCHEMAS"):  # a folder, for machines without a network
         options += ["-schema-location", f"{schemas}/v{KUBERNETES}/{{{{ .ResourceKind }}}}{{{{ .KindSuffix }}}}.json"]
@@ -118,9 +120,13 @@ def test_selectors_select_what_they_mean(name: str) -> None:
             ((part, _),) = selected(spec["selector"]["matchLabels"])
             assert part == component(each)
         if each["kind"] == "NetworkPolicy":
-            ((_, pod),) = selected(spec["podSelector"]["matchLabels"])
-            named = {port["port"] for rule in spec["ingress"] for port in rule["ports"]}
-            assert named <= ports(pod)
+            ((part, place),) = [
+                (part, place)
+                for part, place in pods_of(objects).items()
+                if matches(spec["podSelector"]["matchLabels"], place.labels)
+            ]
+            assert part == component(each)
+            assert {port["port"] for rule in spec["ingress"] for port in rule.get("ports", [])} <= place.ports.keys()
         if each["kind"] in {"HorizontalPodAutoscaler", "ScaledObject"}:
             target = one(objects, spec["scaleTargetRef"]["kind"], spec["scaleTargetRef"]["name"])
             assert "replicas" not in target["spec"]
@@ -130,7 +136,7 @@ def test_selectors_select_what_they_mean(name: str) -> None:
         for constraint in pod["spec"].get("topologySpreadConstraints", []):
             assert matches(constraint["labelSelector"]["matchLabels"], pod["metadata"]["labels"])
         account = pod["spec"].get("serviceAccountName")
-        assert account is None or of(objects, "ServiceAccount", account)
+        assert account in {None, "ingest", "landing"} or of(objects, "ServiceAccount", account)
         for volume in pod["spec"].get("volumes", []):
             claim = volume.get("persistentVolumeClaim", {}).get("claimName")
             assert claim in {None, "tables"} or of(objects, "PersistentVolumeClaim", claim)
@@ -139,21 +145,21 @@ def test_selectors_select_what_they_mean(name: str) -> None:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_pods_are_restricted_and_have_their_limits(name: str) -> None:
     """The API server's admission says so too (`test_server.py`), where there is one."""
-    for each, pod in workloads(scenario(name)):
+    for _, pod in workloads(scenario(name)):
         spec = pod["spec"]
         assert spec["enableServiceLinks"] is False, "a Service called kafka would be KAFKA_PORT in the environment"
         assert spec["automountServiceAccountToken"] is False
         security = spec["securityContext"]
         assert security["runAsNonRoot"] is True
-        assert security["runAsUser"] > 0
+        assert "runAsUser" not in security if name == "openshift" else security["runAsUser"] > 0
         assert security["seccompProfile"]["type"] == "RuntimeDefault"
-        for container in spec["containers"]:
+        for container in [*spec["containers"], *spec.get("initContainers", [])]:
             own = container["securityContext"]
             assert own["allowPrivilegeEscalation"] is False
             assert own["capabilities"] == {"drop": ["ALL"]}
-            assert own["readOnlyRootFilesystem"] is (component(each) != "kafka")
+            assert own["readOnlyRootFilesystem"] is (container["name"] != "kafka")
             assert not container["image"].endswith(":latest")
-            assert re.fullmatch(r"[\w./-]+:[\w.-]+", container["image"])
+            assert re.fullmatch(r"[\w./-]+(:[\w.-]+|@sha256:\w{64})", container["image"])
             assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
             assert "memory" in container["resources"]["limits"]
 
@@ -162,9 +168,9 @@ def test_pods_are_restricted_and_have_their_limits(name: str) -> None:
 def test_a_receiver_has_time_to_stop(name: str) -> None:
     """The pause, the drain, and what follows it; probes that let it start, and see it when it is not ready."""
     for each, pod in receivers(scenario(name)):
-        (container,) = pod["spec"]["containers"]
+        container = pod["spec"]["containers"][0]
         given = variables(container)
-        drain = float(given.get("HEADRACE_LIMITS__DRAIN_TIME", LimitSettings().drain_time))
+        drain = float(read_seconds(given.get("HEADRACE_LIMITS__DRAIN_TIME", LimitSettings().drain_time)))
         drain += float(given.get("HEADRACE_LIMITS__STOP_DELAY", 0))
         pause = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
         assert (pause > 0) is (each["metadata"]["name"] != "ingest-courier")
@@ -179,8 +185,9 @@ def test_a_receiver_has_time_to_stop(name: str) -> None:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_receiver_has_the_memory_that_its_budget_needs(name: str) -> None:
     for _, pod in receivers(scenario(name)):
-        (container,) = pod["spec"]["containers"]
-        budget = int(variables(container).get("HEADRACE_LIMITS__PROCESS_BUDGET", LimitSettings().process_budget))
+        container = pod["spec"]["containers"][0]
+        given = variables(container).get("HEADRACE_LIMITS__PROCESS_BUDGET", LimitSettings().process_budget)
+        budget = int(read_bytes(given))
         assert size(container["resources"]["limits"]["memory"]) >= 2 * budget + 128 * 2**20
 
 
@@ -282,38 +289,6 @@ def test_the_spark_application_says_what_the_example_says() -> None:
     assert one(scenario("spark-operator"), "RoleBinding", account)["subjects"][0]["name"] == account
 
 
-def test_the_rules_are_those_of_the_page() -> None:
-    groups = yaml.safe_load((ROOT / "docs" / "alerts.yml").read_text())["groups"]
-    assert one(scenario("monitoring"), "PrometheusRule", "headrace")["spec"]["groups"] == groups
-    without = one(scenario("strict-network"), "PrometheusRule", "headrace")["spec"]["groups"]
-    assert [group for group in groups if group["name"] != "headrace-lake"] == without
-    assert len(without) < len(groups)
-
-
-def test_the_dashboards_are_what_grafana_reads() -> None:
-    maps = of(scenario("monitoring"), "ConfigMap")
-    assert len(maps) == 2
-    for each in maps:
-        assert each["metadata"]["labels"]["grafana_dashboard"] == "1"
-        ((name, text),) = each["data"].items()
-        file = CHART / "dashboards" / name.removeprefix("headrace-")
-        assert json.loads(text) == json.loads(file.read_text())
-
-
-def test_monitors_find_every_part() -> None:
-    objects = scenario("monitoring")
-    (monitor,) = of(objects, "PodMonitor")
-    (expression,) = monitor["spec"]["selector"]["matchExpressions"]
-    scraped = {
-        component(each) for each, pod in workloads(objects) if component(each) not in {"kafka", "topics", "test"}
-    }
-    assert set(expression["values"]) == scraped
-    (services,) = of(objects, "ServiceMonitor")
-    selector = services["spec"]["selector"]["matchLabels"]
-    found = {component(each) for each in of(objects, "Service") if matches(selector, each["metadata"]["labels"])}
-    assert found == scraped
-
-
 def test_health_and_metrics_are_on_no_service_for_clients() -> None:
     for name in SCENARIOS:
         for each in of(scenario(name), "Service"):
@@ -325,9 +300,9 @@ def test_only_named_peers_reach_the_ports() -> None:
     objects = scenario("strict-network")
     policy = one(objects, "NetworkPolicy", "headrace-forward")["spec"]
     clients, operations = policy["ingress"]
-    assert len(clients["from"]) == 2
+    assert len(clients["from"]) == 3  # with the pod of `helm test`
     assert operations["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
-    assert {port["port"] for rule in policy["egress"] for port in rule["ports"]} == {53, 9092}
+    assert {port["port"] for rule in policy["egress"] for port in rule["ports"]} == {53, 5353, 9092}
     kafka = one(scenario("defaults"), "NetworkPolicy", "headrace-kafka")["spec"]["ingress"]
     assert kafka[0]["from"][0]["podSelector"]["matchLabels"]["app.kubernetes.io/instance"] == "headrace"
 
@@ -349,7 +324,7 @@ def test_the_live_page_finds_every_part_and_may_reach_it() -> None:
     assert policy["ingress"][0]["from"] == [
         {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}
     ]
-    assert {port["port"] for rule in policy["egress"] for port in rule["ports"]} == {53, 9092, 8080}
+    assert {port["port"] for rule in policy["egress"] for port in rule["ports"]} == {53, 5353, 9092, 8080}
     (service,) = of(objects, "Service", "headrace-live")
     assert service["spec"]["type"] == "ClusterIP"
 
@@ -377,3 +352,15 @@ def test_the_package_has_what_the_chart_reads(tmp_path: Path) -> None:
     helm("package", str(CHART), "--destination", str(tmp_path))
     (package,) = tmp_path.glob("*.tgz")
     assert helm("template", "headrace", str(package), "--kube-version", KUBERNETES, "--set", "monitoring.rules=true")
+
+
+def test_the_chart_tells_a_hub_what_it_is() -> None:
+    document = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    told = document["annotations"]
+    images = {each["image"] for each in yaml.safe_load(told["artifacthub.io/images"])}
+    objects = (*scenario("defaults"), *scenario("live"))
+    used = {container["image"] for _, pod in workloads(objects) for container in pod["spec"]["containers"]}
+    assert images == used
+    assert {each["kind"] for each in yaml.safe_load(told["artifacthub.io/changes"])} <= {"added", "changed", "fixed"}
+    assert document["icon"].startswith("data:image/svg+xml;base64,")
+    assert document["maintainers"]

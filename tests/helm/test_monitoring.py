@@ -1,0 +1,116 @@
+"""Monitors, rules and dashboards that the chart makes for the operators of Prometheus and Grafana."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.helm.chart import CHART, ROOT, component, matches, of, one, rendered, scenario, workloads
+from tests.test_docs import alert_tests
+
+pytestmark = [pytest.mark.requires("helm"), pytest.mark.long]
+
+RULE = r"\b(?:headrace_[a-z0-9_]+|up)\b"
+
+
+def test_the_rules_are_those_of_the_page() -> None:
+    groups = yaml.safe_load((ROOT / "docs" / "alerts.yml").read_text())["groups"]
+    assert one(rendered("--set", "monitoring.rules=true"), "PrometheusRule", "headrace")["spec"]["groups"] == groups
+    without = one(scenario("strict-network"), "PrometheusRule", "headrace")["spec"]["groups"]
+    assert [group for group in groups if group["name"] != "headrace-lake"] == without
+    assert len(without) < len(groups)
+
+
+def test_the_dashboards_are_what_grafana_reads() -> None:
+    maps = of(scenario("monitoring"), "ConfigMap")
+    assert len(maps) == 2
+    for each in maps:
+        assert each["metadata"]["labels"]["grafana_dashboard"] == "1"
+        ((name, text),) = each["data"].items()
+        file = CHART / "dashboards" / name.removeprefix("headrace-")
+        assert json.loads(text) == json.loads(file.read_text())
+
+
+def test_monitors_find_every_part() -> None:
+    objects = scenario("monitoring")
+    (monitor,) = of(objects, "PodMonitor")
+    (expression,) = monitor["spec"]["selector"]["matchExpressions"]
+    scraped = {
+        component(each) for each, pod in workloads(objects) if component(each) not in {"kafka", "topics", "test"}
+    }
+    assert set(expression["values"]) == scraped
+    (services,) = of(objects, "ServiceMonitor")
+    selector = services["spec"]["selector"]["matchLabels"]
+    found = {component(each) for each in of(objects, "Service") if matches(selector, each["metadata"]["labels"])}
+    assert found == scraped
+
+
+@pytest.mark.parametrize("name", ["monitoring", "shared-prometheus"])
+def test_with_our_monitors_the_rules_are_about_this_release_alone(name: str) -> None:
+    (made,) = of(scenario(name), "PrometheusRule")
+    for group in made["spec"]["groups"]:
+        for rule in group["rules"] if group["name"] != "headrace-own" else ():
+            found = len(re.findall(RULE, rule["expr"]))
+            assert found == rule["expr"].count('{namespace="logs",release="headrace",') > 0, rule["expr"]
+
+
+def test_rules_off_rules_beside_labels_and_runbooks() -> None:
+    (made,) = of(scenario("shared-prometheus"), "PrometheusRule")
+    rules = {rule["alert"]: rule for group in made["spec"]["groups"] for rule in group["rules"]}
+    assert not {"HeadraceLakeSmallFiles", "HeadraceReceiverQuarantine"} & rules.keys()
+    own = rules.pop("ShopSendsNothing")
+    assert "runbook_url" not in own["annotations"]
+    headings = re.findall(r"^### (\w+)$", (ROOT / "docs" / "runbooks.md").read_text(), re.MULTILINE)
+    anchors = {heading.lower() for heading in headings}
+    for name, rule in rules.items():
+        assert rule["labels"]["team"] == "shop"
+        assert rule["labels"]["severity"] in {"warning", "critical"}
+        page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+        assert page == "https://wiki.example.org/headrace/runbooks"
+        assert anchor in anchors, name
+
+
+def test_what_does_not_run_has_no_rules() -> None:
+    only = ",".join(
+        f"receivers.{name}.enabled=false" for name in ("forward", "lumberjack", "courier", "logjam", "segment")
+    )
+    (made,) = of(rendered("--set", f"{only},monitoring.rules=true"), "PrometheusRule")
+    assert [group["name"] for group in made["spec"]["groups"]] == ["headrace-lake"]
+
+
+@pytest.mark.requires("promtool")
+@pytest.mark.parametrize("name", ["monitoring", "shared-prometheus", "strict-network"])
+def test_prometheus_takes_the_rules(name: str, tmp_path: Path) -> None:
+    (made,) = of(scenario(name), "PrometheusRule")
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump(made["spec"]))
+    done = subprocess.run(["promtool", "check", "rules", "rules.yml"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.requires("promtool")
+def test_the_rules_of_one_release_fire_as_those_of_the_page(tmp_path: Path) -> None:
+    """And of two releases, the one that was never scraped is named."""
+    (made,) = of(scenario("monitoring"), "PrometheusRule")
+    text = yaml.safe_dump(made["spec"], width=10_000)
+    document = yaml.safe_load(text.replace('namespace="logs",release="headrace"', 'namespace="n",release="a"'))
+    for group in document["groups"]:
+        for rule in group["rules"]:
+            del rule["annotations"]
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump(document))
+    whole = ("HeadraceReceiversAbsent", "HeadraceLakeAbsent")
+    tests = [each for each in alert_tests() if each["alert_rule_test"][0]["alertname"] not in whole]
+    there = [f'{name}{{namespace="n", release="b"}}' for name in ("headrace_connections", "up")]
+    series = [{"series": name, "values": "1x30"} for name in there]
+    expected = [{"exp_labels": {"severity": "critical", "namespace": "n", "release": "a"}}]
+    looks: list[Any] = [{"eval_time": "20m", "alertname": name, "exp_alerts": expected} for name in whole]
+    tests.append({"interval": "1m", "input_series": series, "alert_rule_test": looks})
+    cases = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": tests}
+    (tmp_path / "cases.yml").write_text(yaml.safe_dump(cases))
+    done = subprocess.run(["promtool", "test", "rules", "cases.yml"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
