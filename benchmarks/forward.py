@@ -32,7 +32,7 @@ import orjson
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.record.default_records import DefaultRecordBatch
 from headrace_common.record import encoding
-from headrace_common.record.contract import HEADERS, JSON, SPECVERSION, WireProtocol
+from headrace_common.record.contract import HEADERS, JSON, SPECVERSION
 from headrace_common.record.event import Envelope, rfc3339
 from headrace_forward.wire import EventTime, Replies
 
@@ -49,6 +49,7 @@ TEXT_PAIRS = 5
 BATCH = 1 << 20
 TAG = "bench.app"
 BEGAN = 1_795_253_837
+SPEC, ID, SOURCE, TYPE, SUBJECT, TIME, CONTENT_TYPE, ATTRIBUTES = HEADERS
 
 
 def frames(events: int, length: int = 24) -> list[tuple[list[tuple[EventTime, dict[str, Any]]], bytes]]:
@@ -112,16 +113,16 @@ def unavoidable(made: list[Any], events: int, rounds: int) -> dict[str, float]:
     def with_aiokafka() -> None:
         batch = BatchBuilder(BATCH, DefaultRecordBatch.CODEC_ZSTD)
         constant = [
-            (HEADERS[2], source.encode()),
-            (HEADERS[3], b"headrace.forward.event"),
-            (HEADERS[4], subject.encode()),
+            (SOURCE, source.encode()),
+            (TYPE, b"headrace.forward.event"),
+            (SUBJECT, subject.encode()),
         ]
         for _ in range(rounds):
             for _, payload in made:
                 for name, at, value in entries(payload):
                     headers = [
-                        (HEADERS[0], SPECVERSION), (HEADERS[1], name), *constant, (HEADERS[5], at), (HEADERS[6], JSON),
-                        (HEADERS[7], attributes),
+                        (SPEC, SPECVERSION), (ID, name), *constant, (TIME, at), (CONTENT_TYPE, JSON),
+                        (ATTRIBUTES, attributes),
                     ]  # fmt: skip
                     if batch.append(timestamp=1, key=None, value=value, headers=headers) is None:
                         batch._build()
@@ -130,7 +131,7 @@ def unavoidable(made: list[Any], events: int, rounds: int) -> dict[str, float]:
         batch._build()
 
     def with_ours() -> None:
-        envelope = Envelope(WireProtocol.FORWARD, source, subject)
+        envelope = Envelope("forward", source, subject)
         batch = encoding.BatchBuilder()
         for _ in range(rounds):
             for _, payload in made:

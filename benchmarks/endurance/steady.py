@@ -21,7 +21,7 @@ from aiokafka import AIOKafkaProducer
 from deltalake import DeltaTable
 from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings
-from headrace_common.record.contract import HEADERS, WireProtocol
+from headrace_common.record.contract import HEADERS
 from headrace_common.record.event import deterministic_id, rfc3339_ms
 
 from benchmarks.endurance.stage import say, stage, write
@@ -82,7 +82,7 @@ class Source:
         for index in range(events):
             number = self.sent + index
             values = (
-                b"1.0", deterministic_id(WireProtocol.FORWARD, b"%d" % number), b"/forward/host-%d" % (number % 50),
+                b"1.0", deterministic_id("forward", b"%d" % number), b"/forward/host-%d" % (number % 50),
                 b"headrace.forward.event", b"app.web", rfc3339_ms(now), b"application/json", b'{"index":%d}' % index,
             )  # fmt: skip
             value = b'{"number":%d,"text":"%s","status":200}' % (number, b"all the king's horses " * (8 + number % 5))

@@ -24,7 +24,7 @@ from typing import IO, Final
 
 from aiokafka import AIOKafkaProducer
 from headrace_common.operations.settings import KafkaSettings
-from headrace_common.record.contract import HEADERS, QUARANTINE_HEADERS, WireProtocol
+from headrace_common.record.contract import HEADERS, QUARANTINE_HEADERS
 from headrace_common.record.event import deterministic_id, rfc3339_ms, unique_id
 
 BLOCK: Final = 500
@@ -84,10 +84,10 @@ class Traffic:
             return "bad", b"", value
         if number % 10_007 == 9:
             chosen = (b"order-%d" % (number // 20_014), b"2026-01-01T00:00:00.000Z", b"message %d" % number)
-            return "spoofed", deterministic_id(WireProtocol.LUMBERJACK, *chosen), value
+            return "spoofed", deterministic_id("lumberjack", *chosen), value
         if number % 10 == 3:
             return "unique", unique_id(), value
-        return "first", deterministic_id(WireProtocol.FORWARD, b"%d" % number, value), value
+        return "first", deterministic_id("forward", b"%d" % number, value), value
 
 
 _WORDS: Final = [

@@ -14,7 +14,7 @@ from headrace_common.kafka.client import Topic
 from headrace_common.kafka.turns import Turns
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.publishing.in_flight_frame import DeliveryListener, InFlightFrame
-from headrace_common.record.contract import Reason, WireProtocol
+from headrace_common.record.contract import Reason
 from headrace_common.record.event import Envelope, Event, Part, Reject
 from headrace_common.session.interface import Frame, Pause, Ticket
 
@@ -22,7 +22,7 @@ from tests.contract.waiting import PATIENCE
 
 NOW_MS = 1_700_000_000_000
 MIB = 1 << 20
-ENVELOPE = Envelope(WireProtocol.FORWARD, "/forward/test", "t")
+ENVELOPE = Envelope("forward", "/forward/test", "t")
 
 
 def event(number: int, size: int = 10, *, attributes: bytes | None = None) -> Event:

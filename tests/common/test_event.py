@@ -20,7 +20,6 @@ from headrace_common.record.contract import (
     GapField,
     GapReason,
     Reason,
-    WireProtocol,
 )
 from headrace_common.record.encoding import BatchBuilder, builder_of, decode, encode, read_varint, varint
 from headrace_common.record.event import (
@@ -48,7 +47,7 @@ TIME = b"2023-11-14T22:13:20Z"
 
 class TestEnvelope:
     def test_headers_in_their_order(self) -> None:
-        envelope = Envelope(WireProtocol.FORWARD, "/forward/host", "app.log")
+        envelope = Envelope("forward", "/forward/host", "app.log")
         value, headers = decode(envelope.event(NAME, TIME, b'{"a":1}', b'{"chunk":"c"}'))
         assert value == b'{"a":1}'
         assert headers == [
@@ -64,30 +63,30 @@ class TestEnvelope:
         assert tuple(name for name, _ in headers) == HEADERS
 
     def test_no_attributes_no_header(self) -> None:
-        envelope = Envelope(WireProtocol.FORWARD, "/forward/host", "app.log")
+        envelope = Envelope("forward", "/forward/host", "app.log")
         _, headers = decode(envelope.event(NAME, TIME, b"{}"))
         assert tuple(name for name, _ in headers) == REQUIRED_HEADERS
 
     def test_attributes_that_change_from_event_to_event(self) -> None:
-        envelope = Envelope(WireProtocol.FORWARD, "/forward/host", "t")
+        envelope = Envelope("forward", "/forward/host", "t")
         for attributes in (b'{"a":1}', None, b'{"a":1}', b'{"b":2}', b'{"a":1}'):
             _, headers = decode(envelope.event(NAME, TIME, b"{}", attributes))
             assert dict(headers).get("ce_attributes") == attributes
 
     def test_no_subject_is_a_dash(self) -> None:
-        envelope = Envelope(WireProtocol.FORWARD, "/forward/host", "")
+        envelope = Envelope("forward", "/forward/host", "")
         assert dict(decode(envelope.event(NAME, TIME, b"{}"))[1])["ce_subject"] == b"-"
         assert envelope.reject(Reason.BAD_JSON, "d", b"raw", NAME).subject == "-"
 
     @pytest.mark.parametrize("size", [0, 1, 63, 64, 127, 2047, 2048, 8191, 8192, 1 << 20])
     def test_the_id_is_found_behind_a_value_of_any_length(self, size: int) -> None:
-        envelope = Envelope(WireProtocol.FORWARD, "/forward/" + "h" * 300, "s" * 1000)
+        envelope = Envelope("forward", "/forward/" + "h" * 300, "s" * 1000)
         for attributes in (None, b'{"a":1}'):
             assert event_id(envelope.event(NAME, TIME, b"x" * size, attributes)) == NAME
 
     def test_a_subject_of_any_text(self) -> None:
         for subject in ("žluťoučký 🐎", "\0\n", "x" * 5000, "\udcff"):
-            envelope = Envelope(WireProtocol.FORWARD, "/forward/host", subject)
+            envelope = Envelope("forward", "/forward/host", subject)
             assert dict(decode(envelope.event(NAME, TIME, b"{}"))[1])["ce_subject"] == subject.encode(
                 "utf-8", "replace"
             )
@@ -95,7 +94,7 @@ class TestEnvelope:
 
 class TestReject:
     def test_headers_in_their_order(self) -> None:
-        reject = Envelope(WireProtocol.FORWARD, "/forward/host", "t").reject(
+        reject = Envelope("forward", "/forward/host", "t").reject(
             Reason.OVERSIZED, "too much", b"raw", NAME, b'{"i":1}'
         )
         value, headers = decode(reject.record(b"ra", 1, 2, b"ab" * 32))
@@ -114,7 +113,7 @@ class TestReject:
         assert tuple(name for name, _ in headers) == QUARANTINE_HEADERS
 
     def test_all_headers_are_there_without_attributes(self) -> None:
-        reject = Envelope(WireProtocol.LOGJAM, "/logjam/x", "").reject(Reason.INTERNAL, "", b"", NAME)
+        reject = Envelope("logjam", "/logjam/x", "").reject(Reason.INTERNAL, "", b"", NAME)
         assert tuple(name for name, _ in decode(reject.record(b"", 1, 1, b""))[1]) == QUARANTINE_HEADERS
 
 
@@ -183,7 +182,7 @@ class TestRecord:
 
 class TestRepublished:
     def test_is_marked_once(self) -> None:
-        envelope = Envelope(WireProtocol.FORWARD, "/forward/h", "t")
+        envelope = Envelope("forward", "/forward/h", "t")
         for attributes, expected in (
             (None, b'{"republished":true}'),
             (b"{}", b'{"republished":true}'),
@@ -200,7 +199,7 @@ class TestRepublished:
             assert republished(once) == once
 
     def test_a_quarantine_record_too(self) -> None:
-        reject = Envelope(WireProtocol.FORWARD, "/forward/h", "t").reject(Reason.BAD_TIME, "d", b"raw", NAME)
+        reject = Envelope("forward", "/forward/h", "t").reject(Reason.BAD_TIME, "d", b"raw", NAME)
         _, headers = decode(republished(reject.record(b"raw", 1, 1, b"")))
         assert headers[-1] == ("attributes", b'{"republished":true}')
 
@@ -299,8 +298,8 @@ class TestIds:
         fields = (b"a", b"", b"\xff" * 300)
         data = b"".join(struct.pack(">I", len(item)) + item for item in (b"courier", *fields))
         expected = b"d." + hashlib.blake2b(data, digest_size=16).hexdigest().encode()
-        assert deterministic_id(WireProtocol.COURIER, *fields) == expected
-        pieces = FieldHash(WireProtocol.COURIER, *fields[:2])
+        assert deterministic_id("courier", *fields) == expected
+        pieces = FieldHash("courier", *fields[:2])
         pieces.begin(300)
         for _ in range(3):
             pieces.update(b"\xff" * 100)
@@ -308,10 +307,8 @@ class TestIds:
         assert pieces.frame_ids()(0xABC) == expected[:26] + b"00000abc"
 
     def test_fields_do_not_run_together(self) -> None:
-        assert deterministic_id(WireProtocol.FORWARD, b"ab", b"c") != deterministic_id(
-            WireProtocol.FORWARD, b"a", b"bc"
-        )
-        assert deterministic_id(WireProtocol.FORWARD, b"a") != deterministic_id(WireProtocol.COURIER, b"a")
+        assert deterministic_id("forward", b"ab", b"c") != deterministic_id("forward", b"a", b"bc")
+        assert deterministic_id("forward", b"a") != deterministic_id("courier", b"a")
 
     def test_unique_ids_are(self) -> None:
         names = {unique_id() for _ in range(1000)} | {unique_frame_ids()(0) for _ in range(1000)}
@@ -328,14 +325,14 @@ class TestSource:
         "identity", ["host", "10.0.0.1", "2001:db8::1", "a/b", "CN=x,O=y z", "50%", "žluť", "?#&", ""]
     )
     def test_is_one_path_segment(self, identity: str) -> None:
-        text = source(WireProtocol.FORWARD, identity)
+        text = source("forward", identity)
         assert text.isascii()
         _, protocol, segment = text.split("/")
         assert protocol == "forward"
         assert unquote(segment) == identity
 
     def test_takes_any_text(self) -> None:
-        assert source(WireProtocol.FORWARD, "\udcff").startswith("/forward/")
+        assert source("forward", "\udcff").startswith("/forward/")
 
 
 class TestTimes:
@@ -372,5 +369,5 @@ class TestTimes:
 
 
 def test_the_closed_lists_are_labels() -> None:
-    for name in (*Reason, *Attribute, *WireProtocol, *GapReason, *GapField):
+    for name in (*Reason, *Attribute, *GapReason, *GapField):
         assert re.fullmatch("[a-z][a-z_0-9]*", name.value)

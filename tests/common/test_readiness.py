@@ -9,7 +9,6 @@ import pytest
 from headrace_common.listening.endpoint import Endpoint
 from headrace_common.operations.settings import OpsSettings, ServiceSettings
 from headrace_common.publishing.publisher import Publisher
-from headrace_common.record.contract import WireProtocol
 from headrace_common.service.parts import Parts, Runtime
 from headrace_common.service.service import Service
 from typing_extensions import override
@@ -49,7 +48,7 @@ async def test_a_service_is_ready_once_its_listeners_accept(monkeypatch: pytest.
         return Parts(doors)
 
     settings = ServiceSettings(ops=OpsSettings(host="127.0.0.1", port=0))
-    running = asyncio.create_task(Service(WireProtocol.FORWARD, settings, build).run())
+    running = asyncio.create_task(Service("forward", settings, build).run())
     try:
         async with asyncio.timeout(60):
             while not doors or len(doors[0].heard) < 2:  # noqa: ASYNC110  (a condition of doubles)

@@ -9,7 +9,7 @@ from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
-from headrace_common.record.contract import HEADERS, QUARANTINE_HEADERS, RecordFault
+from headrace_common.record.contract import HEADERS, QUARANTINE_HEADERS, REQUIRED_HEADERS, RecordFault
 from headrace_lake.rows import decode
 from headrace_lake.tables.layout import EVENTS, QUARANTINE, SCHEMAS
 from hypothesis import HealthCheck, given, settings
@@ -33,8 +33,8 @@ from tests.lake.records import (
 pytestmark = pytest.mark.spark
 
 FAULTY = {
-    "no headers": (Record(None), RecordFault.MISSING_HEADER, ", ".join(HEADERS[:7])),
-    "empty headers": (Record([]), RecordFault.MISSING_HEADER, ", ".join(HEADERS[:7])),
+    "no headers": (Record(None), RecordFault.MISSING_HEADER, ", ".join(REQUIRED_HEADERS)),
+    "empty headers": (Record([]), RecordFault.MISSING_HEADER, ", ".join(REQUIRED_HEADERS)),
     "one is missing": (Record(without("ce_time")), RecordFault.MISSING_HEADER, "ce_time"),
     "two are missing": (Record(without("ce_id", "content-type")), RecordFault.MISSING_HEADER, "ce_id, content-type"),
     "header twice": (Record([*GOOD, ("ce_id", b"x")]), RecordFault.REPEATED_HEADER, "ce_id"),
@@ -200,7 +200,7 @@ def test_a_sound_record_lands_as_an_event(sound: dict[str, dict], name: str) -> 
     assert (row["body"], row["payload"]) == ((record.value.decode(), None) if is_json else (None, record.value))
     assert row["stream"] == headers["ce_subject"].decode()
     assert row["attributes"] == (headers["ce_attributes"].decode() if "ce_attributes" in headers else None)
-    in_order = [key for key, _ in record.headers] in (list(HEADERS), list(HEADERS[:7]))
+    in_order = [key for key, _ in record.headers] in (list(HEADERS), list(REQUIRED_HEADERS))
     assert row["looked_up"] is not in_order
 
 

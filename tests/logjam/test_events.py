@@ -8,7 +8,7 @@ from base64 import b64encode
 from typing import Any
 
 import pytest
-from headrace_common.record.contract import Reason, WireProtocol
+from headrace_common.record.contract import Reason
 from headrace_common.record.encoding import decode
 from headrace_common.record.event import Envelope, Reject
 from headrace_common.session.interface import Pause
@@ -229,7 +229,7 @@ def test_envelopes_that_are_kept_are_bounded_in_number_and_in_bytes() -> None:
     def make() -> Envelope:
         nonlocal made
         made += 1
-        return Envelope(WireProtocol.LOGJAM, "/logjam/x", "x")
+        return Envelope("logjam", "/logjam/x", "x")
 
     kept = Envelopes()
     for _ in range(2):

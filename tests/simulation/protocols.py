@@ -17,7 +17,6 @@ import headrace_segment.protocol
 import msgpack
 import orjson
 from headrace_common.operations.settings import ServiceSettings
-from headrace_common.record.contract import WireProtocol
 from headrace_courier.replies import Replies as CourierReplies
 from headrace_courier.settings import CourierSettings
 from headrace_courier.wire import identity, jdat
@@ -131,7 +130,7 @@ def courier_bomb(size: int) -> bytes:
 class Spoken:
     """One protocol."""
 
-    wire: WireProtocol
+    wire: str
     module: ModuleType
     settings: type[ServiceSettings]
     dialect: Dialect
@@ -144,7 +143,7 @@ class Spoken:
 
 STREAMS: dict[str, Spoken] = {
     "forward": Spoken(
-        WireProtocol.FORWARD,
+        "forward",
         headrace_forward.protocol,
         ForwardSettings,
         ForwardDialect(),
@@ -153,7 +152,7 @@ STREAMS: dict[str, Spoken] = {
         {"forward": {"heartbeat": False}},
     ),
     "lumberjack": Spoken(
-        WireProtocol.LUMBERJACK,
+        "lumberjack",
         headrace_lumberjack.protocol,
         LumberjackSettings,
         LumberjackDialect(),
@@ -162,7 +161,7 @@ STREAMS: dict[str, Spoken] = {
         {},
     ),
     "courier": Spoken(
-        WireProtocol.COURIER,
+        "courier",
         headrace_courier.protocol,
         CourierSettings,
         CourierDialect(),
@@ -173,7 +172,7 @@ STREAMS: dict[str, Spoken] = {
 }
 
 SEGMENT = Spoken(
-    WireProtocol.SEGMENT,
+    "segment",
     headrace_segment.protocol,
     SegmentSettings,
     ForwardDialect(),

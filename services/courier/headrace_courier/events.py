@@ -5,12 +5,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
 import orjson
-from headrace_common.record.contract import DETERMINISTIC, Attribute, Reason, WireProtocol
+from headrace_common.record.contract import DETERMINISTIC, Attribute, Reason
 from headrace_common.record.event import Envelope, Part, Reject, deterministic_id, rfc3339_ms, source
 from headrace_common.record.json_object import SHORT, Fault, JsonObject, utc
 from headrace_common.session.interface import AT_ONCE, SMALL, Frame, Pause, Peer, Ticket, paused
@@ -19,7 +20,7 @@ from typing_extensions import override
 
 from headrace_courier.wire import Payload, entry
 
-PROTOCOL: Final = WireProtocol.COURIER
+PROTOCOL: Final = "courier"
 OVERHEAD: Final = 1024
 """Bytes of memory that a payload takes beyond its entries."""
 
@@ -29,6 +30,12 @@ _KEY_BYTES: Final = 4096
 
 _SOURCE_BYTES: Final = 1024
 """Longest text that is accepted as a host name."""
+
+
+class CourierAttribute(StrEnum):
+    """Keys of attributes that Courier's records alone have."""
+
+    NONCE = "nonce"  # the payload's nonce, 32 hex digits
 
 
 class Fields(msgspec.Struct):
@@ -110,7 +117,7 @@ class CourierFrame(Frame):
         payload, maker = self._payload, self._maker
         read, envelope, most = maker.json.read, maker.envelope, maker.limits.event_bytes
         # The id's fields, each as u32 length and bytes. Fields that all events of a payload share come first.
-        before = b"".join(map(entry, (PROTOCOL.value.encode(), payload.nonce)))
+        before = b"".join(map(entry, (PROTOCOL.encode(), payload.nonce)))
         about = self._about()
         received = orjson.dumps({**orjson.loads(about), Attribute.TIME.value: "received"})
         now = rfc3339_ms(self.received_ms)
@@ -151,7 +158,7 @@ class CourierFrame(Frame):
         return deterministic_id(PROTOCOL, self._payload.nonce, left.to_bytes(4, "big"), raw)
 
     def _about(self, index: int | None = None) -> bytes:
-        facts: dict[str, Any] = {Attribute.NONCE.value: self._payload.nonce.hex()}
+        facts: dict[str, Any] = {CourierAttribute.NONCE.value: self._payload.nonce.hex()}
         if index is not None:
             facts[Attribute.INDEX.value] = index
         return orjson.dumps(facts)

@@ -17,6 +17,7 @@ from headrace_common.session.inflate import InflateLimits, inflate_gzip
 from headrace_common.session.interface import AT_ONCE, PAUSE, SMALL, Frame, Pause, Ticket
 from typing_extensions import override
 
+from headrace_forward.attributes import ForwardAttribute
 from headrace_forward.entries.builder import AT_ONCE_BYTES, EntryBuilder
 from headrace_forward.entries.ids import (
     NAMES_NOTHING,
@@ -33,7 +34,7 @@ from headrace_forward.entries.zstd import inflate_zstd
 from headrace_forward.kinds import Bytes, content
 from headrace_forward.wire import Message, new_unpacker
 
-CHUNK: Final = Attribute.CHUNK.value
+CHUNK: Final = ForwardAttribute.CHUNK.value
 SLICE_ENTRIES: Final = 256
 SLICE_ENTRY_BYTES: Final = AT_ONCE_BYTES
 """Entries and bytes after which a slice of entries ends. A slice is decoded at once."""
@@ -164,11 +165,11 @@ class MessageFrame(Frame):
 
         def about() -> dict[str, Any]:
             nonlocal attached
-            common = {Attribute.TAG.value: tag, **more}
+            common = {ForwardAttribute.TAG.value: tag, **more}
             if attached and len(self._option.raw) > OPTION_ALWAYS:
                 return common
             attached = True
-            return {**common, Attribute.OPTION.value: orjson.Fragment(self._option.json())}
+            return {**common, ForwardAttribute.OPTION.value: orjson.Fragment(self._option.json())}
 
         return about
 
@@ -286,9 +287,9 @@ class ForwardFrame(MessageFrame):
             yield self._whole(Reason.OVERSIZED, f"{len(body)} bytes, LIMITS__EVENT_BYTES {limits.event_bytes}")
             return
         _, ids = yield from message_ids(tag_bytes, option.chunk, self._origin.name, body, self.received_ms // 1000)
-        attributes |= {Attribute.SIGNAL.value: option.signal, Attribute.TIME.value: "received"}
+        attributes |= {ForwardAttribute.SIGNAL.value: option.signal, Attribute.TIME.value: "received"}
         if option.chunk is not None:
-            attributes[Attribute.CHUNK.value] = bin_or_text(option.chunk)
+            attributes[ForwardAttribute.CHUNK.value] = bin_or_text(option.chunk)
         envelope = Envelope(PROTOCOL, self._origin.source, tag, content_type=OCTETS)
         yield envelope.event(ids(0), rfc3339_ms(self.received_ms), bytes(body), orjson.dumps(attributes))
 

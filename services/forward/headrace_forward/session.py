@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator
 import msgpack
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import LimitSettings
-from headrace_common.record.contract import WireProtocol
 from headrace_common.record.event import source
 from headrace_common.session.inflate import InflateLimits
 from headrace_common.session.interface import ByteSession, Frame, Peer, Ticket
@@ -29,6 +28,7 @@ from headrace_common.session.ledger import Ledger
 from typing_extensions import override
 
 from headrace_forward.entries import option
+from headrace_forward.entries.ids import PROTOCOL
 from headrace_forward.entries.option import Option
 from headrace_forward.events import ForwardFrame, Limits, MessageFrame, Origin
 from headrace_forward.json_form import wire
@@ -57,9 +57,7 @@ class ForwardSession(ByteSession):
         random: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._peer = peer
-        self._origin = Origin(
-            source(WireProtocol.FORWARD, peer.identity), peer.identity.encode() if peer.certified else b""
-        )
+        self._origin = Origin(source(PROTOCOL, peer.identity), peer.identity.encode() if peer.certified else b"")
         self._settings = limits
         self._decoder: Decoder | wire.JsonDecoder | None = None
         self._limits = Limits(
@@ -183,7 +181,7 @@ class ForwardSession(ByteSession):
         if answer.hostname and not self._peer.certified:  # a certificate takes precedence
             named = self._peer.anonymous and len(answer.hostname.encode()) <= NAME_BYTES
             identity = answer.hostname if named else self._peer.identity
-            self._origin = Origin(source(WireProtocol.FORWARD, identity), answer.hostname.encode())
+            self._origin = Origin(source(PROTOCOL, identity), answer.hostname.encode())
         return rest
 
     def _login_end(self) -> int | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 import msgspec
 import orjson
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.record.contract import Attribute, Reason, WireProtocol
+from headrace_common.record.contract import Attribute, Reason
 from headrace_common.record.event import (
     FIRST_SECOND,
     LAST_SECOND,
@@ -28,7 +29,7 @@ from typing_extensions import override
 
 from headrace_logjam.wire import INFLATED_BYTES, BodyLimits, Request, decode_meta, inflate, joined
 
-PROTOCOL: Final = WireProtocol.LOGJAM
+PROTOCOL: Final = "logjam"
 OVERHEAD: Final = 512
 """Bytes that a message costs beyond its frames."""
 
@@ -44,6 +45,12 @@ _SUBJECT: Final = 256
 NOTHING: Final = msgspec.Raw(b"null")
 NAMELESS: Final = (b"null", b'""')
 """As JSON, ids that name no request."""
+
+
+class LogjamAttribute(StrEnum):
+    """Keys of attributes that Logjam's records alone have."""
+
+    CREATED = "created"  # when the message was made, by the device's clock, Unix time in milliseconds
 
 
 class Fields(msgspec.Struct):

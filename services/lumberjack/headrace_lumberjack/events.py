@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 from typing import Any, Final
 
 import orjson
-from headrace_common.record.contract import Attribute, Reason, WireProtocol
+from headrace_common.record.contract import Attribute, Reason
 from headrace_common.record.encoding import length
 from headrace_common.record.event import Envelope, Event, Part, Reject, rfc3339_ms, source, unique_frame_ids, unique_id
 from headrace_common.record.json_object import SHORT, Fault, JsonObject, utc
@@ -17,10 +17,9 @@ from headrace_common.session.memory import Memory
 from typing_extensions import override
 
 from headrace_lumberjack.fields import Fields, host_of, stream_of
-from headrace_lumberjack.identity import Names
+from headrace_lumberjack.identity import PROTOCOL, Names
 from headrace_lumberjack.wire import DATA_HEADER, V2, Run, pair_count, pairs
 
-PROTOCOL: Final = WireProtocol.LUMBERJACK
 OVERHEAD: Final = 512
 """Bytes of memory that a frame takes beyond its own."""
 

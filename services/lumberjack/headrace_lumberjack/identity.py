@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 import orjson
-from headrace_common.record.contract import DETERMINISTIC, WireProtocol
+from headrace_common.record.contract import DETERMINISTIC
 from headrace_common.session.memory import Memory
 from msgspec import Raw
 
@@ -34,7 +34,8 @@ def _field(data: bytes) -> bytes:
     return _u32(len(data)) + data
 
 
-_PROTOCOL: Final = _field(WireProtocol.LUMBERJACK.value.encode())
+PROTOCOL: Final = "lumberjack"
+_PROTOCOL: Final = _field(PROTOCOL.encode())
 
 
 class _Origin(NamedTuple):

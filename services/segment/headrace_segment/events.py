@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 import orjson
-from headrace_common.record.contract import OCTETS, Attribute, Reason, WireProtocol
+from headrace_common.record.contract import OCTETS, Attribute, Reason
 from headrace_common.record.event import (
     Envelope,
     FrameIds,
@@ -25,12 +26,19 @@ from typing_extensions import override
 from headrace_segment.store.records import Numbering
 from headrace_segment.wire.codes import HEADER, Kind
 
-PROTOCOL: Final = WireProtocol.SEGMENT
+PROTOCOL: Final = "segment"
 OVERHEAD: Final = 1024
 """Bytes that a block costs beyond its own."""
 
 SLICE: Final = 4096
 """Messages that are looked at between two pauses: about a millisecond."""
+
+
+class EventAttribute(StrEnum):
+    """Keys of attributes that the segment service's records alone have."""
+
+    WRITER = "writer"  # the writer's id, 32 hex digits
+    LEVEL = "level"  # the writer's level behind the event: bytes, or an event number
 
 
 @dataclass(slots=True)  # not frozen: one for each block
@@ -185,8 +193,8 @@ class BlockFrame(Frame):
     def _about(self, level: int) -> bytes:
         return orjson.dumps(
             {
-                Attribute.WRITER.value: self.run.writer.hex(),
-                Attribute.LEVEL.value: level,
+                EventAttribute.WRITER.value: self.run.writer.hex(),
+                EventAttribute.LEVEL.value: level,
                 Attribute.TIME.value: "received",
             }
         )

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from headrace_common.operations.log import Log
-from headrace_common.record.contract import WireProtocol
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
@@ -37,13 +36,14 @@ _OTHER: Final = "other"
 _SOUND: Final = f"{FAULT} is null"
 _MARKER: Final = f"{_SOUND} and {GAP}"
 _WANTED: Final = f"{_SOUND} and not {DUPLICATE}"
-_PROTOCOLS: Final = ", ".join(f"'{name}'" for name in WireProtocol)
-_LABELS: Final = (*map(str, WireProtocol), _OTHER)
+_KNOWN: Final = ("lumberjack", "forward", "courier", "logjam", "segment")
+"""Protocols with a label of their own in metrics; every other lands as well, and is counted as `other`."""
+_LABELS: Final = (*_KNOWN, _OTHER)
 """The labels of protocols in metrics."""
 _PROTOCOL_NUMBER: Final = (
     "case protocol "
-    + " ".join(f"when '{name}' then {number}" for number, name in enumerate(WireProtocol))
-    + f" else {len(WireProtocol)} end"
+    + " ".join(f"when '{name}' then {number}" for number, name in enumerate(_KNOWN))
+    + f" else {len(_KNOWN)} end"
 )
 _LAST: Final = 16
 """How many of a partition's last records are asked for their times."""
@@ -272,7 +272,7 @@ class EventsLanding:
 
 def _protocol() -> Column:
     """The protocol of a row as a metrics label."""
-    return sf.when(sf.col("protocol").isin(*map(str, WireProtocol)), sf.col("protocol")).otherwise(_OTHER)
+    return sf.when(sf.col("protocol").isin(*_KNOWN), sf.col("protocol")).otherwise(_OTHER)
 
 
 def _measures(ranges: Iterable[Range], *, erased: bool) -> list[Column]:

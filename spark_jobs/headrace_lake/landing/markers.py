@@ -14,7 +14,7 @@ import time
 from datetime import datetime
 from typing import Final
 
-from headrace_common.record.contract import Attribute, GapField, GapReason, WireProtocol
+from headrace_common.record.contract import Attribute, GapField, GapReason
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -138,7 +138,7 @@ class GapMarkers:
             return gaps, []
         events, quarantine = (
             self._spark.read.format("delta").load(f"{self._lake}/{table}")
-            .where(f"received_time >= timestamp_millis({oldest[0]}) and protocol = '{WireProtocol.LOGJAM}'")
+            .where(f"received_time >= timestamp_millis({oldest[0]}) and protocol = 'logjam'")
             .selectExpr("source as from_source", f"{attribute(Attribute.DEVICE)} as from_device",
                         f"{attribute(Attribute.SEQUENCE)} as number", "unix_millis(received_time) as received")
             for table in (EVENTS, QUARANTINE)

@@ -19,7 +19,7 @@ from headrace_cli.operating.wire.explain.receiver import RECEIVERS
 from headrace_cli.operating.wire.explain.stream import Explainer
 from headrace_cli.operating.wire.explain.verb import PROTOCOLS, Options, explain, lines
 from headrace_common.operations.errors import ConfigError
-from headrace_common.record.contract import WireProtocol
+from headrace_common.protocol import installed
 from headrace_courier import wire as courier
 from headrace_forward import wire as forward
 from headrace_logjam import wire as logjam
@@ -78,7 +78,7 @@ Explained = Callable[..., tuple[int, list[Any], Any]]
 
 
 def test_every_protocol_is_known() -> None:
-    assert set(PROTOCOLS) == set(WireProtocol)
+    assert set(PROTOCOLS) == {protocol.name for protocol in installed()}
     assert set(DRIVERS) < set(RECEIVERS)
 
 

@@ -299,7 +299,7 @@ def test_it_goes_on_when_kafka_is_back(tmp_path: Path) -> None:
     ("arguments", "status", "said"),
     [
         (["--format", "xml"], 2, "--format xml: it is one of pretty, json, raw."),
-        (["--protocol", "http"], 2, "--protocol http: it is one of lumberjack, forward, courier, logjam, segment."),
+        (["--protocol", "http"], 2, "--protocol http: it is one of courier, forward, logjam, lumberjack, segment."),
         (["--kafka", "localhost"], 2, "expected HOST:PORT"),
         (["--from", "soon"], 2, "expected a time such as"),
         (["--where", "n=1"], 2, "expected PATH=VALUE"),

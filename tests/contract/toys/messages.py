@@ -14,7 +14,6 @@ from headrace_common.connection.messages import MessageConnection, MessageSocket
 from headrace_common.listening.endpoint import Endpoint
 from headrace_common.operations.errors import ConfigError, ProtocolError
 from headrace_common.operations.settings import ServiceSettings
-from headrace_common.record.contract import WireProtocol
 from headrace_common.service.parts import Parts, Runtime
 from headrace_common.service.service import main
 from headrace_common.session.interface import Frame, Message, MessageSession, Peer, Reply, Ticket
@@ -23,7 +22,7 @@ from typing_extensions import override
 
 from tests.contract.toys.wire import Cutter, ToyFrame, packed
 
-PROTOCOL = WireProtocol.LOGJAM
+PROTOCOL = "logjam"
 
 
 class ToyMessages(MessageSession):

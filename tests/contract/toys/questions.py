@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from headrace_common.connection.backend import Backend, Caller
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import LimitSettings, ServiceSettings
-from headrace_common.record.contract import WireProtocol
 from headrace_common.service.parts import Own, Parts, Runtime
 from headrace_common.service.service import main, stream_listeners
 from headrace_common.session.interface import ByteSession, Frame, Peer, Question, Ticket
@@ -24,7 +23,7 @@ from typing_extensions import override
 
 from tests.contract.toys.wire import HEADER, Cutter, ToyFrame, packed
 
-PROTOCOL = WireProtocol.SEGMENT
+PROTOCOL = "segment"
 
 DEADLY = packed({"id": "deadly", "events": []})
 """A question that ends the task which answers: a bug of ours, as far as the service can tell."""

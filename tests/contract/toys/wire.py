@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import LimitSettings
-from headrace_common.record.contract import Reason, WireProtocol
+from headrace_common.record.contract import Reason
 from headrace_common.record.event import Envelope, Part, Reject, deterministic_id, rfc3339_ms, source
 from headrace_common.session.interface import Frame, Pause, Ticket
 from typing_extensions import override
@@ -51,7 +51,7 @@ class ToyFrame(Frame):
     """A message's events. What is no object is rejected."""
 
     def __init__(
-        self, protocol: WireProtocol, identity: str, body: bytes, ticket: Ticket, now_ms: int, limits: LimitSettings
+        self, protocol: str, identity: str, body: bytes, ticket: Ticket, now_ms: int, limits: LimitSettings
     ) -> None:
         self.ticket = ticket
         self.received_ms = now_ms

@@ -155,17 +155,18 @@ def export_items(source: Source, wanted: Wanted, folder: Path) -> int:
 
 def wanted_of(reasons: list[str], protocols: list[str], since: str, until: str) -> Wanted:
     """The options as what is wanted. Raises `CommandError` for a time that is none, or a reason or protocol that nobody has."""
-    from headrace_common.record.contract import Reason, RecordFault, WireProtocol
+    from headrace_common.record.contract import Reason, RecordFault
 
     from headrace_cli.operating.watch.moments import parse_moment
+    from headrace_cli.stack.services import SERVICES
 
     known = [*Reason, *RecordFault]
     for name in reasons:
         if name not in known:
             raise CommandError(f"--reason {name}: it is one of {', '.join(known)}.", status=2)
     for name in protocols:
-        if name not in list(WireProtocol):
-            raise CommandError(f"--protocol {name}: it is one of {', '.join(WireProtocol)}.", status=2)
+        if name not in (services := [service.name for service in SERVICES]):
+            raise CommandError(f"--protocol {name}: it is one of {', '.join(services)}.", status=2)
     now = datetime.now(UTC)
     found = Wanted(reasons, protocols)
     if since:

@@ -8,7 +8,7 @@ from typing import Final
 
 from headrace_common.publishing.batch import Batch
 from headrace_common.publishing.in_flight_frame import InFlightFrame
-from headrace_common.record.contract import HEADERS, Reason
+from headrace_common.record.contract import EventHeader, Reason
 from headrace_common.record.encoding import decode
 from headrace_common.record.event import Part, Reject
 from headrace_common.session.inflate import SLICE
@@ -119,5 +119,5 @@ def _refusal(record: bytes) -> Reject:
         headers["ce_source"],
         headers["ce_subject"],
         headers["ce_id"].encode(),
-        (headers.get(HEADERS[7]) or "{}").encode(),
+        (headers.get(EventHeader.ATTRIBUTES) or "{}").encode(),
     )

@@ -13,48 +13,45 @@ JSON: Final = b"application/json"
 OCTETS: Final = b"application/octet-stream"
 NO_SUBJECT: Final = "-"
 
-HEADERS: Final = (
-    "ce_specversion",
-    "ce_id",
-    "ce_source",
-    "ce_type",
-    "ce_subject",
-    "ce_time",
-    "content-type",
-    "ce_attributes",
-)
-"""Headers of a record on the events topic, in order; the last is absent if there are no attributes."""
 
-REQUIRED_HEADERS: Final = HEADERS[:7]
+class EventHeader(StrEnum):
+    """Headers of a record on the events topic, in order; the last is absent if there are no attributes."""
 
-QUARANTINE_HEADERS: Final = (
-    "reason",
-    "detail",
-    "protocol",
-    "ce_source",
-    "ce_subject",
-    "id",
-    "part",
-    "sha256",
-    "attributes",
-)
-"""Headers of a record on the quarantine topic, in order, all present. `part` is ``i/n``, counted from 1."""
+    SPECVERSION = "ce_specversion"
+    ID = "ce_id"
+    SOURCE = "ce_source"
+    TYPE = "ce_type"
+    SUBJECT = "ce_subject"
+    TIME = "ce_time"
+    CONTENT_TYPE = "content-type"
+    ATTRIBUTES = "ce_attributes"
+
+
+HEADERS: Final = tuple(header.value for header in EventHeader)
+REQUIRED_HEADERS: Final = HEADERS[:-1]
+
+
+class QuarantineHeader(StrEnum):
+    """Headers of a record on the quarantine topic, in order, all present."""
+
+    REASON = "reason"
+    DETAIL = "detail"
+    PROTOCOL = "protocol"
+    SOURCE = "ce_source"
+    SUBJECT = "ce_subject"
+    ID = "id"
+    PART = "part"  # i/n, counted from 1
+    SHA256 = "sha256"
+    ATTRIBUTES = "attributes"
+
+
+QUARANTINE_HEADERS: Final = tuple(header.value for header in QuarantineHeader)
 
 DETERMINISTIC: Final = b"d."
 UNIQUE: Final = b"u."
 
 ID_LENGTH: Final = 34
 """Bytes of an event id: kind and 32 hex digits."""
-
-
-class WireProtocol(StrEnum):
-    """The five protocols: the first path segment of `ce_source`, the middle of `ce_type`."""
-
-    LUMBERJACK = "lumberjack"
-    FORWARD = "forward"
-    COURIER = "courier"
-    LOGJAM = "logjam"
-    SEGMENT = "segment"
 
 
 class Reason(StrEnum):
@@ -89,12 +86,12 @@ class GapReason(StrEnum):
 
     RETENTION = "retention"  # Kafka deleted offsets before the job landed them
     RECREATED = "recreated"  # the topic was deleted and recreated: the part of the old one that was not landed
-    LOGJAM = "logjam"  # a Logjam consumer did not receive numbers that a device had assigned: `GAP_TYPE`
+    LOGJAM = "logjam"  # a consumer did not receive numbers that a device had assigned: `GAP_TYPE`
     JOINED = "joined"  # likewise, and it had not heard that device before: no loss
 
 
 GAP_TYPE: Final = "headrace.logjam.gap"
-"""`ce_type` of the marker that a Logjam consumer publishes for numbers that it never received: a JSON object of `GapField`s.
+"""`ce_type` of the marker that a consumer publishes for numbers that it never received: a JSON object of `GapField`s.
 
 Its `ce_source` is that of the endpoint's events, which carry the attributes `device` and `sequence`. From these, and when records
 were received, the landing job sees whether another consumer has delivered the missing numbers. A device numbers its heartbeats
@@ -114,29 +111,20 @@ class GapField(StrEnum):
 
 
 class Attribute(StrEnum):
-    """Keys of the JSON objects in `ce_attributes` and in the quarantine's `attributes`. A closed list."""
+    """Keys of the JSON objects in `ce_attributes` and in the quarantine's `attributes` that more than one part of Headrace knows.
 
-    CHUNK = "chunk"  # Forward: the chunk as text, or {"$bin": base64} if it is not text
+    A protocol declares its own beside its events.
+    """
+
     INDEX = "index"  # position of the event in its frame, from 0
-    SEQUENCE = (
-        "sequence"  # Lumberjack: a quarantined event's, as the client wrote it. Logjam: the device's, of a message
-    )
-    TAG = "tag"  # Forward: the tag of a quarantined entry, or the original bytes of an unusable tag
-    OPTION = "option"  # Forward: the message's option map
-    NONCE = "nonce"  # Courier: the payload's nonce, 32 hex digits
-    METADATA = "metadata"  # Forward: an entry's metadata map, else its message's
-    SIGNAL = "signal"  # Forward: fluent_signal of an event that is not a log: 1 metrics, 2 traces
-    CONSUMER = "consumer"  # Logjam: the receiver that heard the device's message
+    SEQUENCE = "sequence"  # the client's number for the event
+    CONSUMER = "consumer"  # the receiver that heard the device's message
     TIME = "time"  # "received" if the client sent no time and the receive time replaces it
+    BIN = "bin"  # JSON pointers of the texts that came as binary
     KEYS = "keys"  # JSON pointer -> why the key was changed: integer, binary, repeated, other
-    BIN = "bin"  # Forward: JSON pointers of the texts that came as msgpack bin
-    GROUP = "group"  # Forward: "start" or "end" of a group of records that Fluent Bit has from OTLP; no log itself
     INVALID_UTF8 = "invalid_utf8"  # JSON pointer -> base64 of the bytes of a text that was read as Windows-1252
     REPUBLISHED = "republished"  # true on records that a fresh producer sent again
-    DEVICE = "device"  # Logjam: the device's number
-    CREATED = "created"  # Logjam: when the message was made, by the device's clock, Unix time in milliseconds
-    WRITER = "writer"  # Segment: the writer's id, 32 hex digits
-    LEVEL = "level"  # Segment: the writer's level behind the event: bytes, or an event number
+    DEVICE = "device"  # the device's number
     HEADERS = "headers"  # of a record with a `RecordFault`: its headers as [{"key": text, "value": base64}, ...]
     RECORD_KEY = "record_key"  # of a record with a `RecordFault`: its Kafka key as base64
 

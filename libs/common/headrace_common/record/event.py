@@ -11,21 +11,20 @@ import struct
 from binascii import hexlify
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final, NamedTuple, NewType
 from urllib.parse import quote
 
 from headrace_common.record.contract import (
     DETERMINISTIC,
-    HEADERS,
     ID_LENGTH,
     JSON,
     NO_SUBJECT,
     QUARANTINE_HEADERS,
     SPECVERSION,
     UNIQUE,
+    EventHeader,
     Reason,
-    WireProtocol,
 )
 from headrace_common.record.encoding import encode, field, header, length, read_varint
 
@@ -76,7 +75,7 @@ class Reject:
 Part = Event | Reject
 
 
-_ATTRIBUTES: Final = field(HEADERS[7].encode())
+_ATTRIBUTES: Final = field(EventHeader.ATTRIBUTES.encode())
 
 ENVELOPE_BYTES: Final = 512
 """Bytes of memory that an envelope takes beside its texts."""
@@ -92,7 +91,7 @@ class Envelope:
 
     def __init__(
         self,
-        protocol: WireProtocol,
+        protocol: str,
         source: str,
         subject: str,
         *,
@@ -102,16 +101,16 @@ class Envelope:
         self.protocol = protocol
         self.source = source
         self.subject = subject or NO_SUBJECT
-        spec = header(HEADERS[0], SPECVERSION) + field(HEADERS[1].encode()) + length(ID_LENGTH)
+        spec = header(EventHeader.SPECVERSION, SPECVERSION) + field(EventHeader.ID.encode()) + length(ID_LENGTH)
         self._bare = length(7) + spec
         self._before_id = length(8) + spec
         self._after_id = (
-            header(HEADERS[2], source.encode())
-            + header(HEADERS[3], f"headrace.{protocol.value}.{type_suffix}".encode())
-            + header(HEADERS[4], self.subject.encode("utf-8", "replace"))
-            + field(HEADERS[5].encode())
+            header(EventHeader.SOURCE, source.encode())
+            + header(EventHeader.TYPE, f"headrace.{protocol}.{type_suffix}".encode())
+            + header(EventHeader.SUBJECT, self.subject.encode("utf-8", "replace"))
+            + field(EventHeader.TIME.encode())
         )
-        self._kind = header(HEADERS[6], content_type)
+        self._kind = header(EventHeader.CONTENT_TYPE, content_type)
         self._attributes: bytes | None = None
         self._tail = b""
 
@@ -143,12 +142,12 @@ class Envelope:
         self, reason: Reason, detail: str, raw: bytes, reject_id: bytes, attributes: bytes | None = None
     ) -> Reject:
         """Makes a `Reject` with this envelope's protocol, source and subject."""
-        return Reject(
-            reason, detail, raw, self.protocol.value, self.source, self.subject, reject_id, attributes or b"{}"
-        )
+        return Reject(reason, detail, raw, self.protocol, self.source, self.subject, reject_id, attributes or b"{}")
 
 
-_ID_BEHIND_VALUE: Final = 1 + len(header(HEADERS[0], SPECVERSION)) + len(field(HEADERS[1].encode())) + 1
+_ID_BEHIND_VALUE: Final = (
+    1 + len(header(EventHeader.SPECVERSION, SPECVERSION)) + len(field(EventHeader.ID.encode())) + 1
+)
 
 
 def event_id(event: Event) -> bytes:
@@ -175,9 +174,9 @@ class FieldHash:
 
     __slots__ = ("_state",)
 
-    def __init__(self, protocol: WireProtocol, *fields: bytes) -> None:
+    def __init__(self, protocol: str, *fields: bytes) -> None:
         pieces: list[bytes] = []
-        for item in (protocol.value.encode(), *fields):
+        for item in (protocol.encode(), *fields):
             pieces += (len(item).to_bytes(4, "big"), item)
         self._state = hashlib.blake2b(b"".join(pieces), digest_size=16)
 
@@ -199,20 +198,26 @@ class FieldHash:
 
 
 _u32: Final = struct.Struct(">I").pack
-_NAMES: Final = {each: len(each.value).to_bytes(4, "big") + each.value.encode() for each in WireProtocol}
 
 
-def deterministic_id(protocol: WireProtocol, *fields: bytes) -> bytes:
+@cache
+def _named(protocol: str) -> bytes:
+    """The field of a protocol's name."""
+    name = protocol.encode()
+    return _u32(len(name)) + name
+
+
+def deterministic_id(protocol: str, *fields: bytes) -> bytes:
     """``d.`` + 32 hex digits, the `FieldHash` of `fields`. The content must be among them."""
-    pieces = [_NAMES[protocol]]
+    pieces = [_named(protocol)]
     for item in fields:
         pieces += (_u32(len(item)), item)
     return DETERMINISTIC + hexlify(hashlib.blake2b(b"".join(pieces), digest_size=16).digest())
 
 
-def deterministic_frame_ids(protocol: WireProtocol, *fields: bytes | bytearray | memoryview) -> FrameIds:
+def deterministic_frame_ids(protocol: str, *fields: bytes | bytearray | memoryview) -> FrameIds:
     """Ids for a small frame's events: the same as those of a `FieldHash` of `fields`."""
-    pieces: list[bytes | bytearray | memoryview] = [_NAMES[protocol]]
+    pieces: list[bytes | bytearray | memoryview] = [_named(protocol)]
     for item in fields:
         pieces += (_u32(len(item)), item)
     return FrameIds(DETERMINISTIC + hashlib.blake2b(b"".join(pieces), digest_size=16).hexdigest()[:24].encode())
@@ -228,9 +233,9 @@ def unique_frame_ids() -> FrameIds:
     return FrameIds(UNIQUE + os.urandom(12).hex().encode())
 
 
-def source(protocol: WireProtocol, identity: str) -> str:
+def source(protocol: str, identity: str) -> str:
     """The `ce_source` ``/<protocol>/<identity>``, with the identity as one percent-encoded path segment."""
-    return f"/{protocol.value}/{quote(identity, safe='', errors='replace')}"
+    return f"/{protocol}/{quote(identity, safe='', errors='replace')}"
 
 
 @lru_cache(maxsize=4096)

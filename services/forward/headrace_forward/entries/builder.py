@@ -21,6 +21,7 @@ from headrace_common.record.transcoding import TooDeepError, TooLongError, Trans
 from headrace_common.record.windows_1252 import pointer
 from headrace_common.session.interface import Pause, paused
 
+from headrace_forward.attributes import ForwardAttribute
 from headrace_forward.entries.times import MILLISECOND, SECOND, BadTimeError, read_time
 from headrace_forward.entries.values import Ext, ext_json, unpack
 from headrace_forward.kinds import KINDS, Bytes, MsgpackKind
@@ -258,7 +259,7 @@ class EntryBuilder:
                 given, metadata = given[before : inner.tell()], given[inner.tell() :]
                 if metadata not in EMPTY_MAPS:
                     written = yield from paused(transcoder.write(metadata, 0, METADATA))
-                    notes[Attribute.METADATA.value] = orjson.Fragment(written)
+                    notes[ForwardAttribute.METADATA.value] = orjson.Fragment(written)
         if KINDS[raw[middle]] is not MsgpackKind.MAP:
             raise ValueError(f"a record is a map, not a {KINDS[raw[middle]].value}")
         value = yield from paused(transcoder.write(raw, middle))
@@ -270,7 +271,7 @@ class EntryBuilder:
         """The event of entry `raw`, or a reject if it is too large. Raises `BadTimeError`."""
         group = GROUPS.get(time) if type(time) in (int, Ext) else None
         if group is not None:
-            time, notes[Attribute.GROUP.value] = None, group
+            time, notes[ForwardAttribute.GROUP.value] = None, group
         text, whole_ms, given = read_time(time, self.received_ms)
         if not given:
             notes[Attribute.TIME.value] = "received"

@@ -7,13 +7,12 @@ from base64 import b64decode
 from collections.abc import Generator
 from typing import Final
 
-from headrace_common.record.contract import WireProtocol
 from headrace_common.record.event import FieldHash, FrameIds, deterministic_frame_ids, unique_frame_ids
 from headrace_common.session.interface import PAUSE, Pause
 
 from headrace_forward.kinds import Bytes
 
-PROTOCOL: Final = WireProtocol.FORWARD
+PROTOCOL: Final = "forward"
 SLICE_BYTES: Final = 1 << 20
 """Bytes hashed between two pauses."""
 

@@ -6,8 +6,8 @@ from base64 import b64encode
 from typing import Any
 
 import orjson
-from headrace_common.record.contract import Attribute
 
+from headrace_forward.attributes import ForwardAttribute
 from headrace_forward.entries.values import bin_or_text, to_json, unpack
 
 
@@ -25,8 +25,8 @@ def read_tag(raw: bytes) -> tuple[str, bytes, dict[str, Any]]:
         text = bin_or_text(content)
         if isinstance(text, str) and text:
             return text, content, {}
-        return "", content, {Attribute.TAG.value: text}
+        return "", content, {ForwardAttribute.TAG.value: text}
     try:
-        return "", raw, {Attribute.TAG.value: orjson.Fragment(to_json(raw))}
+        return "", raw, {ForwardAttribute.TAG.value: orjson.Fragment(to_json(raw))}
     except ValueError:
-        return "", raw, {Attribute.TAG.value: {"$bin": b64encode(raw).decode()}}
+        return "", raw, {ForwardAttribute.TAG.value: {"$bin": b64encode(raw).decode()}}

@@ -14,6 +14,7 @@ from headrace_common.record.windows_1252 import Mended, mended
 from headrace_common.session.interface import Pause, Ticket, paused
 from typing_extensions import override
 
+from headrace_forward.attributes import ForwardAttribute
 from headrace_forward.entries.builder import EntryBuilder, may_be_deep
 from headrace_forward.entries.times import BadTimeError
 from headrace_forward.events import Limits, MessageFrame, Origin
@@ -104,7 +105,7 @@ def _tag(raw: bytes) -> tuple[str, bytes, dict[str, Any]]:
     if text:
         return text, text.encode(), {}
     kept = text if text is not None else raw.decode("utf-8", "replace")
-    return "", raw, {Attribute.TAG.value: kept}
+    return "", raw, {ForwardAttribute.TAG.value: kept}
 
 
 def _part(builder: EntryBuilder, raw: bytes, index: int) -> Generator[Pause, None, Part]:
@@ -141,7 +142,7 @@ def _checked(builder: EntryBuilder, raw: bytes, index: int) -> Generator[Pause, 
             raise BadTimeError("an array that is not [time, metadata] is no time")
         time, metadata = both
         if metadata != b"{}":
-            notes[Attribute.METADATA.value] = orjson.Fragment(metadata)
+            notes[ForwardAttribute.METADATA.value] = orjson.Fragment(metadata)
     if not record.startswith(b"{"):
         raise ValueError("a record is an object")
     if may_be_deep(record, builder.depth) and depth(record) > builder.depth:

@@ -14,7 +14,7 @@ from headrace_common.session.interface import Frame, Pause, Ticket
 from typing_extensions import override
 
 from headrace_logjam.devices.gaps import Gap
-from headrace_logjam.events import PROTOCOL, Envelopes, Fields, Limits, event_time, read
+from headrace_logjam.events import PROTOCOL, Envelopes, Fields, Limits, LogjamAttribute, event_time, read
 from headrace_logjam.wire import (
     FRAMES,
     HEARTBEAT,
@@ -144,7 +144,7 @@ def _json(value: object) -> bytes:
 _ABOUT: Final = b'{"%b":%%d,"%b":%%d,"%b":%%d%%b%%b}' % (
     Attribute.DEVICE.encode(),
     Attribute.SEQUENCE.encode(),
-    Attribute.CREATED.encode(),
+    LogjamAttribute.CREATED.encode(),
 )
 _RECEIVED: Final = b',"%b":"received"' % Attribute.TIME.encode()
 

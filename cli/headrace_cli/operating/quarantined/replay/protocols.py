@@ -14,12 +14,14 @@ import msgpack
 import orjson
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import Settings, load
-from headrace_common.record.contract import JSON, OCTETS, Attribute, Reason, WireProtocol
+from headrace_common.record.contract import JSON, OCTETS, Attribute, Reason
 from headrace_common.record.event import Envelope, Part, rfc3339_ms, unique_id
 from headrace_common.record.steps import finish
 from headrace_courier import wire as courier
+from headrace_courier.events import CourierAttribute
 from headrace_courier.session import CourierSession
 from headrace_courier.settings import CourierSettings
+from headrace_forward.attributes import ForwardAttribute
 from headrace_forward.session import ForwardSession
 from headrace_forward.settings import ForwardSettings
 from headrace_logjam import wire as logjam
@@ -118,7 +120,7 @@ def _courier(item: Item, settings: Settings) -> Replayed:
     """One event of a payload; what is beyond a payload's limit, or as `internal` all of it, with each event's length."""
     assert isinstance(settings, CourierSettings)
     content = item.content()
-    nonce = bytes.fromhex(_attributes(item)[Attribute.NONCE.value])
+    nonce = bytes.fromhex(_attributes(item)[CourierAttribute.NONCE.value])
     whole = item.reason in (Reason.TOO_MANY_EVENTS, Reason.INTERNAL)
     events = list(_entries(content)) if whole else [content]
     session = CourierSession(peer_of(item), settings.limits, settings.courier)
@@ -159,7 +161,7 @@ def _forward(item: Item, settings: Settings) -> Replayed:
 
 def _message_around(content: bytes, about: Mapping[str, Any], *, listed: bool) -> bytes:
     """A message with these entries. `listed`: of JSON they are an array already."""
-    tag, chunk = about.get(Attribute.TAG.value, ""), about.get(Attribute.CHUNK.value)
+    tag, chunk = about.get(ForwardAttribute.TAG.value, ""), about.get(ForwardAttribute.CHUNK.value)
     option = {} if chunk is None else {"chunk": chunk}
     if content[:1] == b"[":
         entries = content if listed else b"[" + content + b"]"
@@ -198,14 +200,14 @@ def _segment(item: Item, settings: Settings) -> Replayed:
 
 def _refused(item: Item, settings: Settings) -> Replayed:
     """An event that was made, and that Kafka refused: its value and attributes are there, its time is not."""
-    if item.protocol in (WireProtocol.LUMBERJACK, WireProtocol.COURIER):  # the value is what the client sent
+    if item.protocol in ("lumberjack", "courier"):  # the value is what the client sent
         return READERS[item.protocol](item, settings)
-    opaque = item.protocol == WireProtocol.SEGMENT or Attribute.SIGNAL.value in _attributes(item)
+    opaque = item.protocol == "segment" or ForwardAttribute.SIGNAL.value in _attributes(item)
     return _as_it_is(item, settings, OCTETS if opaque else JSON)
 
 
 def _as_it_is(item: Item, settings: Settings, content_type: bytes) -> Replayed:
-    protocol, content = WireProtocol(item.protocol), item.content()
+    protocol, content = item.protocol, item.content()
     envelope = Envelope(protocol, item.source, item.stream, content_type=content_type)
     about = orjson.dumps({**_attributes(item), Attribute.TIME.value: "received"})
     most = settings.limits.event_bytes  # type: ignore[attr-defined]
@@ -221,10 +223,10 @@ def _attributes(item: Item) -> Mapping[str, Any]:
 
 
 READERS: Final[Mapping[str, Callable[[Item, Any], Replayed]]] = {
-    WireProtocol.COURIER: _courier,
-    WireProtocol.FORWARD: _forward,
-    WireProtocol.LOGJAM: _logjam,
-    WireProtocol.LUMBERJACK: _lumberjack,
-    WireProtocol.SEGMENT: _segment,
+    "courier": _courier,
+    "forward": _forward,
+    "logjam": _logjam,
+    "lumberjack": _lumberjack,
+    "segment": _segment,
 }
 """By protocol."""

@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from headrace_common.kafka.client import CONNECT_TROUBLE, Topic, client_arguments, describe, explain
 from headrace_common.operations.settings import KafkaSettings
-from headrace_common.record.contract import HEADERS
+from headrace_common.record.contract import EventHeader
 
 from headrace_cli.errors import CommandError
 from headrace_cli.lake.address import LakeAddress
@@ -21,7 +21,7 @@ from headrace_cli.lake.tables import connect
 from headrace_cli.operating.quarantined.replay.reading import Published
 from headrace_cli.operating.target import check_reachable
 
-_SOURCE: Final = HEADERS[2]
+_SOURCE: Final = EventHeader.SOURCE
 
 
 class Publisher:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 from urllib.parse import unquote
 
-from headrace_common.record.contract import DETERMINISTIC, HEADERS, WireProtocol
+from headrace_common.record.contract import DETERMINISTIC, EventHeader
 from headrace_common.record.encoding import Header, decode
 from headrace_common.record.event import Part, Reject, deterministic_id
 from headrace_common.session.interface import ByteSession, Frame, Pause, Peer
@@ -55,10 +55,10 @@ def read_again(item: Item, parts: Iterable[Part], name: Name) -> Replayed:
             found.rejects[part.reason.value] += 1
             continue
         value, headers = decode(part)
-        given = dict(headers)[HEADERS[1]]
+        given = dict(headers)[EventHeader.ID]
         mine = name(given, index)
         found.events.append(
-            Published(mine.decode(), value, [(key, mine if key == HEADERS[1] else text) for key, text in headers])
+            Published(mine.decode(), value, [(key, mine if key == EventHeader.ID else text) for key, text in headers])
         )
     return found
 
@@ -86,7 +86,7 @@ def numbered_ids(item: Item) -> Name:
 def derived(item: Item, index: int) -> bytes:
     """An id for what only the item's name names: the same in every replay."""
     return deterministic_id(
-        WireProtocol(item.protocol), b"quarantine", item.name.encode(), item.sha256.encode(), index.to_bytes(4, "big")
+        item.protocol, b"quarantine", item.name.encode(), item.sha256.encode(), index.to_bytes(4, "big")
     )
 
 
