@@ -44,6 +44,7 @@ TOOLS: dict[str, Callable[[], bool]] = {
     "chromium": lambda: _answers("chromium", "--version"),
     "promtool": lambda: _answers("promtool", "--version"),
     "k8s": lambda: "HEADRACE_TEST_CLUSTER" in os.environ and _answers("kubectl", "version", "--request-timeout=10s"),
+    "cargo": lambda: _answers("cargo", "--version"),
     "node": lambda: os.environ.get("HEADRACE_TEST_CLUSTER") == "node" and has("k8s"),
 }
 """What a test may require, and how to see that it is there. A cluster counts only if HEADRACE_TEST_CLUSTER says that tests

@@ -63,7 +63,10 @@ def setup(
         ),
     ] = None,
 ) -> None:
-    """Fetch now what the other verbs fetch when they need it: the jars of Kafka and of the landing job."""
+    """Fetch now what the other verbs fetch when they need it: the jars of Kafka and of the landing job. Where cargo is, build the
+    native core.
+    """
+    from headrace_cli.fetch import native
     from headrace_cli.fetch.java import find_java
     from headrace_cli.fetch.toolchain import copy_jars, jars
     from headrace_cli.verbs import console
@@ -76,6 +79,8 @@ def setup(
         if into is not None:
             copy_jars(folder, into)
         console.line(f"{name} jars", "good", str(into or folder))
+    built = native.install()
+    console.line("native", "good" if built.there else "note", built.line)
 
 
 @app.command()

@@ -1,0 +1,341 @@
+//! Forward's entries as records: what `headrace_forward.entries.builder` makes of those with nothing unusual about them.
+//!
+//! An entry is unusual if Python would write a note on it, refuse it, or need more than one step for it. Such an entry ends the
+//! work, and Python goes on from there.
+
+#![forbid(unsafe_code)]
+
+use std::collections::HashSet;
+
+use crate::json;
+use crate::msgpack::{Input, Item, Odd};
+use crate::record::{Envelope, Event};
+use crate::time::Clock;
+
+/// Deepest nesting that is followed: each level is a call.
+const DEEPEST: usize = 128;
+
+/// Pairs of a map from which on its keys are looked up by their hash.
+const MANY_KEYS: usize = 16;
+
+/// What the entries of one message have in common.
+pub struct Message<'a> {
+    pub envelope: Envelope<'a>,
+    /// JSON of its attributes; empty if there are none.
+    pub attributes: &'a [u8],
+    /// The frame's part of an id, and that of ids of events whose time is a whole millisecond.
+    pub ids: &'a [u8],
+    pub content_ids: &'a [u8],
+    /// Most bytes of value and attributes.
+    pub event_bytes: usize,
+    /// Deepest nesting; a record of plain values has 1.
+    pub depth: usize,
+}
+
+/// A key or an index on the way to a value.
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Key(&'a [u8]),
+    Index(usize),
+}
+
+/// Writes one entry after the other.
+pub struct Writer<'a> {
+    message: &'a Message<'a>,
+    clock: Clock,
+    value: Vec<u8>,
+    time: Vec<u8>,
+    /// The pointers of texts that came as bin, as JSON without brackets.
+    bins: Vec<u8>,
+    attributes: Vec<u8>,
+    path: Vec<Step<'a>>,
+    keys: Vec<&'a [u8]>,
+}
+
+impl<'a> Writer<'a> {
+    pub fn new(message: &'a Message<'a>) -> Self {
+        Writer {
+            message,
+            clock: Clock::default(),
+            value: Vec::new(),
+            time: Vec::new(),
+            bins: Vec::new(),
+            attributes: Vec::new(),
+            path: Vec::new(),
+            keys: Vec::new(),
+        }
+    }
+
+    /// Appends the record of the entry at the start of `data` to `out`. Returns how many bytes the entry has.
+    pub fn entry(&mut self, data: &'a [u8], index: u32, out: &mut Vec<u8>) -> Result<usize, Odd> {
+        for scratch in [&mut self.value, &mut self.time, &mut self.bins, &mut self.attributes] {
+            scratch.clear();
+        }
+        self.path.clear();
+        self.keys.clear();
+        let mut input = Input::new(data);
+        if input.item()? != Item::Array(2) {
+            return Err(Odd);
+        }
+        let whole_millisecond = self.entry_time(&mut input)?;
+        match input.item()? {
+            Item::Map(pairs) => self.map(&mut input, pairs, 0)?,
+            _ => return Err(Odd),
+        }
+        let message = self.message;
+        let attributes = if self.bins.is_empty() {
+            message.attributes
+        } else {
+            let (before, mark): (_, &[u8]) = match message.attributes {
+                [] => (&b"{"[..], b"\"bin\":["),
+                given => (&given[..given.len() - 1], b",\"bin\":["),
+            };
+            for piece in [before, mark, &self.bins, b"]}"] {
+                self.attributes.extend_from_slice(piece);
+            }
+            &self.attributes
+        };
+        let read = input.at();
+        if self.value.len() + attributes.len() > message.event_bytes || read > message.event_bytes {
+            return Err(Odd);
+        }
+        let ids = if whole_millisecond { message.content_ids } else { message.ids };
+        message.envelope.event(out, &Event { value: &self.value, ids, index, time: &self.time, attributes });
+        Ok(read)
+    }
+
+    /// Reads a time, which may have an empty map of metadata beside it.
+    fn entry_time(&mut self, input: &mut Input<'a>) -> Result<bool, Odd> {
+        let first = input.item()?;
+        if first != Item::Array(2) {
+            return self.clock.write(&mut self.time, &first);
+        }
+        let whole = self.clock.write(&mut self.time, &input.item()?)?;
+        if input.item()? != Item::Map(0) {
+            return Err(Odd);
+        }
+        Ok(whole)
+    }
+
+    /// `level`: how many containers are around it.
+    fn value(&mut self, input: &mut Input<'a>, level: usize) -> Result<(), Odd> {
+        match input.item()? {
+            Item::Text(content) => json::text(&mut self.value, content),
+            Item::Positive(number) => {
+                json::positive(&mut self.value, number);
+                Ok(())
+            }
+            Item::Negative(number) => {
+                json::negative(&mut self.value, number);
+                Ok(())
+            }
+            Item::Float(number) => json::float(&mut self.value, number),
+            Item::Nil => self.word(b"null"),
+            Item::Bool(true) => self.word(b"true"),
+            Item::Bool(false) => self.word(b"false"),
+            Item::Map(pairs) => self.map(input, pairs, level),
+            Item::Array(count) => self.array(input, count, level),
+            Item::Bin(content) => {
+                json::text(&mut self.value, content)?;
+                self.note_bin()
+            }
+            Item::Ext(..) => Err(Odd),
+        }
+    }
+
+    fn word(&mut self, word: &[u8]) -> Result<(), Odd> {
+        self.value.extend_from_slice(word);
+        Ok(())
+    }
+
+    fn opens(&self, input: &Input, least: usize, level: usize) -> Result<(), Odd> {
+        if level >= self.message.depth.min(DEEPEST)
+            || least > input.left()
+            || self.value.len() > self.message.event_bytes
+        {
+            return Err(Odd);
+        }
+        Ok(())
+    }
+
+    fn array(&mut self, input: &mut Input<'a>, count: usize, level: usize) -> Result<(), Odd> {
+        self.opens(input, count, level)?;
+        self.value.push(b'[');
+        for index in 0..count {
+            if index > 0 {
+                self.value.push(b',');
+            }
+            self.path.push(Step::Index(index));
+            self.value(input, level + 1)?;
+            self.path.pop();
+        }
+        self.value.push(b']');
+        Ok(())
+    }
+
+    fn map(&mut self, input: &mut Input<'a>, pairs: usize, level: usize) -> Result<(), Odd> {
+        self.opens(input, pairs, level)?;
+        let first = self.keys.len();
+        let mut many = HashSet::new();
+        self.value.push(b'{');
+        for index in 0..pairs {
+            let Item::Text(key) = input.item()? else {
+                return Err(Odd);
+            };
+            let repeated = if pairs > MANY_KEYS { !many.insert(key) } else { self.keys[first..].contains(&key) };
+            if repeated {
+                return Err(Odd);
+            }
+            self.keys.push(key);
+            if index > 0 {
+                self.value.push(b',');
+            }
+            json::text(&mut self.value, key)?;
+            self.value.push(b':');
+            self.path.push(Step::Key(key));
+            self.value(input, level + 1)?;
+            self.path.pop();
+        }
+        self.keys.truncate(first);
+        self.value.push(b'}');
+        Ok(())
+    }
+
+    /// Notes that the value at `path` came as bin, by its JSON pointer (RFC 6901).
+    fn note_bin(&mut self) -> Result<(), Odd> {
+        let bins = &mut self.bins;
+        if !bins.is_empty() {
+            bins.push(b',');
+        }
+        bins.push(b'"');
+        for step in &self.path {
+            bins.push(b'/');
+            match step {
+                Step::Index(index) => json::positive(bins, *index as u64),
+                Step::Key(key) => {
+                    for piece in key.split_inclusive(|byte| matches!(byte, b'~' | b'/')) {
+                        match piece.split_last() {
+                            Some((b'~', before)) => {
+                                json::inside(bins, before)?;
+                                bins.extend_from_slice(b"~0");
+                            }
+                            Some((b'/', before)) => {
+                                json::inside(bins, before)?;
+                                bins.extend_from_slice(b"~1");
+                            }
+                            _ => json::inside(bins, piece)?,
+                        }
+                    }
+                }
+            }
+        }
+        bins.push(b'"');
+        if bins.len() > self.message.event_bytes {
+            return Err(Odd);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENVELOPE: Envelope = Envelope { bare: b"<", before_id: b"<<", after_id: b">", kind: b"!", attributes: b"@" };
+
+    fn message(attributes: &[u8]) -> Message<'_> {
+        Message { envelope: ENVELOPE, attributes, ids: b"i", content_ids: b"c", event_bytes: 1000, depth: 4 }
+    }
+
+    fn written(message: &Message, data: &[u8]) -> Result<String, Odd> {
+        let mut out = Vec::new();
+        let read = Writer::new(message).entry(data, 0x1f, &mut out)?;
+        assert_eq!(read, data.len());
+        Ok(String::from_utf8_lossy(&out).into_owned())
+    }
+
+    #[test]
+    fn a_plain_entry() {
+        let data = b"\x92\x01\x83\xa1a\x01\xa1b\x92\xc0\xc3\xa1c\x80";
+        let expected = "<{\"a\":1,\"b\":[null,true],\"c\":{}}<c0000001f>(1970-01-01T00:00:01Z!";
+        assert_eq!(written(&message(b""), data), Ok(expected.into()));
+    }
+
+    #[test]
+    fn a_bin_is_noted() {
+        let data = b"\x92\x92\x01\x80\x82\xa3a/~\xc4\x01x\xa1b\x91\xc4\x01y";
+        let found = written(&message(b"{\"chunk\":\"c\"}"), data).expect("ordinary");
+        assert!(found.ends_with("{\"chunk\":\"c\",\"bin\":[\"/a~1~0\",\"/b/0\"]}"), "{found}");
+        let found = written(&message(b""), data).expect("ordinary");
+        assert!(found.ends_with("{\"bin\":[\"/a~1~0\",\"/b/0\"]}"), "{found}");
+    }
+
+    #[test]
+    fn what_python_must_see() {
+        for data in [
+            &b"\x93\x01\x80\xc0"[..],                     // three elements
+            b"\x92\x00\x80",                              // no time
+            b"\x92\x92\x01\x81\xa1a\x01\x80",             // metadata
+            b"\x92\x01\x90",                              // no map
+            b"\x92\x01\x82\xa1a\x01\xa1a\x02",            // a repeated key
+            b"\x92\x01\x81\x01\x01",                      // a key that is no text
+            b"\x92\x01\x81\xa1\xff\x01",                  // not UTF-8
+            b"\x92\x01\x81\xa1a\xc4\x01\xff",             // a bin that is not UTF-8
+            b"\x92\x01\x81\xa1a\xcb\x7f\xf8\0\0\0\0\0\0", // NaN
+            b"\x92\x01\x81\xa1a\xd4\x01\x01",             // an ext
+            b"\x92\x01\x81\xa1a\x91\x91\x91\x90",         // too deep
+            b"\x92\x01\xdf\xff\xff\xff\xff",              // announces more than there is
+            b"\x92\x01\x81\xa1a",                         // half
+            b"\x92\x01",
+            b"\xc1",
+            b"",
+        ] {
+            assert_eq!(written(&message(b""), data), Err(Odd), "{data:?}");
+        }
+        assert!(written(&message(b""), b"\x92\x01\x81\xa1a\x91\x91\x90").is_ok());
+    }
+
+    #[test]
+    fn a_repeated_key_among_many() {
+        let mut data = b"\x92\x01\xde\x00\x20".to_vec();
+        for key in (0..31).chain([30]) {
+            data.extend([0xa1, b'A' + key, 1]);
+        }
+        assert_eq!(written(&message(b""), &data), Err(Odd));
+        let last = data.len() - 2;
+        data[last] = b'z';
+        assert!(written(&message(b""), &data).is_ok());
+    }
+
+    #[test]
+    fn the_limit_of_an_event_counts_value_and_attributes() {
+        let data = b"\x92\x01\x81\xa1a\x01";
+        let mut limited = message(b"{\"chunk\":\"c\"}");
+        limited.event_bytes = 7 + 13;
+        assert!(written(&limited, data).is_ok());
+        limited.event_bytes -= 1;
+        assert_eq!(written(&limited, data), Err(Odd));
+    }
+
+    #[test]
+    fn any_bytes_are_an_entry_or_odd() {
+        let mut state = 1u64;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as u8
+        };
+        let heads = [0x92, 0x01, 0x82, 0xa1, 0xc4, 0xcb, 0xd7, 0xdc, 0xdf, 0x91, 0x81, 0xca, 0xd3, 0x80];
+        let given = message(b"");
+        let mut ordinary = 0;
+        for _ in 0..200_000 {
+            let size = usize::from(next() % 24);
+            let mut data = vec![0x92, 0x01, 0x81];
+            for _ in 0..size {
+                let byte = next();
+                data.push(if byte % 2 == 0 { heads[usize::from(next()) % heads.len()] } else { byte });
+            }
+            ordinary += usize::from(Writer::new(&given).entry(&data, 0, &mut Vec::new()).is_ok());
+        }
+        assert!(ordinary > 100, "{ordinary}");
+    }
+}

@@ -1,0 +1,105 @@
+//! What Python calls.
+
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList};
+
+use crate::entries::{Message, Writer};
+use crate::record::{Envelope, Records};
+
+/// Bytes of records after which a call returns.
+const MOST_MADE: usize = 512 << 10;
+
+/// Bytes of a frame's part of an id.
+const IDS_LENGTH: usize = 26;
+
+/// The pieces of `Envelope.pieces`.
+type Pieces<'a> = (&'a [u8], &'a [u8], &'a [u8], &'a [u8], &'a [u8]);
+
+/// Turns a panic, which is a bug, into an exception that Python's code catches.
+fn caught<T>(work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(PyRuntimeError::new_err("the native core panicked")))
+}
+
+/// Encodes at most `most` entries from the start of `data`, of which the first has `index` in its message.
+///
+/// Returns the events and how many bytes of `data` they were. Ends before what is not plain, or not whole.
+#[pyfunction]
+#[pyo3(signature = (pieces, attributes, ids, content_ids, limits, data, index, most))]
+#[allow(clippy::too_many_arguments)]
+fn entries<'py>(
+    py: Python<'py>,
+    pieces: Pieces<'py>,
+    attributes: &[u8],
+    ids: &[u8],
+    content_ids: &[u8],
+    limits: (usize, usize),
+    data: &[u8],
+    index: u32,
+    most: u32,
+) -> PyResult<(Bound<'py, PyList>, usize)> {
+    caught(|| {
+        assert!(ids.len() == IDS_LENGTH && content_ids.len() == IDS_LENGTH);
+        let (bare, before_id, after_id, kind, named) = pieces;
+        let (event_bytes, depth) = limits;
+        let envelope = Envelope { bare, before_id, after_id, kind, attributes: named };
+        let message = Message { envelope, attributes, ids, content_ids, event_bytes, depth };
+        let mut writer = Writer::new(&message);
+        let made = PyList::empty(py);
+        let mut record = Vec::new();
+        let (mut read, mut total) = (0, 0);
+        for number in 0..most {
+            record.clear();
+            let Ok(size) = writer.entry(&data[read..], index + number, &mut record) else {
+                break;
+            };
+            made.append(PyBytes::new(py, &record))?;
+            read += size;
+            total += record.len();
+            if total > MOST_MADE {
+                break;
+            }
+        }
+        Ok((made, read))
+    })
+}
+
+/// Joins the records `events[start:]` as a batch holds them, up to the first that is not bytes or does not fit.
+///
+/// `stamp`: their attributes and timestamp delta; `count`: how many the batch has; `room`: bytes that are left in it. Returns the
+/// bytes, and the index after the last.
+#[pyfunction]
+fn join<'py>(
+    py: Python<'py>,
+    events: &Bound<'py, PyList>,
+    start: usize,
+    stamp: &[u8],
+    count: usize,
+    room: usize,
+) -> PyResult<(Bound<'py, PyBytes>, usize)> {
+    caught(|| {
+        let mut records = Records::new(count, room);
+        let mut at = start;
+        while at < events.len() {
+            let event = events.get_item(at)?;
+            let Ok(event) = event.cast::<PyBytes>() else {
+                break;
+            };
+            if !records.add(event.as_bytes(), stamp) {
+                break;
+            }
+            at += 1;
+        }
+        Ok((PyBytes::new(py, &records.joined), at))
+    })
+}
+
+/// The native core.
+#[pymodule]
+fn headrace_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
+    module.add_function(wrap_pyfunction!(entries, module)?)?;
+    module.add_function(wrap_pyfunction!(join, module)?)
+}

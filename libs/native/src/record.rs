@@ -1,0 +1,130 @@
+//! Kafka's record, version 2 (KIP-98), as `headrace_common.record` lays it out.
+
+#![forbid(unsafe_code)]
+
+/// Appends a zigzag varint.
+pub fn varint(out: &mut Vec<u8>, number: i64) {
+    let mut rest = ((number << 1) ^ (number >> 63)) as u64;
+    while rest > 0x7f {
+        out.push(0x80 | (rest & 0x7f) as u8);
+        rest >>= 7;
+    }
+    out.push(rest as u8);
+}
+
+/// Appends the varint of a length.
+pub fn length(out: &mut Vec<u8>, size: usize) {
+    varint(out, size as i64);
+}
+
+/// What the events of one frame have in common, encoded: `Envelope.pieces`.
+#[derive(Clone, Copy)]
+pub struct Envelope<'a> {
+    /// Behind the value, up to the id, without attributes and with them.
+    pub bare: &'a [u8],
+    pub before_id: &'a [u8],
+    /// From the id to the time.
+    pub after_id: &'a [u8],
+    /// The content type, and the name of the attributes.
+    pub kind: &'a [u8],
+    pub attributes: &'a [u8],
+}
+
+/// One event's own.
+pub struct Event<'a> {
+    pub value: &'a [u8],
+    /// The frame's part of its id.
+    pub ids: &'a [u8],
+    pub index: u32,
+    pub time: &'a [u8],
+    /// JSON; empty if there are none.
+    pub attributes: &'a [u8],
+}
+
+impl Envelope<'_> {
+    /// Appends the part of a record that does not depend on its batch.
+    pub fn event(&self, out: &mut Vec<u8>, event: &Event) {
+        length(out, event.value.len());
+        out.extend_from_slice(event.value);
+        out.extend_from_slice(if event.attributes.is_empty() { self.bare } else { self.before_id });
+        out.extend_from_slice(event.ids);
+        for shift in (0..32).step_by(4).rev() {
+            out.push(b"0123456789abcdef"[(event.index >> shift & 15) as usize]);
+        }
+        out.extend_from_slice(self.after_id);
+        length(out, event.time.len());
+        out.extend_from_slice(event.time);
+        out.extend_from_slice(self.kind);
+        if !event.attributes.is_empty() {
+            out.extend_from_slice(self.attributes);
+            length(out, event.attributes.len());
+            out.extend_from_slice(event.attributes);
+        }
+    }
+}
+
+/// Records of a batch: each as `encode` makes it, with what depends on the batch before it.
+pub struct Records {
+    pub joined: Vec<u8>,
+    /// How many records the batch has.
+    pub count: usize,
+    /// How many bytes it may still grow by. The first record of a batch always fits.
+    pub room: usize,
+    offset: Vec<u8>,
+    before: Vec<u8>,
+}
+
+impl Records {
+    pub fn new(count: usize, room: usize) -> Self {
+        Records { joined: Vec::new(), count, room, offset: Vec::new(), before: Vec::new() }
+    }
+
+    /// Appends a record if it fits. `stamp`: its attributes and timestamp delta. Returns whether it did.
+    pub fn add(&mut self, event: &[u8], stamp: &[u8]) -> bool {
+        self.offset.clear();
+        length(&mut self.offset, self.count);
+        self.offset.push(1); // no key: the length -1
+        self.before.clear();
+        length(&mut self.before, stamp.len() + self.offset.len() + event.len());
+        let size = self.before.len() + stamp.len() + self.offset.len() + event.len();
+        if size > self.room && self.count > 0 {
+            return false;
+        }
+        self.room = self.room.saturating_sub(size);
+        self.count += 1;
+        for piece in [&self.before[..], stamp, &self.offset, event] {
+            self.joined.extend_from_slice(piece);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn varints() {
+        for (number, expected) in
+            [(0, &[0u8][..]), (-1, &[1]), (1, &[2]), (63, &[126]), (64, &[128, 1]), (300, &[216, 4])]
+        {
+            let mut out = Vec::new();
+            varint(&mut out, number);
+            assert_eq!(out, expected);
+        }
+    }
+
+    #[test]
+    fn the_first_record_fits_and_no_other_beyond_the_room() {
+        let mut records = Records::new(0, 3);
+        assert!(records.add(b"event", b"\0\0"));
+        assert_eq!(records.joined, b"\x12\0\0\0\x01event");
+        assert!(!records.add(b"", b"\0\0"));
+        assert_eq!((records.count, records.room), (1, 0));
+        let mut records = Records::new(1, 10);
+        assert!(records.add(b"event", b"\0\0"));
+        assert_eq!(records.room, 0);
+        let mut records = Records::new(1, 9);
+        assert!(!records.add(b"event", b"\0\0"));
+    }
+}
