@@ -4,6 +4,8 @@ Pairs of phases, one of each side, so that a machine that grows slower or faster
 of the pairs' ratios to ``benchmarks/results/before-after.json`` and ``.md``.
 
     .venv/bin/python benchmarks/before_after.py REVISION [--pairs 5] [--seconds 5] [--only Forward] [--name before-after]
+
+With `native` as the revision, it is this tree without its native core beside this tree with it.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from lumberjack import WindowTalker, filebeat
 RESULTS = Path(__file__).parent / "results"
 COST = "cpu_seconds_per_million"
 BEFORE, AFTER = "before", "after"
+NATIVE = "native"
 
 
 CONNECTIONS = 16
@@ -67,7 +70,7 @@ def shapes(seconds: float) -> dict[str, tuple[str, load.Load, Callable[[int], lo
 def main() -> None:
     """Takes the pairs and writes the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("revision", help="the revision that came before")
+    parser.add_argument("revision", help="the revision that came before, or `native`")
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--only", default="", help="only the shapes whose name contains this")
@@ -77,15 +80,23 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         bootstrap = stack.enter_context(load.kafka(folder))
-        trees = {BEFORE: stack.enter_context(load.checked_out(arguments.revision)), AFTER: load.ROOT}
+        sides: dict[str, tuple[Path, dict[str, str]]] = {
+            BEFORE: (load.ROOT, {"HEADRACE_NATIVE": "off"}),
+            AFTER: (load.ROOT, {"HEADRACE_NATIVE": "require"}),
+        }
+        if arguments.revision != NATIVE:
+            sides = {BEFORE: (stack.enter_context(load.checked_out(arguments.revision)), {}), AFTER: (load.ROOT, {})}
         servers: dict[tuple[str, str], Any] = {}
         for name, (module, shape, talker) in shapes(arguments.seconds).items():
             if arguments.only not in name:
                 continue
             taken[name] = {BEFORE: [], AFTER: []}
-            for side, tree in trees.items():
+            for side, (tree, variables) in sides.items():
                 if (module, side) not in servers:
-                    servers[module, side] = stack.enter_context(load.receiver(module, bootstrap, folder, tree))
+                    logs = folder / side
+                    logs.mkdir(exist_ok=True)
+                    started = load.receiver(module, bootstrap, logs, tree, variables)
+                    servers[module, side] = stack.enter_context(started)
             for pair in range(arguments.pairs + 1):  # the first warms up
                 for side in (BEFORE, AFTER) if pair % 2 else (AFTER, BEFORE):
                     process, port = servers[module, side]
@@ -102,8 +113,9 @@ def slowest(phases: list[dict[str, float]]) -> str:
 
 def write(arguments: argparse.Namespace, taken: dict[str, dict[str, list[dict[str, float]]]]) -> None:
     """The results, as JSON and as a table."""
+    beside = "itself without its native core" if arguments.revision == NATIVE else arguments.revision
     lines = [
-        f"This tree beside {arguments.revision}, acks=all, zstd, in turns: medians of {arguments.pairs} pairs; 2 CPUs, shared"
+        f"This tree beside {beside}, acks=all, zstd, in turns: medians of {arguments.pairs} pairs; 2 CPUs, shared"
         " with the broker and the clients. Written by `benchmarks/before_after.py`.",
         "",
         "| shape | CPU-s per million events, before | after | after / before, median of the pairs | all pairs"

@@ -51,6 +51,10 @@ def settings() -> str:
         "from a file: `…_FILE`. An unknown name in a part's own sections, a value out of range or a contradiction ends the",
         "process with status 78 and one line for each problem. So does a `HEADRACE_…` variable that nobody reads, if its name is",
         "nearly that of a secret or of a setting that says who may connect. The log names others that nobody reads.",
+        "",
+        "`HEADRACE_NATIVE` says whether a receiver encodes plain events with the native core: `auto` (the default: where it is",
+        "installed), `off`, or `require` (without it the process does not start). The line `starting` in the log and",
+        "`headrace_build_info` tell which it is. `./headrace setup` builds it where there is cargo.",
     ]
     seen: dict[str, object] = {}
     for title, cls in PARTS:

@@ -1,8 +1,8 @@
-"""Receivers of Forward for the tests that need the service itself."""
+"""Receivers of Forward for the tests that need the service itself; both cores for those that do not."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,20 @@ from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.receiver import Receiver
 from tests.contract.topic import own_topics
+from tests.native import using, with_both
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test runs once with each core; but for those that compare the two."""
+    if metafunc.module.__name__ != "tests.forward.test_native":
+        with_both(metafunc)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def core(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The core that is asked."""
+    with using(getattr(request, "param", "python")):
+        yield
 
 
 @pytest.fixture(scope="session")

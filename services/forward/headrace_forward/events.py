@@ -301,6 +301,11 @@ class ForwardFrame(MessageFrame):
         known = min(len(entries) - 1, self._limits.frame_events)
         first = 0
         while first < known:
+            events, _ = builder.plain_events(body, entries[first] - origin, first, min(SLICE_ENTRIES, known - first))
+            if events:
+                yield from events
+                first += len(events)
+                continue
             last = min(first + SLICE_ENTRIES, known)
             if entries[last] - entries[first] > SLICE_ENTRY_BYTES:
                 last = max(first + 1, bisect_right(entries, entries[first] + SLICE_ENTRY_BYTES, first, last) - 1)
@@ -312,17 +317,27 @@ class ForwardFrame(MessageFrame):
 
     def _packed(self, builder: EntryBuilder, body: Bytes) -> Iterator[Part | Pause]:
         """Concatenated entries, cut and built in slices. From the first invalid entry on, the rest goes to quarantine."""
-        unpacker = new_unpacker()
-        unpacker.feed(body[:SLICE_BYTES])
-        fed, first, start = min(SLICE_BYTES, len(body)), 0, 0
+        unpacker: Any = None  # that has been fed the bytes from `base` to `fed`
+        base = fed = first = start = 0
         problem = ""
         while start < len(body) and not problem:
-            bounds = [start]
             most = min(SLICE_ENTRIES, self._limits.frame_events - first)
+            if not most:
+                yield builder.tail(bytes(body[start:]), first, Reason.TOO_MANY_EVENTS, self._too_many())
+                return
+            events, read = builder.plain_events(body, start, first, most)
+            if events:
+                yield from events
+                first, start, unpacker = first + len(events), start + read, None
+                continue
+            if unpacker is None:
+                unpacker, base, fed = new_unpacker(), start, min(start + SLICE_BYTES, len(body))
+                unpacker.feed(body[base:fed])
+            bounds = [start]
             while len(bounds) <= most and bounds[-1] - start < SLICE_ENTRY_BYTES and bounds[-1] < len(body):
                 try:
                     unpacker.skip()
-                    bounds.append(unpacker.tell())
+                    bounds.append(base + unpacker.tell())
                 except msgpack.OutOfData:
                     if fed == len(body):
                         if bounds[-1] < fed:
@@ -342,9 +357,6 @@ class ForwardFrame(MessageFrame):
                 yield from builder.build(body, bounds, first)
             first += len(bounds) - 1
             start = bounds[-1]
-            if first >= self._limits.frame_events and start < len(body) and not problem:
-                yield builder.tail(bytes(body[start:]), first, Reason.TOO_MANY_EVENTS, self._too_many())
-                return
         if problem:
             yield builder.tail(bytes(body[start:]), first, Reason.BAD_ENCODING, problem)
 

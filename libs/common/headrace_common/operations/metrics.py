@@ -152,6 +152,11 @@ class ReceiverMetrics(Catalogue):
 
     def __init__(self) -> None:
         super().__init__()
+        self.build_info = self.gauge(
+            "build_info",
+            "1, with the version, and whether the native core encodes plain events (HEADRACE_NATIVE): if not, each costs more.",
+            ("version", "native"),
+        )
         self.connections = self.gauge("connections", "Open connections.")
         self.connections_opened = self.counter("connections_opened", "Connections accepted since start.")
         self.connections_closed = self.counter(

@@ -29,9 +29,9 @@ _NEAR: Final = 0.75
 """How like a section's name another is that can only be misspelt."""
 
 _OF_TOOLS: Final = frozenset(
-    ("COMPLETE", "KUBERNETES_SCHEMAS", "MAVEN_REPOSITORY", "PYTHON_IMAGE", "STACK", "STATE", "TAG", "VENV")
+    ("COMPLETE", "KUBERNETES_SCHEMAS", "MAVEN_REPOSITORY", "NATIVE", "PYTHON_IMAGE", "STACK", "STATE", "TAG", "VENV")
 )
-"""What the command line, its scripts and docker compose read."""
+"""What the command line, its scripts, docker compose and `headrace_common.record.native` read."""
 
 _LINK: Final = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$")
 """How the names end that Kubernetes gives every pod for each service, ours too."""

@@ -119,6 +119,13 @@ class Envelope:
         """Bytes that it holds."""
         return ENVELOPE_BYTES + 2 * len(self._after_id) + len(self.source) + 4 * len(self.subject)
 
+    @property
+    def pieces(self) -> tuple[bytes, bytes, bytes, bytes, bytes]:
+        """The constant pieces of an event: before its id without attributes and with them, from the id to the time, after the
+        time, and the attributes' name.
+        """
+        return self._bare, self._before_id, self._after_id, self._kind, _ATTRIBUTES
+
     def event(self, name: bytes, time: bytes, value: bytes, attributes: bytes | None = None) -> Event:
         """Makes an event. `name`: its id, from this module's functions; `time`: RFC 3339 UTC; `attributes`: a JSON object."""
         assert len(name) == ID_LENGTH

@@ -45,6 +45,7 @@ from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import ServiceSettings, parse_arguments
 from headrace_common.operations.tasks import Tasks
 from headrace_common.publishing.publisher import Publisher
+from headrace_common.record import native
 from headrace_common.service.parts import Own, Parts, Runtime
 from headrace_common.service.watchdog import Watchdog
 
@@ -81,6 +82,7 @@ class Service(Health, Generic[S]):
         self._build = build
         self._log: Log = configure(settings.log, protocol)
         self._metrics = ReceiverMetrics()
+        self._metrics.build_info.labels(__version__, native.label()).set(1)
         self._draining = False
         self._accepting = False
         self._own_started = False
@@ -119,7 +121,13 @@ class Service(Health, Generic[S]):
             for listener in self._parts.listeners:
                 self._addresses[listener.name] = await listener.bind()
             await ops.start()
-            self._log.info("starting", version=__version__, ops=ops.port, kafka=settings.kafka.bootstrap_servers)
+            self._log.info(
+                "starting",
+                version=__version__,
+                native=native.label(),
+                ops=ops.port,
+                kafka=settings.kafka.bootstrap_servers,
+            )
             if await _unless(stop, self._start()):
                 for listener in self._parts.listeners:
                     listener.start()
@@ -195,6 +203,7 @@ class Service(Health, Generic[S]):
     def status(self) -> dict[str, str]:
         return {
             "version": __version__,
+            "native core": native.label(),
             "listening on": next(iter(self._addresses.values()), ""),
             "connections": str(len(self._receiver.connections)),
             "bytes in flight": f"{self._budget.used:,} of {self._settings.limits.process_budget:,}",
@@ -245,6 +254,8 @@ def main(protocol: str, program: str, settings_type: type[S], build: Build[S]) -
     description = f"Headrace receiver for {protocol}; acknowledges a client after Kafka has stored its events."
     try:
         settings = parse_arguments(settings_type, program, description)
+        if refused := native.choose(native.wanted()):
+            raise ConfigError(refused)
         raise_file_limit()
         calm_collector()
         problem = uvloop.run(Service(protocol, settings, build).run())

@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 
 import msgspec
 import orjson
+from headrace_common.record import native
 from headrace_common.record.contract import Attribute, Reason
 from headrace_common.record.event import FIRST_SECOND, LAST_SECOND, Envelope, Event, FrameIds, Part, rfc3339
 from headrace_common.record.transcoding import TooDeepError, TooLongError, Transcoder
@@ -103,8 +104,23 @@ class EntryBuilder:
             else:
                 yield (yield from self._part(bytes(data[bounds[at] : bounds[at + 1]]), entry, index))
 
+    def plain_events(self, data: Bytes, start: int, first: int, most: int) -> tuple[list[Event], int]:
+        """Returns the events of at most `most` plain entries from `data[start]` on, and how many bytes these are: what the native
+        core makes of them. The first has index `first` in its message.
+        """
+        core = native.core
+        if self.plain is None:
+            self.plain = self._kept_attributes()
+        return core.entries(
+            self.envelope.pieces, self.plain, self.ids.prefix, self.content_ids.prefix, (self.event_bytes, self.depth),
+            bytes(data[start : start + core.bytes_at_once]), first, most,
+        )  # fmt: skip
+
     def at_once(self, data: Bytes, count: int) -> list[Part] | None:
         """Builds `data` if it is `count` ordinary entries, fewer than 2^16, and nothing else."""
+        events, read = self.plain_events(data, 0, 0, count)
+        if read == len(data) and len(events) == count:
+            return cast("list[Part]", events)
         entries = _exactly(bytes(data), count)
         if entries is None:
             return None

@@ -1,0 +1,100 @@
+"""The native core: in Rust, for plain events, what Python does for all events. Both make the same bytes.
+
+HEADRACE_NATIVE chooses: ``auto`` uses it where it is installed, ``off`` does not, ``require`` refuses to start without it.
+Whatever is not plain the core leaves to Python, so `core` is asked first wherever it may help, and nothing else asks which
+is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Final, Protocol, cast
+
+from headrace_common.record.event import Event
+
+VARIABLE: Final = "HEADRACE_NATIVE"
+AUTO, OFF, REQUIRE = "auto", "off", "require"
+MODULE: Final = "headrace_native"
+
+BYTES_AT_ONCE: Final = 64 << 10
+"""Bytes of entries that the native core is given in one call: a fraction of a millisecond, whatever they are."""
+
+Pieces = tuple[bytes, bytes, bytes, bytes, bytes]
+"""`Envelope.pieces`."""
+
+
+class Core(Protocol):
+    """Encodes plain events."""
+
+    bytes_at_once: int
+    """Most bytes that a call is given; 0: it encodes nothing."""
+
+    def entries(
+        self,
+        pieces: Pieces,
+        attributes: bytes,
+        ids: bytes,
+        content_ids: bytes,
+        limits: tuple[int, int],
+        data: bytes,
+        index: int,
+        most: int,
+        /,
+    ) -> tuple[list[Event], int]:
+        """Returns the events of at most `most` of Forward's entries from the start of `data`, and how many bytes these are.
+
+        It ends before the first that is not plain, or not whole. `attributes`: the message's, as JSON, or empty; `ids`,
+        `content_ids`: prefixes, as in `EntryBuilder`; `limits`: most bytes of value and attributes, and deepest nesting;
+        `index`: of the first entry in its message.
+        """
+
+
+class Python:
+    """No native core: nothing is plain."""
+
+    bytes_at_once: Final = 0
+
+    def entries(self, *_: object) -> tuple[list[Event], int]:
+        """Returns no events."""
+        return [], 0
+
+
+PYTHON: Final[Core] = cast("Core", Python())
+
+
+def _installed() -> Core | None:
+    try:
+        module = importlib.import_module(MODULE)
+    except ImportError:
+        return None
+    module.__dict__["bytes_at_once"] = BYTES_AT_ONCE
+    return cast("Core", module)
+
+
+NATIVE: Final = _installed()
+"""The native core; None where it is not installed."""
+
+core: Core = PYTHON
+"""The core that is asked."""
+
+
+def choose(wanted: str) -> str:
+    """Sets `core`. Returns the problem if `wanted` is no choice, or the core is required and not installed; else nothing."""
+    global core
+    if wanted not in (AUTO, OFF, REQUIRE):
+        return f"{VARIABLE}: {wanted!r} is none of {AUTO}, {OFF}, {REQUIRE}"
+    if wanted == REQUIRE and NATIVE is None:
+        return f"{VARIABLE}: the native core is required, and {MODULE} is not installed"
+    core = PYTHON if wanted == OFF or NATIVE is None else NATIVE
+    return ""
+
+
+def wanted() -> str:
+    """The choice of this process's environment."""
+    return os.environ.get(VARIABLE, AUTO)
+
+
+def label() -> str:
+    """``on`` or ``off``: whether the native core is asked, for logs and metrics."""
+    return "off" if core is PYTHON else "on"

@@ -1,0 +1,119 @@
+"""Which core is asked, who hears of it, and the Rust code's own tests."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from headrace_cli.fetch import native as building
+from headrace_cli.places import ROOT
+from headrace_common.operations.errors import EXIT_CONFIG
+from headrace_common.record import native
+
+from tests.native import needs_native, using
+
+MOST_LINES = 2_500
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "core", native.core)
+
+
+def test_off_asks_python_alone() -> None:
+    native.choose("off")
+    assert native.label() == "off"
+    assert native.core.bytes_at_once == 0
+    assert native.core.entries((b"",) * 5, b"", b"", b"", (1, 1), b"\x92\x01\x80", 0, 9) == ([], 0)
+
+
+def test_without_the_module_auto_is_off_and_require_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "NATIVE", None)
+    native.choose("auto")
+    assert native.label() == "off"
+    assert native.choose("require")
+
+
+def test_no_choice_is_refused() -> None:
+    before = native.core
+    assert native.choose("yes")
+    assert native.core is before
+
+
+@needs_native
+@pytest.mark.parametrize("wanted", ["auto", "require"])
+def test_with_the_module_it_is_asked(wanted: str) -> None:
+    native.choose(wanted)
+    assert native.label() == "on"
+
+
+@needs_native
+def test_a_test_names_its_core() -> None:
+    with using("native"):
+        assert native.label() == "on"
+        with using("python"):
+            assert native.label() == "off"
+        assert native.label() == "on"
+
+
+def test_a_process_that_lacks_what_it_requires_ends_with_78(tmp_path: Path) -> None:
+    (tmp_path / f"{native.MODULE}.py").write_text("raise ImportError\n")
+    environment = {"HEADRACE_NATIVE": "require", "PYTHONPATH": ":".join([str(tmp_path), *filter(None, sys.path)])}
+    ended = subprocess.run(
+        [sys.executable, "-m", "headrace_forward"], env=environment, capture_output=True, timeout=120
+    )
+    assert ended.returncode == EXIT_CONFIG
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_without_cargo_setting_up_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    there, line = building.install()
+    assert not there
+    assert "\n" not in line
+
+
+def test_a_build_that_fails_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    broken = tmp_path / "cargo"
+    broken.write_text("#!/bin/sh\necho error: linker cc not found >&2\nexit 101\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    there, line = building.install()
+    assert not there
+    assert "\n" not in line
+    (log,) = (tmp_path / "cache").rglob("build.log")
+    assert b"linker" in log.read_bytes()
+
+
+def test_the_rust_code_stays_small() -> None:
+    lines = [len(path.read_text().splitlines()) for path in (ROOT / "libs/native/src").rglob("*.rs")]
+    assert sum(lines) <= MOST_LINES
+    assert max(lines) <= 400
+
+
+@pytest.mark.long
+@pytest.mark.requires("cargo")
+class TestRust:
+    @pytest.fixture(scope="class")
+    def folder(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        """A copy: cargo writes into the folder that it works in."""
+        copy = tmp_path_factory.mktemp("native") / "native"
+        return Path(shutil.copytree(building.SOURCES, copy, ignore=shutil.ignore_patterns("target")))
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            ("test", "--quiet", "--no-default-features"),
+            ("clippy", "--quiet", "--all-targets", "--no-default-features", "--", "-D", "warnings"),
+            ("clippy", "--quiet", "--", "-D", "warnings"),
+            ("fmt", "--check"),
+        ],
+        ids=["tests", "clippy", "clippy-python", "format"],
+    )
+    def test_cargo(self, folder: Path, command: tuple[str, ...]) -> None:
+        done = subprocess.run(["cargo", *command], cwd=folder, capture_output=True, text=True, timeout=550)
+        assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,202 @@
+"""The native core makes the same bytes as Python: of what clients send, of every msgpack, at every limit."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from headrace_common.record import native
+from headrace_common.record.event import Reject
+from headrace_forward.wire import EventTime, encode
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.common.kafkaless import ENVELOPE
+from tests.driving import feed
+from tests.forward.driving import TIME, event_time, pack, session
+from tests.forward.msgpacks import records, unusual
+from tests.forward.test_property import SMALL, mutated, shaped
+from tests.native import needs_native, using
+from tests.tiers import examples
+
+pytestmark = needs_native
+
+
+def built(data: bytes, core: str, **limits: Any) -> list[Any]:
+    """Every part of every frame of `data`, byte for byte; what is random in an id is not."""
+    made: list[Any] = []
+    with using(core), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "urandom", lambda size: bytes(size))
+        driven = session(**limits)
+        try:
+            feed(driven, data)
+        except Exception as error:
+            made.append(repr(error))
+        for frame in driven.frames():
+            parts = [part for part in frame.parts() if part]
+            assert not frame.small or frame.at_once() in (None, parts)
+            made += parts
+    return made
+
+
+def check(data: bytes, **limits: Any) -> list[Any]:
+    """What Python makes of `data`, and the native core too."""
+    expected = built(data, "python", **limits)
+    assert built(data, "native", **limits) == expected
+    return expected
+
+
+def plain(entry: bytes, **limits: int) -> int:
+    """How many bytes of an entry the native core encodes."""
+    assert native.NATIVE is not None
+    pieces = ENVELOPE.pieces
+    most = (limits.get("event_bytes", 1 << 20), limits.get("depth", 64))
+    _, read = native.NATIVE.entries(pieces, b"", b"d." + b"0" * 24, b"u." + b"0" * 24, most, entry, 0, 9)
+    return read
+
+
+@settings(max_examples=examples(3000))
+@given(mutated())
+def test_mutated_frames(data: bytes) -> None:
+    check(data)
+
+
+@settings(max_examples=examples(1500))
+@given(mutated())
+def test_mutated_frames_at_small_limits(data: bytes) -> None:
+    check(data, **SMALL)
+
+
+@settings(max_examples=examples(1500))
+@given(shaped())
+def test_messages_with_any_parts(data: bytes) -> None:
+    check(data)
+
+
+@settings(max_examples=examples(1500))
+@given(st.lists(st.tuples(st.just(pack(TIME)) | unusual, records), max_size=6), st.booleans())
+def test_entries_of_any_records(entries: list[tuple[bytes, bytes]], listed: bool) -> None:
+    body = b"".join(b"\x92" + time + record for time, record in entries)
+    second = bytes((0x90 | len(entries),)) + body if listed else pack(body)
+    check(b"\x93\xa1t" + second + pack({"chunk": "c"}))
+
+
+NUMBERS = [
+    0.0,
+    -0.0,
+    1.0,
+    1e15,
+    1e16,
+    1e17,
+    1e21,
+    1e22,
+    1e-4,
+    1e-5,
+    1e-6,
+    1e-7,
+    0.1,
+    1 / 3,
+    5e-324,
+    1.7976931348623157e308,
+]
+
+
+@settings(max_examples=examples(5000))
+@given(st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from(NUMBERS))
+def test_floats(number: float) -> None:
+    for form in (">Bd", ">Bf"):
+        try:
+            packed = struct.pack(form, 0xCB if form == ">Bd" else 0xCA, number)
+        except OverflowError:
+            continue
+        check(b"\x94\xa1t\x01\x81\xa1f" + packed + b"\x80")
+
+
+@settings(max_examples=examples(5000))
+@given(st.floats() | st.floats(0, 3e11) | st.integers(-(2**63), 2**64 - 1) | st.integers(-(10**12), 10**12))
+def test_times(time: float) -> None:
+    check(b"\x94\xa1t" + pack(time) + b"\x81\xa1m\x01" + pack({"chunk": "c"}))
+    if isinstance(time, float):
+        with_less = struct.pack(">f", time) if abs(time) < 1e38 else b"\0\0\0\0"
+        check(b"\x94\xa1t\xca" + with_less + b"\x81\xa1m\x01" + pack({"chunk": "c"}))
+
+
+@settings(max_examples=examples(2000))
+@given(st.text(), st.binary())
+def test_texts_and_keys(text: str, data: bytes) -> None:
+    written = text.encode("utf-8", "surrogatepass")
+    record = pack({text.encode("utf-8", "replace").decode(): written, "b": [data, {"~/" + "x": data}]})
+    check(b"\x94\xa1t\x01" + record + pack({"chunk": "c"}))
+    check(b"\x94\xa1t\x01\x81" + pack(written.decode("utf-8", "surrogateescape") + "k") + pack(data) + b"\x80")
+
+
+def many(count: int, odd: int) -> Iterator[bytes]:
+    for number in range(count):
+        bad = float("nan") if number % odd == odd - 1 else number
+        yield b"\x92" + pack(TIME) + pack({"n": bad, "m": "x" * (number % 90), "b": b"bin"})
+
+
+@pytest.mark.parametrize("odd", [1, 2, 3, 100, 257, 1000, 10_000])
+@pytest.mark.parametrize("mode", ["listed", "packed", "gzip"])
+def test_large_frames_with_odd_entries_among_them(odd: int, mode: str) -> None:
+    entries = [*many(2_500, odd)]
+    body = b"".join(entries)
+    second = pack(gzip.compress(body, 1) if mode == "gzip" else body)
+    if mode == "listed":
+        second = b"\xdc" + len(entries).to_bytes(2, "big") + body
+    found = check(b"\x93\xa1t" + second + pack({"chunk": "c"}))
+    assert len(found) == len(entries)
+    few = check(b"\x93\xa1t" + second + pack({"chunk": "c"}), frame_events=1_000)
+    assert len(few) == 1_001
+    assert isinstance(few[-1], Reject)
+
+
+def test_a_broken_payload_after_plain_entries() -> None:
+    for end in (b"\xc1", b"\x92", b"\x01", b"\x92\x01", b"\x80" * 3, b"\x92\x01\x80\x05\x92\x01\x80"):
+        found = check(b"\x93\xa1t" + pack(b"".join(many(300, 1000)) + end) + pack({"chunk": "c"}))
+        assert isinstance(found[-1], Reject)
+
+
+def test_an_entry_at_each_side_of_the_limits() -> None:
+    for size in range(1000, 1030):
+        check(b"\x94\xa1t\x01" + pack({"m": "x" * size}) + b"\x80", event_bytes=1024)
+        check(b"\x94\xa1t\x01" + pack({"m": "x" * size}) + pack({"chunk": "c"}), event_bytes=1024)
+    for levels in range(1, 12):
+        check(b"\x94\xa1t\x01\x81\xa1a" + b"\x91" * levels + b"\xc0\x80", depth=6)
+    for levels in range(120, 140):
+        check(b"\x94\xa1t\x01\x81\xa1a" + b"\x91" * levels + b"\xc0\x80", depth=200)
+
+
+def test_what_clients_send_is_plain() -> None:
+    """Else the core would be there and never used."""
+    entries = [
+        pack([TIME, {"message": "x", "n": {"k": [1, None, True, 1.5]}}]),
+        pack([1_700_000_000, {"log": b"from in_tail"}]),
+        pack([1_700_000_000.25, {}]),
+        pack([[event_time(1_700_000_000, 0), {}], {"é": "ü"}]),
+    ]
+    for entry in entries:
+        assert plain(entry) == len(entry)
+    assert plain(b"".join(entries)) == sum(map(len, entries))
+    assert plain(entries[0] + pack([0, {}]) + entries[0]) == len(entries[0])
+    frame = encode("t", [(EventTime(1_700_000_000, n), {"n": n}) for n in range(9)], chunk="c")
+    assert len(check(frame)) == 9
+
+
+def test_a_call_ends_after_a_bounded_number_of_bytes() -> None:
+    """Tiny entries that become large records."""
+    deep = b"\x92\x01\x81" + pack("k" * 40) + pack([{"y" * 300: [b"z"] * 400}])
+    assert 0 < plain(deep * 9) < 9 * len(deep)
+    assert 0 < plain(b"\x92\x01\x80" * 9) == 27
+
+
+def test_a_bug_in_the_core_is_an_exception() -> None:
+    """It unwinds: the frame is spoiled, and the process lives."""
+    assert native.NATIVE is not None
+    pieces = ENVELOPE.pieces
+    with pytest.raises(RuntimeError):
+        native.NATIVE.entries(pieces, b"", b"too short", b"", (1 << 20, 64), b"\x92\x01\x80", 0, 9)
