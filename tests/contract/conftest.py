@@ -13,7 +13,7 @@ from headrace_common.operations.settings import KafkaSettings, TopicSettings
 
 from tests.contract.courier import CourierDialect
 from tests.contract.dialect import Can, Dialect
-from tests.contract.forward import ForwardDialect
+from tests.contract.forward import ForwardDialect, PythonForwardDialect
 from tests.contract.logjam import LogjamDialect
 from tests.contract.lumberjack import LumberjackDialect
 from tests.contract.receiver import Receiver, Sections
@@ -23,6 +23,7 @@ from tests.contract.toy import MESSAGES, QUESTIONS
 
 DIALECTS: tuple[Dialect, ...] = (
     ForwardDialect(),
+    PythonForwardDialect(),
     CourierDialect(),
     LumberjackDialect(),
     LogjamDialect(),

@@ -81,3 +81,10 @@ class ForwardDialect(Silent):
         assert record_headers["ce_subject"] == TAG.encode()
         assert record_headers["ce_id"].startswith(b"d.")
         assert record_headers["ce_time"].startswith(b"2026-11-21T")
+
+
+class PythonForwardDialect(ForwardDialect):
+    """The same receiver, where the native core is not built."""
+
+    variant = "core"
+    module = "tests.forward.python"

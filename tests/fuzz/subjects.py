@@ -29,6 +29,7 @@ from tests.fuzz.shape import Shape
 from tests.logjam import driving as logjam
 from tests.logjam import test_vectors as device
 from tests.lumberjack import driving as lumberjack
+from tests.native import the_same
 from tests.segment import instant, test_original_wire, test_today_wire
 from tests.segment.recorded import EARLY, ORIGINAL, TODAY
 
@@ -69,7 +70,12 @@ def of_session(drive: Callable[..., Any], **limits: Any) -> Callable[[Sent, Sequ
     return of_bytes(lambda pieces: drive(pieces, **limits).comparable())
 
 
-# Forward
+# Forward: both cores make the same of each input
+
+
+def _forward_core(pieces: Iterable[bytes], **limits: Any) -> Any:
+    return the_same(forward.drive, [*pieces], **limits)
+
 
 RECORDS = [
     {"m": 'hello [x] {y} "z" \\'},
@@ -208,7 +214,7 @@ def _conversations(vectors: Mapping[str, Mapping[str, Any]]) -> Sent:
 
 PROTOCOLS: Final[Mapping[str, Sequence[Subject]]] = {
     "forward": [
-        Subject(of_session(forward.drive), alone(_forward()), conversations.forward, forward.session, (_packed_again,)),
+        Subject(of_session(_forward_core), alone(_forward()), conversations.forward, forward.session, (_packed_again,)),
         Subject(of_session(forward.drive), alone(_json()), conversations.forward, forward.session),
     ],
     "lumberjack": [

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from tests.native import CORES, using
 from tests.simulation.protocols import PROTOCOLS
 from tests.simulation.scenario import Scenario, draw
 from tests.simulation.world import Result, World
@@ -89,7 +90,16 @@ def main() -> int:
     parser.add_argument("--seeds", default="0-199", help="a range, both ends included: A-B")
     parser.add_argument("--seed", type=int, help="one seed")
     parser.add_argument("--trace", action="store_true", help="with --seed: says what happens, and shrinks what fails")
+    parser.add_argument(
+        "--core", choices=CORES, default=CORES[0], help="which of the two encodes Forward's plain events"
+    )
     options = parser.parse_args()
+    with using(options.core):
+        return chosen(options)
+
+
+def chosen(options: argparse.Namespace) -> int:
+    """Runs what the options say. Returns the exit status."""
     protocols = list(PROTOCOLS) if options.protocol == "all" else [options.protocol]
     if options.seed is not None and options.trace:
         return max(replay(options.seed, protocol) for protocol in protocols)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from headrace_common.publishing.delivery import Delivery, DeliveryOutcome
 
+from tests.native import using
 from tests.simulation.__main__ import run, shrink
 from tests.simulation.found import FOUND
 from tests.simulation.protocols import PROTOCOLS, STREAMS
@@ -26,6 +27,15 @@ EACH = 25
 def test_no_seed_breaks_a_promise(protocol: str, first: int) -> None:
     failed = {seed: result.failures for seed in range(first, first + EACH) if (result := run(seed, protocol)).failures}
     assert not failed, f"python -m tests.simulation --protocol {protocol} --trace --seed {min(failed)}"
+
+
+@pytest.mark.parametrize("first", range(0, sized(100, 1000, 20_000), EACH))
+def test_no_seed_breaks_a_promise_with_the_native_core(first: int) -> None:
+    with using("native"):
+        failed = {
+            seed: found.failures for seed in range(first, first + EACH) if (found := run(seed, "forward")).failures
+        }
+    assert not failed, f"python -m tests.simulation --protocol forward --core native --trace --seed {min(failed)}"
 
 
 def test_what_a_seed_once_found_does_not_come_back() -> None:
