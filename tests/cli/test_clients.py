@@ -74,7 +74,7 @@ def test_what_a_client_says_is_understood(protocol: str) -> None:
             for frame in session.frames():
                 parts = [part for part in frame.parts() if isinstance(part, bytes)]
                 heard += parts
-                session.settle(frame.ticket, len(parts), True)
+                session.stored(frame.ticket, len(parts), True)
                 again = True
             while said := session.outgoing():
                 acknowledged += client.receive(said)

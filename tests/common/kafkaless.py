@@ -65,8 +65,8 @@ class FakeListener(DeliveryListener):
     errors: dict[Ticket, DeliveryError] = field(default_factory=dict)
     account: Account = field(default_factory=Account)
 
-    def settled(self, ticket: Ticket, stored: int, whole: bool) -> None:
-        self.heard.append(("settled", ticket, stored, whole))
+    def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
+        self.heard.append(("stored", ticket, stored, whole))
 
     def abandoned(self, ticket: Ticket, error: DeliveryError) -> None:
         self.heard.append(("abandoned", ticket))

@@ -193,7 +193,7 @@ class Bench:
     def store(self, index: int = 0) -> None:
         """The oldest frame but `index` is stored."""
         frame, listener = self.publisher.submitted.pop(index)
-        listener.settled(frame.ticket, 1, True)
+        listener.stored(frame.ticket, 1, True)
 
     def abandon(self, index: int = 0) -> None:
         frame, listener = self.publisher.submitted.pop(index)
@@ -273,7 +273,7 @@ class TestAcknowledges:
         connection, transport = made.connect()
         connection.data_received(data())
         frame, listener = made.publisher.submitted[0]
-        listener.settled(frame.ticket, 1, False)
+        listener.stored(frame.ticket, 1, False)
         made.clock.rest()
         assert transport.writes == []
         assert made.budget.used == frame.size

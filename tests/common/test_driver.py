@@ -75,8 +75,8 @@ class Scripted(ByteSession):
         self._do("tick")
 
     @override
-    def settle(self, ticket: Ticket, stored: int, whole: bool) -> None:
-        self._do("settle", ticket, stored, whole)
+    def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
+        self._do("stored", ticket, stored, whole)
 
     @override
     def abandon(self, ticket: Ticket) -> None:
@@ -125,8 +125,8 @@ class Recorder(Transport):
     def fault(self, error: ProtocolError) -> None:
         self.said.append(("fault", str(error)))
 
-    def settle(self, why: str) -> None:
-        self.said.append(("settle", why))
+    def close(self, why: str) -> None:
+        self.said.append(("close", why))
 
     def give_up(self, error: DeliveryError) -> None:
         self.said.append("give up")
@@ -254,11 +254,11 @@ async def test_a_question_may_follow_a_frame_and_nothing_ends_between_them(bench
     bench.session.ready.append(FakeFrame([], ticket=0))
     bench.driver.submit(1.0)
     bench.session.asks.append(Asked(0))
-    bench.driver.settled(0, 1, False)
+    bench.driver.stored(0, 1, False)
     assert not bench.backend.asked
     outstanding = []
     bench.backend.ask = lambda question, caller: outstanding.append(bench.driver.outstanding)  # type: ignore[method-assign]
-    bench.driver.settled(0, 2, True)
+    bench.driver.stored(0, 2, True)
     assert outstanding == [2]
     assert (bench.driver.outstanding, bench.driver.frames) == (1, 0)
     assert bench.transport.said[-1] == "flush"
@@ -272,12 +272,12 @@ async def test_a_frame_may_be_made_by_time(bench: Bench) -> None:
 
 async def test_the_service_may_end_a_conversation_and_hears_once_when_it_has_ended(bench: Bench) -> None:
     bench.driver.end("superseded")
-    assert ("settle", "superseded") in bench.transport.said
+    assert ("close", "superseded") in bench.transport.said
     bench.driver.close()
     bench.driver.leave()
     assert bench.backend.gone == [bench.driver]
     bench.driver.end("again")
-    assert ("settle", "again") not in bench.transport.said
+    assert ("close", "again") not in bench.transport.said
 
 
 async def test_an_answer_to_one_who_has_gone_gives_its_bytes_back_and_says_nothing(bench: Bench) -> None:
@@ -301,7 +301,7 @@ async def test_an_answer_may_end_the_conversation(bench: Bench) -> None:
     assert bench.budget.used == 0
 
 
-@pytest.mark.parametrize("method", ["settle", "abandon", "answered", "told", "tick"])
+@pytest.mark.parametrize("method", ["stored", "abandon", "answered", "told", "tick"])
 async def test_a_bug_in_a_session_ends_its_connection_and_nothing_else(bench: Bench, method: str) -> None:
     """Raised into a pump it would have ended that, and with it everybody's frames."""
     bench.session.ready.append(FakeFrame([], ticket=0))
@@ -309,7 +309,7 @@ async def test_a_bug_in_a_session_ends_its_connection_and_nothing_else(bench: Be
     bench.driver.submit(1.0)
     bench.session.fails[method] = RuntimeError("a bug")
     {
-        "settle": lambda: bench.driver.settled(0, 1, True),
+        "stored": lambda: bench.driver.stored(0, 1, True),
         "abandon": lambda: bench.driver.abandoned(0, DeliveryError("late", DeliveryPolicy.RETRY)),
         "answered": lambda: bench.driver.answered(0, None),
         "told": lambda: bench.driver.tell("x"),
@@ -317,7 +317,7 @@ async def test_a_bug_in_a_session_ends_its_connection_and_nothing_else(bench: Be
     }[method]()
     assert bench.driver.is_broken
     for again in (
-        lambda: bench.driver.settled(0, 1, False),
+        lambda: bench.driver.stored(0, 1, False),
         lambda: bench.driver.tell("x"),
         lambda: bench.driver.tick(2.0),
     ):
@@ -329,6 +329,6 @@ async def test_a_bug_gives_the_frame_back_all_the_same(bench: Bench) -> None:
     bench.session.ready.append(FakeFrame([], ticket=0))
     bench.driver.submit(1.0)
     assert bench.budget.used == 100
-    bench.session.fails["settle"] = RuntimeError("a bug")
-    bench.driver.settled(0, 1, True)
+    bench.session.fails["stored"] = RuntimeError("a bug")
+    bench.driver.stored(0, 1, True)
     assert bench.budget.used == 0

@@ -36,7 +36,7 @@ def store(session: ByteSession) -> None:
     """Stores all that the session hands out, and hears its answers."""
     for frame in list(session.frames()):
         parts = frame.at_once() if frame.small else [part for part in frame.parts() if part]
-        session.settle(frame.ticket, len(parts or ()), True)
+        session.stored(frame.ticket, len(parts or ()), True)
     while session.outgoing():
         pass
 

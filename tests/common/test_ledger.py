@@ -1,4 +1,4 @@
-"""What was handed out leaves from the oldest on, whatever is settled first."""
+"""What was handed out leaves from the oldest on, whatever is stored first."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 def test_only_the_oldest_leaves_and_only_when_it_is_whole() -> None:
     ledger: Ledger[str] = Ledger()
     first, second = ledger.add("first"), ledger.add("second")
-    ledger.settle(second, 3, True)
+    ledger.stored(second, 3, True)
     assert ledger.pop_whole() is None
-    ledger.settle(first, 1, False)
+    ledger.stored(first, 1, False)
     oldest = ledger.oldest()
     assert oldest is not None
     assert (oldest.note, oldest.stored, oldest.whole) == ("first", 1, False)
     assert ledger.pop_whole() is None
-    ledger.settle(first, 2, True)
+    ledger.stored(first, 2, True)
     assert [entry.note for entry in iter(ledger.pop_whole, None)] == ["first", "second"]
     assert ledger.oldest() is None
     assert len(ledger) == 0
@@ -36,13 +36,13 @@ def test_several_ledgers_of_a_session_share_their_tickets() -> None:
 
 
 @given(st.permutations(range(8)))
-def test_any_order_of_settling_gives_the_order_of_arrival(order: list[int]) -> None:
+def test_any_order_of_storing_gives_the_order_of_arrival(order: list[int]) -> None:
     ledger: Ledger[int] = Ledger()
     tickets = [ledger.add(number) for number in range(8)]
     left: list[int] = []
-    for settled, number in enumerate(order):
-        ledger.settle(tickets[number], 1, True)
+    for last, number in enumerate(order):
+        ledger.stored(tickets[number], 1, True)
         while (entry := ledger.pop_whole()) is not None:
             left.append(entry.note)
-        durable = set(order[: settled + 1])
+        durable = set(order[: last + 1])
         assert left == list(itertools.takewhile(durable.__contains__, range(8)))

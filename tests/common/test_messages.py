@@ -71,12 +71,12 @@ class Echo(MessageSession):
             yield self._ready.popleft()
 
     @override
-    def settle(self, ticket: Ticket, stored: int, whole: bool) -> None:
-        self._pending.settle(ticket, stored, whole)
+    def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
+        self._pending.stored(ticket, stored, whole)
 
     @override
     def abandon(self, ticket: Ticket) -> None:
-        self._pending.settle(ticket, 0, True).note = b""
+        self._pending.stored(ticket, 0, True).note = b""
 
     @override
     def outgoing(self) -> Reply | None:
@@ -140,7 +140,7 @@ class Bench:
 
     def store(self) -> None:
         frame, listener = self.publisher.submitted.popleft()
-        listener.settled(frame.ticket, 1, True)
+        listener.stored(frame.ticket, 1, True)
 
     def given_back(self) -> bool:
         return (self.budget.used, self.publisher.inside, self.receiver.admitted, self.receiver.connections) == (

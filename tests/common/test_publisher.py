@@ -85,7 +85,7 @@ async def test_frames_may_have_no_deadline(bench: Bench) -> None:
 async def test_a_frame_without_a_deadline_is_stored_like_any_other(bench: Bench) -> None:
     bench.publisher.submit(Patient([event(1)]), bench.listener, 0)
     await until(lambda: bench.listener.heard)
-    assert bench.listener.heard == [("settled", 0, 1, True)]
+    assert bench.listener.heard == [("stored", 0, 1, True)]
 
 
 async def test_a_pump_that_ends_abandons_its_frames_and_ends_the_service(bench: Bench) -> None:
@@ -106,7 +106,7 @@ async def test_a_pump_that_ends_abandons_its_frames_and_ends_the_service(bench: 
     assert bench.listener.heard[1] == ("abandoned", 1)
     bench.publisher.submit(FakeFrame([event(3)], ticket=2), bench.listener, 1)
     await until(lambda: len(bench.listener.heard) == 3)
-    assert bench.listener.heard[2] == ("settled", 2, 1, True), "the others go on"
+    assert bench.listener.heard[2] == ("stored", 2, 1, True), "the others go on"
     await asyncio.wait_for(bench.publisher.flush(), 5)
 
 

@@ -129,7 +129,7 @@ async def pumping(**arguments: Any) -> Any:
 
 
 class TestReports:
-    async def test_a_frame_is_settled_when_all_of_it_is_stored(self) -> None:
+    async def test_a_frame_is_reported_when_all_of_it_is_stored(self) -> None:
         async with pumping() as bench:
             bench.delivery.open.clear()
             bench.submit(event(1), event(2))
@@ -137,7 +137,7 @@ class TestReports:
             assert bench.listener.heard == []
             bench.delivery.open.set()
             await bench.idle()
-            assert bench.listener.heard == [("settled", 0, 2, True)]
+            assert bench.listener.heard == [("stored", 0, 2, True)]
             assert bench.numbers() == [1, 2]
 
     async def test_never_from_within_submit(self) -> None:
@@ -156,7 +156,7 @@ class TestReports:
             bench.delivery.open.set()
             await bench.idle()
             assert [len(records) for _, _, records in bench.delivery.stored] == [1, 5]
-            assert bench.listener.heard == [("settled", ticket, 1, True) for ticket in range(6)]
+            assert bench.listener.heard == [("stored", ticket, 1, True) for ticket in range(6)]
 
     async def test_the_prefix_of_a_frame_that_needs_several_batches(self) -> None:
         async with pumping(batch_bytes=4000) as bench:
@@ -169,19 +169,19 @@ class TestReports:
             assert len(told) > 2
             assert told[-1][2] == 7
             assert bench.numbers() == list(range(8))
-            assert bench.listener.of(1) == [("settled", 1, 1, True)]
+            assert bench.listener.of(1) == [("stored", 1, 1, True)]
 
     async def test_a_prefix_is_never_ahead_of_what_is_stored(self) -> None:
         async with pumping(batch_bytes=3000) as bench:
             bench.submit(*(event(number, 900) for number in range(10)))
             stored: list[tuple[int, int]] = []
-            heard = bench.listener.settled
+            heard = bench.listener.stored
 
-            def settled(ticket: int, count: int, whole: bool) -> None:
+            def listen(ticket: int, count: int, whole: bool) -> None:
                 stored.append((count, len(bench.numbers())))
                 heard(ticket, count, whole)
 
-            bench.listener.settled = settled
+            bench.listener.stored = listen
             await bench.idle()
             assert stored
             assert all(count <= there for count, there in stored)
@@ -191,7 +191,7 @@ class TestReports:
             bench.submit()
             bench.submit(0, 0)
             await bench.idle()
-            assert bench.listener.heard == [("settled", 0, 0, True), ("settled", 1, 0, True)]
+            assert bench.listener.heard == [("stored", 0, 0, True), ("stored", 1, 0, True)]
             assert bench.delivery.stored == []
 
     async def test_an_empty_frame_behind_another_waits_for_nothing_but_its_round(self) -> None:
@@ -208,7 +208,7 @@ class TestReports:
         async with pumping(batch_bytes=3 * size) as bench:
             bench.submit(*(event(number, 500) for number in range(3)))
             await bench.idle()
-            assert bench.listener.heard[-1] == ("settled", 0, 3, True)
+            assert bench.listener.heard[-1] == ("stored", 0, 3, True)
             assert bench.numbers() == [0, 1, 2]
 
     async def test_a_long_frame_leaves_in_rounds_that_hold_others_up_for_little(self, monkeypatch: Any) -> None:
@@ -233,7 +233,7 @@ class TestReports:
             await bench.idle()
             assert [len(records) for _, _, records in bench.delivery.stored] == [1, 1, 1]
             assert [len(record) > MIB for record in bench.delivery.on("events")] == [False, True, False]
-            assert bench.listener.heard[-1] == ("settled", 0, 3, True)
+            assert bench.listener.heard[-1] == ("stored", 0, 3, True)
 
 
 class TestRejects:
@@ -241,7 +241,7 @@ class TestRejects:
         async with pumping() as bench:
             bench.submit(event(0), reject(1, b"one"), event(2), reject(3, b"three"), event(4))
             await bench.idle()
-            assert bench.listener.heard == [("settled", 0, 5, True)]
+            assert bench.listener.heard == [("stored", 0, 5, True)]
             assert bench.numbers() == [0, 2, 4]
             assert [value for value, _ in bench.quarantined()] == [b"one", b"three"]
             assert (
@@ -262,7 +262,7 @@ class TestRejects:
             bench.submit(event(0), reject(1))
             await bench.idle()
             assert seen == ["events", "quarantine"]
-            assert bench.listener.heard == [("settled", 0, 2, True)]
+            assert bench.listener.heard == [("stored", 0, 2, True)]
 
     async def test_go_to_a_partition_that_is_there(self) -> None:
         async with pumping(partition=7) as bench:
@@ -288,7 +288,7 @@ class TestRejects:
             ]
             assert {headers["sha256"] for _, headers in found} == {hashlib.sha256(raw).hexdigest().encode()}
             assert len({headers["id"] for _, headers in found}) == 1
-            assert bench.listener.heard == [("settled", 0, 1, True)]
+            assert bench.listener.heard == [("stored", 0, 1, True)]
 
     async def test_one_with_attributes_as_large_as_a_batch_is_not_cut_to_bytes(self) -> None:
         async with pumping(batch_bytes=16 * 1024) as bench:
@@ -324,7 +324,7 @@ class TestRejects:
             now = bench.clock()
             bench.pump.submit(InFlightFrame(frame, bench.listener, now, now + 100))
             await bench.idle()
-            assert bench.listener.heard[-1] == ("settled", 0, count, True)
+            assert bench.listener.heard[-1] == ("stored", 0, count, True)
             assert bench.most < 200
 
     async def test_one_that_kafka_refuses_is_not_acknowledged(self) -> None:
@@ -368,7 +368,7 @@ class TestRefusedRecords:
                 b"t",
             )
             assert headers["attributes"] == b'{"chunk":"c"}'
-            assert sorted(bench.listener.heard) == [("settled", 0, 2, True), ("settled", 1, 1, True)]
+            assert sorted(bench.listener.heard) == [("stored", 0, 2, True), ("stored", 1, 1, True)]
 
 
 class TestGivenUp:
@@ -425,7 +425,7 @@ class TestGivenUp:
             bench.submit(event(1), event(2))
             await bench.idle()
             assert attempts == [[0, 1, 1], [1, 1]]
-            assert bench.listener.heard == [("abandoned", 0), ("settled", 1, 2, True)]
+            assert bench.listener.heard == [("abandoned", 0), ("stored", 1, 2, True)]
             assert bench.numbers() == [1, 2]
 
     async def test_a_client_hears_at_its_deadline_while_the_answer_is_awaited(self) -> None:
@@ -442,7 +442,7 @@ class TestGivenUp:
             assert (bench.delivery.asked, bench.pump.waiting) == (1, 1)
             bench.delivery.open.set()
             await bench.idle()
-            assert bench.listener.heard[2:] == [("settled", 2, 1, True)]
+            assert bench.listener.heard[2:] == [("stored", 2, 1, True)]
             assert bench.numbers() == [0, 2]  # the first answer came, and is awaited by nobody
 
     async def test_it_waits_for_kafka_also_when_no_frame_is_left(self) -> None:
@@ -498,7 +498,7 @@ class TestGivenUp:
             await until(lambda: waits.had)
             bench.submit(event(1))
             await until(lambda: bench.listener.of(1))
-            assert bench.listener.heard == [("abandoned", 0), ("settled", 1, 1, True)]
+            assert bench.listener.heard == [("abandoned", 0), ("stored", 1, 1, True)]
             assert bench.numbers() == [1]
 
     async def test_who_waits_too_long_in_line_is_never_sent(self) -> None:
@@ -531,7 +531,7 @@ class TestGivenUp:
             bench.submit(event(9))
             await bench.idle()
             assert [line for line in bench.listener.of(0) if line[-1] is True] == []
-            assert bench.listener.heard[-1] == ("settled", 1, 1, True)
+            assert bench.listener.heard[-1] == ("stored", 1, 1, True)
             assert bench.numbers()[-1] == 9
             assert 4 not in bench.numbers()
 
@@ -551,7 +551,7 @@ class TestGivenUp:
             await bench.idle()
             assert bench.numbers() == [0]
             assert len(bench.quarantined()) == 1
-            assert bench.listener.heard == [("settled", 0, 2, True)]
+            assert bench.listener.heard == [("stored", 0, 2, True)]
 
     async def test_rejects_that_may_be_stored_are_marked_when_they_are_built_again(self) -> None:
         """The first of two quarantine batches is stored, the second fails: both are sent again."""
@@ -573,7 +573,7 @@ class TestGivenUp:
             assert len(values) > len(set(values))
             for index, (value, headers) in enumerate(found):
                 assert b"republished" in headers["attributes"] or value not in values[:index]
-            assert bench.listener.heard == [("settled", 0, 2, True)]
+            assert bench.listener.heard == [("stored", 0, 2, True)]
 
 
 class TestBroken:
@@ -598,7 +598,7 @@ class TestBroken:
         async with pumping() as bench:
             bench.submit(error)
             await bench.idle()
-            assert bench.listener.heard == [("settled", 0, 1, True)]
+            assert bench.listener.heard == [("stored", 0, 1, True)]
 
     async def test_in_the_second_round(self) -> None:
         async with pumping(batch_bytes=8 * 1024) as bench:
@@ -606,7 +606,7 @@ class TestBroken:
             await bench.idle()
             assert bench.numbers() == [0, 1, 2]
             assert len(bench.quarantined()) == 1
-            assert bench.listener.heard[-1] == ("settled", 0, 4, True)
+            assert bench.listener.heard[-1] == ("stored", 0, 4, True)
 
     async def test_a_bug_behind_the_pump_ends_it_and_says_nothing_to_anybody(self) -> None:
         bench = Bench()
@@ -660,7 +660,7 @@ class TestGrowth:
         async with pumping() as bench:
             bench.submit(SLICE, SLICE, RuntimeError("bug"))
             await bench.idle()
-            assert bench.listener.heard == [("settled", 0, 1, True)]
+            assert bench.listener.heard == [("stored", 0, 1, True)]
             assert bench.pool.used == 0
 
     async def test_is_given_back_by_a_frame_without_parts(self) -> None:

@@ -60,7 +60,7 @@ class Client:
         self.whole.clear()
         await self.whole.wait()
 
-    def settled(self, ticket: Ticket, stored: int, whole: bool) -> None:
+    def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
         if whole:
             self.whole.set()
             self.waits.append(self.loop.now - self.sent.pop(ticket))
@@ -404,7 +404,7 @@ def test_a_frame_all_of_which_is_stored_is_said_to_be_whole_at_once() -> None:
     async def main(service: Service) -> None:
         client = service.client()
         heard: list[tuple[Ticket, int, bool]] = []
-        client.settled = lambda *said: heard.append(said)  # type: ignore[method-assign]
+        client.stored = lambda *said: heard.append(said)  # type: ignore[method-assign]
         for length in range(1, 12):  # among them some that end with their slice
             service.submit(client, 0, *EVENTS[:length])
         await service.idle()
@@ -420,14 +420,14 @@ def test_order_within_a_connection_is_kept() -> None:
         client = service.client()
         tickets = []
         heard: list[Ticket] = []
-        settled = client.settled
+        said = client.stored
 
         def listen(ticket: Ticket, stored: int, whole: bool) -> None:
             if whole:
                 heard.append(ticket)
-            settled(ticket, stored, whole)
+            said(ticket, stored, whole)
 
-        client.settled = listen  # type: ignore[method-assign]
+        client.stored = listen  # type: ignore[method-assign]
         for length in (400, 1, 30, 1, 1):
             service.submit(client, 0, *EVENTS[:length])
             tickets.append(service.ticket)

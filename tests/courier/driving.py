@@ -68,7 +68,7 @@ def drive(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, **lim
             assert isinstance(frame, CourierFrame)
             parts = parts_of(frame, pauses=False)  # all growth is over before a payload is handed out
             outcome.parts.append(parts)
-            driven.settle(frame.ticket, len(parts), True)
+            driven.stored(frame.ticket, len(parts), True)
         while reply := driven.outgoing():
             outcome.replies += replies.receive(reply)
 

@@ -43,7 +43,7 @@ def test_names_of_any_length_take_no_memory() -> None:
             digest(driven, jdat(NONCE, events), NOW_MS)
             for frame in driven.frames():
                 assert len(parts_of(frame)) == len(events)
-                driven.settle(frame.ticket, len(events), True)
+                driven.stored(frame.ticket, len(events), True)
             driven.outgoing()
             sessions.append(driven)
             del events, frame

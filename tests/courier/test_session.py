@@ -154,13 +154,13 @@ def test_payloads_are_acknowledged_in_order_and_partly_as_they_are_stored() -> N
     digest(driven, jdat(NONCE, numbered(5)) + PING + evnt(OTHER, numbered(4)))
     first, second = driven.frames()
     assert driven.outgoing() == PONG
-    driven.settle(second.ticket, 4, True)
+    driven.stored(second.ticket, 4, True)
     assert said(driven) == []
-    driven.settle(first.ticket, 2, False)
+    driven.stored(first.ticket, 2, False)
     assert said(driven) == [(NONCE, 2)]
-    driven.settle(first.ticket, 2, False)
+    driven.stored(first.ticket, 2, False)
     assert said(driven) == []
-    driven.settle(first.ticket, 5, True)
+    driven.stored(first.ticket, 5, True)
     assert said(driven) == [(NONCE, 5), (OTHER, 4)]
     assert driven.idle()
 
@@ -171,9 +171,9 @@ def test_a_payload_of_no_events_is_acknowledged_with_0_in_its_turn(make: object)
     digest(driven, jdat(NONCE, numbered(1)) + make(OTHER, []))  # type: ignore[operator]
     first, empty = driven.frames()
     assert parts_of(empty) == []
-    driven.settle(empty.ticket, 0, True)
+    driven.stored(empty.ticket, 0, True)
     assert said(driven) == []
-    driven.settle(first.ticket, 1, True)
+    driven.stored(first.ticket, 1, True)
     assert said(driven) == [(NONCE, 1), (OTHER, 0)]
 
 
@@ -181,9 +181,9 @@ def test_nothing_is_acknowledged_once_something_was_abandoned() -> None:
     driven = session()
     digest(driven, jdat(NONCE, numbered(5)) + jdat(OTHER, numbered(4)))
     first, second = driven.frames()
-    driven.settle(first.ticket, 2, False)
+    driven.stored(first.ticket, 2, False)
     driven.abandon(first.ticket)
-    driven.settle(second.ticket, 4, True)
+    driven.stored(second.ticket, 4, True)
     driven.tick(100)
     driven.tick(200)
     assert said(driven) == []
@@ -196,8 +196,8 @@ def test_the_same_nonce_again_while_the_first_copy_is_on_its_way() -> None:
     digest(driven, jdat(NONCE, events) + jdat(NONCE, events[2:]))
     first, second = driven.frames()
     assert [part.id for part in parts_of(first)][2:] == [part.id for part in parts_of(second)]
-    driven.settle(first.ticket, 5, True)
-    driven.settle(second.ticket, 3, True)
+    driven.stored(first.ticket, 5, True)
+    driven.stored(second.ticket, 3, True)
     assert said(driven) == [(NONCE, 5), (NONCE, 3)]
 
 
@@ -242,7 +242,7 @@ def test_a_payload_that_is_stored_at_once_hears_nothing_else() -> None:
     (frame,) = driven.frames()
     driven.tick(1000.0)
     assert said(driven) == []
-    driven.settle(frame.ticket, 2, True)
+    driven.stored(frame.ticket, 2, True)
     assert said(driven) == [(NONCE, 2)]
     assert driven.deadline() is None
 
@@ -255,13 +255,13 @@ def test_while_kafka_is_slow_the_oldest_acknowledgement_is_said_again() -> None:
     heard = run_clock(driven, began, 60)
     assert {(nonce, count) for _, nonce, count in heard} == {(NONCE, 0)}
     assert apart(began, heard, began + 60) <= EVERY - 1
-    driven.settle(second.ticket, 4, True)
-    driven.settle(first.ticket, 3, False)
+    driven.stored(second.ticket, 4, True)
+    driven.stored(first.ticket, 3, False)
     assert said(driven) == [(NONCE, 3)]
     heard = run_clock(driven, began + 60, 60)
     assert {(nonce, count) for _, nonce, count in heard} == {(NONCE, 3)}
     assert apart(began + 60, heard, began + 120) <= EVERY - 1
-    driven.settle(first.ticket, 5, True)
+    driven.stored(first.ticket, 5, True)
     assert said(driven) == [(NONCE, 5), (OTHER, 4)]
     assert run_clock(driven, began + 120, 60) == []
 
@@ -285,7 +285,7 @@ def test_no_payload_that_arrives_is_kept_alive_before_an_older_one() -> None:
     digest(driven, jdat(NONCE, numbered(5)) + jdat(OTHER, numbered(4))[:-3])
     (frame,) = driven.frames()
     assert {nonce for _, nonce, _ in run_clock(driven, 0.0, 20)} == {NONCE}
-    driven.settle(frame.ticket, 5, True)
+    driven.stored(frame.ticket, 5, True)
     assert said(driven) == [(NONCE, 5)]
     assert {(nonce, count) for _, nonce, count in run_clock(driven, 20.0, 20)} == {(OTHER, 0)}
 
@@ -297,7 +297,7 @@ def test_what_is_acknowledged_all_the_time_needs_no_sign_of_life() -> None:
     now = 7.0
     driven.tick(now)
     for stored in range(1, 100):
-        driven.settle(frame.ticket, stored, False)
+        driven.stored(frame.ticket, stored, False)
         assert said(driven) == [(NONCE, stored)]
         now += TICK
         driven.tick(now)
@@ -310,7 +310,7 @@ def test_after_a_fault_only_what_is_complete_is_kept_alive() -> None:
         digest(driven, jdat(NONCE, numbered(5)) + payload(content(numbered(5)), OTHER, kind=b"EVNT", flip=-1))
     (frame,) = driven.frames()
     assert {nonce for _, nonce, _ in run_clock(driven, 0.0, 20)} == {NONCE}
-    driven.settle(frame.ticket, 5, True)
+    driven.stored(frame.ticket, 5, True)
     assert said(driven) == [(NONCE, 5)]
     assert driven.deadline() is None
     with pytest.raises(ProtocolError):

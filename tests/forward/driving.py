@@ -54,7 +54,7 @@ def drive(pieces: Iterable[bytes], *, end: bool = True, now_ms: int = NOW_MS, **
             assert isinstance(frame, MessageFrame)
             parts = parts_of(frame)
             outcome.parts.append(parts)
-            driven.settle(frame.ticket, len(parts), True)
+            driven.stored(frame.ticket, len(parts), True)
         while reply := driven.outgoing():
             outcome.replies.append(reply)
 

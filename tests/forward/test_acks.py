@@ -66,7 +66,7 @@ def test_a_chunk_comes_back_byte_for_byte_in_its_own_type(chunk: bytes) -> None:
 def test_one_write_for_each_in_order() -> None:
     driven = waiting(5)
     for ticket in range(5):
-        driven.settle(ticket, 1, True)
+        driven.stored(ticket, 1, True)
     assert said(driven) == [ack(str(number)) for number in range(5)]
     assert driven.outgoing() == b""
     assert driven.idle()
@@ -78,7 +78,7 @@ def test_in_the_order_of_arrival_whatever_the_order_of_storing(order: tuple[int,
     stored: set[int] = set()
     replies: list[bytes] = []
     for ticket in order:
-        driven.settle(ticket, 1, True)
+        driven.stored(ticket, 1, True)
         stored.add(ticket)
         replies += said(driven)
         whole = next((number for number in range(4) if number not in stored), 4)
@@ -88,26 +88,26 @@ def test_in_the_order_of_arrival_whatever_the_order_of_storing(order: tuple[int,
 
 def test_never_before_all_of_it_is_stored() -> None:
     driven = waiting(2)
-    driven.settle(0, 0, False)
-    driven.settle(1, 1, True)
+    driven.stored(0, 0, False)
+    driven.stored(1, 1, True)
     assert said(driven) == []
-    driven.settle(0, 1, False)
+    driven.stored(0, 1, False)
     assert said(driven) == []
-    driven.settle(0, 2, True)
+    driven.stored(0, 2, True)
     assert said(driven) == [ack("0"), ack("1")]
 
 
 def test_never_for_what_was_abandoned_nor_anything_behind_it() -> None:
     driven = waiting(4)
-    driven.settle(3, 1, True)
+    driven.stored(3, 1, True)
     driven.abandon(1)
-    driven.settle(2, 1, True)
+    driven.stored(2, 1, True)
     assert said(driven) == []
-    driven.settle(0, 1, True)
+    driven.stored(0, 1, True)
     assert said(driven) == [ack("0")]
     driven.receive(message(pack({}), option={"chunk": "later"}), NOW_MS)
     for frame in driven.frames():
-        driven.settle(frame.ticket, 1, True)
+        driven.stored(frame.ticket, 1, True)
     assert said(driven) == []
     assert not driven.idle()
 
@@ -130,8 +130,8 @@ def test_any_fate_of_many(seed: int) -> None:
     for ticket in tickets:
         if fates[ticket] == "whole":
             if chance.random() < 0.3:
-                driven.settle(ticket, 0, False)
-            driven.settle(ticket, 1, True)
+                driven.stored(ticket, 0, False)
+            driven.stored(ticket, 1, True)
         elif fates[ticket] == "abandoned":
             driven.abandon(ticket)
         replies += said(driven)
@@ -146,9 +146,9 @@ def test_no_chunk_no_reply_but_it_makes_way_and_is_remembered() -> None:
     first, second = driven.frames()
     assert (first.acknowledged, second.acknowledged) == (False, True)
     assert driven.unacknowledgeable()
-    driven.settle(second.ticket, 1, True)
+    driven.stored(second.ticket, 1, True)
     assert said(driven) == []
-    driven.settle(first.ticket, 1, True)
+    driven.stored(first.ticket, 1, True)
     assert said(driven) == [ack("c")]
     assert driven.idle()
 
@@ -174,14 +174,14 @@ def test_what_was_complete_before_a_fault_is_still_acknowledged() -> None:
         driven.receive(message(pack({})) + b"\x01", NOW_MS)
     (frame,) = driven.frames()
     assert said(driven) == []
-    driven.settle(frame.ticket, 1, True)
+    driven.stored(frame.ticket, 1, True)
     assert said(driven) == [ack("c")]
 
 
 def test_settling_before_the_frames_parts_are_asked_for_changes_nothing() -> None:
     """The publisher's word is enough: an ack does not look at what the parts were."""
     driven = waiting(1)
-    driven.settle(0, 0, True)
+    driven.stored(0, 0, True)
     assert said(driven) == [ack("0")]
 
 

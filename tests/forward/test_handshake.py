@@ -85,7 +85,7 @@ def test_whoever_knows_the_key_may_send(salt: bytes, raw_str: bool) -> None:
     (frame,) = client.session.frames()
     (event,) = parts_of(frame)
     assert event.headers["ce_source"] == b"/forward/web-1"
-    client.session.settle(frame.ticket, 1, True)
+    client.session.stored(frame.ticket, 1, True)
     assert client.session.outgoing() == ack("c")
 
 
@@ -286,7 +286,7 @@ def test_fluent_bits_login_and_what_follows_it() -> None:
             for frame in client.session.frames():
                 parts = parts_of(frame)
                 outcome.parts.append(parts)
-                client.session.settle(frame.ticket, len(parts), True)
+                client.session.stored(frame.ticket, len(parts), True)
             while reply := client.session.outgoing():
                 outcome.replies.append(reply)
         assert read_pong(outcome.replies.pop(0)).accepted

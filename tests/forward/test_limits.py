@@ -382,7 +382,7 @@ class TestMemory:
                 driven.receive(packed(ENTRY * 1000), NOW_MS)
                 (frame,) = driven.frames()
                 assert len(parts_of(frame)) == 1000
-                driven.settle(frame.ticket, 1000, True)
+                driven.stored(frame.ticket, 1000, True)
                 assert driven.outgoing()
                 del frame
             assert tracemalloc.get_traced_memory()[0] < 256 * KIB
@@ -411,7 +411,7 @@ class TestMemory:
             for data in (large, message(pack({"m": 1}))):
                 driven.receive(data, NOW_MS)
                 (frame,) = driven.frames()
-                driven.settle(frame.ticket, 1, True)
+                driven.stored(frame.ticket, 1, True)
                 assert driven.outgoing()
                 del frame
             assert tracemalloc.get_traced_memory()[0] < 128 * KIB

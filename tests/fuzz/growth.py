@@ -110,7 +110,7 @@ class Meter:
             parts = frame.parts()
             while (part := self.timed(next, parts, self)) is not self:
                 count += bool(part)
-            self.timed(self.session.settle, frame.ticket, count, True)
+            self.timed(self.session.stored, frame.ticket, count, True)
             while self.timed(self.session.outgoing):
                 pass
             self.take()

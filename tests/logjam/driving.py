@@ -72,7 +72,7 @@ class Driven:
         """The publisher asks for all parts, and so many of them, or all, are durable."""
         made = parts_of(frame, pauses=False)
         self.parts.append(made)
-        self.session.settle(frame.ticket, len(made) if stored is None else stored, stored is None)
+        self.session.stored(frame.ticket, len(made) if stored is None else stored, stored is None)
 
     def hear(self) -> list[tuple[bytes, ...]]:
         """The replies that leave now, each with its route in front."""

@@ -66,7 +66,7 @@ class Consumer:
         found: list[Seen | Reject] = []
         for frame in self.send(*messages):
             made = parts_of(frame, pauses=False)
-            self.session.settle(frame.ticket, len(made), True)
+            self.session.stored(frame.ticket, len(made), True)
             found += made
         assert self.session.idle()
         return found
@@ -179,7 +179,7 @@ def test_what_kafka_refuses_for_good_is_marked() -> None:
     assert consumer.lost == 6
     (again,) = consumer.tick(2 * AGAIN)
     assert marks(parts_of(again, pauses=False)) == found
-    consumer.session.settle(again.ticket, 3, True)
+    consumer.session.stored(again.ticket, 3, True)
     assert consumer.session.idle()
     assert consumer.session.deadline() is None
 
@@ -198,11 +198,11 @@ def test_a_position_is_behind_all_that_was_read_before_it() -> None:
     consumer = Consumer()
     one, two = consumer.send(published(1), published(2, app_env=b"cafe-preview"), published(3))
     assert consumer.session.positions() == {7: (0, NOW_MS)}
-    consumer.session.settle(two.ticket, 1, True)
+    consumer.session.stored(two.ticket, 1, True)
     assert consumer.session.positions() == {7: (0, NOW_MS)}
-    consumer.session.settle(one.ticket, 1, False)
+    consumer.session.stored(one.ticket, 1, False)
     assert consumer.session.positions() == {7: (0, NOW_MS)}
-    consumer.session.settle(one.ticket, 2, True)
+    consumer.session.stored(one.ticket, 2, True)
     assert consumer.session.positions() == {7: (3, NOW_MS)}
 
 
@@ -211,10 +211,10 @@ def test_a_position_waits_for_the_marker_of_what_was_refused() -> None:
     (one,) = consumer.send(published(1))
     (two,) = consumer.send(published(2))
     consumer.session.abandon(one.ticket)
-    consumer.session.settle(two.ticket, 1, True)
+    consumer.session.stored(two.ticket, 1, True)
     assert consumer.session.positions() == {7: (0, NOW_MS)}
     (again,) = consumer.tick(AGAIN)
-    consumer.session.settle(again.ticket, 1, True)
+    consumer.session.stored(again.ticket, 1, True)
     assert consumer.session.positions() == {7: (2, NOW_MS)}
 
 
@@ -238,7 +238,7 @@ def test_while_kafka_refuses_everything_the_memory_does_not_grow() -> None:
     (again,) = consumer.tick(AGAIN)
     found = marks(parts_of(again, pauses=False))
     assert [(mark["from"], mark["to"]) for mark in found] == [(1, 2001), (2001, 2002)]
-    consumer.session.settle(again.ticket, 2, True)
+    consumer.session.stored(again.ticket, 2, True)
     assert consumer.session.positions() == {7: (2001, NOW_MS)}
     assert consumer.session.idle()
 
@@ -249,15 +249,15 @@ def test_behind_one_that_waits_the_memory_does_not_grow() -> None:
     (first,) = consumer.send(published(1))
     (stuck,) = consumer.send(published(2, app_env=b"cafe-preview"))
     (more,) = consumer.send(published(3, app_env=b"cafe-preview"))
-    consumer.session.settle(first.ticket, 1, True)
+    consumer.session.stored(first.ticket, 1, True)
     for number in range(4, 1000):
         (frame,) = consumer.send(published(number))
-        consumer.session.settle(frame.ticket, 1, True)
+        consumer.session.stored(frame.ticket, 1, True)
     assert consumer.session.positions() == {7: (1, NOW_MS)}
     assert len(consumer.session._turns) <= 2
-    consumer.session.settle(more.ticket, 1, True)
+    consumer.session.stored(more.ticket, 1, True)
     assert consumer.session.positions() == {7: (1, NOW_MS)}
-    consumer.session.settle(stuck.ticket, 1, True)
+    consumer.session.stored(stuck.ticket, 1, True)
     assert consumer.session.positions() == {7: (999, NOW_MS)}
 
 
@@ -323,9 +323,9 @@ def test_where_it_stands_waits_for_the_markers_of_its_start() -> None:
     session.receive(Message(event({}, device=7, sequence=9)), NOW_MS)
     session.tick(0.0)
     (message,) = session.frames()
-    session.settle(message.ticket, 1, True)
+    session.stored(message.ticket, 1, True)
     assert session.positions()[7].sequence == 5
-    session.settle(marker.ticket, 1, True)
+    session.stored(marker.ticket, 1, True)
     assert session.positions()[7].sequence == 9
 
 
@@ -336,7 +336,7 @@ def test_a_position_behind_a_restart_is_later_than_all_before_it() -> None:
         session.receive(Message(event({"n": number}, device=7, sequence=number)), NOW_MS)
     session.tick(0.0)
     for frame in session.frames():
-        session.settle(frame.ticket, 4, True)
+        session.stored(frame.ticket, 4, True)
     assert session.positions()[7] == Position(1, NOW_MS + 1)
 
 

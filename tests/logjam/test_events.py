@@ -212,7 +212,7 @@ def test_a_frame_that_cannot_be_built_is_kept_whole() -> None:
     reject = frame.spoiled("a bug")
     assert reject.reason is Reason.INTERNAL
     assert [split(each) for each in split(reject.raw)] == sent
-    found.session.settle(frame.ticket, 1, True)
+    found.session.stored(frame.ticket, 1, True)
     assert [answer for *_, answer in found.hear()] == [b"202 Accepted"] * 3
 
 

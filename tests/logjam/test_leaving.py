@@ -48,7 +48,7 @@ class Storing(FakePublisher):
     def submit(self, frame: Frame, listener: DeliveryListener, partition: int) -> None:
         requests = [received.request for received in frame.messages]  # type: ignore[attr-defined]
         self.stored += [request.frames[2] for request in requests]
-        asyncio.get_running_loop().call_later(0.002, listener.settled, frame.ticket, len(requests), True)
+        asyncio.get_running_loop().call_later(0.002, listener.stored, frame.ticket, len(requests), True)
 
 
 class Crowd(threading.Thread):

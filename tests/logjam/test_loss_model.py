@@ -167,7 +167,7 @@ class Consumer:
             for at in range(done):
                 self._on_topic(frame.items[at:], frame.received_ms)
             if whole:
-                self.session.settle(frame.ticket, done, True)
+                self.session.stored(frame.ticket, done, True)
             else:
                 left.append(frame)
         self.frames = left

@@ -91,9 +91,9 @@ def test_any_frames(sent: list[tuple[bool, int, list[bytes], bool]], answers: bo
             lost = True
         else:
             if fate < 0.3:
-                found.session.settle(frame.ticket, chance.randrange(len(made)), False)
+                found.session.stored(frame.ticket, chance.randrange(len(made)), False)
                 found.hear()
-            found.session.settle(frame.ticket, len(made), True)
+            found.session.stored(frame.ticket, len(made), True)
         found.hear()
     pings = sum(reply[2] == b"200 OK" for reply in found.replies)
     assert len(kept) + len(found.ignored) + pings == wanted or (lost and len(kept) <= wanted)

@@ -66,7 +66,7 @@ def drive(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, **lim
         for frame in driven.frames():
             parts = parts_of(frame)
             outcome.parts.append(parts)
-            driven.settle(frame.ticket, len(parts), True)
+            driven.stored(frame.ticket, len(parts), True)
         outcome.out += driven.outgoing()
         assert driven.outgoing() == b""
 

@@ -98,7 +98,7 @@ def test_nothing_is_acknowledged_that_is_not_stored(sent: tuple[bytes, list[list
         events = left[ticket]
         counts[ticket] = chance.randint(counts[ticket], len(events))
         stored.update(events[: counts[ticket]])
-        driven.settle(ticket, counts[ticket], counts[ticket] == len(events))
+        driven.stored(ticket, counts[ticket], counts[ticket] == len(events))
         if counts[ticket] == len(events):
             del left[ticket]
         for _ in range(2):

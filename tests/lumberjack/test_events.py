@@ -101,7 +101,7 @@ def test_names_that_never_repeat_fill_no_memory() -> None:
         before = tracemalloc.get_traced_memory()[0]
         for frame in driven.frames():
             assert len(parts_of(frame)) == 250
-            driven.settle(frame.ticket, 250, True)
+            driven.stored(frame.ticket, 250, True)
         driven.outgoing()
         assert tracemalloc.get_traced_memory()[0] - before < 4_000_000
     finally:
@@ -125,7 +125,7 @@ def test_many_connections_share_what_they_remember() -> None:
             feed(driven, window(250) + b"".join(json_frame(1 + n, raw) for n, raw in enumerate(documents)))
             for frame in driven.frames():
                 assert len(parts_of(frame)) == 250
-                driven.settle(frame.ticket, 250, True)
+                driven.stored(frame.ticket, 250, True)
             driven.outgoing()
             sessions.append(driven)
             del documents, names, frame

@@ -240,13 +240,13 @@ def test_windows_without_events_that_wait() -> None:
         finally:
             tracemalloc.stop()
         assert driven.outgoing() == b""
-        driven.settle(frame.ticket, 1, True)
+        driven.stored(frame.ticket, 1, True)
         assert acks(driven.outgoing()) == [(chr(version), 7)] + [(chr(version), 0)] * EMPTY_WINDOWS
         feed(driven, window(1, version) + first + window(0, version) * EMPTY_WINDOWS)
         with pytest.raises(ProtocolError, match="more than 4096 windows without events"):
             feed(driven, window(0, version))
         (frame,) = driven.frames()
-        driven.settle(frame.ticket, 1, True)
+        driven.stored(frame.ticket, 1, True)
         assert len(acks(driven.outgoing())) == 1 + EMPTY_WINDOWS
 
 

@@ -51,7 +51,7 @@ def test_keep_alives_are_those_of_the_real_server_at_its_times() -> None:
     for second in range(10):
         driven.tick(1000.0 + second)
         out += driven.outgoing()
-    driven.settle(frame.ticket, 2, True)
+    driven.stored(frame.ticket, 2, True)
     assert out + driven.outgoing() == answered
 
 

@@ -34,7 +34,7 @@ class Watch:
         self.listen()
 
     def stored(self, index: int, count: int, *, whole: bool = False) -> None:
-        self.session.settle(self.tickets[index], count, whole)
+        self.session.stored(self.tickets[index], count, whole)
         self.listen()
 
     def listen(self) -> None:

@@ -76,7 +76,7 @@ def test_a_window_of_nothing_is_answered_in_its_turn(version: str) -> None:
     feed(driven, window(1, ord(version)) + event + window(0, ord(version)))
     assert driven.outgoing() == b""
     (frame,) = driven.frames()
-    driven.settle(frame.ticket, 1, True)
+    driven.stored(frame.ticket, 1, True)
     assert driven.outgoing() == b"%cA\0\0\0\1%cA\0\0\0\0" % (ord(version), ord(version))
     assert driven.idle()
 
@@ -86,10 +86,10 @@ def test_acknowledgements_are_in_order_whatever_the_order_of_storing() -> None:
     feed(driven, window(1) + v2(11) + window(2) + v2(21, 22) + window(1) + v2(31))
     frames = list(driven.frames())
     assert len(frames) == 3
-    driven.settle(frames[2].ticket, 1, True)
-    driven.settle(frames[1].ticket, 2, True)
+    driven.stored(frames[2].ticket, 1, True)
+    driven.stored(frames[1].ticket, 2, True)
     assert driven.outgoing() == b""
-    driven.settle(frames[0].ticket, 1, True)
+    driven.stored(frames[0].ticket, 1, True)
     assert driven.outgoing() == b"2A\0\0\0\x0b2A\0\0\0\x162A\0\0\0\x1f"
 
 
@@ -217,6 +217,6 @@ def test_a_bug_of_ours_costs_the_unit_its_place_but_no_acknowledgement() -> None
     feed(driven, window(3) + v2(1, 2, 3))
     (frame,) = driven.frames()
     assert frame.spoiled("why").raw == v2(1, 2, 3)
-    driven.settle(frame.ticket, 2, False)  # one event, and the reject that stands for all
-    driven.settle(frame.ticket, 2, True)
+    driven.stored(frame.ticket, 2, False)  # one event, and the reject that stands for all
+    driven.stored(frame.ticket, 2, True)
     assert driven.outgoing() == b"2A\0\0\0\3"

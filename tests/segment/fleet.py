@@ -318,7 +318,7 @@ class Fleet:
 
     def store(self, connection: Connection, frame: BlockFrame) -> None:
         self.publish(frame)
-        connection.take(lambda: connection.session.settle(frame.ticket, 1, True))
+        connection.take(lambda: connection.session.stored(frame.ticket, 1, True))
 
 
 def rows(run: Run) -> list[tuple[str, bytes, bytes, bytes]]:

@@ -246,7 +246,7 @@ class Driven:
                 parts = parts_of(frame)
                 self._published[_which(frame.run)] = len(outcome.parts)
                 outcome.parts.append(parts)
-                session.settle(frame.ticket, len(parts), True)
+                session.stored(frame.ticket, len(parts), True)
                 again = True
             for question in list(session.questions()):
                 answer = (self.answer or self.store.answer)(question)  # type: ignore[arg-type]
@@ -293,11 +293,11 @@ class Slow:
         self.questions += self.session.questions()
         return self.session.outgoing()
 
-    def settle(self) -> bytes:
+    def store(self) -> bytes:
         frame = self.frames.popleft()
-        self.session.settle(frame.ticket, 0, False)
+        self.session.stored(frame.ticket, 0, False)
         self.look()
-        self.session.settle(frame.ticket, 1, True)
+        self.session.stored(frame.ticket, 1, True)
         return self.look()
 
     def answer(self) -> bytes:

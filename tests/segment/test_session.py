@@ -219,11 +219,11 @@ def test_a_block_is_asked_for_only_when_its_events_are_stored_and_acknowledged_w
     assert slow.hear(block(0, HELLO), block(13, WORLD)) == b""
     assert not slow.questions
     assert len(slow.frames) == 2
-    assert slow.settle() == b""
+    assert slow.store() == b""
     (question,) = slow.questions
     assert isinstance(question, AppendBlock)
     assert (question.before, question.after, question.events, question.data) == (0, 13, 1, HELLO)
-    assert slow.settle() == b""
+    assert slow.store() == b""
     assert slow.answer() == level(13)
     assert slow.answer() == level(27)
 
@@ -234,9 +234,9 @@ def test_blocks_are_asked_for_in_order_whatever_is_stored_first() -> None:
     slow.answer()
     slow.hear(block(0, HELLO), block(13, WORLD))
     slow.frames.rotate()
-    slow.settle()
+    slow.store()
     assert not slow.questions
-    slow.settle()
+    slow.store()
     assert [question.before for question in slow.questions] == [0, 13]
 
 
@@ -246,7 +246,7 @@ def test_acknowledgements_of_one_writer_are_merged_as_they_come() -> None:
     slow.answer()
     slow.hear(block(0, HELLO), block(13, WORLD), block(27, HELLO))
     for _ in range(3):
-        slow.settle()
+        slow.store()
     for question in slow.questions:
         slow.session.answered(question.ticket, slow.driven.store.answer(question))
     assert slow.look() == level(40)
@@ -275,7 +275,7 @@ def test_a_second_setup_waits_for_the_blocks_before_it() -> None:
     slow.answer()
     slow.hear(block(0, HELLO), setup(), block(0, HELLO))
     assert not slow.questions
-    slow.settle()
+    slow.store()
     assert slow.answer() == level(13)
     assert slow.answer() == replies(AppendSetup("a", W1, 13)) + level(13)
     assert slow.session.idle()
@@ -288,7 +288,7 @@ def test_a_read_waits_for_the_blocks_before_it() -> None:
     slow.hear(block(0, HELLO), read(), read("b"), block(13, WORLD))
     assert [question.segment for question in slow.questions] == ["b"]
     assert slow.answer() == replies(NoSuchSegment("b"))
-    slow.settle()
+    slow.store()
     assert slow.answer() == level(13)
     assert isinstance(slow.questions[0], ReadBytes)
     assert slow.answer() == replies(SegmentRead("a", 0, AT_TAIL, HELLO))
@@ -315,7 +315,7 @@ def test_replies_leave_one_by_one_and_the_service_hears_when_they_have() -> None
     slow.hear(setup())
     slow.answer()
     slow.hear(block(0, content))
-    slow.settle()
+    slow.store()
     slow.answer()
     slow.hear(*[read(length=size)] * 3)
     for question in list(slow.questions):
@@ -387,7 +387,7 @@ def test_a_repeat_of_what_is_under_way_is_acknowledged_with_it() -> None:
     slow.answer()
     assert slow.hear(block(0, HELLO), block(0, HELLO)) == b""
     assert len(slow.frames) == 1
-    slow.settle()
+    slow.store()
     assert slow.answer() == level(13)
     assert slow.session.idle()
 
@@ -398,7 +398,7 @@ def test_nothing_of_what_is_abandoned_is_asked_for() -> None:
     slow.answer()
     slow.hear(block(0, HELLO), block(13, WORLD))
     slow.session.abandon(slow.frames.popleft().ticket)
-    assert slow.settle() == b""
+    assert slow.store() == b""
     assert not slow.questions
 
 
@@ -407,9 +407,9 @@ def test_after_a_loss_nothing_more_is_asked_for() -> None:
     slow.hear(setup())
     slow.answer()
     slow.hear(block(0, HELLO), block(13, WORLD))
-    slow.settle()
+    slow.store()
     slow.session.answered(slow.questions.popleft().ticket, Lost())
-    assert slow.settle() == b""
+    assert slow.store() == b""
     assert not slow.questions
 
 
@@ -418,8 +418,8 @@ def test_many_refusals_end_a_conversation_once() -> None:
     slow.hear(setup())
     slow.answer()
     slow.hear(block(0, HELLO), block(13, WORLD))
-    slow.settle()
-    slow.settle()
+    slow.store()
+    slow.store()
     other = records.Open(W1, b"o" * 16, records.Numbering.BYTES)
     slow.driven.store.append("a", other)
     with pytest.raises(ProtocolError):

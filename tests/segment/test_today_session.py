@@ -172,7 +172,7 @@ def test_levels_of_one_writer_are_told_together_as_they_come() -> None:
     slow.answer()
     slow.hear(append(1, b"1"), append(3, b"2", b"3"), append(4, b"4"))
     for _ in range(3):
-        slow.settle()
+        slow.store()
     for question in slow.questions:
         slow.session.answered(question.ticket, store.answer(question))
     assert read_replies(slow.look(), said.MESSAGES) == [appended(4, NO_LEVEL, 36)]
@@ -198,9 +198,9 @@ def test_a_block_is_asked_for_only_when_its_events_are_stored() -> None:
     slow.hear(append(1, b"x"), append(2, b"y"))
     assert not slow.questions
     slow.frames.rotate()
-    slow.settle()
+    slow.store()
     assert not slow.questions
-    slow.settle()
+    slow.store()
     assert [(question.before, question.after) for question in slow.questions] == [(NO_LEVEL, 1), (1, 2)]
     assert read_replies(slow.answer(), said.MESSAGES) == [appended(1, NO_LEVEL, 9)]
 
@@ -336,13 +336,13 @@ def test_an_append_with_a_condition_has_its_turn_alone() -> None:
     slow.answer()
     slow.hear(append(1, b"x"), append_if(9, 2, b"y"), append(3, b"z"), KEEP_ALIVE)
     assert (len(slow.frames), len(slow.questions)) == (1, 0)
-    slow.settle()
+    slow.store()
     slow.answer()
     assert [question.expected for question in slow.questions] == [9]
     assert not slow.frames
     slow.answer()
     assert len(slow.frames) == 1
-    slow.settle()
+    slow.store()
     slow.answer()
     assert store.content("a") == events(b"x", b"y", b"z")
 
@@ -391,12 +391,12 @@ def test_what_changes_a_segment_waits_for_the_appends_before_it_and_appends_for_
     slow.hear(append(1, b"x"), seal(), append(2, b"y"), read(), info(), KEEP_ALIVE)
     assert len(slow.frames) == 1
     assert not slow.questions
-    slow.settle()
+    slow.store()
     assert isinstance(slow.questions[0], ask.AppendBlock)
     slow.answer()
     assert [type(question) for question in slow.questions] == [ask.SealSegment]
     assert read_replies(slow.answer(), said.MESSAGES) == [said.SegmentSealed(REQUEST, "a")]
-    slow.settle()
+    slow.store()
     slow.answer()  # the block is refused, and then the reads go
     assert [type(question) for question in slow.questions] == [ask.ReadBytes, ask.DescribeSegment]
 
@@ -425,7 +425,7 @@ def test_a_read_at_the_tail_keeps_nobody_waiting() -> None:
     slow.answer()
     slow.hear(read(), append(1, b"x"), seal())
     tail = slow.questions.popleft()
-    slow.settle()
+    slow.store()
     slow.answer()
     assert read_replies(slow.answer(), said.MESSAGES) == [said.SegmentSealed(REQUEST, "a")]
     slow.session.answered(tail.ticket, store.answer(tail))
@@ -521,9 +521,9 @@ def test_after_a_loss_nothing_more_is_asked_for() -> None:
     slow.hear(HELLO, setup())
     slow.answer()
     slow.hear(append(1, b"x"), append(2, b"y"))
-    slow.settle()
+    slow.store()
     slow.session.answered(slow.questions.popleft().ticket, ask.Lost())
-    assert slow.settle() == b""
+    assert slow.store() == b""
     assert not slow.questions
 
 
@@ -534,7 +534,7 @@ def test_nothing_of_what_is_abandoned_is_asked_for() -> None:
     slow.answer()
     slow.hear(append(1, b"x"), append(2, b"y"))
     slow.session.abandon(slow.frames.popleft().ticket)
-    assert slow.settle() == b""
+    assert slow.store() == b""
     assert not slow.questions
 
 

@@ -83,8 +83,8 @@ class CourierSession(ByteSession):
     # Decides which acknowledgements may leave
 
     @override
-    def settle(self, ticket: Ticket, stored: int, whole: bool) -> None:
-        self._pending.settle(ticket, stored, whole)
+    def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
+        self._pending.stored(ticket, stored, whole)
 
     @override
     def abandon(self, ticket: Ticket) -> None:

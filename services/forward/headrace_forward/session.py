@@ -87,9 +87,9 @@ class ForwardSession(ByteSession):
     # Decides which acknowledgements may leave
 
     @override
-    def settle(self, ticket: Ticket, stored: int, whole: bool) -> None:
+    def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
         """Only a fully durable message may be acknowledged."""
-        self._pending.settle(ticket, stored, whole)
+        self._pending.stored(ticket, stored, whole)
 
     @override
     def abandon(self, ticket: Ticket) -> None:

@@ -121,7 +121,7 @@ class ProducerSession(MessageSession):
     # What decides that an answer may leave
 
     @override
-    def settle(self, ticket: Ticket, stored: int, whole: bool) -> None:
+    def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
         """Part i is message i, except when the whole frame is one reject by a mistake of ours: then `whole` covers them all."""
         gathered = self._pending[ticket]
         frame = gathered.frame

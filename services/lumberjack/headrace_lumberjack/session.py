@@ -140,9 +140,9 @@ class LumberjackSession(ByteSession):
     # Decides which acknowledgements may leave
 
     @override
-    def settle(self, ticket: Ticket, stored: int, whole: bool) -> None:
+    def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
         """Acknowledges a window once it has arrived completely and all its units are durable."""
-        self._units.settle(ticket, stored, whole)
+        self._units.stored(ticket, stored, whole)
         while self._units.pop_whole() is not None:
             pass
         self._acknowledge()

@@ -54,9 +54,9 @@ class ToyMessages(MessageSession):
             yield self._ready.popleft()
 
     @override
-    def settle(self, ticket: Ticket, stored: int, whole: bool) -> None:
+    def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
         route = self._routes[ticket]
-        self._ledgers[route].settle(ticket, stored, whole)
+        self._ledgers[route].stored(ticket, stored, whole)
         if whole:
             self._due.append(route)
 

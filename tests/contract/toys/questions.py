@@ -89,8 +89,8 @@ class ToyQuestions(ByteSession):
             yield self._ready.popleft()
 
     @override
-    def settle(self, ticket: Ticket, stored: int, whole: bool) -> None:
-        self._pending.settle(ticket, stored, whole)
+    def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
+        self._pending.stored(ticket, stored, whole)
 
     @override
     def abandon(self, ticket: Ticket) -> None:

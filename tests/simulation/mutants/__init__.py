@@ -109,8 +109,8 @@ MUTANTS: Final = (
     Mutant("a pause in reading never ends", _TCP, "            self._transport.resume_reading()\n", ""),
     Mutant("a drain does not wait for frames", _TCP, "        if self._phase == SETTLING and not self.driver.outstanding:", "        if self._phase == SETTLING:"),
     Mutant("the end of input is not handed on", _TCP, "        elif self._phase <= LINGERING and not self._behind():\n            self._input_ends()\n        return", "        return"),
-    Mutant("an abandoned window is acknowledged", _LUMBERJACK, "        self._ended = True\n\n    @override\n    def outgoing", "        self.settle(ticket, self._units._entries[ticket].note.count, True)\n\n    @override\n    def outgoing", "lumberjack", (_GOES_ON,)),
-    Mutant("an abandoned payload is acknowledged", _COURIER, "        self._abandoned = True\n", "        self.settle(ticket, 0, True)\n", "courier", (_GOES_ON,)),
+    Mutant("an abandoned window is acknowledged", _LUMBERJACK, "        self._ended = True\n\n    @override\n    def outgoing", "        self.stored(ticket, self._units._entries[ticket].note.count, True)\n\n    @override\n    def outgoing", "lumberjack", (_GOES_ON,)),
+    Mutant("an abandoned payload is acknowledged", _COURIER, "        self._abandoned = True\n", "        self.stored(ticket, 0, True)\n", "courier", (_GOES_ON,)),
     Mutant("a block of a session that has ended counts", _FOLD, "        if writer is None or writer.session != record.session:\n            return Refusal.SESSION\n        if record.after", "        if writer is None:\n            return Refusal.SESSION\n        if record.after", "segment"),
     Mutant("a block is acknowledged before it is stored", _SERVING, "        served.asked.append(_Asked(question.ticket, now, question.after))\n", "        caller.answered(question.ticket, BlockStored(question.after, 0))\n", "segment"),
 )  # fmt: skip

@@ -25,7 +25,7 @@ class Caller(ABC):
 
     @abstractmethod
     def end(self, why: str) -> None:
-        """Ends the conversation; pending frames are still settled. `why` is the metric's label."""
+        """Ends the conversation; pending frames are still acknowledged. `why` is the metric's label."""
 
     def unread(self) -> int:
         """Returns how many bytes of ours the peer has not taken yet, in our buffers and in the system's."""

@@ -55,10 +55,10 @@ class Transport(ABC):
 
     @abstractmethod
     def fault(self, error: ProtocolError) -> None:
-        """The peer broke the protocol: stop reading; frames that were complete before are still settled."""
+        """The peer broke the protocol: stop reading; frames that were complete before are still acknowledged."""
 
     @abstractmethod
-    def settle(self, why: str) -> None:
+    def close(self, why: str) -> None:
         """End the conversation: stop reading, acknowledge what is pending, close."""
 
     @abstractmethod
@@ -71,7 +71,7 @@ class Transport(ABC):
 
     def drop(self, why: str) -> None:
         """See `Caller.cut`."""
-        self.settle(why)
+        self.close(why)
 
     @abstractmethod
     def broken(self) -> None:
@@ -191,9 +191,9 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
     # From the publisher
 
     @override
-    def settled(self, ticket: Ticket, stored: int, whole: bool) -> None:
+    def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
         try:
-            self.session.settle(ticket, stored, whole)
+            self.session.stored(ticket, stored, whole)
         except Exception:
             self.fail()
         if whole:
@@ -226,7 +226,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
     @override
     def end(self, why: str) -> None:
         if self.session is not self._closed:
-            self.guard(lambda: self._transport.settle(why))
+            self.guard(lambda: self._transport.close(why))
 
     @override
     def unread(self) -> int:

@@ -47,8 +47,8 @@ class MessageConnection(Transport, Stoppable):
         self._unseen: deque[Message] = deque()  # read, not given to the session
         self._unseen_bytes = 0
         self._reading = True
-        self._why: str | None = None  # why it settles, once it does
-        self._input_over = False  # it settles, and the session has all that was read
+        self._why: str | None = None  # why it closes, once it does
+        self._input_over = False  # it closes, and the session has all that was read
         self._timer = LazyTimer(lambda: self.driver.session.deadline(), self._tick)
         self.closed = asyncio.Event()
         """The connection has ended, by request or by a bug of ours in its session."""
@@ -89,10 +89,10 @@ class MessageConnection(Transport, Stoppable):
 
     @override
     def digest(self) -> None:
-        settles = self._why is not None
-        if self._behind() and (settles or self.driver.may_digest()):
+        closing = self._why is not None
+        if self._behind() and (closing or self.driver.may_digest()):
             self.driver.work(self._digest_some)
-        if settles:
+        if closing:
             self.driver.guard(self._end_input)
         else:
             self.pace()
@@ -155,7 +155,7 @@ class MessageConnection(Transport, Stoppable):
         self.driver.guard(self.speak)
 
     @override
-    def settle(self, why: str) -> None:
+    def close(self, why: str) -> None:
         if self._why is None and not self.closed.is_set():
             self._why = why
             self.pace()
@@ -179,7 +179,7 @@ class MessageConnection(Transport, Stoppable):
 
     @override
     def stop(self) -> None:
-        self.settle("drain")
+        self.close("drain")
 
     @override
     def cut(self) -> int:

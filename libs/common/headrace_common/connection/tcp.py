@@ -162,7 +162,7 @@ class TcpConnection(asyncio.Protocol, SocketTransport, Stoppable):
             self._enter(LINGERING, LINGER_TIME)
             self._why = "drain"
         elif self._phase == OPEN:
-            self.settle("drain")
+            self.close("drain")
 
     @override
     def cut(self) -> int:
@@ -188,7 +188,7 @@ class TcpConnection(asyncio.Protocol, SocketTransport, Stoppable):
             and not session.unacknowledgeable()
             and not session.undecided()
         ):
-            self.settle("age")
+            self.close("age")
         elif self._peer_done and not self._behind():
             self._input_ends()
         else:
@@ -224,7 +224,7 @@ class TcpConnection(asyncio.Protocol, SocketTransport, Stoppable):
         except ProtocolError as error:
             self.fault(error)
         else:
-            self.settle("peer")
+            self.close("peer")
 
     @override
     def digest(self) -> None:
@@ -299,15 +299,15 @@ class TcpConnection(asyncio.Protocol, SocketTransport, Stoppable):
                 self._transport.write(last_words)
             self._drain()
 
-    # The end: settle, drain, close
+    # The end: acknowledge what is pending, drain, close the socket
 
     @override
     def fault(self, error: ProtocolError) -> None:
         self._receiver.fault(self.driver.peer, error)
-        self.settle("protocol_error")
+        self.close("protocol_error")
 
     @override
-    def settle(self, why: str) -> None:
+    def close(self, why: str) -> None:
         if self._phase > SETTLING:
             return
         self._why = why
@@ -393,4 +393,4 @@ class TcpConnection(asyncio.Protocol, SocketTransport, Stoppable):
         elif limit is Limit.FRAME_TIME:
             self.fault(ProtocolError("a frame took too long to arrive", limit="LIMITS__FRAME_TIME"))
         elif limit is not None:
-            self.settle({Limit.LINGERED: "drain", Limit.IDLE: "idle", Limit.AGE: "age"}[limit])
+            self.close({Limit.LINGERED: "drain", Limit.IDLE: "idle", Limit.AGE: "age"}[limit])

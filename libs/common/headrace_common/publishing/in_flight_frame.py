@@ -22,7 +22,7 @@ class DeliveryListener(ABC):
     """The CPU time that its frames have used."""
 
     @abstractmethod
-    def settled(self, ticket: Ticket, stored: int, whole: bool) -> None:
+    def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
         """The first `stored` parts of the frame are durable. `whole`: these are all; no further call follows."""
 
     @abstractmethod

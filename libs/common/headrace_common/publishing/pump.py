@@ -176,7 +176,7 @@ class Pump:
                 if frame.reserved:
                     frame.shrink(0)
                 del self._pending[frame]
-            frame.listener.settled(frame.frame.ticket, frame.built, frame.exhausted)
+            frame.listener.stored(frame.frame.ticket, frame.built, frame.exhausted)
 
     def _give_up(self, cycle: ProduceCycle, error: DeliveryError) -> None:
         """Abandons all frames of the cycle if a retry cannot help, otherwise those past their deadline."""

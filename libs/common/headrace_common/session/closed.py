@@ -16,7 +16,7 @@ class _Closed(Session):
         return iter(())
 
     @override
-    def settle(self, ticket: Ticket, stored: int, whole: bool) -> None:
+    def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
         pass
 
     @override

@@ -143,7 +143,7 @@ class Session(ABC):
     """One client's conversation. The peer and every limit are constructor arguments.
 
     The driver calls `frames` and `questions` after each input, including `tick`, `answered` and `told`: time alone may
-    complete a frame. It calls `questions` also after a frame is settled as a whole, and after each write. Frames and questions
+    complete a frame. It calls `questions` also after a frame is stored as a whole, and after each write. Frames and questions
     have separate tickets.
     """
 
@@ -152,8 +152,8 @@ class Session(ABC):
         """Hands out complete frames to publish, each once and in order."""
 
     @abstractmethod
-    def settle(self, ticket: Ticket, stored: int, whole: bool) -> None:
-        """The first `stored` parts of the frame are durable, on either topic. Frames may be settled in any order.
+    def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
+        """The first `stored` parts of the frame are durable, on either topic. Frames may be stored in any order.
 
         `whole`: these are all its parts. No call for the same ticket follows `whole`.
         """
@@ -216,7 +216,7 @@ class ByteSession(Session):
         """Takes bytes from the peer, split anywhere, at the Unix time `now_ms` in milliseconds.
 
         Raises `ProtocolError` when nothing more can be read from this peer. The session still hands out frames that were
-        complete before the fault; they may still be settled and acknowledged.
+        complete before the fault; they may still be stored and acknowledged.
 
         It does a bounded part of long work (inflating) and may leave the rest for later: see `busy`.
         """

@@ -23,7 +23,7 @@ class LedgerEntry(Generic[T]):
 
 
 class Ledger(Generic[T]):
-    """Keeps frames in the order in which they were handed out. They settle in any order and leave oldest first.
+    """Keeps frames in the order in which they were handed out. They are stored in any order and leave oldest first.
 
     Several ledgers of one session share its `tickets`.
     """
@@ -44,8 +44,8 @@ class Ledger(Generic[T]):
         self._entries[ticket] = LedgerEntry(note)
         return ticket
 
-    def settle(self, ticket: Ticket, stored: int, whole: bool) -> LedgerEntry[T]:
-        """Records how much of a frame is durable, as in `Session.settle`. Returns its entry."""
+    def stored(self, ticket: Ticket, stored: int, whole: bool) -> LedgerEntry[T]:
+        """Records how much of a frame is durable, as in `Session.stored`. Returns its entry."""
         entry = self._entries[ticket]
         entry.stored, entry.whole = stored, whole
         return entry

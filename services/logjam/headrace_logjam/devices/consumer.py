@@ -173,7 +173,7 @@ class ConsumerSession(MessageSession):
             yield self._ready.popleft()
 
     @override
-    def settle(self, ticket: Ticket, stored: int, whole: bool) -> None:
+    def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
         if whole:
             for gathered in self._pending.pop(ticket)[1]:
                 gathered.stored = True

@@ -77,9 +77,9 @@ class Conversation(ByteSession, Generic[B]):
     # What decides that an acknowledgement may leave
 
     @override
-    def settle(self, ticket: Ticket, stored: int, whole: bool) -> None:
+    def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
         writer = self._published_for[ticket]
-        writer.publishing.settle(ticket, stored, whole)
+        writer.publishing.stored(ticket, stored, whole)
         if not whole:
             return
         del self._published_for[ticket]

@@ -64,8 +64,8 @@ class SegmentSession(ByteSession):
         return iter(()) if self._session is None else self._session.questions()
 
     @override
-    def settle(self, ticket: Ticket, stored: int, whole: bool) -> None:
-        self._chosen.settle(ticket, stored, whole)
+    def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
+        self._chosen.stored(ticket, stored, whole)
 
     @override
     def abandon(self, ticket: Ticket) -> None:

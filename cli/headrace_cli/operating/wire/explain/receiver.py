@@ -138,7 +138,7 @@ class Receiver:
         while again:
             again = False
             for frame in self._session.frames():
-                self._session.settle(frame.ticket, heard.add(frame, self._most), True)
+                self._session.stored(frame.ticket, heard.add(frame, self._most), True)
                 again = True
             again = _answer_all(self._session) or again
             while reply := self._session.outgoing():
@@ -174,7 +174,7 @@ def hear_message(frames: list[bytes], most: int, now_ms: int, settings: Settings
     session.receive(Message([b"", *frames], b"route", PEER.address), now_ms)
     session.tick(0.0)
     for frame in session.frames():
-        session.settle(frame.ticket, heard.add(frame, most), True)
+        session.stored(frame.ticket, heard.add(frame, most), True)
     while (reply := session.outgoing()) is not None:
         heard.replies.append(b" ".join(reply.parts))
     return heard
