@@ -137,14 +137,22 @@ class Drive(Protocol):
     def __call__(self, pieces: Iterable[bytes], **limits: Any) -> Outcome: ...
 
 
+def by_input(driven: ByteSession) -> tuple[int, bool, bool, bool]:
+    """Returns what of a session's status only an input changes."""
+    status = driven.status()
+    return status.partial_bytes, status.busy, status.unacknowledgeable, status.undecided
+
+
 def feed(driven: ByteSession, data: bytes, now_ms: int = NOW_MS, serve: Callable[[], None] = lambda: None) -> None:
     """`data`, and then nothing until the session is done with it, as a connection does. `serve` takes what comes out."""
     while True:
         try:
             driven.receive(data, now_ms)
         finally:
+            told = by_input(driven)
             serve()
-        if not driven.busy():
+            assert by_input(driven) == told, "a driver would not learn of it"
+        if not driven.status().busy:
             return
         data = b""
 
@@ -166,7 +174,7 @@ def feed_all(
             driven.eof()
     except ProtocolError as error:
         outcome.error = outcome.error or error  # a connection ends at the first one, which an answer may have shown
-    outcome.idle = driven.idle()
+    outcome.idle = driven.status().idle
 
 
 def one_by_one(data: bytes) -> Iterator[bytes]:

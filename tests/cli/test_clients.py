@@ -62,7 +62,7 @@ def test_what_a_client_says_is_understood(protocol: str) -> None:
         greeting = b"" if index else client.again()
         frame = client.frame([shop.event(number) for number in range(first, first + count)])
         session.receive(greeting + frame, 1_795_253_837_123)
-        while session.busy():
+        while session.status().busy:
             session.receive(b"", 1_795_253_837_123)
         acknowledged: list[Answer | Remark] = []
         again = True

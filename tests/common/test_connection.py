@@ -1053,7 +1053,7 @@ class TestTurns:
         assert made.budget.partial_bytes > 100_000
         transport.abort()
         made.clock.rest()
-        assert connection.driver.session.partial_bytes() == made.budget.partial_bytes == 0
+        assert connection.driver.session.status().partial_bytes == made.budget.partial_bytes == 0
         assert made.budget.pending > 0
         made.store()
         assert made.all_given_back()
@@ -1064,7 +1064,7 @@ class TestTurns:
         connection.data_received(self.TINY * 10_000)
         transport.abort()
         made.clock.turn()
-        assert 0 < connection.driver.session.partial_bytes() <= made.budget.partial_bytes
+        assert 0 < connection.driver.session.status().partial_bytes <= made.budget.partial_bytes
         made.clock.rest()
         assert made.budget.partial_bytes == 0
 
@@ -1075,8 +1075,8 @@ class TestTurns:
         connection.data_received(data("a") + data(text="x" * 100_000)[:-1])
         made.clock.rest()
         connection.stop()
-        assert made.budget.pending >= connection.driver.session.partial_bytes() > 100_000
+        assert made.budget.pending >= connection.driver.session.status().partial_bytes > 100_000
         made.store()
         made.clock.rest()
         assert acks(transport) == ["a"]
-        assert connection.driver.session.partial_bytes() == made.budget.used == 0
+        assert connection.driver.session.status().partial_bytes == made.budget.used == 0

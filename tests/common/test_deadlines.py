@@ -19,14 +19,16 @@ from headrace_common.connection.deadlines import (
     next_due,
     passed,
 )
+from headrace_common.session.interface import Status
 
 LIMITS = TimeLimits(frame=60, idle=300, age=1000)
 
 
 def situation(**changes: Any) -> Situation:
+    said = {name: changes.pop(name) for name in Status.__struct_fields__ if name in changes}
     base: dict[str, Any] = {
-        "phase": Phase.OPEN, "reading": True, "partial": False, "behind": False, "idle": True,
-        "unacknowledgeable": False, "crowded": False,
+        "phase": Phase.OPEN, "reading": True, "partial": False, "behind": False, "outstanding": False,
+        "crowded": False, "session": Status(**said),
     }  # fmt: skip
     return Situation(**{**base, **changes})
 

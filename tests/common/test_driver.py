@@ -19,7 +19,7 @@ from headrace_common.operations.log import RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.closed import CLOSED_SESSION
-from headrace_common.session.interface import ByteSession, Frame, Peer, Question, Ticket
+from headrace_common.session.interface import ByteSession, Frame, Peer, Question, Status, Ticket
 from typing_extensions import override
 
 from tests.common.kafkaless import FakeFrame
@@ -91,16 +91,8 @@ class Scripted(ByteSession):
         pass
 
     @override
-    def idle(self) -> bool:
-        return True
-
-    @override
-    def partial_bytes(self) -> int:
-        return 0
-
-    @override
-    def waiting_bytes(self) -> int:
-        return self.waiting
+    def status(self) -> Status:
+        return Status(waiting_bytes=self.waiting)
 
 
 class Recorder(Transport):

@@ -45,7 +45,7 @@ def plain(make: Callable[[], ByteSession]) -> Callable[[bytes], ByteSession]:
     def talk(data: bytes) -> ByteSession:
         session = make()
         session.receive(bytes(bytearray(data)), NOW_MS)  # as a transport gives them: nobody else has them
-        while session.busy():
+        while session.status().busy:
             session.receive(b"", NOW_MS)
         store(session)
         return session
@@ -57,7 +57,7 @@ def segments(data: bytes) -> ByteSession:
     driven = Driven()
     driven.session.receive(bytes(bytearray(data)), NOW_MS)  # as a transport gives them: nobody else has them
     driven.serve()
-    while driven.session.busy():
+    while driven.session.status().busy:
         driven.session.receive(b"", NOW_MS)
         driven.serve()
     return driven.session
@@ -91,5 +91,5 @@ def test_a_connection_keeps_little_between_frames(
         held = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert all(session.idle() or not events for session in kept)
+    assert all(session.status().idle or not events for session in kept)
     assert held / count <= MOST

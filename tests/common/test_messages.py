@@ -20,7 +20,7 @@ from headrace_common.operations.log import RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.publishing.in_flight_frame import DeliveryListener
-from headrace_common.session.interface import Frame, Message, MessageSession, Peer, Reply, Ticket
+from headrace_common.session.interface import Frame, Message, MessageSession, Peer, Reply, Status, Ticket
 from headrace_common.session.ledger import Ledger
 from typing_extensions import override
 
@@ -54,10 +54,6 @@ class Echo(MessageSession):
         self._held.clear()
 
     @override
-    def busy(self) -> bool:
-        return self._slow and bool(self._held)
-
-    @override
     def tick(self, now: float) -> None:
         self._hand_out()
 
@@ -86,12 +82,10 @@ class Echo(MessageSession):
         return None
 
     @override
-    def idle(self) -> bool:
-        return not len(self._pending) and not self._held
-
-    @override
-    def partial_bytes(self) -> int:
-        return sum(message.size for message in self._held)
+    def status(self) -> Status:
+        partial_bytes = sum(message.size for message in self._held)
+        busy, idle = self._slow and bool(self._held), not (self._pending or self._held)
+        return Status(partial_bytes=partial_bytes, busy=busy, idle=idle)
 
 
 class Socket(MessageSocket):

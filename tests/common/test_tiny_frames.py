@@ -50,7 +50,7 @@ def test_one_call_hands_out_a_bounded_number_of_tiny_frames(name: str) -> None:
         session.receive(identity(b"HELO", "2.12.0", b"LCOR"), NOW_MS)
     handed: list[int] = []
     data = frame * count
-    while data or session.busy():
+    while data or session.status().busy:
         session.receive(data, NOW_MS)
         data = b""
         handed.append(len(list(session.frames())))

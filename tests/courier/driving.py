@@ -63,7 +63,7 @@ def drive(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, **lim
     outcome, replies = Outcome(), Replies()
 
     def serve() -> None:
-        outcome.partial_bytes = max(outcome.partial_bytes, driven.partial_bytes())
+        outcome.partial_bytes = max(outcome.partial_bytes, driven.status().partial_bytes)
         for frame in driven.frames():
             assert isinstance(frame, CourierFrame)
             parts = parts_of(frame, pauses=False)  # all growth is over before a payload is handed out

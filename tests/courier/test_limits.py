@@ -245,14 +245,14 @@ def test_a_bomb_is_bounded_in_each_step(kind: bytes) -> None:
     data = bomb(60 * MIB, kind)
     driven = session(ratio=2000)
     driven.receive(data, NOW_MS)
-    assert driven.busy()
-    assert driven.partial_bytes() <= 2 * SLICE
+    assert driven.status().busy
+    assert driven.status().partial_bytes <= 2 * SLICE
     before, steps = 0, 1
-    while driven.busy():
+    while driven.status().busy:
         driven.receive(b"", NOW_MS)
         steps += 1
-        assert driven.partial_bytes() - before <= 2 * SLICE + 2 * len(data)
-        before = driven.partial_bytes()
+        assert driven.status().partial_bytes - before <= 2 * SLICE + 2 * len(data)
+        before = driven.status().partial_bytes
     assert steps >= 60
     (frame,) = driven.frames()
     assert frame.size <= 60 * MIB + 60 * OVERHEAD + 2048
@@ -265,7 +265,7 @@ def test_what_is_not_finished_is_not_kept_inflated(kind: bytes) -> None:
     data = bomb(60 * MIB, kind)[:-1]
     driven = session(ratio=2000)
     digest(driven, data)
-    assert len(data) - 1024 < driven.partial_bytes() < len(data) + 1024
+    assert len(data) - 1024 < driven.status().partial_bytes < len(data) + 1024
 
 
 @BOTH
@@ -289,7 +289,7 @@ def test_a_fault_lets_go_of_what_was_kept() -> None:
     data = payload(content([incompressible(900_000)] * 3), kind=b"EVNT", flip=-1)
     with pytest.raises(ProtocolError) as caught:
         digest(driven, data)
-    assert driven.partial_bytes() == 0
+    assert driven.status().partial_bytes == 0
     assert caught.value.__context__ is None
     assert not [each for each in gc.get_objects() if type(each) is Entries and each.partial_bytes]
 
@@ -297,10 +297,10 @@ def test_a_fault_lets_go_of_what_was_kept() -> None:
 def test_many_messages_in_one_read_are_done_in_several_turns() -> None:
     driven = session()
     driven.receive(HEADER.pack(b"PING", 0) * 32_768, NOW_MS)
-    assert driven.busy()
+    assert driven.status().busy
     pongs = len(driven.outgoing())
     assert 0 < pongs < 8 * 2048
-    while driven.busy():
+    while driven.status().busy:
         driven.receive(b"", NOW_MS)
         pongs += len(driven.outgoing())
     assert pongs == 8 * 32_768
@@ -309,14 +309,14 @@ def test_many_messages_in_one_read_are_done_in_several_turns() -> None:
 def test_an_announced_length_costs_nothing() -> None:
     driven = session()
     driven.receive(HEADER.pack(b"JDAT", 10 * MIB) + NONCE, NOW_MS)
-    assert driven.partial_bytes() < KIB
+    assert driven.status().partial_bytes < KIB
     driven.receive(zlib.compress(b"\x7f\xff\xff\xff" + b"x" * 100)[:-8], NOW_MS)
-    assert driven.partial_bytes() < KIB
+    assert driven.status().partial_bytes < KIB
     driven = session()
     driven.receive(HEADER.pack(b"NEWS", 10 * MIB), NOW_MS)
     for _ in range(100):
         digest(driven, bytes(100_000))
-        assert 0 < driven.partial_bytes() < KIB
+        assert 0 < driven.status().partial_bytes < KIB
 
 
 def test_one_entry_that_comes_in_many_pieces_is_joined_once() -> None:

@@ -162,7 +162,7 @@ def test_payloads_are_acknowledged_in_order_and_partly_as_they_are_stored() -> N
     assert said(driven) == []
     driven.stored(first.ticket, 5, True)
     assert said(driven) == [(NONCE, 5), (OTHER, 4)]
-    assert driven.idle()
+    assert driven.status().idle
 
 
 @pytest.mark.parametrize("make", [jdat, evnt])
@@ -207,7 +207,7 @@ def test_pings_are_answered_while_payloads_wait() -> None:
     for _ in range(3):
         digest(driven, PING)
         assert driven.outgoing() == PONG
-    assert not driven.idle()
+    assert not driven.status().idle
 
 
 # Time

@@ -59,7 +59,7 @@ def drive(pieces: Iterable[bytes], *, end: bool = True, now_ms: int = NOW_MS, **
             outcome.replies.append(reply)
 
     feed_all(driven, pieces, outcome, serve, end=end, now_ms=now_ms)
-    outcome.unacknowledgeable = driven.unacknowledgeable()
+    outcome.unacknowledgeable = driven.status().unacknowledgeable
     assert driven.deadline() is None
     return outcome
 

@@ -69,7 +69,7 @@ def test_one_write_for_each_in_order() -> None:
         driven.stored(ticket, 1, True)
     assert said(driven) == [ack(str(number)) for number in range(5)]
     assert driven.outgoing() == b""
-    assert driven.idle()
+    assert driven.status().idle
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
@@ -83,7 +83,7 @@ def test_in_the_order_of_arrival_whatever_the_order_of_storing(order: tuple[int,
         replies += said(driven)
         whole = next((number for number in range(4) if number not in stored), 4)
         assert replies == [ack(str(number)) for number in range(whole)]
-        assert driven.idle() is (whole == 4)
+        assert driven.status().idle is (whole == 4)
 
 
 def test_never_before_all_of_it_is_stored() -> None:
@@ -109,7 +109,7 @@ def test_never_for_what_was_abandoned_nor_anything_behind_it() -> None:
     for frame in driven.frames():
         driven.stored(frame.ticket, 1, True)
     assert said(driven) == []
-    assert not driven.idle()
+    assert not driven.status().idle
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -137,7 +137,7 @@ def test_any_fate_of_many(seed: int) -> None:
         replies += said(driven)
     stored = next((number for number, fate in enumerate(fates) if fate != "whole"), 30)
     assert replies == [ack(str(number)) for number in range(stored) if asked[number]]
-    assert driven.unacknowledgeable() is not all(asked)
+    assert driven.status().unacknowledgeable is not all(asked)
 
 
 def test_no_chunk_no_reply_but_it_makes_way_and_is_remembered() -> None:
@@ -145,21 +145,21 @@ def test_no_chunk_no_reply_but_it_makes_way_and_is_remembered() -> None:
     driven.receive(message(pack({}), option={}) + message(pack({})), NOW_MS)
     first, second = driven.frames()
     assert (first.acknowledged, second.acknowledged) == (False, True)
-    assert driven.unacknowledgeable()
+    assert driven.status().unacknowledgeable
     driven.stored(second.ticket, 1, True)
     assert said(driven) == []
     driven.stored(first.ticket, 1, True)
     assert said(driven) == [ack("c")]
-    assert driven.idle()
+    assert driven.status().idle
 
 
 def test_only_a_message_without_chunk_makes_a_connection_unacknowledgeable() -> None:
     driven = session()
     driven.receive(b"\xc0", NOW_MS)
     driven.receive(message(pack({})), NOW_MS)
-    assert not driven.unacknowledgeable()
+    assert not driven.status().unacknowledgeable
     driven.receive(message(pack({}), option={"size": 1}), NOW_MS)
-    assert driven.unacknowledgeable()
+    assert driven.status().unacknowledgeable
 
 
 def test_quarantined_is_stored() -> None:
@@ -195,13 +195,13 @@ def test_a_heartbeat_is_nothing_at_all() -> None:
 def test_held_follows_the_bytes_of_an_unfinished_message() -> None:
     driven = session()
     data = message(pack({"m": "x" * 1000}))
-    assert (driven.partial_bytes(), driven.idle()) == (0, True)
+    assert (driven.status().partial_bytes, driven.status().idle) == (0, True)
     for at in range(len(data) - 1):
         driven.receive(data[at : at + 1], NOW_MS)
-        assert at + 1 <= driven.partial_bytes() <= 2 * (at + 1)
-        assert not driven.idle()
+        assert at + 1 <= driven.status().partial_bytes <= 2 * (at + 1)
+        assert not driven.status().idle
     driven.receive(data[-1:] + b"\x94\xa1t", NOW_MS)
-    assert 3 <= driven.partial_bytes() <= 6
+    assert 3 <= driven.status().partial_bytes <= 6
     (frame,) = driven.frames()
     assert frame.size >= len(data)
     assert frame.received_ms == NOW_MS

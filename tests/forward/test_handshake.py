@@ -293,7 +293,10 @@ def test_fluent_bits_login_and_what_follows_it() -> None:
         for event in outcome.events:  # it has told its name
             assert event.headers["ce_source"] == b"/forward/flbclient"
             event.headers["ce_source"] = b"/forward/192.0.2.7"
-        outcome.unacknowledgeable, outcome.idle = client.session.unacknowledgeable(), client.session.idle()
+        outcome.unacknowledgeable, outcome.idle = (
+            client.session.status().unacknowledgeable,
+            client.session.status().idle,
+        )
         check(outcome, messages("flb-auth.0"))
 
 

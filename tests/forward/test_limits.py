@@ -82,14 +82,14 @@ class TestFrameBytes:
     def test_the_largest_announced_payload_is_waited_for(self) -> None:
         driven = session(frame_bytes=self.LIMIT, event_bytes=self.LIMIT)
         driven.receive(b"\x93\xa1t\xc5" + self.LIMIT.to_bytes(2, "big"), NOW_MS)
-        assert driven.partial_bytes()
+        assert driven.status().partial_bytes
 
     @pytest.mark.parametrize("length", [b"\xdd\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff"])
     def test_a_length_that_lies_deeper_only_waits(self, length: bytes) -> None:
         """It costs what arrived, until that is too much."""
         driven = session(frame_bytes=self.LIMIT, event_bytes=self.LIMIT)
         driven.receive(b"\x94\xa1t\x01\x81\xa1a" + length, NOW_MS)
-        assert driven.partial_bytes() < 100
+        assert driven.status().partial_bytes < 100
         with pytest.raises(Exception, match="a message is too large"):
             driven.receive(b"\x90" * self.LIMIT, NOW_MS)
 
@@ -397,7 +397,7 @@ class TestMemory:
         try:
             with pytest.raises(Exception, match="too large"):
                 driven.receive(data, NOW_MS)
-            assert driven.partial_bytes() == 0
+            assert driven.status().partial_bytes == 0
             assert tracemalloc.get_traced_memory()[0] < 256 * KIB
         finally:
             tracemalloc.stop()

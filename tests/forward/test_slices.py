@@ -23,7 +23,7 @@ def slices(data: bytes) -> list[int]:
     driven = session()
     driven.receive(data, NOW_MS)
     given = [len(list(driven.frames()))]
-    while driven.busy():
+    while driven.status().busy:
         driven.receive(b"", NOW_MS)
         given.append(len(list(driven.frames())))
     driven.eof()
@@ -31,7 +31,7 @@ def slices(data: bytes) -> list[int]:
 
 
 def look_on(driven: ForwardSession) -> None:
-    while driven.busy():
+    while driven.status().busy:
         driven.receive(b"", NOW_MS)
 
 
@@ -101,7 +101,7 @@ def test_more_may_arrive_in_the_middle(data: bytes) -> None:
     for piece in (data[:middle], rest[:2], rest[2:]):
         driven.receive(piece, NOW_MS)  # though it may be busy
         frames += list(driven.frames())
-    while driven.busy():
+    while driven.status().busy:
         driven.receive(b"", NOW_MS)
         frames += list(driven.frames())
     assert [len(parts_of(frame)) for frame in frames] == [len(parts) for parts in whole.parts]
@@ -110,10 +110,10 @@ def test_more_may_arrive_in_the_middle(data: bytes) -> None:
 def test_a_fault_ends_it() -> None:
     driven: ForwardSession = session()
     driven.receive(TINY * 5000 + b"\x07", NOW_MS)
-    assert driven.busy()
+    assert driven.status().busy
     with pytest.raises(Exception, match="neither a message nor a heartbeat"):
         look_on(driven)
-    assert not driven.busy()
+    assert not driven.status().busy
     assert len(list(driven.frames())) == 5000
 
 

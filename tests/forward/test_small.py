@@ -143,6 +143,6 @@ def test_a_connection_keeps_little_between_messages() -> None:
         tracemalloc.stop()
         assert held < 15_000
     driven.receive(small[:5], NOW_MS)
-    assert driven.partial_bytes()
+    assert driven.status().partial_bytes
     driven.receive(small[5:], NOW_MS)
     assert len(list(driven.frames())) == 1

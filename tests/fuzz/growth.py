@@ -81,7 +81,7 @@ class Meter:
     def hear(self, message: Any) -> None:
         """One read, looked through."""
         self.timed(self.session.receive, message, NOW_MS)
-        while self.session.busy():
+        while self.session.status().busy:
             self.timed(self.session.receive, b"" if isinstance(message, bytes) else Message(()), NOW_MS)
 
     def take(self) -> None:
@@ -159,7 +159,7 @@ def held(subject: Subject, sent: Sent, piece: int = READ) -> tuple[int, int]:
         for read in arriving:
             meter.hear(read)
             meter.take()
-            said = meter.session.partial_bytes() + meter.session.waiting_bytes() + meter.held
+            said = meter.session.status().partial_bytes + meter.session.status().waiting_bytes + meter.held
             most = max(most, (tracemalloc.get_traced_memory()[0], said), key=lambda pair: pair[0] - HELD * pair[1])
     except ProtocolError:
         pass

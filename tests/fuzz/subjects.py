@@ -177,7 +177,7 @@ def _logjam(**limits: int) -> Callable[[Sent, Sequence[int]], Any]:
                 found.store(frame)
             found.hear()
         parts = sorted(repr(without_chance(part)) for part in found.flat)  # streams do not wait for each other
-        return parts, found.replies, found.ignored, found.session.idle()
+        return parts, found.replies, found.ignored, found.session.status().idle
 
     return outcome
 

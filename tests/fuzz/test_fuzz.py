@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from headrace_common.session.interface import ByteSession, Frame
+from headrace_common.session.interface import ByteSession, Frame, Status
 from typing_extensions import override
 
 from tests.fuzz import __main__, growth, running
@@ -59,12 +59,8 @@ class Session(ByteSession):
     def abandon(self, ticket: int) -> None: ...
 
     @override
-    def idle(self) -> bool:
-        return True
-
-    @override
-    def partial_bytes(self) -> int:
-        return self.received
+    def status(self) -> Status:
+        return Status(partial_bytes=self.received)
 
     @override
     def eof(self) -> None: ...

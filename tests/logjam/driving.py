@@ -64,7 +64,7 @@ class Driven:
             due = self.session.deadline()
             assert due is None or due > self.now
         found = list(self.session.frames())
-        assert self.session.partial_bytes() == 0
+        assert self.session.status().partial_bytes == 0
         self.frames += found
         return found
 
@@ -109,5 +109,5 @@ def drive(*messages: Sequence[bytes], answers: bool = True, **limits: Any) -> Dr
     for frame in found.turn():
         found.store(frame)
     found.hear()
-    assert found.session.idle()
+    assert found.session.status().idle
     return found

@@ -68,7 +68,7 @@ class Consumer:
             made = parts_of(frame, pauses=False)
             self.session.stored(frame.ticket, len(made), True)
             found += made
-        assert self.session.idle()
+        assert self.session.status().idle
         return found
 
 
@@ -180,7 +180,7 @@ def test_what_kafka_refuses_for_good_is_marked() -> None:
     (again,) = consumer.tick(2 * AGAIN)
     assert marks(parts_of(again, pauses=False)) == found
     consumer.session.stored(again.ticket, 3, True)
-    assert consumer.session.idle()
+    assert consumer.session.status().idle
     assert consumer.session.deadline() is None
 
 
@@ -240,7 +240,7 @@ def test_while_kafka_refuses_everything_the_memory_does_not_grow() -> None:
     assert [(mark["from"], mark["to"]) for mark in found] == [(1, 2001), (2001, 2002)]
     consumer.session.stored(again.ticket, 2, True)
     assert consumer.session.positions() == {7: (2001, NOW_MS)}
-    assert consumer.session.idle()
+    assert consumer.session.status().idle
 
 
 def test_behind_one_that_waits_the_memory_does_not_grow() -> None:

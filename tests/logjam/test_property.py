@@ -103,7 +103,7 @@ def test_any_frames(sent: list[tuple[bool, int, list[bytes], bool]], answers: bo
             split(part.raw)
         else:
             assert isinstance(part.json, dict)
-    assert found.session.idle()
+    assert found.session.status().idle
     for route, messages in asked.items():
         heard = [reply[1:] for reply in found.replies if reply[0] == route]
         assert len(heard) <= len(messages)

@@ -23,12 +23,12 @@ def test_nothing_is_said_before_it_is_stored() -> None:
     assert found.hear() == []
     (frame,) = found.turn()
     assert found.hear() == []
-    assert not found.session.idle()
+    assert not found.session.status().idle
     found.store(frame, stored=0)
     assert found.hear() == []
     found.store(frame)
     assert found.hear() == [ACCEPTED]
-    assert found.session.idle()
+    assert found.session.status().idle
     assert found.said == ["accepted"]
 
 
@@ -99,7 +99,7 @@ def test_a_ping_is_answered_at_once_with_our_name() -> None:
     found.send(PINGED)
     assert found.hear() == [PONG]
     assert found.turn() == []
-    assert found.session.idle()
+    assert found.session.status().idle
 
 
 def test_a_ping_waits_for_what_was_sent_before_it() -> None:
@@ -158,7 +158,7 @@ def test_too_late_is_not_answered_and_is_stored_all_the_same() -> None:
     assert found.hear() == []
     assert len(found.flat) == 3
     assert found.said == ["late"] * 3
-    assert found.session.idle()
+    assert found.session.status().idle
 
 
 def test_what_was_answered_already_is_not_late() -> None:
@@ -215,7 +215,7 @@ def test_an_abandoned_frame_is_answered_to_nobody_of_it() -> None:
     found.session.abandon(mine.ticket)
     found.store(elsewhere)
     assert found.hear() == [(OTHER, ELSEWHERE, b"202 Accepted")]
-    assert found.session.idle()
+    assert found.session.status().idle
     assert found.session.deadline() is None
 
 
@@ -226,7 +226,7 @@ def test_nothing_is_kept_of_routes_that_were_answered() -> None:
     (frame,) = found.turn()
     found.store(frame)
     assert len(found.hear()) == 200
-    assert found.session.idle()
+    assert found.session.status().idle
     assert found.session._questions == {}
     assert found.session.deadline() is None
 
@@ -235,7 +235,7 @@ def test_bytes_are_counted_until_they_are_handed_out() -> None:
     found = driven()
     sent = asking(event({}))
     found.send(sent, sent)
-    gathered = found.session.partial_bytes()
+    gathered = found.session.status().partial_bytes
     assert gathered >= 2 * sum(map(len, sent))
     (frame,) = found.turn()
     assert frame.size == gathered

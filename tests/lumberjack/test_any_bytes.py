@@ -112,7 +112,7 @@ def test_nothing_is_acknowledged_that_is_not_stored(sent: tuple[bytes, list[list
             now += chance.choice([0, 0.5, 1.1, 3.5])
             driven.tick(now)
     assert finals == [events[-1] for events in windows]
-    assert driven.idle()
+    assert driven.status().idle
 
 
 def numbers_in(said: bytes) -> list[int]:

@@ -28,7 +28,7 @@ def test_window(version: int) -> None:
     assert every_way(window(0, version), window_events=5).error is None
     driven = session(window_events=5)
     feed(driven, window(5, version))
-    assert driven.partial_bytes()
+    assert driven.status().partial_bytes
     for size in (6, 2**31, 2**32 - 1):
         assert refused(every_way(window(size, version), window_events=5), "LUMBERJACK__WINDOW_EVENTS")
         inside = window(5, version) if version == V1 else b""
@@ -131,7 +131,7 @@ def test_what_is_announced_costs_nothing(announced: bytes) -> None:
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()
-    assert driven.partial_bytes() < 100
+    assert driven.status().partial_bytes < 100
 
 
 def test_a_bomb_is_inflated_no_further_than_the_limit_and_in_slices() -> None:
@@ -148,9 +148,9 @@ def test_a_bomb_is_inflated_no_further_than_the_limit_and_in_slices() -> None:
                 while True:
                     driven.receive(data, 1)
                     turns += 1
-                    highest = max(highest, driven.partial_bytes())
+                    highest = max(highest, driven.status().partial_bytes)
                     data = b""
-                    assert driven.busy()
+                    assert driven.status().busy
             assert caught.value.limit == limit
             assert tracemalloc.get_traced_memory()[1] < 160 * MIB
         finally:
@@ -165,14 +165,14 @@ def test_many_small_windows_are_worked_on_in_pieces() -> None:
     driven = session()
     driven.receive((window(1) + json_frame(1, b"{}")) * 40_000, 1)
     turns, frames = 1, len(list(driven.frames()))
-    assert driven.busy()
-    while driven.busy():
+    assert driven.status().busy
+    while driven.status().busy:
         driven.receive(b"", 1)
         turns += 1
         frames += len(list(driven.frames()))
     assert frames == 40_000
     assert turns > 20
-    assert driven.partial_bytes() == 0
+    assert driven.status().partial_bytes == 0
 
 
 def test_windows_that_v1_opens_by_itself_are_worked_on_in_pieces() -> None:
@@ -184,13 +184,13 @@ def test_windows_that_v1_opens_by_itself_are_worked_on_in_pieces() -> None:
         turns += 1
         new = len(list(driven.frames()))
         frames, most = frames + new, max(most, new)
-        if not driven.busy():
+        if not driven.status().busy:
             break
-        assert driven.partial_bytes() >= 10 * (6_000 - frames)
+        assert driven.status().partial_bytes >= 10 * (6_000 - frames)
         driven.receive(b"", 1)
     assert frames == 6_000
     assert most <= 1024
-    assert driven.partial_bytes() == 0
+    assert driven.status().partial_bytes == 0
 
 
 def test_windows_of_a_compressed_frame() -> None:

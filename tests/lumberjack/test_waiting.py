@@ -193,7 +193,7 @@ def test_what_is_abandoned_and_all_behind_it_is_never_acknowledged() -> None:
     watch.wait(60)
     assert watch.heard == []
     assert watch.session.deadline() is None
-    assert not watch.session.idle()
+    assert not watch.session.status().idle
 
 
 # What is said last, when a window will not be complete

@@ -67,7 +67,7 @@ class Connection(Caller):
         piece = bytes(self.inbox[:size])
         del self.inbox[:size]
         self.take(lambda: self.session.receive(piece, NOW_MS))
-        while not self.closed and self.session.busy():
+        while not self.closed and self.session.status().busy:
             self.take(lambda: self.session.receive(b"", NOW_MS))
 
     def close(self) -> None:

@@ -284,7 +284,7 @@ class Slow:
     def hear(self, *data: bytes) -> bytes:
         for each in data:
             self.session.receive(each, NOW_MS)
-            while self.session.busy():
+            while self.session.status().busy:
                 self.session.receive(b"", NOW_MS)
         return self.look()
 

@@ -42,8 +42,8 @@ def test_hello_belongs_to_the_beginning() -> None:
 def test_an_end_before_the_dialect_is_known(size: int) -> None:
     driven = Driven()
     driven.hear(speaking_today.HELLO[:size])
-    assert driven.session.partial_bytes() == size
-    assert not driven.session.idle()
+    assert driven.session.status().partial_bytes == size
+    assert not driven.session.status().idle
     assert "inside its first message" in str(drive([speaking_today.HELLO[:size]]).error)
 
 

@@ -19,17 +19,17 @@ def test_keep_alives_count_until_they_leave() -> None:
     session = OriginalSession(Peer("192.0.2.1", 1, "a"), LIMITS)
     said = keep_alive(bytes(4096)) * 100
     session.receive(said, NOW_MS)
-    assert session.waiting_bytes() >= 100 * 4096
-    assert not session.idle()
+    assert session.status().waiting_bytes >= 100 * 4096
+    assert not session.status().idle
     heard = b""
-    before = session.waiting_bytes()
+    before = session.status().waiting_bytes
     while more := session.outgoing():
         heard += more
-        assert session.waiting_bytes() < before
-        before = session.waiting_bytes()
+        assert session.status().waiting_bytes < before
+        before = session.status().waiting_bytes
     assert heard == said
-    assert session.waiting_bytes() == 0
-    assert session.idle()
+    assert session.status().waiting_bytes == 0
+    assert session.status().idle
 
 
 def test_replies_count_when_they_are_many() -> None:
@@ -37,17 +37,17 @@ def test_replies_count_when_they_are_many() -> None:
     session = TodaySession(Peer("192.0.2.1", 1, "a"), LIMITS)
     said = speaking_today.HELLO + message(41, bytes(8)) * (3 * REPLIES)
     session.receive(said, NOW_MS)
-    while session.busy():
+    while session.status().busy:
         session.receive(b"", NOW_MS)
-    assert session.waiting_bytes() > 2 * REPLIES * WAITING
+    assert session.status().waiting_bytes > 2 * REPLIES * WAITING
     while session.outgoing():
         pass
-    assert session.waiting_bytes() == 0
+    assert session.status().waiting_bytes == 0
 
 
 def test_a_few_replies_do_not_trouble_the_budgets() -> None:
     session = TodaySession(Peer("192.0.2.1", 1, "a"), LIMITS)
     session.receive(speaking_today.HELLO + message(41, bytes(8)) * (REPLIES - 1), NOW_MS)
-    while session.busy():
+    while session.status().busy:
         session.receive(b"", NOW_MS)
-    assert session.waiting_bytes() == 0
+    assert session.status().waiting_bytes == 0

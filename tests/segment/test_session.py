@@ -256,8 +256,8 @@ def test_what_comes_before_the_level_is_known_waits_and_others_do_not() -> None:
     slow = Slow()
     assert slow.hear(setup(), block(0, HELLO), setup("b", W2), keep_alive(b"x"), read("b")) == keep_alive(b"x")
     assert not slow.frames
-    assert slow.session.waiting_bytes() > len(HELLO)
-    assert slow.session.partial_bytes() == 0  # no time limit of the client runs on it
+    assert slow.session.status().waiting_bytes > len(HELLO)
+    assert slow.session.status().partial_bytes == 0  # no time limit of the client runs on it
     assert [type(each) for each in slow.questions] == [OpenSession, OpenSession]
     slow.questions.rotate()
     assert slow.answer() == replies(AppendSetup("b", W2, 0))
@@ -266,7 +266,7 @@ def test_what_comes_before_the_level_is_known_waits_and_others_do_not() -> None:
     assert [type(each) for each in slow.questions] == [OpenSession, ReadBytes]
     assert slow.answer() == replies(AppendSetup("a", W1, 0))
     assert len(slow.frames) == 2
-    assert not slow.session.idle()
+    assert not slow.session.status().idle
 
 
 def test_a_second_setup_waits_for_the_blocks_before_it() -> None:
@@ -278,7 +278,7 @@ def test_a_second_setup_waits_for_the_blocks_before_it() -> None:
     slow.store()
     assert slow.answer() == level(13)
     assert slow.answer() == replies(AppendSetup("a", W1, 13)) + level(13)
-    assert slow.session.idle()
+    assert slow.session.status().idle
 
 
 def test_a_read_waits_for_the_blocks_before_it() -> None:
@@ -333,7 +333,7 @@ def test_replies_leave_one_by_one_and_the_service_hears_when_they_have() -> None
     assert slow.session.outgoing() == b""
     assert not list(slow.session.questions())
     slow.session.answered(left.ticket, None)
-    assert slow.session.idle()
+    assert slow.session.status().idle
 
 
 def test_a_read_at_the_tail_keeps_no_other_read_waiting() -> None:
@@ -359,7 +359,7 @@ def test_only_so_many_reads_wait() -> None:
     slow = Slow()
     slow.hear(*[read()] * (READ_BYTES // READ_COST + READS))
     assert len(slow.questions) == READ_BYTES // READ_COST
-    assert slow.session.partial_bytes() == 0
+    assert slow.session.status().partial_bytes == 0
     with pytest.raises(ProtocolError, match="reads wait"):
         slow.hear(read())
 
@@ -389,7 +389,7 @@ def test_a_repeat_of_what_is_under_way_is_acknowledged_with_it() -> None:
     assert len(slow.frames) == 1
     slow.store()
     assert slow.answer() == level(13)
-    assert slow.session.idle()
+    assert slow.session.status().idle
 
 
 def test_nothing_of_what_is_abandoned_is_asked_for() -> None:

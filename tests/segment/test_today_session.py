@@ -431,7 +431,7 @@ def test_a_read_at_the_tail_keeps_nobody_waiting() -> None:
     slow.session.answered(tail.ticket, store.answer(tail))
     (found,) = read_replies(slow.look(), said.MESSAGES)
     assert (found.data, found.end_of_segment) == (events(b"x"), True)
-    assert slow.session.idle()
+    assert slow.session.status().idle
 
 
 def test_other_segments_do_not_wait() -> None:
@@ -440,8 +440,8 @@ def test_other_segments_do_not_wait() -> None:
     slow = Slow(store)
     slow.hear(HELLO, setup(), seal("b"), info())
     assert [type(question) for question in slow.questions] == [ask.OpenSession, ask.SealSegment]
-    assert slow.session.waiting_bytes()
-    assert not slow.session.idle()
+    assert slow.session.status().waiting_bytes
+    assert not slow.session.status().idle
 
 
 # What ends a conversation

@@ -26,7 +26,7 @@ from typing import Final
 
 from headrace_common import __version__
 from headrace_common.session.inflate import InflateLimits
-from headrace_common.session.interface import ByteSession, Frame, Peer, Ticket
+from headrace_common.session.interface import ByteSession, Frame, Peer, Status, Ticket
 from headrace_common.session.ledger import Ledger
 from headrace_common.session.memory import Memory
 from typing_extensions import override
@@ -157,18 +157,12 @@ class CourierSession(ByteSession):
             yield self._ready.popleft()
 
     @override
-    def busy(self) -> bool:
-        return self._decoder.busy
-
-    @override
     def eof(self) -> None:
         if self._decoder.partial_bytes():
             raise self._decoder.cut_off()
 
     @override
-    def idle(self) -> bool:
-        return not self._pending and not self._decoder.partial_bytes()
-
-    @override
-    def partial_bytes(self) -> int:
-        return self._decoder.partial_bytes()
+    def status(self) -> Status:
+        decoder = self._decoder
+        partial_bytes = decoder.partial_bytes()
+        return Status(partial_bytes=partial_bytes, busy=decoder.busy, idle=not (partial_bytes or self._pending))

@@ -23,7 +23,7 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.record.event import source
 from headrace_common.session.inflate import InflateLimits
-from headrace_common.session.interface import ByteSession, Frame, Peer, Ticket
+from headrace_common.session.interface import ByteSession, Frame, Peer, Status, Ticket
 from headrace_common.session.ledger import Ledger
 from typing_extensions import override
 
@@ -213,11 +213,6 @@ class ForwardSession(ByteSession):
             yield self._ready.popleft()
 
     @override
-    def busy(self) -> bool:
-        """Whether many tiny messages or entries wait. Inflating does not count: it happens while the parts are built."""
-        return self._decoder is not None and self._decoder.paused
-
-    @override
     def eof(self) -> None:
         """A client that closes without a byte is a heartbeat, not a fault."""
         if self._login:
@@ -241,17 +236,16 @@ class ForwardSession(ByteSession):
             raise ProtocolError("the login took too long", limit="LIMITS__HANDSHAKE_TIME", offset=0)
 
     @override
-    def idle(self) -> bool:
-        return not self._pending and not self.partial_bytes()
-
-    @override
-    def partial_bytes(self) -> int:
-        return len(self._login) + (0 if self._decoder is None else self._decoder.partial_bytes())
-
-    @override
-    def unacknowledgeable(self) -> bool:
-        return self._unacknowledgeable
-
-    @override
-    def undecided(self) -> bool:
-        return self._undecided and self._handshake is None
+    def status(self) -> Status:
+        """It is busy while many tiny messages or entries wait. Inflating does not count: it happens while the parts are built."""
+        decoder, partial_bytes, busy = self._decoder, len(self._login), False
+        if decoder is not None:
+            partial_bytes += decoder.partial_bytes()
+            busy = decoder.paused
+        return Status(
+            partial_bytes=partial_bytes,
+            busy=busy,
+            idle=not (partial_bytes or self._pending),
+            unacknowledgeable=self._unacknowledgeable,
+            undecided=self._undecided and self._handshake is None,
+        )

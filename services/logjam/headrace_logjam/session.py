@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from headrace_common.session.interface import Frame, Message, MessageSession, Reply, Ticket
+from headrace_common.session.interface import Frame, Message, MessageSession, Reply, Status, Ticket
 from typing_extensions import override
 
 from headrace_logjam.events import OVERHEAD, Limits, Maker, ProducerFrame, Received
@@ -256,9 +256,5 @@ class ProducerSession(MessageSession):
             self._waiting.append(gathered)
 
     @override
-    def idle(self) -> bool:
-        return not self._pending and not self._gathered
-
-    @override
-    def partial_bytes(self) -> int:
-        return self._gathered_bytes
+    def status(self) -> Status:
+        return Status(partial_bytes=self._gathered_bytes, idle=not (self._pending or self._gathered))

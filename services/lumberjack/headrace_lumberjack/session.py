@@ -16,7 +16,7 @@ from typing import Final
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.inflate import InflateLimits
-from headrace_common.session.interface import ByteSession, Frame, Peer, Ticket
+from headrace_common.session.interface import ByteSession, Frame, Peer, Status, Ticket
 from headrace_common.session.ledger import Ledger, LedgerEntry
 from headrace_common.session.memory import Memory
 from typing_extensions import override
@@ -305,28 +305,24 @@ class LumberjackSession(ByteSession):
             self._windows.append(_Window(item.version, 0))
 
     @override
-    def busy(self) -> bool:
-        return self._busy
-
-    @override
     def frames(self) -> Iterator[Frame]:
         while self._ready:
             yield self._ready.popleft()
 
     @override
     def eof(self) -> None:
-        if self.partial_bytes():
+        if self._partial_bytes():
             error = self._cutter.fault(f"the stream ends inside a {'window' if self._flow.left else 'frame'}")
             if self._flow.left:
                 error.offset = self._flow.began
             raise error
 
     @override
-    def idle(self) -> bool:
-        return not self._windows and not self.partial_bytes()
+    def status(self) -> Status:
+        partial_bytes = self._partial_bytes()
+        return Status(partial_bytes=partial_bytes, busy=self._busy, idle=not (partial_bytes or self._windows))
 
-    @override
-    def partial_bytes(self) -> int:
+    def _partial_bytes(self) -> int:
         """Uncut bytes, content that is being inflated, what is accepted and not taken yet, and the header of an incomplete
         window, which counts as half a frame.
         """

@@ -16,7 +16,7 @@ from headrace_common.operations.errors import ConfigError, ProtocolError
 from headrace_common.operations.settings import ServiceSettings
 from headrace_common.service.parts import Parts, Runtime
 from headrace_common.service.service import main
-from headrace_common.session.interface import Frame, Message, MessageSession, Peer, Reply, Ticket
+from headrace_common.session.interface import Frame, Message, MessageSession, Peer, Reply, Status, Ticket
 from headrace_common.session.ledger import Ledger
 from typing_extensions import override
 
@@ -79,12 +79,8 @@ class ToyMessages(MessageSession):
         return None
 
     @override
-    def idle(self) -> bool:
-        return not self._ledgers
-
-    @override
-    def partial_bytes(self) -> int:
-        return 0
+    def status(self) -> Status:
+        return Status(idle=not self._ledgers)
 
 
 class ToySocket(Endpoint, MessageSocket):

@@ -17,7 +17,7 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import LimitSettings, ServiceSettings
 from headrace_common.service.parts import Own, Parts, Runtime
 from headrace_common.service.service import main, stream_listeners
-from headrace_common.session.interface import ByteSession, Frame, Peer, Question, Ticket
+from headrace_common.session.interface import ByteSession, Frame, Peer, Question, Status, Ticket
 from headrace_common.session.ledger import Ledger
 from typing_extensions import override
 
@@ -109,12 +109,9 @@ class ToyQuestions(ByteSession):
             raise ProtocolError("the stream ends inside a message", offset=self._cutter.offset)
 
     @override
-    def idle(self) -> bool:
-        return not self._asked and not len(self._pending) and not self._cutter.data
-
-    @override
-    def partial_bytes(self) -> int:
-        return len(self._cutter.data)
+    def status(self) -> Status:
+        idle = not (self._asked or len(self._pending) or self._cutter.data)
+        return Status(partial_bytes=len(self._cutter.data), idle=idle)
 
 
 class Oracle(Own, Backend):

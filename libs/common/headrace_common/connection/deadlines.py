@@ -41,6 +41,8 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
 from typing import Final
 
+from headrace_common.session.interface import Status
+
 LINGER_SILENCE: Final = 1.0
 LINGER_TIME: Final = 5.0
 DRAIN_TIME: Final = 5.0
@@ -118,14 +120,11 @@ class Situation:
     """Part of a frame has arrived, or bytes that are not parsed yet."""
     behind: bool
     """Bytes wait to be parsed."""
-    idle: bool
-    """Nothing is pending and no frame is incomplete."""
-    unacknowledgeable: bool
-    """The peer has sent something without asking for an acknowledgement."""
+    outstanding: bool
+    """Frames are pending, or questions not answered."""
     crowded: bool
     """Unfinished frames have used up their share of the budget."""
-    undecided: bool = False
-    """Nothing has shown yet whether the peer asks for acknowledgements."""
+    session: Status
 
 
 def next_due(situation: Situation, clocks: Clocks, limits: TimeLimits) -> float | None:
@@ -138,10 +137,10 @@ def next_due(situation: Situation, clocks: Clocks, limits: TimeLimits) -> float 
     if situation.phase is Phase.OPEN and situation.reading:
         if situation.partial:
             times.append(min(_frame_deadline(situation, clocks, limits), clocks.last_byte + limits.frame))
-        if not situation.unacknowledgeable:
+        if not situation.session.unacknowledgeable:
             if limits.idle:
                 times.append(clocks.last_byte + limits.idle)
-            if limits.age and not situation.undecided:
+            if limits.age and not situation.session.undecided:
                 times.append(clocks.born + limits.age)
     return min(times, default=None)
 
@@ -162,11 +161,16 @@ def passed(situation: Situation, clocks: Clocks, limits: TimeLimits, now: float)
     if phase is Phase.OPEN and situation.reading:
         if situation.partial and now >= _frame_deadline(situation, clocks, limits):
             return Limit.FRAME_TIME
-        if situation.unacknowledgeable or situation.partial:
+        if situation.session.unacknowledgeable or situation.partial:
             return None
-        if limits.idle and now >= clocks.last_byte + limits.idle and situation.idle:
+        if (
+            limits.idle
+            and now >= clocks.last_byte + limits.idle
+            and situation.session.idle
+            and not situation.outstanding
+        ):
             return Limit.IDLE
-        if is_old(clocks, limits, now) and not situation.undecided:
+        if is_old(clocks, limits, now) and not situation.session.undecided:
             return Limit.AGE
     return None
 

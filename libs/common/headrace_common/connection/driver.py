@@ -103,10 +103,10 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self._ended = False
         self.peer = peer
         self.session = session
+        self.status = session.status()
+        """The session's, after its last input. Only an input changes what is busy, partial or known of its acknowledgements."""
         # Most protocols have no questions: they are not asked for them with each frame.
-        self._asks = (
-            type(session).questions is not Session.questions or type(session).waiting_bytes is not Session.waiting_bytes
-        )
+        self._asks = type(session).questions is not Session.questions
         self.account = receiver.scheduler.account()
         self.partial_bytes = self.pending = 0
         self.has_stored = self.has_asked = self.is_broken = self._asking = False
@@ -134,6 +134,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
             self._frames.add(frame, received)
             receiver.budget.charge(self, frame.size)
             receiver.publisher.submit(frame, self, self._partition)
+        self.status = session.status()
         progress, self._progress = self._progress or len(self._frames) > before, False
         self._transport.handed_out(progress)
         self.ask()
@@ -144,14 +145,14 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
             return
         self._asking = True
         try:
-            self._charge_waiting(self.session.waiting_bytes())
+            self._charge_waiting(self.session.status().waiting_bytes)
             while (question := next(self.session.questions(), None)) is not None:
                 self.has_asked = True
                 self._progress = self._progress or question.size > 0
                 self._questions[question.ticket] = question.size
                 self._receiver.budget.charge(self, question.size)
                 self._receiver.backend.ask(question, self)
-                self._charge_waiting(self.session.waiting_bytes())
+                self._charge_waiting(self.session.status().waiting_bytes)
         finally:
             self._asking = False
 
@@ -185,7 +186,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         """The session raised what it must not. Call it in an `except` clause. Nothing of that session is called again."""
         self._receiver.log.exception("the session failed", peer=self.peer.address)
         self.is_broken = True
-        self.session = self._closed
+        self._forget_session()
         self._transport.broken()
 
     # From the publisher
@@ -254,7 +255,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
 
     def _parsing_account(self) -> Account:
         """Few bytes are parsed with the small frames, which a crowd with long work does not keep waiting."""
-        few = self.partial_bytes <= FEW and not self.session.busy()
+        few = self.partial_bytes <= FEW and not self.status.busy
         return self._receiver.scheduler.small if few else self.account
 
     @override
@@ -312,7 +313,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
 
     def stop_reading(self) -> None:
         """Reading has ended. An incomplete frame in the session stays charged: the session may still say how much is stored."""
-        self._retained_bytes = self.session.partial_bytes()
+        self._retained_bytes = self.session.status().partial_bytes
         self._receiver.budget.charge(self, self._retained_bytes)
 
     def forget_input(self) -> None:
@@ -324,10 +325,14 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         if not self._ended:
             self._ended = True
             self._receiver.backend.ended(self)
-        self.session = self._closed
+        self._forget_session()
         self._receiver.budget.release(self, self._retained_bytes)
         self._retained_bytes = 0
         self._charge_waiting(0)
+
+    def _forget_session(self) -> None:
+        self.session = self._closed
+        self.status = self._closed.status()
 
     def leave(self) -> None:
         """The connection is gone and parses nothing more. Call it once."""

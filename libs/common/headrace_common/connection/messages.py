@@ -77,7 +77,7 @@ class MessageConnection(Transport, Stoppable):
     def _receive(self, messages: Sequence[Message]) -> None:
         session, now_ms = self.driver.session, time.time_ns() // 1_000_000
         for index, message in enumerate(messages):
-            if index and session.busy():
+            if index and session.status().busy:
                 later = messages[index:]
                 self._unseen.extend(later)
                 self._unseen_bytes += sum([each.size for each in later])
@@ -85,7 +85,7 @@ class MessageConnection(Transport, Stoppable):
             session.receive(message, now_ms)
 
     def _behind(self) -> bool:
-        return not self.driver.is_broken and (bool(self._unseen) or self.driver.session.busy())
+        return not self.driver.is_broken and (bool(self._unseen) or self.driver.status.busy)
 
     @override
     def digest(self) -> None:
@@ -105,7 +105,7 @@ class MessageConnection(Transport, Stoppable):
             self._digest_one()
 
     def _digest_one(self) -> None:
-        if self.driver.session.busy() or not self._unseen:
+        if self.driver.status.busy or not self._unseen:
             self._give([Message(())])
             return
         message = self._unseen.popleft()
@@ -115,7 +115,7 @@ class MessageConnection(Transport, Stoppable):
     @override
     def handed_out(self, progress: bool) -> None:
         if not self._input_over:
-            self.driver.hold(self.driver.session.partial_bytes() + self._unseen_bytes)
+            self.driver.hold(self.driver.status.partial_bytes + self._unseen_bytes)
 
     @override
     def pace(self) -> None:

@@ -152,12 +152,12 @@ class TcpConnection(asyncio.Protocol, SocketTransport, Stoppable):
 
     @override
     def stop(self) -> None:
-        session = self.driver.session
+        status = self.driver.session.status()
         # What a client that has just come sends may ask for no acknowledgement: it would believe it delivered. Its first frame
         # may be here already, not parsed yet: behind a question to the service, or because many came in one turn of the loop.
         first = not self.driver.has_stored and (self.driver.has_asked or not self.driver.frames)
         new = not self._heard or (first and self._behind())
-        undecided = session.unacknowledgeable() or session.undecided() or new
+        undecided = status.unacknowledgeable or status.undecided or new
         if self._phase == OPEN and undecided:
             self._enter(LINGERING, LINGER_TIME)
             self._why = "drain"
@@ -185,8 +185,8 @@ class TcpConnection(asyncio.Protocol, SocketTransport, Stoppable):
             self._phase == OPEN
             and is_old(clocks, self._limits, clocks.last_byte)
             and not driver.partial_bytes
-            and not session.unacknowledgeable()
-            and not session.undecided()
+            and not driver.status.unacknowledgeable
+            and not driver.status.undecided
         ):
             self.close("age")
         elif self._peer_done and not self._behind():
@@ -207,7 +207,7 @@ class TcpConnection(asyncio.Protocol, SocketTransport, Stoppable):
         if self._phase in (SETTLING, DRAINING):
             return
         driver = self.driver
-        partial = driver.session.partial_bytes() + 2 * len(self.unseen)
+        partial = driver.status.partial_bytes + 2 * len(self.unseen)
         if partial and (progress or not driver.partial_bytes):
             self._clocks.frame_begins()
             self._receiver.budget.restart(driver)
@@ -215,7 +215,7 @@ class TcpConnection(asyncio.Protocol, SocketTransport, Stoppable):
 
     def _behind(self) -> bool:
         """Whether received bytes are not parsed yet."""
-        return not self.driver.is_broken and (bool(self.unseen) or self.driver.session.busy())
+        return not self.driver.is_broken and (bool(self.unseen) or self.driver.status.busy)
 
     def _input_ends(self) -> None:
         """The session has parsed all bytes, and the peer sends no more."""
@@ -231,7 +231,7 @@ class TcpConnection(asyncio.Protocol, SocketTransport, Stoppable):
         driver, lost = self.driver, self._lost
         wanted = lost or (self._phase <= LINGERING and self._writable)
         if wanted and self._behind() and (lost or driver.may_digest()):
-            driver.work(lambda: self._feed(b"" if driver.session.busy() else self.unseen.take()))
+            driver.work(lambda: self._feed(b"" if driver.status.busy else self.unseen.take()))
         if lost and self._behind():
             driver.ask_slice()
         elif lost:
@@ -366,19 +366,24 @@ class TcpConnection(asyncio.Protocol, SocketTransport, Stoppable):
 
     # Time
 
-    def _situation(self, *, idle: bool) -> Situation:
-        session, crowded = self.driver.session, self._receiver.budget.crowded
-        partial, unacknowledgeable = self.driver.partial_bytes > 0, session.unacknowledgeable()
-        behind, undecided = self._behind(), session.undecided()
-        return Situation(self._phase, self._reading, partial, behind, idle, unacknowledgeable, crowded, undecided)
+    def _situation(self) -> Situation:
+        return Situation(
+            phase=self._phase,
+            reading=self._reading,
+            partial=self.driver.partial_bytes > 0,
+            behind=self._behind(),
+            outstanding=self.driver.outstanding > 0,
+            crowded=self._receiver.budget.crowded,
+            session=self.driver.session.status(),
+        )
 
     def _next_deadline(self) -> float | None:
-        due = next_due(self._situation(idle=False), self._clocks, self._limits)
+        due = next_due(self._situation(), self._clocks, self._limits)
         asked = self.driver.session.deadline()
         return due if asked is None else asked if due is None else min(due, asked)
 
     def _tick(self, now: float) -> None:
-        if passed(self._situation(idle=False), self._clocks, self._limits, now) is Limit.UNREAD:
+        if passed(self._situation(), self._clocks, self._limits, now) is Limit.UNREAD:
             driver = self.driver
             self._receiver.limited.warning("peer does not read", peer=driver.peer.address, frames=driver.frames)
             self._why = "deaf"
@@ -386,8 +391,7 @@ class TcpConnection(asyncio.Protocol, SocketTransport, Stoppable):
             return
         self.driver.tick(now)
         self.driver.guard(self._flush)
-        idle = self.driver.session.idle() and not self.driver.outstanding
-        limit = passed(self._situation(idle=idle), self._clocks, self._limits, now)
+        limit = passed(self._situation(), self._clocks, self._limits, now)
         if limit is Limit.DRAINED:
             self._close()
         elif limit is Limit.FRAME_TIME:

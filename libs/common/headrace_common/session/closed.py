@@ -7,7 +7,19 @@ from typing import Final
 
 from typing_extensions import override
 
-from headrace_common.session.interface import ByteSession, Frame, Message, MessageSession, Reply, Session, Ticket
+from headrace_common.session.interface import (
+    ByteSession,
+    Frame,
+    Message,
+    MessageSession,
+    Reply,
+    Session,
+    Status,
+    Ticket,
+)
+
+NOTHING: Final = Status()
+"""It holds nothing."""
 
 
 class _Closed(Session):
@@ -24,12 +36,8 @@ class _Closed(Session):
         pass
 
     @override
-    def idle(self) -> bool:
-        return True
-
-    @override
-    def partial_bytes(self) -> int:
-        return 0
+    def status(self) -> Status:
+        return NOTHING
 
 
 class ClosedSession(_Closed, ByteSession):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from headrace_common.session.interface import Frame, Message, MessageSession, Reply, Ticket
+from headrace_common.session.interface import Frame, Message, MessageSession, Reply, Status, Ticket
 from typing_extensions import override
 
 from headrace_logjam.devices.gaps import BEGINS, BEHIND, Gap, Notice, Numbers, Ranges, Told
@@ -236,12 +236,9 @@ class ConsumerSession(MessageSession):
         self._ready.append(frame)
 
     @override
-    def idle(self) -> bool:
-        return not (self._pending or self._gathered or self._refused or self._unmarked)
-
-    @override
-    def partial_bytes(self) -> int:
-        return self._gathered_bytes
+    def status(self) -> Status:
+        idle = not (self._pending or self._gathered or self._refused or self._unmarked)
+        return Status(partial_bytes=self._gathered_bytes, idle=idle)
 
 
 def numbers_of(items: Sequence[Published | Gap], received_ms: int) -> list[Gap]:

@@ -92,7 +92,7 @@ class Subscription:
 
     def is_stored(self) -> bool:
         """Whether it was started, and all that it has heard is stored."""
-        return self._session is not None and self._session.idle()
+        return self._session is not None and self._session.status().idle
 
     def connect(self) -> None:
         """Connects. ZeroMQ keeps what comes until `start`. Raises `ConfigError` when the address is none."""

@@ -15,7 +15,7 @@ from typing import Any, Generic
 
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.record.event import Envelope
-from headrace_common.session.interface import ByteSession, Frame, Peer, Question, Ticket
+from headrace_common.session.interface import ByteSession, Frame, Peer, Question, Status, Ticket
 from headrace_common.session.ledger import Ledger
 from typing_extensions import override
 
@@ -374,26 +374,20 @@ class Conversation(ByteSession, Generic[B]):
             yield self._questions.popleft()
 
     @override
-    def busy(self) -> bool:
-        return self._decode.busy
-
-    @override
     def eof(self) -> None:
         if self._decode.partial_bytes():
             raise self._decode.cut_off()
 
     @override
-    def idle(self) -> bool:
+    def status(self) -> Status:
         waiting = self._asked or self._reads or self._published_for or self._waiting_bytes
-        return not (waiting or self.partial_bytes())
-
-    @override
-    def partial_bytes(self) -> int:
-        return self._decode.partial_bytes()
-
-    @override
-    def waiting_bytes(self) -> int:
-        return self._waiting_bytes + WAITING * max(0, len(self._replies) - REPLIES)
+        partial_bytes = self._decode.partial_bytes()
+        return Status(
+            partial_bytes=partial_bytes,
+            waiting_bytes=self._waiting_bytes + WAITING * max(0, len(self._replies) - REPLIES),
+            busy=self._decode.busy,
+            idle=not (waiting or partial_bytes),
+        )
 
 
 def _cost(read: ReadBytes) -> int:

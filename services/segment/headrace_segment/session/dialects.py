@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.session.interface import ByteSession, Frame, Peer, Question, Ticket
+from headrace_common.session.interface import ByteSession, Frame, Peer, Question, Status, Ticket
 from typing_extensions import override
 
 from headrace_segment.session.limits import Limits
@@ -84,20 +84,10 @@ class SegmentSession(ByteSession):
         return b"" if self._session is None else self._session.outgoing()
 
     @override
-    def busy(self) -> bool:
-        return self._session is not None and self._session.busy()
-
-    @override
-    def idle(self) -> bool:
-        return not self._first if self._session is None else self._session.idle()
-
-    @override
-    def partial_bytes(self) -> int:
-        return len(self._first) if self._session is None else self._session.partial_bytes()
-
-    @override
-    def waiting_bytes(self) -> int:
-        return 0 if self._session is None else self._session.waiting_bytes()
+    def status(self) -> Status:
+        if self._session is not None:
+            return self._session.status()
+        return Status(partial_bytes=len(self._first), idle=not self._first)
 
     @property
     def _chosen(self) -> ByteSession:

@@ -110,7 +110,7 @@ def frames_of(session: ByteSession, data: bytes, now_ms: int) -> Iterator[Frame]
     while True:
         session.receive(data, now_ms)
         yield from session.frames()
-        if not session.busy():
+        if not session.status().busy:
             return
         data = b""
 

@@ -115,7 +115,7 @@ class Receiver:
                     self._session.receive(data, now_ms)
                 finally:
                     self._serve(heard)
-                if not self._session.busy():
+                if not self._session.status().busy:
                     break
                 data = b""
         except ProtocolError as error:
