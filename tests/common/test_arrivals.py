@@ -9,6 +9,7 @@ import pytest
 from headrace_common.connection.tcp import TcpConnection
 from headrace_common.fairness.scheduler import ARRIVAL_TIME, TIME_SLICE, FairScheduler
 from headrace_forward.session import ForwardSession
+from msgspec.structs import replace
 
 from tests.common.test_connection import Bench, Transport, acks, data
 
@@ -98,7 +99,8 @@ def test_a_first_frame_that_waits_is_parsed_though_the_service_stops(
     crowd: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a protocol whose clients always ask for an acknowledgement."""
-    monkeypatch.setattr(ForwardSession, "undecided", lambda _: False)
+    status = ForwardSession.status
+    monkeypatch.setattr(ForwardSession, "status", lambda session: replace(status(session), undecided=False))
     clients = [crowd.connect() for _ in range(300)]
     for connection, _ in clients:
         connection.data_received(data("c"))

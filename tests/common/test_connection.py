@@ -26,6 +26,7 @@ from headrace_common.session.interface import Frame, Peer
 from headrace_forward.session import ForwardSession
 from headrace_forward.settings import ForwardSection
 from headrace_forward.wire import encode
+from msgspec.structs import replace
 
 
 class Handle:
@@ -585,7 +586,7 @@ class TestIdleAndAge:
         connection.data_received(data("a")[:5])
         made.clock.advance(10)
         connection.data_received(data("a")[5:] + b"".join(data(f"b{n}") for n in range(500)))
-        assert connection._behind()
+        assert connection.incoming.is_behind()
         connection.data_received(data("c"))
         made.clock.rest()
         for _ in range(502):
@@ -849,12 +850,12 @@ class TestBudget:
         connection, _ = made.connect()
         connection.data_received(data("a") + b"\x01")
         connection.stop()
-        assert connection._phase is Phase.SETTLING
+        assert connection._life.phase is Phase.SETTLING
         made.abandon()
-        assert connection._phase is Phase.DRAINING
+        assert connection._life.phase is Phase.DRAINING
         connection.stop()
         connection.data_received(data("b"))
-        assert connection._phase is Phase.DRAINING
+        assert connection._life.phase is Phase.DRAINING
         assert made.publisher.submitted == []
 
 
@@ -895,7 +896,7 @@ class TestTurns:
         many = MUCH // len(self.TINY) + 1
         connection.data_received(self.TINY * many)
         assert made.publisher.submitted == []
-        assert len(connection.unseen) == len(self.TINY) * many - FIRST_LOOK
+        assert len(connection.incoming.unseen) == len(self.TINY) * many - FIRST_LOOK
         made.clock.rest()
         assert len(made.publisher.submitted) == many
 
@@ -907,7 +908,7 @@ class TestTurns:
             made.clock.rest()
         connection, transport = made.connect()
         connection.data_received(self.TINY * 8_000)
-        assert connection._behind()
+        assert connection.incoming.is_behind()
         connection.data_received(self.TINY * 8_000)
         assert not transport.reading  # it holds more than a little
 
@@ -1020,10 +1021,11 @@ class TestTurns:
         connection, transport = made.connect(half_close=False)
         transport.deaf = True
         connection.data_received(self.TINY * 1000)
-        monkeypatch.setattr(connection.driver.session, "unacknowledgeable", lambda: False)
+        session, status = connection.driver.session, connection.driver.session.status
+        monkeypatch.setattr(session, "status", lambda: replace(status(), unacknowledgeable=False))
         monkeypatch.setattr(made.receiver.scheduler, "_cpu", itertools.count().__next__)  # a slice that rests after it
         made.clock.turn()
-        assert connection._behind()
+        assert connection.incoming.is_behind()
         connection.stop()
         while made.publisher.submitted:
             made.store()
@@ -1041,9 +1043,9 @@ class TestTurns:
         connection, _ = made.connect()
         connection.data_received(data() * 1000)
         connection.data_received(data() * 1000)
-        assert len(connection.unseen) > 0
+        assert len(connection.incoming.unseen) > 0
         connection.stop()
-        assert len(connection.unseen) == 0
+        assert len(connection.incoming.unseen) == 0
         assert made.budget.partial_bytes == 0
 
     def test_what_waits_for_kafka_keeps_no_buffers_of_a_lost_connection(self, bench: Make) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import structlog
 from headrace_common.connection.backend import Backend, Caller
-from headrace_common.connection.driver import Driver, Transport
+from headrace_common.connection.driver import FAULT, Driver, End, Transport
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import FairScheduler
@@ -40,7 +40,7 @@ class Scripted(ByteSession):
         self.ready: deque[Frame] = deque()
         self.asks: deque[Question] = deque()
         self.heard: list[Any] = []
-        self.waiting = 0
+        self.waiting = self.partial = 0
         self.fails: dict[str, Exception] = {}
 
     def _do(self, name: str, *said: Any) -> None:
@@ -92,7 +92,7 @@ class Scripted(ByteSession):
 
     @override
     def status(self) -> Status:
-        return Status(waiting_bytes=self.waiting)
+        return Status(partial_bytes=self.partial, waiting_bytes=self.waiting)
 
 
 class Recorder(Transport):
@@ -105,26 +105,11 @@ class Recorder(Transport):
     def digest(self) -> None:
         self.said.append("digest")
 
-    def handed_out(self, progress: bool) -> None:
-        self.said.append(("handed out", progress))
-
-    def flush(self) -> None:
-        self.said.append("flush")
-
     def speak(self) -> None:
         self.said.append("speak")
 
-    def fault(self, error: ProtocolError) -> None:
-        self.said.append(("fault", str(error)))
-
-    def close(self, why: str) -> None:
-        self.said.append(("close", why))
-
-    def give_up(self, error: DeliveryError) -> None:
-        self.said.append("give up")
-
-    def broken(self) -> None:
-        self.said.append("broken")
+    def close(self, why: str, end: End = End.SETTLED) -> None:
+        self.said.append(("close", why, end))
 
 
 class Remembers(Backend):
@@ -191,11 +176,14 @@ async def test_questions_are_progress_like_frames(bench: Bench) -> None:
     """Else a conversation of questions alone is one long frame, which LIMITS__FRAME_TIME ends. A question that holds nothing is
     no request: a slow reader of what it asked for earlier has not sent the rest of a frame.
     """
-    for asks in ([Asked(0)], [Asked(1)], [Asked(2, size=0)], [], []):
+    bench.session.partial = 10  # always half a frame behind them
+    began = []
+    for now, asks in enumerate(([Asked(0)], [Asked(1)], [Asked(2, size=0)], [], [])):
         bench.session.asks += asks
-        bench.driver.submit(1.0)
-    told = [said for said in bench.transport.said if isinstance(said, tuple)]
-    assert told == [("handed out", progress) for progress in (False, True, True, False, False)]
+        bench.driver.clocks.received(now, 1)
+        bench.driver.submit(now)
+        began.append(bench.driver.clocks.frame_began)
+    assert began == [0, 1, 2, 2, 2]
 
 
 async def test_answers_that_come_at_once_are_not_nested(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +215,7 @@ async def test_requests_that_wait_stay_in_the_budgets_until_they_are_done_or_the
     bench.session.waiting = 400
     bench.driver.answered(0, "yes")
     assert bench.budget.used == bench.driver.pending == 400
-    bench.driver.close()
+    bench.driver.retire()
     assert bench.budget.used == 0
 
 
@@ -253,7 +241,7 @@ async def test_a_question_may_follow_a_frame_and_nothing_ends_between_them(bench
     bench.driver.stored(0, 2, True)
     assert outstanding == [2]
     assert (bench.driver.outstanding, bench.driver.frames) == (1, 0)
-    assert bench.transport.said[-1] == "flush"
+    assert bench.transport.said[-1] == "speak"
 
 
 async def test_a_frame_may_be_made_by_time(bench: Bench) -> None:
@@ -264,12 +252,12 @@ async def test_a_frame_may_be_made_by_time(bench: Bench) -> None:
 
 async def test_the_service_may_end_a_conversation_and_hears_once_when_it_has_ended(bench: Bench) -> None:
     bench.driver.end("superseded")
-    assert ("close", "superseded") in bench.transport.said
-    bench.driver.close()
+    assert ("close", "superseded", End.SETTLED) in bench.transport.said
+    bench.driver.retire()
     bench.driver.leave()
     assert bench.backend.gone == [bench.driver]
     bench.driver.end("again")
-    assert ("close", "again") not in bench.transport.said
+    assert ("close", "again", End.SETTLED) not in bench.transport.said
 
 
 async def test_an_answer_to_one_who_has_gone_gives_its_bytes_back_and_says_nothing(bench: Bench) -> None:
@@ -289,7 +277,7 @@ async def test_an_answer_may_end_the_conversation(bench: Bench) -> None:
     bench.driver.submit(1.0)
     bench.session.fails["answered"] = ProtocolError("no such segment")
     bench.driver.answered(0, None)
-    assert ("fault", "no such segment") in bench.transport.said
+    assert ("close", FAULT, End.SETTLED) in bench.transport.said
     assert bench.budget.used == 0
 
 
@@ -314,7 +302,7 @@ async def test_a_bug_in_a_session_ends_its_connection_and_nothing_else(bench: Be
         lambda: bench.driver.tick(2.0),
     ):
         again()  # nothing of that session is called again
-    assert bench.transport.said.count("broken") == 1
+    assert bench.transport.said.count(("close", "internal", End.AT_ONCE)) == 1
 
 
 async def test_a_bug_gives_the_frame_back_all_the_same(bench: Bench) -> None:

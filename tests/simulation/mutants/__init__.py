@@ -53,7 +53,7 @@ _DRIVER: Final = "headrace_common.connection.driver"
 _TCP: Final = "headrace_common.connection.tcp"
 _BUDGET: Final = "headrace_common.fairness.budget"
 _LEDGER: Final = "headrace_common.session.ledger"
-_IN_FLIGHT: Final = "headrace_common.connection.in_flight"
+_FLOW: Final = "headrace_common.connection.flow"
 _STATE: Final = "headrace_common.connection.receiver_state"
 _PRODUCER: Final = "headrace_common.kafka.producer"
 _FORWARD: Final = "headrace_forward.session"
@@ -65,8 +65,8 @@ _SERVING: Final = "headrace_segment.serving"
 
 _GOES_ON: Final = Also(
     _TCP,
-    '        self._why = "abandoned"\n        self._drain()',
-    '        self._why = "abandoned"\n        self._flush()',
+    "        elif end is End.UNSETTLED:\n            self._drain()",
+    "        elif end is End.UNSETTLED:\n            self._flush()",
 )
 """The connection's own guard: with it, the session's is never asked."""
 
@@ -90,25 +90,25 @@ MUTANTS: Final = (
     Mutant("refused records are not searched for", _DELIVERY, "            return await self._search(batch, deadline)", "            return list(zip(batch.records, batch.owners, strict=True))"),
     Mutant("half of a batch is not sent", _DELIVERY, "                for half in batch.halves():\n                    if", "                for half in [*batch.halves()][:1]:\n                    if"),
     Mutant("a start that failed is not tried again", _PRODUCER, "            self._starting = None\n\n    def _unusable", "            pass\n\n    def _unusable"),
-    Mutant("a stored frame is not released", _DRIVER, "            self._receiver.budget.release(self, self._frames.stored(ticket, stored, answered=self.answers))", "            self._frames.stored(ticket, stored, answered=self.answers)"),
-    Mutant("an abandoned frame is not released", _DRIVER, "        self._receiver.budget.release(self, self._frames.abandoned(ticket))", "        self._frames.abandoned(ticket)"),
+    Mutant("a stored frame is not released", _DRIVER, "            self._receiver.budget.release(self, self._leaves(ticket, stored))", "            self._leaves(ticket, stored)"),
+    Mutant("an abandoned frame is not released", _DRIVER, "        self._receiver.budget.release(self, self._frames.pop(ticket)[0].size)", "        self._frames.pop(ticket)"),
     Mutant("a connection that ends keeps its unfinished bytes", _BUDGET, "        self._digested(reader)\n        self.hold(reader, 0)", "        self._digested(reader)"),
-    Mutant("a connection goes on after a frame was abandoned", _TCP, "        self._why = \"abandoned\"\n        self._drain()", "        self._why = \"abandoned\""),
-    Mutant("bytes that wait are forgotten", _TCP, "            self.unseen += data[at_once:]\n", ""),
-    Mutant("only one acknowledgement is written", _TCP, "                self._loop.call_soon(self._flush_again)", "                pass"),
+    Mutant("a connection goes on after a frame was abandoned", _TCP, "        elif end is End.UNSETTLED:\n            self._drain()", "        elif end is End.UNSETTLED:\n            pass"),
+    Mutant("bytes that wait are forgotten", _FLOW, "        self.unseen += data[but:]\n", ""),
+    Mutant("only one acknowledgement is written", _FLOW, "                self._loop.call_soon(self._flush_again)", "                pass"),
     Mutant("a client that left stays counted", _STATE, "        self.admitted -= 1\n", ""),
     Mutant("a part of the ledger is acknowledged", _LEDGER, "            if not oldest.whole:\n                return None\n", ""),
     Mutant("the ledger loses its order", _LEDGER, "            self._entries.popitem(last=False)\n            return oldest", "            self._entries.popitem(last=True)\n            return oldest"),
-    Mutant("an abandoned frame is not counted", _IN_FLIGHT, "        self._metrics.frames_abandoned.inc()\n        return self._frames.pop(ticket)[0].size", "        return 0 * self._frames.pop(ticket)[0].size"),
+    Mutant("an abandoned frame is not counted", _DRIVER, "        self._receiver.metrics.frames_abandoned.inc()\n        self._receiver.budget.release(self, self._frames.pop(ticket)[0].size)", "        self._receiver.budget.release(self, self._frames.pop(ticket)[0].size)"),
     Mutant("a Forward message is answered when it arrives", _FORWARD, "        return self._pending.add(reply)", "        self._handshake_replies.append(reply or b\"\")\n        return self._pending.add(None)"),
     Mutant("a window is acknowledged before all of it is stored", _LUMBERJACK, "            if oldest.missing or stored < oldest.events:", "            if oldest.missing:", "lumberjack"),
     Mutant("a payload is acknowledged before it is stored", _COURIER, "            if self._pending.pop_whole() is not None:", "            if self._pending._entries.popitem(last=False):", "courier"),
     Mutant("no leader's deadline", _DELIVERY, "            if self._clock() >= deadline:\n                raise DeliveryError(\"its partition has no leader\", DeliveryPolicy.RETRY)\n", ""),
     Mutant("a parked frame is never continued", _FILLER, "            self._queue.back(frame)\n", ""),
     Mutant("who waits for the budget is never asked again", _BUDGET, "        if any(self._to_ask.values()) and not self._waking:", "        if False:"),
-    Mutant("a pause in reading never ends", _TCP, "            self._transport.resume_reading()\n", ""),
-    Mutant("a drain does not wait for frames", _TCP, "        if self._phase == SETTLING and not self.driver.outstanding:", "        if self._phase == SETTLING:"),
-    Mutant("the end of input is not handed on", _TCP, "        elif self._phase <= LINGERING and not self._behind():\n            self._input_ends()\n        return", "        return"),
+    Mutant("a pause in reading never ends", _FLOW, "            self.transport.resume_reading()\n", ""),
+    Mutant("a drain does not wait for frames", _TCP, "        if self._life.phase == SETTLING and not self.driver.outstanding:", "        if self._life.phase == SETTLING:"),
+    Mutant("the end of input is not handed on", _TCP, "        elif self._life.phase <= LINGERING and not self.incoming.is_behind():\n            self._input_ends()\n        return", "        return"),
     Mutant("an abandoned window is acknowledged", _LUMBERJACK, "        self._ended = True\n\n    @override\n    def outgoing", "        self.stored(ticket, self._units._entries[ticket].note.count, True)\n\n    @override\n    def outgoing", "lumberjack", (_GOES_ON,)),
     Mutant("an abandoned payload is acknowledged", _COURIER, "        self._abandoned = True\n", "        self.stored(ticket, 0, True)\n", "courier", (_GOES_ON,)),
     Mutant("a block of a session that has ended counts", _FOLD, "        if writer is None or writer.session != record.session:\n            return Refusal.SESSION\n        if record.after", "        if writer is None:\n            return Refusal.SESSION\n        if record.after", "segment"),

@@ -95,6 +95,11 @@ class Clocks:
     """When the peer stopped reading our bytes."""
     phase_until: float | None = None
 
+    @classmethod
+    def at(cls, now: float) -> Clocks:
+        """Returns those of a connection that begins at `now`."""
+        return cls(now, now, now)
+
     def received(self, now: float, size: int) -> None:
         """`size` bytes have arrived."""
         self.last_byte = now

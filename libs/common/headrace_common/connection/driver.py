@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from enum import Enum
 from typing import Final, Generic, TypeVar
 
 from typing_extensions import override
 
 from headrace_common.connection.backend import Caller
-from headrace_common.connection.in_flight import InFlight
+from headrace_common.connection.deadlines import Clocks
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.fairness.budget import Reader
 from headrace_common.fairness.scheduler import Account, Worker
 from headrace_common.operations.errors import DeliveryError, ProtocolError
+from headrace_common.operations.health.crowd import Unproven
 from headrace_common.publishing.in_flight_frame import DeliveryListener
-from headrace_common.session.interface import SMALL, Peer, Session, Ticket
+from headrace_common.session.interface import SMALL, Frame, Peer, Session, Ticket
 
 S = TypeVar("S", bound=Session)
 
@@ -28,6 +30,20 @@ lose its last bytes: when TLS closes a connection that is not being read, it dis
 
 FEW: Final = 2 * SMALL
 """Bytes held, of which those not parsed yet count twice, that are parsed with the small frames."""
+
+
+FAULT: Final = "protocol_error"
+ABANDONED: Final = "abandoned"
+OF_ONE_CLIENT: Final = (FAULT, ABANDONED)
+"""Reasons to end a conversation that concern the client of one frame. A socket with many clients goes on."""
+
+
+class End(Enum):
+    """How a conversation ends."""
+
+    SETTLED = "what is pending is acknowledged first"
+    UNSETTLED = "nothing more is acknowledged; what was written arrives"
+    AT_ONCE = "what has not left is lost"
 
 
 class Transport(ABC):
@@ -42,40 +58,12 @@ class Transport(ABC):
         """The connection has a slice: parse waiting bytes."""
 
     @abstractmethod
-    def handed_out(self, progress: bool) -> None:
-        """The session has handed out its frames (`Driver.submit`). `progress`: there was at least one, or a question before."""
-
-    @abstractmethod
-    def flush(self) -> None:
-        """The session may have something to say."""
-
-    @abstractmethod
     def speak(self) -> None:
-        """As `flush`; the session's deadline may have changed, too."""
+        """The session may have something to say, and its deadline may have changed."""
 
     @abstractmethod
-    def fault(self, error: ProtocolError) -> None:
-        """The peer broke the protocol: stop reading; frames that were complete before are still acknowledged."""
-
-    @abstractmethod
-    def close(self, why: str) -> None:
-        """End the conversation: stop reading, acknowledge what is pending, close."""
-
-    @abstractmethod
-    def give_up(self, error: DeliveryError) -> None:
-        """A frame was abandoned: acknowledge nothing more, close."""
-
-    def unread(self) -> int:
-        """See `Caller.unread`."""
-        return 0
-
-    def drop(self, why: str) -> None:
-        """See `Caller.cut`."""
-        self.close(why)
-
-    @abstractmethod
-    def broken(self) -> None:
-        """The session has failed by a bug in Headrace: end this connection at once."""
+    def close(self, why: str, end: End = End.SETTLED) -> None:
+        """Stops reading and ends the conversation. `why` is the metric's label. Further calls may only hasten the end."""
 
 
 class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
@@ -95,9 +83,12 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self._closed = closed
         self._transport = transport
         self._clock = clock
+        self.unread_bytes: Callable[[], int] = int
+        """Returns how many bytes of ours the peer has not taken yet."""
         self._partition = receiver.publisher.enter()
-        self._frames = InFlight(receiver.metrics, clock)
+        self._frames: dict[Ticket, tuple[Frame, float]] = {}  # with the arrival time of each
         self._questions: dict[Ticket, int] = {}  # with the bytes of each
+        self._input_over = False
         self._retained_bytes = 0  # of a frame that stays incomplete
         self._waiting_bytes = 0  # of requests that wait in the session
         self._ended = False
@@ -113,6 +104,11 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self._progress = False  # its input has led to a question since it was looked at last
         self.answers = True
         """Acknowledgements can still be written."""
+        self.clocks = Clocks.at(clock())
+        self.unparsed = 0
+        """Bytes that the transport keeps until they are parsed, as the budgets count them."""
+        self.unproven: Unproven | None = None
+        """Its place among those of whom no frame or question has come yet."""
 
     @property
     def frames(self) -> int:
@@ -131,12 +127,20 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         receiver, session = self._receiver, self.session
         before = len(self._frames)
         for frame in session.frames():
-            self._frames.add(frame, received)
+            self._frames[frame.ticket] = (frame, received)
             receiver.budget.charge(self, frame.size)
             receiver.publisher.submit(frame, self, self._partition)
         self.status = session.status()
         progress, self._progress = self._progress or len(self._frames) > before, False
-        self._transport.handed_out(progress)
+        if progress and self.unproven is not None:
+            receiver.crowd.remove(self.unproven)
+            self.unproven = None
+        if not self._input_over:
+            partial = self.status.partial_bytes + self.unparsed
+            if partial and (progress or not self.partial_bytes):
+                self.clocks.frame_begins()
+                receiver.budget.restart(self)
+            self.hold(partial)
         self.ask()
 
     def ask(self) -> None:
@@ -170,10 +174,15 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
             give()
         except ProtocolError as error:
             self.submit(received)
-            self._transport.fault(error)
+            self.fault(error)
             return False
         self.submit(received)
         return True
+
+    def fault(self, error: ProtocolError) -> None:
+        """The peer broke the protocol: frames that were complete before are still acknowledged."""
+        self._receiver.fault(self.peer, error)
+        self._transport.close(FAULT)
 
     def guard(self, work: Callable[[], object]) -> None:
         """Does `work` with the session. If it raises, a bug in Headrace, only this connection ends."""
@@ -187,7 +196,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self._receiver.log.exception("the session failed", peer=self.peer.address)
         self.is_broken = True
         self._forget_session()
-        self._transport.broken()
+        self._transport.close("internal", End.AT_ONCE)
 
     # From the publisher
 
@@ -200,18 +209,32 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         if whole:
             if self._asks:
                 self.guard(self.ask)  # before the frame leaves: something is outstanding all the time
-            self._receiver.budget.release(self, self._frames.stored(ticket, stored, answered=self.answers))
+            self._receiver.budget.release(self, self._leaves(ticket, stored))
             self.has_stored = True
         try:
-            self._transport.flush()
+            self._transport.speak()
         except Exception:
             self.fail()
 
     @override
     def abandoned(self, ticket: Ticket, error: DeliveryError) -> None:
         self.guard(lambda: self.session.abandon(ticket))
-        self._receiver.budget.release(self, self._frames.abandoned(ticket))
-        self._transport.give_up(error)
+        self._receiver.metrics.frames_abandoned.inc()
+        self._receiver.budget.release(self, self._frames.pop(ticket)[0].size)
+        if self.session is not self._closed:
+            self._receiver.limited.warning("frame abandoned", peer=self.peer.address, problem=str(error))
+            self._transport.close(ABANDONED, End.UNSETTLED)
+
+    def _leaves(self, ticket: Ticket, events: int) -> int:
+        """Counts a frame with `events` events as stored. Returns its size."""
+        frame, arrived = self._frames.pop(ticket)
+        metrics = self._receiver.metrics
+        metrics.ack_seconds.observe(self._clock() - arrived)
+        if not frame.acknowledged:
+            metrics.events_unacknowledgeable.inc(events)
+        elif self.answers:
+            metrics.events_acknowledged.inc(events)
+        return frame.size
 
     # From the service
 
@@ -231,11 +254,11 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
 
     @override
     def unread(self) -> int:
-        return self._transport.unread()
+        return self.unread_bytes()
 
     @override
     def cut(self, why: str) -> None:
-        self._transport.drop(why)
+        self._transport.close(why, End.AT_ONCE)
 
     def tick(self, now: float) -> None:
         """Tells the session the time; it may then hand out frames."""
@@ -312,16 +335,19 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
     # The end
 
     def stop_reading(self) -> None:
-        """Reading has ended. An incomplete frame in the session stays charged: the session may still say how much is stored."""
+        """Ends reading. An incomplete frame in the session stays charged: the session may still say how much is stored."""
+        self._input_over, self.unparsed = True, 0
         self._retained_bytes = self.session.status().partial_bytes
         self._receiver.budget.charge(self, self._retained_bytes)
+        self.hold(0)
 
     def forget_input(self) -> None:
         """Stops to count unfinished input against the budgets."""
         self._receiver.budget.forget(self)
 
-    def close(self) -> None:
+    def retire(self) -> None:
         """Ends the session and frees what it holds. Its frames may still wait for Kafka."""
+        self._input_over = True
         if not self._ended:
             self._ended = True
             self._receiver.backend.ended(self)
@@ -336,7 +362,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
 
     def leave(self) -> None:
         """The connection is gone and parses nothing more. Call it once."""
-        self.close()
+        self.retire()
         self._receiver.budget.forget(self)
         self._receiver.scheduler.withdraw(self)
         self._receiver.publisher.leave(self._partition)

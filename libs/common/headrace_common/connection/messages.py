@@ -13,10 +13,9 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
-from headrace_common.connection.driver import Driver, Transport
+from headrace_common.connection.driver import OF_ONE_CLIENT, Driver, End, Transport
+from headrace_common.connection.flow import LazyTimer
 from headrace_common.connection.receiver_state import ReceiverState, Stoppable
-from headrace_common.connection.timer import LazyTimer
-from headrace_common.operations.errors import DeliveryError, ProtocolError
 from headrace_common.session.closed import CLOSED_MESSAGE_SESSION
 from headrace_common.session.interface import Message, MessageSession, Peer, Reply
 
@@ -45,7 +44,6 @@ class MessageConnection(Transport, Stoppable):
             receiver, peer, session, CLOSED_MESSAGE_SESSION, self, self._loop.time
         )
         self._unseen: deque[Message] = deque()  # read, not given to the session
-        self._unseen_bytes = 0
         self._reading = True
         self._why: str | None = None  # why it closes, once it does
         self._input_over = False  # it closes, and the session has all that was read
@@ -63,7 +61,7 @@ class MessageConnection(Transport, Stoppable):
             return
         if self._behind() or not self.driver.arrives(self._loop.time()):  # earlier ones wait, or much came in this turn
             self._unseen.extend(messages)
-            self._unseen_bytes += size
+            self.driver.unparsed += size
             self.driver.hold(self.driver.partial_bytes + size)
             self.pace()
         else:
@@ -80,7 +78,7 @@ class MessageConnection(Transport, Stoppable):
             if index and session.status().busy:
                 later = messages[index:]
                 self._unseen.extend(later)
-                self._unseen_bytes += sum([each.size for each in later])
+                self.driver.unparsed += sum([each.size for each in later])
                 return
             session.receive(message, now_ms)
 
@@ -109,27 +107,18 @@ class MessageConnection(Transport, Stoppable):
             self._give([Message(())])
             return
         message = self._unseen.popleft()
-        self._unseen_bytes -= message.size
+        self.driver.unparsed -= message.size
         self._give([message])
-
-    @override
-    def handed_out(self, progress: bool) -> None:
-        if not self._input_over:
-            self.driver.hold(self.driver.status.partial_bytes + self._unseen_bytes)
 
     @override
     def pace(self) -> None:
         if self._why is None and not self.closed.is_set():
-            allowed = self.driver.may_read(self._unseen_bytes if self._behind() else None)
+            allowed = self.driver.may_read(self.driver.unparsed if self._behind() else None)
         else:
             allowed = False
         if allowed != self._reading:
             self._reading = allowed
             self._socket.read(allowed)
-
-    @override
-    def flush(self) -> None:
-        self.speak()
 
     @override
     def speak(self) -> None:
@@ -145,18 +134,13 @@ class MessageConnection(Transport, Stoppable):
         self.driver.guard(self.speak)
 
     @override
-    def fault(self, error: ProtocolError) -> None:
-        self._receiver.fault(self.driver.peer, error)
-
-    @override
-    def give_up(self, error: DeliveryError) -> None:
-        # The frame's own client gets no answer. The other clients continue.
-        self._receiver.limited.warning("frame abandoned", peer=self.driver.peer.address, problem=str(error))
-        self.driver.guard(self.speak)
-
-    @override
-    def close(self, why: str) -> None:
-        if self._why is None and not self.closed.is_set():
+    def close(self, why: str, end: End = End.SETTLED) -> None:
+        if end is End.AT_ONCE:
+            self._why = why
+            self._close()
+        elif why in OF_ONE_CLIENT:  # it gets no answer
+            self.driver.guard(self.speak)
+        elif self._why is None and not self.closed.is_set():
             self._why = why
             self.pace()
             self._end_input()
@@ -171,11 +155,6 @@ class MessageConnection(Transport, Stoppable):
             self.driver.stop_reading()
             self.driver.forget_input()
             self.driver.guard(self.speak)
-
-    @override
-    def broken(self) -> None:
-        self._why = "internal"
-        self._close()
 
     @override
     def stop(self) -> None:

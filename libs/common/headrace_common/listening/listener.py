@@ -191,7 +191,7 @@ class Listener(Endpoint):
             nonlocal connection
             peer = Peer(address.address, address.port, subject or self._identity(address), certified=bool(subject))
             made = TcpConnection(receiver, peer, self._new_session(peer))
-            made.unproven = receiver.places[made] = place
+            made.driver.unproven = receiver.places[made] = place
             connection = made  # from now on the connection's end decrements `admitted`
             return made
 

@@ -1,0 +1,245 @@
+"""What a connection consists of: its timer and, over a stream socket, its two directions and its lifetime."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import sys
+import termios
+from collections.abc import Callable
+from typing import Final, cast
+
+from headrace_common.connection.deadlines import Limit, Phase, Situation, TimeLimits, is_old, next_due, passed
+from headrace_common.connection.driver import Driver
+from headrace_common.connection.receiver_state import ReceiverState
+from headrace_common.session.interface import ByteSession
+
+RECHECK: Final = 0.5
+"""Seconds until a deadline that has passed without effect is looked at again: due to close, but not idle."""
+
+
+class LazyTimer:
+    """Calls `fire` when the first deadline has passed. What happens meanwhile does not move it: it asks `due` when it fires."""
+
+    def __init__(self, due: Callable[[], float | None], fire: Callable[[float], None]) -> None:
+        """`due`: the first deadline in monotonic seconds, None if there is none. `fire` gets the time."""
+        self._loop = asyncio.get_running_loop()
+        self._due = due
+        self._fire = fire
+        self._handle: asyncio.TimerHandle | None = None
+        self._at = 0.0
+        self._over = False
+
+    def is_after(self, at: float) -> bool:
+        """It fires later than `at`, or is not set."""
+        return self._handle is None or at < self._at
+
+    @property
+    def is_set(self) -> bool:
+        """It is going to fire."""
+        return self._handle is not None
+
+    def schedule(self) -> None:
+        """A deadline may have come that is earlier."""
+        at = self._due()
+        if at is not None and not self._over and self.is_after(at):
+            self._set(at)
+
+    def stop(self) -> None:
+        """Never fires again."""
+        self._over = True
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def replace(self, seconds: float, last: Callable[[], None]) -> None:
+        """Calls only `last` from now on, after `seconds`, unless stopped."""
+        self.stop()
+        self._handle = self._loop.call_later(seconds, last)
+
+    def _set(self, at: float) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        self._at = at
+        self._handle = self._loop.call_at(at, self._fired)
+
+    def _fired(self) -> None:
+        self._handle, now = None, self._loop.time()
+        self._fire(now)
+        at = None if self._over or self._handle is not None else self._due()
+        if at is not None:
+            self._set(at if at > now else now + RECHECK)
+
+
+class Incoming:
+    """Bytes that were received and are not parsed, and whether the socket is read. Set `transport` when it is connected."""
+
+    def __init__(self, driver: Driver[ByteSession]) -> None:
+        self._driver = driver
+        self.transport: asyncio.Transport | None = None
+        self.unseen = bytearray()
+        self.reading = True
+        self._paused_at = driver.clocks.born
+        self._loop = asyncio.get_running_loop()
+
+    def is_behind(self) -> bool:
+        """Whether received bytes are not parsed yet."""
+        return not self._driver.is_broken and (bool(self.unseen) or self._driver.status.busy)
+
+    def keep(self, data: bytes, but: int) -> None:
+        """Keeps `data`, without its first `but` bytes, until a slice comes."""
+        driver = self._driver
+        if not driver.partial_bytes:
+            driver.clocks.frame_begins()
+        self.unseen += data[but:]
+        driver.unparsed = 2 * len(self.unseen)  # as much as a session will hold
+        driver.hold(driver.partial_bytes + 2 * len(data))
+
+    def take(self) -> bytes:
+        """Returns what the session is fed next: nothing while it is busy with what it has."""
+        if self._driver.status.busy:
+            return b""
+        data = bytes(self.unseen)
+        self.clear()
+        return data
+
+    def clear(self) -> None:
+        """Forgets what is not parsed."""
+        self.unseen.clear()
+        self._driver.unparsed = 0
+
+    def may_read(self) -> bool:
+        """Whether the budgets allow to read. If bytes wait, asks for a slice."""
+        return self._driver.may_read(len(self.unseen) if self.is_behind() else None)
+
+    def read(self, allowed: bool) -> bool:
+        """Resumes or stops reading. Returns whether that is a change."""
+        if allowed == self.reading or self.transport is None or self.transport.is_closing():
+            return False
+        self.reading, now = allowed, self._loop.time()
+        if allowed:
+            self._driver.clocks.shift(now - self._paused_at)
+            self.transport.resume_reading()
+        else:
+            self._paused_at = now
+            self.transport.pause_reading()
+        return True
+
+
+class Outgoing:
+    """Writes once per loop iteration, so that each acknowledgement has its own segment: fluentd reads one per recv. Set
+    `transport` when it is connected.
+    """
+
+    def __init__(self, driver: Driver[ByteSession], again: Callable[[], None]) -> None:
+        """`again`: calls `flush` in the next iteration."""
+        self._driver = driver
+        self._again = again
+        self._loop = asyncio.get_running_loop()
+        self.transport = cast("asyncio.Transport", None)
+        self.writable = True
+        self._next = b""  # to be written in the next iteration
+        self._waits = False
+
+    def flush(self, is_open: bool) -> bool:
+        """Writes what the session says, and asks its questions. Returns whether nothing more can follow by itself."""
+        if self._waits or not self.writable:
+            return False
+        driver = self._driver
+        data, self._next = self._next or driver.session.outgoing(), b""
+        if data:
+            self.transport.write(data)
+            if not driver.outstanding and is_open:
+                self._next = driver.session.outgoing()
+            # Nothing can follow in this iteration if nothing is left: the usual case, and a call less for each small frame.
+            if self._next or driver.outstanding or not is_open:
+                self._waits = True
+                self._loop.call_soon(self._flush_again)
+        driver.ask()
+        return not self._waits  # it may, since an answer that came at once
+
+    def _flush_again(self) -> None:
+        self._waits = False
+        self._driver.guard(self._again)
+
+    def unread(self) -> int:
+        """Returns how many bytes the peer has not taken yet, in our buffers and in the system's."""
+        queued = 0
+        with contextlib.suppress(OSError, ValueError):  # the socket is gone
+            socket = self.transport.get_extra_info("socket").fileno()
+            queued = int.from_bytes(fcntl.ioctl(socket, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+        return self.transport.get_write_buffer_size() + queued
+
+
+class Lifetime:
+    """A connection's phase, and the timer that looks at its limits."""
+
+    def __init__(
+        self,
+        receiver: ReceiverState,
+        driver: Driver[ByteSession],
+        incoming: Incoming,
+        expired: Callable[[float], None],
+    ) -> None:
+        """`expired` gets the time when a limit may have passed, or the session's deadline."""
+        self._driver = driver
+        self._incoming = incoming
+        self._budget = receiver.budget
+        self._clocks = driver.clocks
+        self._limits = TimeLimits(receiver.limits.frame_time, receiver.limits.idle_time, receiver.age())
+        self._always = bool(self._limits.idle or self._limits.age)  # a limit applies also between frames
+        self._loop = asyncio.get_running_loop()
+        self.timer = LazyTimer(self._due, expired)
+        self.phase = Phase.OPEN
+
+    def advance(self, phase: Phase) -> None:
+        """Enters `phase`, unless it is in a later one."""
+        self.phase = max(self.phase, phase)
+        self._driver.answers = self.phase < Phase.DRAINING
+
+    def enter(self, phase: Phase, seconds: float | None) -> None:
+        """As `advance`, for `seconds` at most; None: without a limit."""
+        self.advance(phase)
+        self._clocks.phase_until = None if seconds is None else self._loop.time() + seconds
+        self.timer.schedule()
+
+    def passed(self, now: float) -> Limit | None:
+        """Returns the most urgent limit that has passed."""
+        return passed(self._situation(), self._clocks, self._limits, now)
+
+    def is_over(self) -> bool:
+        """Whether the connection has reached its age between two frames, and nothing would be lost."""
+        driver = self._driver
+        return (
+            is_old(self._clocks, self._limits, self._clocks.last_byte)
+            and not driver.partial_bytes
+            and not driver.status.unacknowledgeable
+            and not driver.status.undecided
+        )
+
+    def fed(self) -> None:
+        """The session has been given bytes: a limit may run that did not."""
+        if self._driver.partial_bytes or (self._always and not self.timer.is_set):
+            self.timer.schedule()
+
+    def spoke(self) -> None:
+        """The session may have another deadline."""
+        due = self._driver.session.deadline()
+        if due is not None and self.timer.is_after(due):
+            self.timer.schedule()
+
+    def _due(self) -> float | None:
+        due = next_due(self._situation(), self._clocks, self._limits)
+        asked = self._driver.session.deadline()
+        return due if asked is None else asked if due is None else min(due, asked)
+
+    def _situation(self) -> Situation:
+        return Situation(
+            phase=self.phase,
+            reading=self._incoming.reading,
+            partial=self._driver.partial_bytes > 0,
+            behind=self._incoming.is_behind(),
+            outstanding=self._driver.outstanding > 0,
+            crowded=self._budget.crowded,
+            session=self._driver.session.status(),
+        )
