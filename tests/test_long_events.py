@@ -13,6 +13,11 @@ AT_ONCE = {"too deep", "not UTF-8", "plain text", "one wide letter", "one text t
 
 WAYS = ("forward", "courier", "logjam")
 
+OF_BRACKETS = ("arrays 60 deep", "maps 60 deep", "empty arrays", "small maps")
+"""Shapes in which the elements of Forward's JSON are searched for: of others a library cuts them in one fast call."""
+
+IDS_OVER_ALL = tuple(shape for shape in CASES["lumberjack v2"].shapes if "id over all" in shape)
+
 
 def steps_of(case: Case, event: bytes) -> int:
     """How many steps building an event takes."""
@@ -22,7 +27,13 @@ def steps_of(case: Case, event: bytes) -> int:
 
 
 @pytest.mark.parametrize(
-    ("way", "shape"), [(way, shape) for way in WAYS for shape in CASES[way].shapes if shape not in AT_ONCE]
+    ("way", "shape"),
+    [
+        *((way, shape) for way in WAYS for shape in CASES[way].shapes if shape not in AT_ONCE),
+        *(("forward JSON", shape) for shape in OF_BRACKETS),
+        *(("lumberjack v1", shape) for shape in CASES["lumberjack v1"].shapes if shape not in AT_ONCE),
+        *(("lumberjack v2", shape) for shape in IDS_OVER_ALL if shape.partition(",")[0] not in AT_ONCE),
+    ],
 )
 def test_long_events_are_built_in_steps(way: str, shape: str) -> None:
     """Four times the bytes are four times the steps."""

@@ -15,11 +15,16 @@ import pytest
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import Reject, deterministic_id
+from headrace_common.record.json_object import SHORT
+from headrace_common.record.steps import finish
 from headrace_common.session.interface import Peer
 from headrace_common.session.memory import Memory
+from headrace_lumberjack.identity import canonical, digest
 from headrace_lumberjack.session import LumberjackSession
 from headrace_lumberjack.settings import LumberjackSection
 from headrace_lumberjack.wire import V1, json_frame, pairs_frame, window
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.driving import PEER
 from tests.lumberjack.driving import RECEIVED, Seen, document, drive, feed, parts_of, session
@@ -192,6 +197,36 @@ def test_permuted_keys_give_one_id() -> None:
         ids = {one(raw).id for raw in raws}
         assert len(ids) == 1
         assert ids.pop().startswith("d.")
+
+
+def test_permuted_keys_of_a_long_event_give_one_id() -> None:
+    chance = random.Random(11)
+    long = {"list": [[], {}, {"b": [1, 2], "a": None}] * 400, "text": ']}\\"' * 5000, "": {"": ""}}
+    value = json.loads(document(message=None, json=long))
+    raws = {orjson.dumps(shuffled(value, chance)) for _ in range(5)}
+    assert len(raws) == 5
+    assert min(map(len, raws)) > SHORT
+    ids = {one(raw).id for raw in raws}
+    assert len(ids) == 1
+    assert ids.pop().startswith("d.")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([1.5, "", "a", "1", '"', "\\"]),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["", "a", "b", '"', "1"]), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(JSON, JSON, st.randoms(use_true_random=False))
+def test_a_digest_is_one_for_all_orders_of_keys_and_another_for_another_value(
+    one: Any, other: Any, chance: random.Random
+) -> None:
+    digests = [finish(digest(orjson.dumps(each))) for each in (one, shuffled(one, chance), other)]
+    assert digests[0] == digests[1]
+    assert (digests[0] == digests[2]) == (canonical(orjson.dumps(one)) == canonical(orjson.dumps(other)))
 
 
 def test_the_id_is_over_the_fields_of_the_design() -> None:

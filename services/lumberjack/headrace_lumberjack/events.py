@@ -29,6 +29,9 @@ FRAME_OVERHEAD: Final = 40
 LARGE: Final = 1 << 18
 """An event of this many bytes is built in a slice of its own."""
 
+STEP: Final = 512
+"""Pairs of a D frame that are read between two pauses: at most a millisecond of work."""
+
 NAME_BYTES: Final = 1024
 """Longest text that is accepted as the name of a host or index: it goes into a header of every event and stays in memory."""
 
@@ -109,7 +112,10 @@ class Records:
                 yield envelope.event(unique(index), now, raw, RECEIVED)
                 continue
             written = text.encode()
-            name = name_of(fields, subject, written, raw) or unique(index)
+            if size <= SHORT:
+                name = name_of(fields, subject, written, raw) or unique(index)
+            else:
+                name = (yield from paused(self._names.of_long(fields, subject, written, raw))) or unique(index)
             if text[:20] != second or text[20:] not in MILLISECONDS:
                 time = utc(text)
                 if time is None:
@@ -131,7 +137,9 @@ class Records:
         fields, event = found
         subject, text = stream_of(fields), fields.time
         time = None if text is None else utc(text)
-        name = None if text is None else self._names.of(fields, subject, text.encode(), event.value)
+        name = None
+        if text is not None:
+            name = yield from paused(self._names.of_long(fields, subject, text.encode(), event.value))
         attributes = event.attributes(None if time else RECEIVED)
         return self.envelope(host_of(fields), subject).event(name or unique, time or now, event.value, attributes)
 
@@ -142,16 +150,16 @@ class Records:
             frame = run.frame(index)
             if len(frame) > LARGE:
                 yield PAUSE
-            part = self._object(frame, unique(index), received_ms)
+            part = yield from paused(self._object(frame, unique(index), received_ms))
             yield self.reject(*part, frame, run.sequence(index)) if isinstance(part, Fault) else part
 
-    def _object(self, frame: bytes, name: bytes, received_ms: int) -> Event | Fault:
+    def _object(self, frame: bytes, name: bytes, received_ms: int) -> Generator[None, None, Event | Fault]:
         """Builds the event of a D frame. The values of a repeated key become an array, in order."""
         if len(frame) > self._event_bytes + DATA_HEADER + 8 * pair_count(frame):
             return self._too_large(len(frame))
-        record, notes = _plainly(frame), NOTHING
+        record, notes = _plainly(frame) if pair_count(frame) <= STEP else None, NOTHING
         if record is None:
-            record, notes = _carefully(frame)
+            record, notes = yield from _carefully(frame)
         host, kind, at = (_first(record.get(name)) for name in ("host", "type", "@timestamp"))
         time = None if at is None else utc(at)
         value = orjson.dumps(record)
@@ -206,12 +214,14 @@ def _plainly(frame: bytes) -> dict[str, Any] | None:
     return record if len(record) == pair_count(frame) else None
 
 
-def _carefully(frame: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The pairs of any D frame, and notes on what was changed, for the attributes."""
+def _carefully(frame: bytes) -> Generator[None, None, tuple[dict[str, Any], dict[str, Any]]]:
+    """Returns the pairs of any D frame, and notes on what was changed, for the attributes. Yields after each `STEP` pairs."""
     record: dict[str, Any] = {}
     changed: dict[str, str] = {}
     invalid: dict[str, str] = {}
     for number, (raw_key, raw_value) in enumerate(pairs(frame)):
+        if number and number % STEP == 0:
+            yield
         key = _decode(raw_key, f"~key{number}", invalid)
         place = f"/{pointer(key)}"
         if key not in record:

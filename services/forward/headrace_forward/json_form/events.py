@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from decimal import Decimal, InvalidOperation
-from itertools import islice
 from typing import Any
 
 import orjson
 from headrace_common.record.contract import Attribute, Reason
 from headrace_common.record.event import Part
+from headrace_common.record.json_object import deepest
 from headrace_common.record.windows_1252 import Mended, mended
-from headrace_common.session.interface import Pause, Ticket, paused
+from headrace_common.session.interface import PAUSE, Pause, Ticket, paused
 from typing_extensions import override
 
 from headrace_forward.attributes import ForwardAttribute
 from headrace_forward.entries.builder import EntryBuilder, may_be_deep
 from headrace_forward.entries.times import BadTimeError
 from headrace_forward.events import Limits, MessageFrame, Origin
-from headrace_forward.json_form.values import depth, elements, integer, is_text, pair, pairs, string
+from headrace_forward.json_form.values import elements, integer, is_text, pair, pairs, string
 from headrace_forward.json_form.wire import JsonMessage, JsonOption
 
 
@@ -53,7 +53,15 @@ class JsonFrame(MessageFrame):
         body = message.element(1)
         builder = yield from self._builder(tag, tag_bytes, attributes, body)
         first = yield from self._plain(builder, body)
-        for index, (start, entry) in islice(enumerate(elements(body)), first, None):
+        index = -1
+        for found in elements(body):
+            if found is None:
+                yield PAUSE
+                continue
+            index += 1
+            if index < first:
+                continue
+            start, entry = found
             if index == self._limits.frame_events:
                 yield builder.tail(b"[" + body[start:].lstrip(), index, Reason.TOO_MANY_EVENTS, self._too_many())
                 return
@@ -145,7 +153,7 @@ def _checked(builder: EntryBuilder, raw: bytes, index: int) -> Generator[Pause, 
             notes[ForwardAttribute.METADATA.value] = orjson.Fragment(metadata)
     if not record.startswith(b"{"):
         raise ValueError("a record is an object")
-    if may_be_deep(record, builder.depth) and depth(record) > builder.depth:
+    if may_be_deep(record, builder.depth) and (yield from paused(deepest(record))) > builder.depth:
         return builder.tail(raw, index, Reason.TOO_DEEP, f"nested deeper than {builder.depth}")
     return builder.event(raw, index, _time(time), record, notes)
 

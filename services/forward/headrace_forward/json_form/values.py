@@ -19,8 +19,15 @@ _text = msgspec.json.Decoder(str).decode
 _integer = msgspec.json.Decoder(int, strict=True).decode
 
 
-def elements(text: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yields the start and the text of each element of a valid array. Memory use follows the element, not the list."""
+STEP: Final = 1024
+"""Brackets, commas and texts that are looked at between two pauses: about half a millisecond."""
+
+
+def elements(text: bytes) -> Iterator[tuple[int, bytes] | None]:
+    """Yields the start and the text of each element of a valid array, and None where others may run.
+
+    Memory use follows the element, not the list.
+    """
     at = text.index(b"[") + 1
     if text.count(b"[") * DENSE <= len(text):
         for element in _elements(text):
@@ -29,8 +36,11 @@ def elements(text: bytes) -> Iterator[tuple[int, bytes]]:
             yield at, found
             at += len(found)
         return
-    start, level, inside = at, 1, False
+    start, level, inside, seen = at, 1, False, 0
     while level:
+        seen += 1
+        if seen % STEP == 0:
+            yield None
         match = (_INSIDE if inside else _OUTSIDE).search(text, at)
         assert match is not None
         at = match.end()
@@ -86,23 +96,6 @@ def string(text: bytes) -> str | None:
         return _text(text)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
-
-
-def depth(text: bytes) -> int:
-    """The nesting depth of valid JSON."""
-    at = level = deepest = 0
-    inside = False
-    while (match := (_INSIDE if inside else _OUTSIDE).search(text, at)) is not None:
-        at = match.end()
-        byte = text[match.start()]
-        if byte == 0x5C:
-            at += 1
-        elif byte == 0x22:
-            inside = not inside
-        elif byte != 0x2C:
-            level += 1 if byte in b"[{" else -1
-            deepest = max(deepest, level)
-    return deepest
 
 
 def integer(text: bytes | msgspec.Raw) -> int | None:
