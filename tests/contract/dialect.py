@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, Self
 
 from headrace_common.record.contract import Reason
+from headrace_common.session.client import Answer, Client
 
 from tests.contract.waiting import PATIENCE
 
@@ -21,26 +22,59 @@ Values = Sequence[Mapping[str, Any]]
 """The events of a frame as the client means them; each has `mark` and `n` (see `values`)."""
 
 
-class Conversation(Protocol):
-    """The client's side of one connection, pure. Its frames are numbered from 0."""
+class Conversation:
+    """A protocol's client as the suite uses it. Its frames are numbered from 0; the first one brings the greeting along."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._greeting = client.again()
 
     def frame(self, values: Values) -> bytes:
         """The next frame, complete; asks for an acknowledgement."""
+        return self._greeted(self.client.frame(values))
 
     def faulty(self, values: Values) -> bytes:
         """The next frame, soundly framed, with one event more, in the middle, that cannot be understood.
 
         The bytes of that event, as quarantine keeps them, hold the `mark` of the others.
         """
+        return self._greeted(self.client.faulty(values))
 
     def sized(self, values: Values, size: int) -> bytes:
-        """The next frame, of exactly `size` bytes, by a long text in one of its events."""
+        """The next frame, of exactly `size` bytes as a limit counts them, by a long text in one of its events."""
+        pad = 0
+        for _ in range(6):
+            documents = [self.client.document({**each, "pad": "x" * pad * (not n)}) for n, each in enumerate(values)]
+            if (missing := size - self.measured(documents)) == 0:
+                break
+            pad += missing
+        assert not missing
+        return self._greeted(self.unpacked(documents))
+
+    def measured(self, documents: Sequence[bytes]) -> int:
+        """The size of a frame of these events, as the protocol's limit counts it."""
+        return sum(map(len, documents))
+
+    def unpacked(self, documents: Sequence[bytes]) -> bytes:
+        """The next frame, of these events, as large as `measured` says."""
+        return self.client.payload(documents, self.client.plain)
+
+    def _greeted(self, frame: bytes) -> bytes:
+        greeting, self._greeting = self._greeting, b""
+        return greeting + frame
+
+    def again(self) -> None:
+        """A new connection, on which all frames are sent again, in order. What of a reply has arrived is gone."""
+        self.client.again()
+        for frame in range(self.client.made):
+            self.client.repeat(frame)
 
     def receive(self, data: bytes) -> list[int]:
         """The numbers of the frames that `data`, the server's next bytes, acknowledges as a whole, in order.
 
-        Raises for anything that the protocol does not allow the server to say.
+        Raises `ProtocolError` for anything that the protocol does not allow the server to say.
         """
+        return [each.frame for each in self.client.receive(data) if isinstance(each, Answer) and each.whole]
 
 
 class Can(enum.Flag):
@@ -82,6 +116,12 @@ class Silent:
     content_type = "application/json"
     segments = 0
     variant = ""
+    added: frozenset[str] = frozenset()
+    """What the protocol's own client adds to an event."""
+
+    def value(self, stored: dict[str, Any]) -> dict[str, Any]:
+        """See `Dialect.value`."""
+        return {name: item for name, item in stored.items() if name not in self.added}
 
     async def greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """See `Dialect.greet`."""
@@ -162,6 +202,8 @@ class ContractClient:
             *address, ssl=context, server_hostname="localhost" if context else None
         )
         await dialect.greet(reader, writer)
+        if conversation is not None:
+            conversation.again()
         return cls(conversation or dialect.conversation(), reader, writer)
 
     async def __aenter__(self) -> Self:

@@ -7,19 +7,15 @@ split, count and repeat them.
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
-import orjson
 from headrace_common.record.contract import Reason
-from headrace_logjam.wire import ACCEPTED, REFUSED, Meta, encode_meta
+from headrace_logjam.client import MESSAGE_FRAMES, TOPIC, LogjamClient
+from headrace_logjam.wire import joined, split
 
-from tests.contract.dialect import Can, Values
+from tests.contract.dialect import Can, Conversation, Silent
 
-APP_ENV = b"contract-test"
-TOPIC = b"logs.contract.test"
 GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\3\0" + b"NULL".ljust(20, b"\0") + b"\0" + bytes(31)
 MORE, LONG, COMMAND = 1, 2, 4
 
@@ -73,62 +69,41 @@ class Answers:
         return data[0], data[1 + width : end]
 
 
-class LogjamConversation:
+class LogjamConversation(Conversation):
     """Frames of many messages: each is answered, in order."""
 
     def __init__(self) -> None:
-        self._expected: list[list[bytes]] = []
+        super().__init__(LogjamClient(app_envs=1))
         self._answers = Answers()
-        self._number = self._heard = 0
 
-    def _messages(self, bodies: list[bytes], faulty: int | None = None) -> bytes:
-        self._expected.append([REFUSED if index == faulty else ACCEPTED for index in range(len(bodies))])
-        meta = encode_meta(Meta())
-        return b"".join(message([b"", APP_ENV, TOPIC, body, meta]) for body in bodies)
+    def again(self) -> None:
+        self._answers = Answers()
+        super().again()
 
-    @staticmethod
-    def _bodies(values: Values) -> list[bytes]:
-        return [orjson.dumps({**value, "request_id": uuid.uuid4().hex}) for value in values]
+    def _greeted(self, frame: bytes) -> bytes:
+        """As it is on the wire."""
+        frames = split(frame)
+        return b"".join(message(frames[at : at + MESSAGE_FRAMES]) for at in range(0, len(frames), MESSAGE_FRAMES))
 
-    def frame(self, values: Values) -> bytes:
-        return self._messages(self._bodies(values))
-
-    def faulty(self, values: Values) -> bytes:
-        bodies = self._bodies(values)
-        place = len(bodies) // 2
-        bodies.insert(place, f"no JSON, {values[0]['mark']}".encode())
-        return self._messages(bodies, faulty=place)
-
-    def sized(self, values: Values, size: int) -> bytes:
-        """A message whose body has `size` bytes: that is what the limit is about."""
-        bodies = self._bodies([{**value, "pad": ""} for value in values])
-        bodies[0] = bodies[0].replace(b'"pad":""', b'"pad":"' + b"x" * (size - len(bodies[0])) + b'"')
-        return self._messages(bodies)
+    def measured(self, documents: Sequence[bytes]) -> int:
+        """The first message's body: that is what the limit is about."""
+        return len(documents[0])
 
     def receive(self, data: bytes) -> list[int]:
-        complete = []
-        for app_env, answer in self._answers.receive(data):
-            if self._number == len(self._expected):  # a new connection, on which all was sent again
-                self._number = 0
-            assert app_env == APP_ENV
-            expected = self._expected[self._number]
-            assert answer == expected[self._heard], f"answer {self._heard} of frame {self._number}: {answer!r}"
-            self._heard += 1
-            if self._heard == len(expected):
-                complete.append(self._number)
-                self._number, self._heard = self._number + 1, 0
-        return complete
+        return [
+            each
+            for frames in self._answers.receive(data)
+            for each in super(LogjamConversation, self).receive(joined(frames))
+        ]
 
 
-class LogjamDialect:
+class LogjamDialect(Silent):
     """See `contract.dialect.Dialect`."""
 
     name = "logjam"
-    variant = ""
     module = "headrace_logjam"
     can = Can.SPLIT_BYTES | Can.REFUSE_ONE | Can.STORE_AGAIN
-    content_type = "application/json"
-    segments = 0
+    added = frozenset({"request_id", "started_ms"})
     fault = Reason.BAD_JSON
     malformed = b"GET / HTTP/1.1\r\n\r\n"
     sections = MappingProxyType({"logjam": {"pull_port": 0, "answer_time": 60}})
@@ -145,10 +120,6 @@ class LogjamDialect:
     def conversation(self) -> LogjamConversation:
         return LogjamConversation()
 
-    def value(self, stored: dict[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in stored.items() if name != "request_id"}
-
     def stream(self, record_headers: Mapping[str, bytes]) -> None:
-        assert record_headers["ce_subject"] == b"contract-test/logs.contract.test"
+        assert record_headers["ce_subject"].endswith(b"/" + TOPIC)
         assert record_headers["ce_id"].startswith(b"d.")
-        assert orjson.loads(record_headers["ce_attributes"]) == {"time": "received"}

@@ -4,52 +4,57 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace_common.record.contract import Reason
+from headrace_common.session.client import Answer, KeyedClient, Remark
 
-from tests.contract.dialect import EVERYTHING, Can, Silent, Values
+from tests.contract.dialect import EVERYTHING, Can, Conversation, Silent
 from tests.contract.toys.wire import HEADER, Cutter, packed
 
 
-class ToyConversation:
+class ToyClient(KeyedClient):
     """See `contract.toys.wire`."""
 
+    forms = ("frame",)
+    plain = "frame"
+
     def __init__(self) -> None:
-        self._names: list[str] = []
+        super().__init__()
         self._cutter = Cutter(1 << 20)
 
-    def _packed(self, events: list[Any]) -> bytes:
-        return packed({"id": self._names[-1], "events": events})
+    def document(self, event: Mapping[str, Any]) -> bytes:
+        return json.dumps(event).encode()
 
-    def frame(self, values: Values) -> bytes:
-        self._names.append(uuid.uuid4().hex)
-        return self._packed(list(values))
+    def broken(self, event: Mapping[str, Any]) -> bytes:
+        return json.dumps(f"no object, {event['mark']}").encode()
 
-    def faulty(self, values: Values) -> bytes:
-        self._names.append(uuid.uuid4().hex)
-        events: list[Any] = list(values)
-        events.insert(len(events) // 2, f"no object, {values[0]['mark']}")
-        return self._packed(events)
+    def payload(self, documents: Sequence[bytes], form: str = "") -> bytes:
+        name = uuid.uuid4().hex
+        self._keyed(name, len(documents))
+        return packed({"id": name, "events": [json.loads(each) for each in documents]})
 
-    def sized(self, values: Values, size: int) -> bytes:
-        self._names.append(uuid.uuid4().hex)
-        events = [dict(value) for value in values]
-        events[0]["pad"] = ""
-        events[0]["pad"] = "x" * (size - len(self._packed(events)))
-        return self._packed(events)
+    def again(self) -> bytes:
+        self._cutter = Cutter(1 << 20)
+        return b""
 
-    def receive(self, data: bytes) -> list[int]:
-        found = []
+    def receive(self, data: bytes) -> list[Answer | Remark]:
+        found: list[Answer | Remark] = []
         for body in self._cutter.feed(data):
             said = json.loads(body)
             assert len(said) == 1
             if "ack" in said:
-                found.append(self._names.index(said["ack"]))
+                frame = self._frame_of(said["ack"])
+                found.append(self._answer(frame, self._sizes[frame]))
             else:
                 assert said == {"word": "by the way"}
         return found
+
+
+class ToyConversation(Conversation):
+    def measured(self, documents: Sequence[bytes]) -> int:
+        return len(ToyClient().payload(documents))
 
 
 class ToyDialect(Silent):
@@ -62,10 +67,7 @@ class ToyDialect(Silent):
         self.name, self.module, self.can = name, module, can
 
     def conversation(self) -> ToyConversation:
-        return ToyConversation()
-
-    def value(self, stored: dict[str, Any]) -> dict[str, Any]:
-        return stored
+        return ToyConversation(ToyClient())
 
     def stream(self, record_headers: Mapping[str, bytes]) -> None:
         assert record_headers["ce_subject"] == b"toy"

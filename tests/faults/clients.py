@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 import random
 import time
 import uuid
@@ -61,7 +60,7 @@ class Client:
         while not frame.acknowledged:
             frame.attempts += 1
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-                frame.acknowledged = await self._attempt(data, copy.deepcopy(conversation))
+                frame.acknowledged = await self._attempt(data, conversation)
             if not frame.acknowledged:
                 await asyncio.sleep(PAUSE)
 

@@ -1,129 +1,92 @@
-"""The client's side of each protocol: the contract suite's conversations, which a client goes on with on its next connection."""
+"""The client's side of each protocol: its client, which goes on with its next connection."""
 
 from __future__ import annotations
 
-import gzip
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import headrace_courier.protocol
 import headrace_forward.protocol
 import headrace_lumberjack.protocol
 import headrace_segment.protocol
-import msgpack
-import orjson
 from headrace_common.operations.settings import ServiceSettings
-from headrace_courier.replies import Replies as CourierReplies
+from headrace_common.session.client import Answer, Client, Compression
+from headrace_courier.client import CourierClient
 from headrace_courier.settings import CourierSettings
-from headrace_courier.wire import identity, jdat
+from headrace_forward.client import ForwardClient
 from headrace_forward.settings import ForwardSettings
-from headrace_forward.wire import EventTime, encode
-from headrace_forward.wire import Replies as ForwardReplies
+from headrace_lumberjack.client import LumberjackClient
 from headrace_lumberjack.settings import LumberjackSettings
-from headrace_lumberjack.wire import Replies as LumberjackReplies
-from headrace_lumberjack.wire import compressed, json_frame, window
 from headrace_segment.settings import SegmentSettings
 
-from tests.contract.courier import CourierConversation, CourierDialect
-from tests.contract.dialect import Conversation, Dialect, Values
-from tests.contract.forward import SECONDS, TAG, ForwardConversation, ForwardDialect
-from tests.contract.lumberjack import LumberjackConversation, LumberjackDialect
+from tests.contract.courier import CourierDialect
+from tests.contract.dialect import Dialect, Values
+from tests.contract.forward import ForwardDialect
+from tests.contract.lumberjack import LumberjackDialect
 
 
-class Speaker(Conversation, Protocol):
-    """A conversation over several connections."""
+class Speaker:
+    """A client over several connections; `compresses`: its sound frames are compressed, which the receiver inflates."""
 
-    compresses: bool
+    def __init__(self, client: Callable[[Compression | None], Client], compresses: bool) -> None:
+        self._make = client
+        self._client = client(None)
+        self._compresses = compresses
+        self._fresh: set[int] = set()  # made on this connection, and not yet sent
+
+    @property
+    def compresses(self) -> bool:
+        return self._compresses
+
+    @compresses.setter
+    def compresses(self, wanted: bool) -> None:
+        if wanted and not self._compresses:
+            self._client = self._make(Compression("gzip"))
+        self._compresses = wanted
+
+    def frame(self, values: Values) -> bytes:
+        self._fresh.add(self._client.made)
+        return self._client.frame(values)
+
+    def faulty(self, values: Values) -> bytes:
+        self._fresh.add(self._client.made)
+        return self._client.faulty(values)
 
     def again(self) -> bytes:
         """A new connection. Returns what it begins with."""
+        self._fresh.clear()
+        return self._client.again()
 
     def sent(self, number: int) -> None:
         """Frame `number` is being sent on this connection."""
-
-
-class ForwardSpeaker(ForwardConversation):
-    compresses = False
-    """Its sound frames are CompressedPackedForward, which the receiver inflates."""
-
-    def frame(self, values: Values) -> bytes:
-        if not self.compresses:
-            return super().frame(values)
-        entries = [(EventTime(SECONDS, 1 + n), value) for n, value in enumerate(values)]
-        return encode(TAG, entries, mode="CompressedPackedForward", chunk=self.chunk())
-
-    def again(self) -> bytes:
-        self._replies = ForwardReplies()
-        return b""
-
-    def sent(self, number: int) -> None:
-        pass
-
-
-class LumberjackSpeaker(LumberjackConversation):
-    compresses = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._under_way: deque[int] = deque()
-
-    def again(self) -> bytes:
-        self._replies = LumberjackReplies()
-        self._under_way.clear()
-        return b""
-
-    def sent(self, number: int) -> None:
-        self._under_way.append(number)
+        if number in self._fresh:
+            self._fresh.discard(number)
+        else:
+            self._client.repeat(number)
 
     def receive(self, data: bytes) -> list[int]:
-        found = []
-        for number in self._replies.receive(data):
-            if not self._under_way:
-                assert number == 0, f"{number} is acknowledged, and nothing was sent"
-                continue
-            size = self._windows[self._under_way[0]]
-            assert number <= size, "more is acknowledged than was sent"
-            if number == size:
-                found.append(self._under_way.popleft())
-        return found
-
-
-class CourierSpeaker(CourierConversation):
-    compresses = True
-
-    def again(self) -> bytes:
-        self._replies = CourierReplies()
-        self._said.clear()
-        return identity(b"HELO", "2.12.0", b"LCOR") if self._payloads else b""
-
-    def sent(self, number: int) -> None:
-        pass
+        return [each.frame for each in self._client.receive(data) if isinstance(each, Answer) and each.whole]
 
 
 ZEROS = 200 << 10
 """Bytes that a bomb grows to: below the small limit, so that it is not refused before it has grown."""
 
 
-@lru_cache
-def forward_bomb(size: int) -> bytes:
-    entries = msgpack.packb([SECONDS, {"zeros": "0" * 20_000}]) * (size // 20_000)
-    return msgpack.packb([TAG, gzip.compress(entries, 9, mtime=0), {"chunk": "bomb", "compressed": "gzip"}])
+def speaker(client: Callable[[Compression | None], Client], compresses: bool) -> Callable[[], Speaker]:
+    return lambda: Speaker(client, compresses)
 
 
-@lru_cache
-def lumberjack_bomb(size: int) -> bytes:
-    count = size // 20_000
-    event = orjson.dumps({"zeros": "0" * 20_000})
-    return window(count) + compressed(b"".join(json_frame(index + 1, event) for index in range(count)), 9)
+def bombs(client: type[Client]) -> Callable[[int], bytes]:
+    """Frames that inflate to so many bytes, and half as many again at most."""
 
+    @lru_cache
+    def bomb(size: int) -> bytes:
+        return client().bomb(size)
 
-@lru_cache
-def courier_bomb(size: int) -> bytes:
-    return jdat(bytes(16), [orjson.dumps({"zeros": "0" * 20_000})] * (size // 20_000), level=9)
+    return bomb
 
 
 @dataclass(frozen=True)
@@ -147,8 +110,8 @@ STREAMS: dict[str, Spoken] = {
         headrace_forward.protocol,
         ForwardSettings,
         ForwardDialect(),
-        ForwardSpeaker,
-        forward_bomb,
+        speaker(ForwardClient, False),
+        bombs(ForwardClient),
         {"forward": {"heartbeat": False}},
     ),
     "lumberjack": Spoken(
@@ -156,8 +119,8 @@ STREAMS: dict[str, Spoken] = {
         headrace_lumberjack.protocol,
         LumberjackSettings,
         LumberjackDialect(),
-        LumberjackSpeaker,
-        lumberjack_bomb,
+        speaker(LumberjackClient, True),
+        bombs(LumberjackClient),
         {},
     ),
     "courier": Spoken(
@@ -165,8 +128,8 @@ STREAMS: dict[str, Spoken] = {
         headrace_courier.protocol,
         CourierSettings,
         CourierDialect(),
-        CourierSpeaker,
-        courier_bomb,
+        speaker(CourierClient, True),
+        bombs(CourierClient),
         {},
     ),
 }
@@ -176,8 +139,8 @@ SEGMENT = Spoken(
     headrace_segment.protocol,
     SegmentSettings,
     ForwardDialect(),
-    ForwardSpeaker,
-    forward_bomb,
+    speaker(ForwardClient, False),
+    bombs(ForwardClient),
     {"segment": {"tail_wait": 2.0, "snapshot_records": 40}},
     frames_expire=False,
 )

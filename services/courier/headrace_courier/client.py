@@ -28,7 +28,8 @@ class CourierClient(KeyedClient):
 
     def __init__(self, compression: Compression | None = None) -> None:
         super().__init__(compression)
-        self._level = 3 if compression is None else compression.level_or(3)
+        self.level = 3 if compression is None else compression.level_or(3)
+        """zlib's, of the frames to come."""
         self._said: dict[bytes, int] = {}
         self._replies = Replies()
 
@@ -46,7 +47,7 @@ class CourierClient(KeyedClient):
     def payload(self, documents: Sequence[bytes], form: str = "") -> bytes:
         nonce = os.urandom(wire.NONCE_BYTES)
         self._keyed(nonce, len(documents))
-        return (wire.evnt if form == "EVNT" else wire.jdat)(nonce, documents, level=self._level)
+        return (wire.evnt if form == "EVNT" else wire.jdat)(nonce, documents, level=self.level)
 
     @override
     def again(self) -> bytes:

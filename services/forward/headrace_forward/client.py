@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import msgpack
 from headrace_common.session.client import STREAM, Answer, Compression, KeyedClient, Remark
@@ -53,19 +53,25 @@ class ForwardClient(KeyedClient):
 
     @override
     def payload(self, documents: Sequence[bytes], form: str = "") -> bytes:
-        form = form or self._usual
-        if form == "Message":
-            documents = documents[:1]
-        option: dict[str, Any] = {"size": len(documents), "chunk": self._chunk(len(documents))}
-        head = b"\x93" + _packed(STREAM)
-        if form == "Message":
-            return b"\x94" + head[1:] + b"".join(entry[1:] for entry in documents) + _packed(option)
-        entries = b"".join(documents)
-        if form == "Forward":
-            return head + bytes(msgpack.Packer().pack_array_header(len(documents))) + entries + _packed(option)
+        form, entries = form or self._usual, b"".join(documents)
         if form == COMPRESSED:
-            option["compressed"], entries = self._compressed(entries)
-        return head + _packed(entries) + _packed(option)
+            name, entries = self._compressed(entries)
+            return self.packed(entries, len(documents), compressed=name)
+        if form == "PackedForward":
+            return self.packed(entries, len(documents))
+        if form == "Message":
+            return b"\x94" + _TAG + documents[0][1:] + self._option(1)
+        header: bytes = msgpack.Packer().pack_array_header(len(documents))
+        return b"\x93" + _TAG + header + entries + self._option(len(documents))
+
+    def packed(self, entries: bytes, size: int, **option: str) -> bytes:
+        """Makes the next frame, in PackedForward, with these bytes in place of `size` entries, and more options."""
+        return b"\x93" + _TAG + _packed(entries) + self._option(size, **option)
+
+    def _option(self, size: int, **more: str) -> bytes:
+        chunk = base64.b64encode(os.urandom(16)).decode()
+        self._keyed(chunk, size)
+        return _packed({"size": size, "chunk": chunk, **more})
 
     @override
     def bomb(self, size: int) -> bytes:
@@ -86,11 +92,6 @@ class ForwardClient(KeyedClient):
         level = 6 if chosen is None else chosen.level_or(6)
         return "gzip", gzip.compress(entries, compresslevel=level, mtime=0)
 
-    def _chunk(self, size: int) -> str:
-        chunk = base64.b64encode(os.urandom(16)).decode()
-        self._keyed(chunk, size)
-        return chunk
-
     @override
     def again(self) -> bytes:
         self._replies = Replies()
@@ -108,3 +109,6 @@ def _now() -> Any:
 
 def _packed(value: object) -> bytes:
     return bytes(msgpack.packb(value, unicode_errors="surrogateescape"))
+
+
+_TAG: Final = _packed(STREAM)

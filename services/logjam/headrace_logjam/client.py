@@ -33,9 +33,11 @@ class LogjamClient(OrderedClient):
         ("none", *(each.name.lower() for each in Compression if each.name != "NONE")), range(0)
     )
 
-    def __init__(self, compression: Chosen | None = None) -> None:
+    def __init__(self, compression: Chosen | None = None, app_envs: int = APP_ENVS) -> None:
+        """`app_envs`: with more than one, messages of one client go to different partitions."""
         super().__init__(compression)
         self._methods = [Compression[compression.method.upper()]] if compression is not None else list(Compression)
+        self._turns = app_envs
         self._sent = 0
         self._broken: int | None = None
         self._app_envs: dict[int, list[tuple[bytes, bytes]]] = {}  # of each frame, with the answers that are right
@@ -61,12 +63,12 @@ class LogjamClient(OrderedClient):
         expected = []
         for index, body in enumerate(documents):
             method = self._methods[self._sent % len(self._methods)]
-            app_env = b"headrace-send-%02d" % (self._sent % APP_ENVS)
+            app_env = b"headrace-send-%02d" % (self._sent % self._turns)
             self._sent += 1
             meta = encode_meta(Meta(method, 0, time.time_ns() // 1_000_000))
             frames += [b"", app_env, TOPIC, compress(method, body), meta]
             expected.append((app_env, REFUSED if index == self._broken else ACCEPTED))
-        self._app_envs[self._made] = expected
+        self._app_envs[self.made] = expected
         self._expected += expected
         self._next(len(documents))
         return joined(frames)

@@ -28,7 +28,8 @@ class LumberjackClient(OrderedClient):
     def __init__(self, compression: Compression | None = None, version: int = wire.V2) -> None:
         super().__init__(compression)
         self._usual = "plain" if compression is not None and compression.method == "none" else "compressed"
-        self._level = 3 if compression is None else compression.level_or(3)
+        self.level = 3 if compression is None else compression.level_or(3)
+        """zlib's, of the frames to come."""
         self._version = version
         self._agent = {"id": os.urandom(8).hex(), "ephemeral_id": os.urandom(8).hex(), "type": "filebeat"}
         self._offset = 0
@@ -65,7 +66,7 @@ class LumberjackClient(OrderedClient):
             frames = [wire.json_frame(n, each) for n, each in enumerate(documents, 1)]
         content = b"".join(frames)
         if (form or self._usual) == "compressed":
-            content = wire.compressed(content, self._level, self._version)
+            content = wire.compressed(content, self.level, self._version)
         return wire.window(announced, self._version) + content
 
     @override

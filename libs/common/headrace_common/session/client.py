@@ -82,7 +82,8 @@ class Client(ABC):
         """`compression`: None means the protocol's usual one."""
         self.compression = compression
         self._sizes: dict[int, int] = {}
-        self._made = 0
+        self.made = 0
+        """Frames that were made: the number of the next."""
 
     # What it says
 
@@ -132,7 +133,7 @@ class Client(ABC):
 
     def _next(self, size: int) -> int:
         """Returns the number of the next frame, of `size` events."""
-        frame, self._made = self._made, self._made + 1
+        frame, self.made = self.made, self.made + 1
         self._sizes[frame] = size
         self._sizes.pop(frame - KEPT, None)
         return frame
