@@ -20,6 +20,7 @@ from headrace_common.operations.variables import named_protocols
 
 if TYPE_CHECKING:  # they import aiokafka, and the command line reads this module at each start
     from headrace_common.service.parts import Parts, Runtime
+    from headrace_common.session.client import Client
 
 S = TypeVar("S", bound=ServiceSettings)
 
@@ -64,6 +65,9 @@ class Protocol(Generic[S]):
 
     metrics: Callable[[ReceiverMetrics], object] | None = None
     """Declares the metrics that its receiver alone has; `build` calls it, too."""
+
+    client: Callable[[], type[Client]] | None = None
+    """Returns the class of its client, with which tools and tests talk to a receiver. It imports it only then."""
 
     hint: str
     tls_hint: str = ""

@@ -22,6 +22,7 @@ class CourierClient(KeyedClient):
     forms = ("JDAT", "EVNT")
     plain = "JDAT"
     methods: ClassVar[Mapping[str, range]] = {"zlib": range(10)}
+    elsewhere = True
     malformed = b"\x16\x03\x01\x02\x00\x01\x00\x01"
     unknown = wire.HEADER.pack(b"WHAT", 4) + b"what"
     unknown_is = "a message WHAT of four bytes"

@@ -10,6 +10,7 @@ from headrace_courier.settings import PORT, CourierSettings
 
 if TYPE_CHECKING:
     from headrace_common.service.parts import Parts, Runtime
+    from headrace_common.session.client import Client
 
     from headrace_courier.wire import MessageKind
 
@@ -34,6 +35,13 @@ def build(runtime: Runtime[CourierSettings]) -> Parts:
     )
 
 
+def client() -> type[Client]:
+    """Returns the class of its client."""
+    from headrace_courier.client import CourierClient
+
+    return CourierClient
+
+
 PROTOCOL: Final = Protocol(
     name="courier",
     title="Courier",
@@ -42,6 +50,7 @@ PROTOCOL: Final = Protocol(
     ops_port=8083,
     settings=CourierSettings,
     build=build,
+    client=client,
     hint='log-courier: network: {{ transport: {transport}, servers: [ "{listen}" ] }}',
     tls_hint=", and in it ssl ca: {ca}",
 )

@@ -34,6 +34,7 @@ class ForwardClient(KeyedClient):
         "gzip": range(1, 10),
         "zstd": range(1, 20),
     }  # zstd: what any reader can inflate
+    elsewhere = True
     malformed = b"\xc1" * 16
     unknown = bytes(msgpack.packb("what"))
     unknown_is = "a text where a message begins"

@@ -10,6 +10,7 @@ from headrace_forward.settings import PORT, ForwardSettings
 
 if TYPE_CHECKING:
     from headrace_common.service.parts import Parts, Runtime
+    from headrace_common.session.client import Client
 
 
 def build(runtime: Runtime[ForwardSettings]) -> Parts:
@@ -31,6 +32,13 @@ def build(runtime: Runtime[ForwardSettings]) -> Parts:
     return Parts(listeners)
 
 
+def client() -> type[Client]:
+    """Returns the class of its client."""
+    from headrace_forward.client import ForwardClient
+
+    return ForwardClient
+
+
 PROTOCOL: Final = Protocol(
     name="forward",
     title="Forward",
@@ -39,6 +47,7 @@ PROTOCOL: Final = Protocol(
     ops_port=8082,
     settings=ForwardSettings,
     build=build,
+    client=client,
     hint="fluent-bit -i cpu -o forward://{listen} -p Require_ack_response=true -p Retry_Limit=no_limits",
     tls_hint=" -p tls=on -p tls.ca_file={ca}",
 )

@@ -11,6 +11,7 @@ from headrace_logjam.settings import PORT, PULL_PORT, LogjamSettings
 
 if TYPE_CHECKING:
     from headrace_common.service.parts import Parts, Runtime
+    from headrace_common.session.client import Client
 
 
 def build(runtime: Runtime[LogjamSettings]) -> Parts:
@@ -40,6 +41,13 @@ def build(runtime: Runtime[LogjamSettings]) -> Parts:
     return Parts(sockets, Sockets(around, sockets, Subscriptions(runtime, metrics, context, keys)))
 
 
+def client() -> type[Client]:
+    """Returns the class of its client."""
+    from headrace_logjam.client import LogjamClient
+
+    return LogjamClient
+
+
 PROTOCOL: Final = Protocol(
     name="logjam",
     title="Logjam",
@@ -49,6 +57,7 @@ PROTOCOL: Final = Protocol(
     settings=LogjamSettings,
     build=build,
     metrics=LogjamMetrics,
+    client=client,
     hint='logjam_agent: LogjamAgent.add_forwarder(:zmq, host: "{listen}")',
     tls_hint="; but only clients that speak CURVE, with the keys {keys}/curve.pub and curve-client.*",
     curve=True,

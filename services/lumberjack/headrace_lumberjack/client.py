@@ -21,6 +21,7 @@ class LumberjackClient(OrderedClient):
     forms = ("compressed", "plain")
     plain = "plain"
     methods: ClassVar[Mapping[str, range]] = {"none": range(0), "zlib": range(1, 10)}
+    elsewhere = True
     malformed = b"GET / HTTP/1.1\r\n\r\n"
     unknown = b"3W\x00\x00\x00\x01"
     unknown_is = "a window of version 3"

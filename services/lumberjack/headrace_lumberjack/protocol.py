@@ -10,6 +10,7 @@ from headrace_lumberjack.settings import PORT, LumberjackSettings
 
 if TYPE_CHECKING:
     from headrace_common.service.parts import Parts, Runtime
+    from headrace_common.session.client import Client
 
 
 def build(runtime: Runtime[LumberjackSettings]) -> Parts:
@@ -28,6 +29,13 @@ def build(runtime: Runtime[LumberjackSettings]) -> Parts:
     )
 
 
+def client() -> type[Client]:
+    """Returns the class of its client."""
+    from headrace_lumberjack.client import LumberjackClient
+
+    return LumberjackClient
+
+
 PROTOCOL: Final = Protocol(
     name="lumberjack",
     title="Lumberjack",
@@ -36,6 +44,7 @@ PROTOCOL: Final = Protocol(
     ops_port=8081,
     settings=LumberjackSettings,
     build=build,
+    client=client,
     hint="filebeat -E 'output.logstash.hosts=[\"{listen}\"]'",
     tls_hint=" -E 'output.logstash.ssl.certificate_authorities=[\"{ca}\"]'",
 )

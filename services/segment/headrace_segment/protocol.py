@@ -11,6 +11,7 @@ from headrace_segment.settings import PORT, SegmentSettings
 
 if TYPE_CHECKING:
     from headrace_common.service.parts import Parts, Runtime
+    from headrace_common.session.client import Client
     from headrace_common.session.interface import ByteSession, Peer
 
     from headrace_segment.session.rights import Right
@@ -51,6 +52,13 @@ def build(runtime: Runtime[SegmentSettings]) -> Parts:
     return Parts(stream_listeners(runtime, PORT, session), segments, segments, segments.topics)
 
 
+def client() -> type[Client]:
+    """Returns the class of its client."""
+    from headrace_segment.client import SegmentClient
+
+    return SegmentClient
+
+
 PROTOCOL: Final = Protocol(
     name="segment",
     title="Segment service",
@@ -60,6 +68,7 @@ PROTOCOL: Final = Protocol(
     settings=SegmentSettings,
     build=build,
     metrics=SegmentMetrics,
+    client=client,
     hint="a client of the Streaming Service protocol, or Pravega's Java client with a segment store at {listen}",
     tls_hint=", over TLS with {ca}",
 )

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
+from headrace_common.protocol import installed
 from headrace_common.session.client import Client, Compression
-from headrace_courier.client import CourierClient
-from headrace_forward.client import ForwardClient
-from headrace_logjam.client import LogjamClient
-from headrace_lumberjack.client import LumberjackClient
-from headrace_segment.client import SegmentClient
 
 from headrace_cli.errors import CommandError
 
 CLIENTS: Final[Mapping[str, type[Client]]] = {
-    "courier": CourierClient,
-    "forward": ForwardClient,
-    "logjam": LogjamClient,
-    "lumberjack": LumberjackClient,
-    "segment": SegmentClient,
+    protocol.name: protocol.client() for protocol in installed() if protocol.client is not None
 }
-ASKED: Final[Mapping[str, Callable[[], Client]]] = {
-    name: CLIENTS[name] for name in ("courier", "forward", "lumberjack")
-}
-"""Protocols of which there are servers that are not ours: `conform` asks these."""
+ASKED: Final[Mapping[str, type[Client]]] = {name: client for name, client in CLIENTS.items() if client.elsewhere}
+"""What `conform` speaks."""
 
 
 def client_of(protocol: str) -> type[Client]:

@@ -72,6 +72,8 @@ class Client(ABC):
     """Ways to compress with the levels of each; an empty range: it has none. ``none`` leaves frames as they are."""
     batch: ClassVar[int] = 10_000
     """Most events that a tool puts into a frame."""
+    elsewhere: ClassVar[bool] = False
+    """Whether there are servers of this protocol that are not ours, to which tools may talk, too."""
     malformed: ClassVar[bytes] = b""
     """Bytes that no frame begins with; empty if a transport of messages lies between."""
     unknown: ClassVar[bytes] = b""
