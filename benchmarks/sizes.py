@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
-from headrace_cli.operating.wire.address import Target
-from headrace_cli.operating.wire.send.connections import Tally
-from headrace_cli.operating.wire.send.source import ShopSource
-from headrace_cli.operating.wire.send.verb import run
 from headrace_cli.verbs import query
+from headrace_cli.wire.send.connections import Tally
+from headrace_cli.wire.send.source import ShopSource
+from headrace_cli.wire.send.verb import run
+from headrace_cli.wire.target import Target
 from headrace_common.operations.errors import HeadraceError
 
 RESULTS = Path(__file__).parent / "results"

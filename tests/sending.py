@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace_cli.operating.wire.address import Target
-from headrace_cli.operating.wire.send.connections import Tally
-from headrace_cli.operating.wire.send.source import ShopSource
-from headrace_cli.operating.wire.send.verb import run
+from headrace_cli.wire.send.connections import Tally
+from headrace_cli.wire.send.source import ShopSource
+from headrace_cli.wire.send.verb import run
+from headrace_cli.wire.target import Target
 
 
 def send_shop(protocol: str, host: str, port: int, events: int = 1, first: int = 0) -> None:

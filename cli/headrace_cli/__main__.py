@@ -15,6 +15,8 @@ from headrace_cli.errors import EXIT_FAILED, CommandError
 from headrace_cli.operating.commands import app as operating
 from headrace_cli.operating.options import LakeOption, StateOption, check_bootstrap
 from headrace_cli.places import DEFAULT_STATE
+from headrace_cli.wire.commands import app as wire
+from headrace_cli.wire.quarantined.commands import app as quarantine
 
 app = typer.Typer(
     name="headrace",
@@ -231,7 +233,7 @@ def demo(
     ] = "forward",
 ) -> None:
     """Start a stack, send events through it and count them at every step."""
-    from headrace_cli.operating.wire.send import demo as verb
+    from headrace_cli.wire.send import demo as verb
 
     raise typer.Exit(verb.demo(events, protocol))
 
@@ -248,7 +250,7 @@ def smoke(
     seconds: Annotated[float, typer.Option(min=1, help="How long to wait for each answer, and for the events.")] = 60,
 ) -> None:
     """Send an event by each protocol and find it on the topic. HEADRACE_KAFKA__BOOTSTRAP_SERVERS says where Kafka is."""
-    from headrace_cli.operating.wire.send import smoke as verb
+    from headrace_cli.wire.send import smoke as verb
 
     raise typer.Exit(verb.smoke(targets, ca=ca, seconds=seconds))
 
@@ -277,7 +279,7 @@ def images(
     ] = None,
 ) -> None:
     """Build the container images with Docker. pip's index, proxy and CA are those of this machine."""
-    from headrace_cli.containers.images import Target
+    from headrace_cli.fetch.images import Target
     from headrace_cli.verbs import images as verb
 
     if load not in list(Target):
@@ -288,6 +290,8 @@ def images(
 
 
 app.add_typer(operating)
+app.add_typer(quarantine)
+app.add_typer(wire)
 
 
 @app.command("test", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -7,10 +7,10 @@ import contextlib
 import time
 from typing import Final
 
-from headrace_cli.operating.wire.address import Target
-from headrace_cli.operating.wire.send.channel import Channel, StreamChannel
-from headrace_cli.operating.wire.send.connections import Connection, ServerClosedError, ServerError, Tally
-from headrace_cli.operating.wire.send.source import Source
+from headrace_cli.wire.channel import Channel, StreamChannel
+from headrace_cli.wire.send.connections import Connection, ServerClosedError, ServerError, Tally
+from headrace_cli.wire.send.source import Source
+from headrace_cli.wire.target import Target
 from headrace_common.session.client import Answer
 from typing_extensions import override
 

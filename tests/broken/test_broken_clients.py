@@ -10,14 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from headrace_cli.operating.wire.address import Target
-from headrace_cli.operating.wire.clients import CLIENTS
-from headrace_cli.operating.wire.explain.receiver import RECEIVERS, Receiver
-from headrace_cli.operating.wire.security import Security
-from headrace_cli.operating.wire.send.connections import Tally
-from headrace_cli.operating.wire.send.source import LineSource
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.stack.certificates import ensure
+from headrace_cli.wire.clients import CLIENTS
+from headrace_cli.wire.explain.receiver import RECEIVERS, Receiver
+from headrace_cli.wire.send.connections import Tally
+from headrace_cli.wire.send.source import LineSource
+from headrace_cli.wire.target import Security, Target
 from headrace_common.operations.settings import TopicSettings
 
 from tests.broken import faulty

@@ -20,7 +20,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from headrace_cli.errors import CommandError
-from headrace_cli.fetch import java, toolchain, truststore
+from headrace_cli.fetch import java, toolchain
+from headrace_cli.fetch import toolchain as truststore
 from headrace_cli.places import checkout_file
 
 from tests.contract.waiting import PATIENCE

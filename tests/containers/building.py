@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from headrace_cli.containers.images import all_images
+from headrace_cli.fetch.images import all_images
 from headrace_cli.places import ROOT
 from headrace_cli.processes.filelock import locked
 

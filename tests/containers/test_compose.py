@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from headrace_cli.operating.wire.clients import CLIENTS
 from headrace_cli.places import ROOT
 from headrace_cli.processes.ports import free_port
+from headrace_cli.wire.clients import CLIENTS
 
 from tests.containers.building import TAG, built
 from tests.contract.receiver import HOST

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from headrace_cli.containers.images import all_images
+from headrace_cli.fetch.images import all_images
 from headrace_cli.places import ROOT
 from headrace_cli.stack.services import LAKE_OPS_PORT
 from headrace_cli.verbs.up import START_SECONDS

@@ -10,18 +10,23 @@ import hashlib
 import os
 import re
 import shutil
+import ssl
 import subprocess
 import urllib.request
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
+from warnings import catch_warnings
 from xml.sax.saxutils import quoteattr
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 
 from headrace_cli.errors import CommandError
 from headrace_cli.fetch.java import Java, find_java
-from headrace_cli.fetch.truststore import PASSWORD, authorities, jks
 from headrace_cli.places import cache, checkout_file
 from headrace_cli.processes.filelock import locked
 from headrace_cli.processes.tether import tethered
@@ -176,10 +181,10 @@ def _run_ivy(java: Java, work: Path, total: int, progress: Callable[[int], None]
     options = ["-Xmx256m", "-Dsun.net.client.defaultConnectTimeout=20000", "-Dsun.net.client.defaultReadTimeout=60000"]
     # a Java of this machine trusts what the machine's Java was told to, unless the user names the authorities
     if (java.bundled or "SSL_CERT_FILE" in os.environ) and (trusted := authorities()):
-        store = work / "trust.jks"
-        store.write_bytes(jks(trusted))
+        store = work / "trust.p12"
+        store.write_bytes(trust_store(trusted))
         options += [f"-Djavax.net.ssl.trustStore={store}", f"-Djavax.net.ssl.trustStorePassword={PASSWORD}"]
-        options += ["-Djavax.net.ssl.trustStoreType=JKS"]
+        options += ["-Djavax.net.ssl.trustStoreType=PKCS12"]
     options += proxy_options(urllib.request.getproxies())
     command = [str(java.executable), *options, "-jar", str(found[0]), "-settings", str(work / "settings.xml")]
     command += ["-ivy", str(work / "ivy.xml"), "-retrieve", str(work / "out" / "[artifact]-[revision].[ext]")]
@@ -219,3 +224,36 @@ def proxy_options(proxies: Mapping[str, str]) -> list[str]:
 
 def _failure_reason(output: str) -> str:
     return next((reason for pattern, reason in _FAILURES if re.search(pattern, output)), "Ivy failed without a reason")
+
+
+PASSWORD: Final = "headrace"  # noqa: S105  (the store holds public certificates)
+
+
+def authorities() -> list[bytes]:
+    """Return the authorities that Python trusts, in DER, each once.
+
+    OpenSSL reads a folder of authorities (``SSL_CERT_DIR``, or Debian's) only while it verifies a certificate. This
+    function therefore reads the folder itself.
+    """
+    context = ssl.create_default_context()
+    folder = ssl.get_default_verify_paths().capath
+    if folder is not None and not context.get_ca_certs(binary_form=True):
+        for path in sorted(Path(folder).iterdir()):
+            try:
+                context.load_verify_locations(path)
+            except (ssl.SSLError, OSError):
+                continue  # the folder may also hold files that are no certificates
+    return list(dict.fromkeys(context.get_ca_certs(binary_form=True)))
+
+
+def trust_store(certificates: list[bytes]) -> bytes:
+    """Return a PKCS12 store that Java takes for one of authorities (DER). Its password is `PASSWORD`."""
+    entries = []
+    for number, certificate in enumerate(certificates):
+        with (
+            suppress(ValueError),
+            catch_warnings(action="ignore"),
+        ):  # OpenSSL reads certificates that are none by the letter
+            name = f"ca{number}".encode()
+            entries.append(pkcs12.PKCS12Certificate(x509.load_der_x509_certificate(certificate), name))
+    return pkcs12.serialize_java_truststore(entries, BestAvailableEncryption(PASSWORD.encode()))

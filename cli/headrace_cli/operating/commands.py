@@ -10,14 +10,10 @@ import typer
 from headrace_cli.errors import CommandError
 from headrace_cli.operating.live.commands import app as live
 from headrace_cli.operating.options import KafkaOption, LakeOption, StateOption, UrlOption, check_bootstrap
-from headrace_cli.operating.quarantined.commands import app as quarantine
-from headrace_cli.operating.wire.commands import app as wire
 from headrace_cli.places import DEFAULT_STATE
 
 app = typer.Typer()
 app.add_typer(live)
-app.add_typer(quarantine)
-app.add_typer(wire)
 
 _TAP_EXAMPLES = """Examples:
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from headrace_cli.errors import CommandError
-from headrace_cli.stack.files import replace_file
+from headrace_cli.stack.state import replace_file
 
 CA_DAYS: Final = 3650
 CERTIFICATE_DAYS: Final = 397

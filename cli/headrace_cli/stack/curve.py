@@ -11,7 +11,7 @@ from typing import Final
 import zmq
 
 from headrace_cli.errors import CommandError
-from headrace_cli.stack.files import replace_file
+from headrace_cli.stack.state import replace_file
 
 CLIENT: Final = "client"
 """What the client that has the other pair of keys is called in the source of its events."""

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from headrace_common import __version__
 
-from headrace_cli.containers import index
-from headrace_cli.containers.images import (
+from headrace_cli.errors import CommandError
+from headrace_cli.fetch import index
+from headrace_cli.fetch.images import (
     Target,
     bill_command,
     build_command,
@@ -24,7 +25,6 @@ from headrace_cli.containers.images import (
     select,
     size,
 )
-from headrace_cli.errors import CommandError
 from headrace_cli.fetch.toolchain import REPOSITORY_VARIABLE
 from headrace_cli.verbs import console
 

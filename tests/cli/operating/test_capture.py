@@ -11,8 +11,8 @@ from pathlib import Path
 import dpkt
 import pytest
 from headrace_cli.errors import CommandError
-from headrace_cli.operating.wire.explain import capture, source
-from headrace_cli.operating.wire.explain.verb import Options, explain
+from headrace_cli.wire.explain import capture, source
+from headrace_cli.wire.explain.verb import Options, explain
 from headrace_lumberjack import wire as lumberjack
 from hypothesis import given
 from hypothesis import strategies as st

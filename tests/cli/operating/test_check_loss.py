@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from headrace_cli.errors import CommandError
 from headrace_cli.operating.check import loss
-from headrace_cli.operating.check.findings import Finding, Verdict
-from headrace_cli.operating.check.lag import LOW, Waiting, waiting
+from headrace_cli.operating.check.loss import LOW, Waiting, waiting
+from headrace_cli.operating.check.parts import Finding, Verdict
 from headrace_cli.operating.exposition import Scrape, parts_of
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import KafkaSettings, TopicSettings

@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 from headrace_cli.errors import EXIT_NOTHING_RUNS, CommandError
-from headrace_cli.operating.wire.clients import ASKED
-from headrace_cli.operating.wire.conform import bench, verb
-from headrace_cli.operating.wire.conform.probes import PROBES
-from headrace_cli.operating.wire.conform.storage import Storage
-from headrace_cli.operating.wire.conform.verb import Options, conform
-from headrace_cli.operating.wire.explain.receiver import RECEIVERS, Receiver
-from headrace_cli.operating.wire.line import connected
 from headrace_cli.processes.ports import free_port
+from headrace_cli.wire.clients import ASKED
+from headrace_cli.wire.conform import bench, verb
+from headrace_cli.wire.conform.bench import Storage
+from headrace_cli.wire.conform.probes import PROBES
+from headrace_cli.wire.conform.verb import Options, conform
+from headrace_cli.wire.explain.receiver import RECEIVERS, Receiver
+from headrace_cli.wire.line import connected
 from headrace_common.operations.errors import ProtocolError
 from headrace_lumberjack.wire import V1, acknowledgement
 

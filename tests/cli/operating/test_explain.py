@@ -14,10 +14,10 @@ from typing import Any
 import msgpack
 import pytest
 from headrace_cli.errors import CommandError
-from headrace_cli.operating.wire.explain import source
-from headrace_cli.operating.wire.explain.receiver import RECEIVERS
-from headrace_cli.operating.wire.explain.stream import Explainer
-from headrace_cli.operating.wire.explain.verb import PROTOCOLS, Options, explain, lines
+from headrace_cli.wire.explain import source
+from headrace_cli.wire.explain.receiver import RECEIVERS
+from headrace_cli.wire.explain.stream import Explainer
+from headrace_cli.wire.explain.verb import PROTOCOLS, Options, explain, lines
 from headrace_common.operations.errors import ConfigError
 from headrace_common.protocol import installed
 from headrace_courier import wire as courier

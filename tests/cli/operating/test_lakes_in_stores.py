@@ -13,9 +13,9 @@ from headrace_cli.__main__ import app
 from headrace_cli.errors import CommandError
 from headrace_cli.operating.check import loss
 from headrace_cli.operating.live import tables
-from headrace_cli.operating.quarantined.verbs import Source, export_items, wanted_of
-from headrace_cli.operating.wire.send import landed
-from headrace_cli.operating.wire.send.connections import Tally
+from headrace_cli.wire.quarantined.verbs import Source, export_items, wanted_of
+from headrace_cli.wire.send import verb as landed
+from headrace_cli.wire.send.connections import Tally
 from typer.testing import CliRunner
 
 from tests.lake.s3 import BUCKET, S3

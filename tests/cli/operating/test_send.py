@@ -23,19 +23,19 @@ from typing import Any
 
 import pytest
 from headrace_cli.errors import EXIT_NOTHING_RUNS, CommandError
-from headrace_cli.operating.watch.moments import parse_span
-from headrace_cli.operating.wire.address import Target
-from headrace_cli.operating.wire.clients import CLIENTS
-from headrace_cli.operating.wire.explain.receiver import RECEIVERS, Receiver
-from headrace_cli.operating.wire.security import Security
-from headrace_cli.operating.wire.send import connections, landed, source
-from headrace_cli.operating.wire.send.connections import Connection, Tally
-from headrace_cli.operating.wire.send.source import LINE_BYTES, RateSource, Source
-from headrace_cli.operating.wire.send.verb import Options, send
+from headrace_cli.operating.watch.filters import parse_span
 from headrace_cli.processes.ports import free_port
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.stack.certificates import ensure
 from headrace_cli.stack.state import StateFolder
+from headrace_cli.wire.clients import CLIENTS
+from headrace_cli.wire.explain.receiver import RECEIVERS, Receiver
+from headrace_cli.wire.send import connections, source
+from headrace_cli.wire.send import verb as landed
+from headrace_cli.wire.send.connections import Connection, Tally
+from headrace_cli.wire.send.source import LINE_BYTES, RateSource, Source
+from headrace_cli.wire.send.verb import Options, send
+from headrace_cli.wire.target import Security, Target
 
 from tests.contract import receiver as real
 from tests.contract.topic import events, own_topics

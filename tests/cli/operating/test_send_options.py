@@ -17,15 +17,14 @@ from typing import Any
 import pytest
 import zmq
 from headrace_cli.errors import CommandError
-from headrace_cli.operating.wire.address import RefusedError, Target, target_of, why_not
-from headrace_cli.operating.wire.clients import CLIENTS, compression_of
-from headrace_cli.operating.wire.opening import opened
-from headrace_cli.operating.wire.security import Security
-from headrace_cli.operating.wire.send.source import RateSource
-from headrace_cli.operating.wire.send.verb import Options, send
 from headrace_cli.processes.ports import free_port
 from headrace_cli.stack import curve
 from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_cli.wire.channel import opened
+from headrace_cli.wire.clients import CLIENTS, compression_of
+from headrace_cli.wire.send.source import RateSource
+from headrace_cli.wire.send.verb import Options, send
+from headrace_cli.wire.target import RefusedError, Security, Target, target_of, why_not
 from headrace_common.session.client import Compression
 from headrace_forward.wire import Decoder
 from headrace_logjam.wire import Compression as Method

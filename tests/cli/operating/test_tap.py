@@ -17,8 +17,7 @@ import pytest
 from headrace_cli.errors import CommandError
 from headrace_cli.lake.text import printable
 from headrace_cli.operating.watch import tap as verb
-from headrace_cli.operating.watch.filters import Filters, parse_where
-from headrace_cli.operating.watch.moments import parse_moment
+from headrace_cli.operating.watch.filters import Filters, parse_moment, parse_where
 from headrace_cli.operating.watch.records import Kept, as_json, event, moment, reject
 from headrace_cli.operating.watch.shown import LINE, pretty
 from headrace_cli.processes.ports import free_port

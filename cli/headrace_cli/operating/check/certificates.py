@@ -14,7 +14,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from headrace_common.operations.settings import TlsSettings
 
-from headrace_cli.operating.check.findings import Finding, Verdict
+from headrace_cli.operating.check.parts import Finding, Verdict
 
 SOON: Final = timedelta(days=30)
 CHECK: Final = "certificate"

@@ -17,8 +17,7 @@ from headrace_common.operations.variables import PREFIX, each_setting, misspelt,
 
 from headrace_cli.errors import CommandError
 from headrace_cli.operating.check import limits
-from headrace_cli.operating.check.findings import Finding, Verdict
-from headrace_cli.operating.check.parts import NAMES, as_environment, settings_class
+from headrace_cli.operating.check.parts import NAMES, Finding, Verdict, as_environment, settings_class
 from headrace_cli.places import ROOT
 
 CHART: Final = ROOT / "deploy" / "helm" / "headrace"

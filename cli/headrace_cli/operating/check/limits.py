@@ -11,7 +11,7 @@ from headrace_common.kafka.client import Topic
 from headrace_common.operations.settings import KafkaSettings, LimitSettings, TopicSettings
 from headrace_common.topics import changes, plans
 
-from headrace_cli.operating.check.findings import Finding, Verdict
+from headrace_cli.operating.check.parts import Finding, Verdict
 from headrace_cli.verbs.console import format_size
 
 OWN_FILES: Final = 100

@@ -1,29 +1,35 @@
 """``check-loss``: whether anything was lost, or may be: one verdict with reasons, for cron and CI."""
 
-# ruff: noqa: S608  (the SQL is assembled from constants and a time that we have parsed)
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+from headrace_common.kafka.client import Topic, describe, explain, make_consumer
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import GapField, GapReason
 
 from headrace_cli.errors import EXIT_FAILED, EXIT_NOTHING_RUNS, CommandError
 from headrace_cli.lake import against_kafka
 from headrace_cli.lake.address import LakeAddress
+from headrace_cli.lake.against_kafka import Place
 from headrace_cli.lake.proof import exactly_once
 from headrace_cli.lake.tables import Row
-from headrace_cli.operating.check.findings import Finding, Verdict, show
-from headrace_cli.operating.check.lag import waiting
+from headrace_cli.operating.check.parts import Finding, Verdict, show
 from headrace_cli.operating.exposition import Scrape, parts_of, scrape_all
 from headrace_cli.operating.target import check_reachable, kafka_settings
-from headrace_cli.operating.watch.moments import parse_moment
+from headrace_cli.operating.watch.filters import parse_moment
 from headrace_cli.verbs import query
+
+# ruff: noqa: S608  (the SQL is assembled from constants and a time that we have parsed)
+
 
 PROOF: Final = "exactly-once"
 KAFKA: Final = "kafka"
@@ -223,3 +229,84 @@ def of_parts(scrapes: Sequence[Scrape]) -> list[Finding]:
     return [
         Finding(UNACKNOWLEDGED, Verdict.FINE, "every client asks for acknowledgements, since the receivers started")
     ]
+
+
+LOW: Final = 0.1
+"""Share of the retention below which a margin is a doubt, as the landing job warns."""
+_READ_MS: Final = 5_000
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Records of a partition that have not landed. `margin`: seconds until the topic's retention may delete the oldest.
+
+    `retention`: seconds; None if it has no limit, or we may not read it. `ahead`: offsets that Kafka still holds in front of
+    the oldest. `full`: the topic has a limit in bytes, too, and Kafka has begun to delete.
+    """
+
+    place: Place
+    count: int
+    retention: float | None
+    margin: float | None
+    ahead: int
+    full: bool
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether Kafka may delete the oldest before it lands."""
+        if self.margin is not None and self.retention is not None and self.margin < LOW * self.retention:
+            return True
+        return self.full and self.ahead < LOW * (self.ahead + self.count)
+
+
+async def waiting(
+    settings: KafkaSettings, landed: Mapping[Place, int], offsets: Mapping[Place, tuple[int, int]]
+) -> list[Waiting]:
+    """Return the partitions with records that have not landed. `offsets`: first and end of each partition in Kafka.
+
+    Raises `CommandError`, `DeliveryError`.
+    """
+    topics = {topic.name: topic for topic in await describe(settings)}
+    behind = {
+        place: max(first, landed.get(place, first))
+        for place, (first, end) in offsets.items()
+        if end > max(first, landed.get(place, first))
+    }
+    if not behind:
+        return []
+    consumer = make_consumer(settings, auto_offset_reset="earliest")
+    try:
+        await consumer.start()
+        return [
+            await _waiting(consumer, topics.get(place[0]), place, at, offsets[place]) for place, at in behind.items()
+        ]
+    except KafkaError as error:
+        raise CommandError(f"Kafka at {settings.bootstrap_servers}: {explain(error)}") from error
+    finally:
+        await consumer.stop()
+
+
+async def _waiting(
+    consumer: AIOKafkaConsumer, topic: Topic | None, place: Place, oldest: int, held: tuple[int, int]
+) -> Waiting:
+    configuration = topic.configuration if topic is not None else {}
+    limit = int(configuration.get("retention.ms", "-1"))
+    retention = limit / 1000 if limit >= 0 else None
+    margin = None
+    if retention is not None:
+        stored = await _timestamp(consumer, TopicPartition(*place), oldest)
+        margin = None if stored is None else stored + retention - time.time()
+    full = held[0] > 0 and int(configuration.get("retention.bytes", "-1")) >= 0
+    return Waiting(place, held[1] - oldest, retention, margin, oldest - held[0], full)
+
+
+async def _timestamp(consumer: AIOKafkaConsumer, place: TopicPartition, offset: int) -> float | None:
+    """Unix time when the first record from `offset` on was stored; None if none comes in time."""
+    consumer.assign([place])
+    consumer.seek(place, offset)
+    try:
+        async with asyncio.timeout(_READ_MS / 1000):
+            record = await consumer.getone(place)
+    except TimeoutError:
+        return None
+    return float(record.timestamp) / 1000

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from importlib import import_module
 from typing import Final
 
 from headrace_common.operations.settings import Settings, own_environment
 from headrace_common.operations.variables import PREFIX
 from headrace_common.protocol import installed
+
+from headrace_cli.verbs import console
 
 _RECEIVERS: Final = {protocol.name: protocol.settings for protocol in installed()}
 _OTHERS: Final[Mapping[str, tuple[str, str]]] = {
@@ -44,3 +50,43 @@ def as_environment(variables: Mapping[str, str]) -> Iterator[None]:
         for name in own_environment():
             del os.environ[name]
         os.environ.update(kept)
+
+
+class Verdict(StrEnum):
+    """From harmless to harmful."""
+
+    FINE = "fine"
+    UNKNOWN = "unknown"  # it could not be looked at; that alone is no fault
+    DOUBT = "doubt"
+    WRONG = "wrong"
+
+
+_MARKS: Final = {Verdict.FINE: "good", Verdict.UNKNOWN: "note", Verdict.DOUBT: "bad", Verdict.WRONG: "bad"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check's result. `next`: what to do, or to look at; empty if nothing."""
+
+    check: str
+    verdict: Verdict
+    reason: str
+    next: str = ""
+
+    @property
+    def bad(self) -> bool:
+        """Whether it counts."""
+        return self.verdict in (Verdict.DOUBT, Verdict.WRONG)
+
+
+def show(findings: Sequence[Finding], verdict: str, *, fine: bool, as_json: bool) -> None:
+    """Print all findings and the verdict."""
+    if as_json:
+        document = {"verdict": verdict, "fine": fine, "checks": [asdict(found) for found in findings]}
+        sys.stdout.write(json.dumps(document, ensure_ascii=False, indent=1) + "\n")
+        return
+    for found in findings:
+        console.line(found.check, _MARKS[found.verdict], found.reason)
+        if found.next:
+            console.OUT.print(f"   → {found.next}", markup=False)
+    console.OUT.print(verdict, style="bold green" if fine else "bold red", markup=False)

@@ -23,8 +23,7 @@ from headrace_cli.errors import CommandError
 from headrace_cli.operating.check import limits
 from headrace_cli.operating.check.certificates import check_certificates
 from headrace_cli.operating.check.chart import check_chart
-from headrace_cli.operating.check.findings import Finding, Verdict, show
-from headrace_cli.operating.check.parts import NAMES, settings_class
+from headrace_cli.operating.check.parts import NAMES, Finding, Verdict, settings_class, show
 from headrace_cli.operating.target import check_reachable
 
 

@@ -16,8 +16,7 @@ from typing import Final
 
 from headrace_cli.errors import CommandError
 from headrace_cli.operating.target import kafka_settings
-from headrace_cli.operating.watch.filters import NO_FILTERS, Filters
-from headrace_cli.operating.watch.moments import BEGINNING, NOW, parse_moment
+from headrace_cli.operating.watch.filters import BEGINNING, NO_FILTERS, NOW, Filters, parse_moment
 from headrace_cli.operating.watch.records import Kept, Row, as_json, event, reject
 from headrace_cli.operating.watch.shown import pretty
 from headrace_cli.operating.watch.topic import TopicReader, reading

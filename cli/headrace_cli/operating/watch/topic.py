@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from headrace_cli.errors import CommandError
 from headrace_cli.operating.target import check_reachable
-from headrace_cli.operating.watch.moments import BEGINNING, NOW
+from headrace_cli.operating.watch.filters import BEGINNING, NOW
 from headrace_cli.operating.watch.records import Kept
 
 RECORDS: Final = 500

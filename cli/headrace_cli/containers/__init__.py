@@ -1,1 +1,0 @@
-"""Container images: how they are built, and what builders are told about package indexes."""

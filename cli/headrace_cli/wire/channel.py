@@ -1,0 +1,256 @@
+"""What a connection of `send` is made of: bytes over TCP, or messages over ZeroMQ, behind one interface."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import struct
+from collections import deque
+from typing import Final, Protocol
+
+import msgpack
+import zmq
+import zmq.asyncio
+from headrace_forward.login.handshake import ping, proof_of, read_pong
+from headrace_logjam.wire import joined, split
+from typing_extensions import override
+from zmq.utils.monitor import parse_monitor_message, recv_monitor_message
+
+from headrace_cli.wire.target import Login, RefusedError, Target
+
+MESSAGE_FRAMES: Final = 5
+"""Frames of a Logjam message that asks for an answer."""
+LINGER_MS: Final = 5000
+"""Time that a message has to leave when its socket is closed in order."""
+_READ: Final = 65_536
+_RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 s
+
+
+class Channel(Protocol):
+    """One connection that is open."""
+
+    async def read(self) -> bytes:
+        """What came; empty when the server has closed it. Raises `OSError`."""
+
+    def write(self, data: bytes) -> None:
+        """Send whole frames, or over TCP a part of one."""
+
+    async def drain(self) -> None:
+        """Wait until there is room for more. Raises `OSError`."""
+
+    async def close(self) -> None:
+        """End it in order: what was written leaves."""
+
+    def abort(self) -> None:
+        """End it at once. Nothing to do if it is closed."""
+
+
+class StreamChannel(Channel):
+    """TCP, with or without TLS."""
+
+    def __init__(self, streams: Streams) -> None:
+        self._reader, self._writer = streams
+
+    @override
+    async def read(self) -> bytes:
+        return await self._reader.read(_READ)
+
+    @override
+    def write(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    @override
+    async def drain(self) -> None:
+        await self._writer.drain()
+
+    @override
+    async def close(self) -> None:
+        self._writer.close()
+        await self._writer.wait_closed()
+
+    @override
+    def abort(self) -> None:
+        self._writer.transport.abort()
+
+    def reset_on_abort(self) -> None:
+        """The server shall see a reset when this is aborted."""
+        self._option(socket.SO_LINGER, _RESET)
+
+    def shrink(self, size: int) -> None:
+        """Let the kernel take in only about so many bytes for us."""
+        self._option(socket.SO_RCVBUF, size)
+
+    def hear(self, on: bool) -> None:
+        """Read on, or read nothing."""
+        transport = self._writer.transport
+        if not on:
+            transport.pause_reading()  # type: ignore[attr-defined]
+        elif not transport.is_closing():
+            transport.resume_reading()  # type: ignore[attr-defined]
+
+    def _option(self, name: int, value: int | bytes) -> None:
+        with contextlib.suppress(OSError):
+            self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, name, value)
+
+
+class MessageChannel(Channel):
+    """A DEALER. What is read and written is messages as `headrace_logjam.wire.joined` makes them.
+
+    It does not connect again by itself: answers carry no id, and what the old connection lost would be taken for accepted.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._context = zmq.asyncio.Context()
+        self._dealer = self._context.socket(zmq.DEALER)
+        self._dealer.setsockopt(zmq.RECONNECT_IVL, -1)
+        if target.curve is not None:
+            self._dealer.curve_serverkey = target.curve.server
+            self._dealer.curve_publickey, self._dealer.curve_secretkey = target.curve.public, target.curve.secret
+        self._monitor = self._dealer.get_monitor_socket()
+        self._written: deque[bytes] = deque()
+        self._ended: asyncio.Task[None] | None = None
+
+    async def open(self, seconds: float) -> None:
+        """Connect. Raises `OSError`, `TimeoutError`, `RefusedError`."""
+        try:
+            async with asyncio.timeout(seconds):
+                host = f"[{self._target.host}]" if ":" in self._target.host else self._target.host
+                self._dealer.setsockopt(zmq.IPV6, ":" in self._target.host)
+                self._dealer.connect(f"tcp://{host}:{self._target.port}")
+                while not await self._greeted():
+                    pass
+        except BaseException:
+            self.abort()
+            raise
+        self._ended = asyncio.create_task(self._end())
+
+    async def _greeted(self) -> bool:
+        """Whether the next thing that ZeroMQ tells is that it may send. Raises `RefusedError`, `ConnectionRefusedError`."""
+        told = await recv_monitor_message(self._monitor)
+        event = told["event"]
+        if event in (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL):
+            raise RefusedError(
+                "refuses our CURVE keys" if self._target.curve else "refuses us, perhaps for want of a key"
+            )
+        if event in (zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, zmq.EVENT_DISCONNECTED):
+            raise RefusedError("ends the connection at its beginning: it speaks other keys, or no ZeroMQ")
+        if event in (zmq.EVENT_CLOSED, zmq.EVENT_CONNECT_RETRIED):
+            raise ConnectionRefusedError
+        return bool(event == zmq.EVENT_HANDSHAKE_SUCCEEDED)
+
+    async def _end(self) -> None:
+        """Wait for the connection's end."""
+        while True:
+            parts = await self._monitor.recv_multipart()
+            if parse_monitor_message(parts)["event"] in (zmq.EVENT_DISCONNECTED, zmq.EVENT_MONITOR_STOPPED):
+                return
+
+    @override
+    async def read(self) -> bytes:
+        assert self._ended is not None
+        reading = asyncio.ensure_future(self._dealer.recv_multipart())
+        try:
+            await asyncio.wait({reading, self._ended}, return_when="FIRST_COMPLETED")
+            return joined(reading.result()) if reading.done() else b""
+        finally:
+            reading.cancel()
+
+    @override
+    def write(self, data: bytes) -> None:
+        self._written.append(data)
+
+    @override
+    async def drain(self) -> None:
+        while self._written:
+            frames = split(self._written.popleft())
+            for first in range(0, len(frames), MESSAGE_FRAMES):
+                await self._dealer.send_multipart(frames[first : first + MESSAGE_FRAMES])
+
+    @override
+    async def close(self) -> None:
+        await self.drain()
+        self._close(LINGER_MS)
+        await asyncio.to_thread(self._context.term)
+
+    @override
+    def abort(self) -> None:
+        if not self._dealer.closed:
+            self._close(0)
+            self._context.term()
+
+    def _close(self, linger_ms: int) -> None:
+        if self._ended is not None:
+            self._ended.cancel()
+        self._dealer.disable_monitor()
+        self._monitor.close(0)
+        self._dealer.close(linger_ms)
+
+
+async def channel_to(target: Target, seconds: float) -> Channel:
+    """Connect within `seconds`. Raises `OSError`, `TimeoutError`, `RefusedError`."""
+    if target.protocol != "logjam":
+        return StreamChannel(await opened(target, seconds))
+    channel = MessageChannel(target)
+    await channel.open(seconds)
+    return channel
+
+
+HELO: Final = b"\x92\xa4HELO"
+"""What a server of Forward begins with that asks for a login."""
+_SALT: Final = 16
+_MOST: Final = 64 << 10
+_LOGIN_READ: Final = 4096
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def opened(target: Target, seconds: float) -> Streams:
+    """Connect, and log in if the target says how, within `seconds`. Raises `OSError`, `TimeoutError`, `RefusedError`."""
+    async with asyncio.timeout(seconds):
+        reader, writer = await asyncio.open_connection(target.host, target.port, ssl=target.tls)
+        try:
+            if target.login is not None:
+                await _log_in(target.login, reader, writer)
+        except BaseException:
+            writer.transport.abort()
+            raise
+    return reader, writer
+
+
+async def _log_in(login: Login, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    helo, hostname, salt = await _message(reader), socket.gethostname(), os.urandom(_SALT)
+    try:
+        writer.write(
+            ping(helo, login.shared_key, hostname=hostname, salt=salt, user=login.user, password=login.password)
+        )
+        await writer.drain()
+        verdict = read_pong(await _message(reader))
+    except ValueError as error:
+        raise RefusedError(f"does not log us in: its answer is {error}") from error
+    if not verdict.accepted:
+        raise RefusedError(f"refuses the login: {verdict.reason}")
+    if verdict.proof != proof_of(helo, login.shared_key, verdict.hostname, salt):
+        raise RefusedError("does not have the shared key itself")
+
+
+async def _message(reader: asyncio.StreamReader) -> bytes:
+    """The next object of msgpack; the server says nothing behind it until it is answered. Raises `RefusedError`."""
+    data = b""
+    while len(data) < _MOST:
+        piece = await reader.read(_LOGIN_READ)
+        if not piece:
+            raise RefusedError("closes the connection at the login")
+        data += piece
+        unpacker = msgpack.Unpacker()
+        unpacker.feed(data)
+        try:
+            unpacker.skip()
+        except msgpack.OutOfData:
+            continue
+        except (ValueError, msgpack.FormatError):
+            break
+        return data
+    raise RefusedError("does not ask for a login as Forward does")

@@ -1,0 +1,206 @@
+"""``explain``, ``send`` and ``conform``, as the command line takes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace_cli.errors import CommandError
+from headrace_cli.operating.options import StateOption
+from headrace_cli.places import DEFAULT_STATE
+
+app = typer.Typer()
+
+CaOption = Annotated[
+    str,
+    typer.Option(
+        "--ca", metavar="FILE|system", help="Speak TLS, and trust the authorities in this PEM file, or this machine's."
+    ),
+]
+
+_EXPLAIN_EXAMPLES = """Examples:
+
+./headrace explain capture.bin
+
+./headrace quarantine show --raw NAME | ./headrace explain - --protocol logjam
+
+./headrace explain my.pcapng --connection 2
+
+./headrace explain capture.bin --limit frame_bytes=64MiB"""
+
+
+@app.command(epilog=_EXPLAIN_EXAMPLES)
+def explain(
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|-",
+            help="Bytes of one side of a connection, or a capture of packets (pcap, pcapng); - is standard input.",
+        ),
+    ],
+    protocol: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="courier, forward, logjam, lumberjack or segment; default: the first bytes say."
+        ),
+    ] = "",
+    as_hex: Annotated[
+        bool, typer.Option("--hex", help="The file has hex digits; what begins as nothing but hex is taken so anyway.")
+    ] = False,
+    from_client: Annotated[
+        bool, typer.Option("--from-client", help="A client sent it; default: the first bytes say.")
+    ] = False,
+    from_server: Annotated[bool, typer.Option("--from-server", help="A server sent it: replies.")] = False,
+    connection: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Which TCP connection of a capture; without it, several are listed.")
+    ] = 0,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="With this limit, as frame_bytes=32MiB; may be repeated. Else those of the environment.",
+        ),
+    ] = None,
+    parts: Annotated[int, typer.Option(min=0, max=100_000, help="Show so many events and entries of a frame.")] = 5,
+    frames: Annotated[int, typer.Option(min=0, help="Show so many frames; all are counted.")] = 100,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON object for each frame, then one with the totals.")
+    ] = False,
+) -> None:
+    """Say what bytes mean, field by field, and what a receiver does with them. Exit status 1 if it does not understand all."""
+    from headrace_cli.wire.explain import verb
+
+    options = verb.Options(protocol, as_hex, from_server, from_client, parts, frames, as_json, connection, limit or ())
+    raise typer.Exit(verb.explain(file, options))
+
+
+_SEND_EXAMPLES = """Examples:
+
+tail -f access.log | ./headrace send forward
+
+./headrace send lumberjack --rate 1000 --for 30s --size 300 --connections 4 --then-check
+
+./headrace send courier logs.example.org:5043 --file events.jsonl --ca ca.pem
+
+./headrace send forward logs.example.org:24224 --rate 100 --login secrets
+
+./headrace send logjam --rate 1000 --for 30s --compression lz4 --then-check"""
+
+
+@app.command(epilog=_SEND_EXAMPLES)
+def send(
+    protocol: Annotated[
+        str, typer.Argument(metavar="PROTOCOL", help="courier, forward, logjam, lumberjack or segment.")
+    ],
+    target: Annotated[str, typer.Argument(metavar="HOST:PORT", help="A receiver; default: the stack in --state.")] = "",
+    state: StateOption = DEFAULT_STATE,
+    file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Send its lines; default: standard input, unless there is a --rate."),
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(metavar="N", min=0.1, max=10_000_000, help="Send so many events a second instead.")
+    ] = None,
+    duration: Annotated[
+        str, typer.Option("--for", metavar="TIME", help="With --rate: for so long, as 30s or 5m.")
+    ] = "10s",
+    size: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="With --rate: bytes of an event's JSON, about.")
+    ] = 300,
+    connections: Annotated[int, typer.Option(min=1, max=1000, help="Connections, which share the events.")] = 1,
+    batch: Annotated[int, typer.Option(min=1, max=10_000, help="Most events in a frame.")] = 100,
+    ca: CaOption = "",
+    cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Show this certificate (PEM, with its key, not encrypted).")
+    ] = None,
+    login: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Secrets, as lines of NAME=VALUE: of Forward shared_key, user, password; of Logjam curve_server, curve_key.",
+        ),
+    ] = None,
+    compression: Annotated[
+        str,
+        typer.Option(
+            metavar="METHOD[:LEVEL]",
+            help="Courier: zlib; Forward: none, gzip or zstd; Logjam: none, zlib, snappy or lz4; Lumberjack: none or zlib.",
+        ),
+    ] = "",
+    then_check: Annotated[
+        bool,
+        typer.Option("--then-check", help="Then find every event in the lake, and say which are missing or double."),
+    ] = False,
+    lake: Annotated[
+        str | None,
+        typer.Option(
+            "--lake",
+            metavar="FOLDER|URL",
+            help="The lake for --then-check, also s3://, abfss:// or gs://; default: that of the stack in --state.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Send lines or made-up events, and count the acknowledgements. Exit status 1 if one is missing. Ctrl-C ends it."""
+    from headrace_cli.operating.watch.filters import parse_span
+    from headrace_cli.wire.clients import compression_of
+    from headrace_cli.wire.send import verb
+    from headrace_cli.wire.target import Security
+
+    if lake is not None and not then_check:
+        raise CommandError("--lake: only --then-check looks there.", status=2)
+    options = verb.Options(
+        target, file, rate, parse_span(duration, "--for"), size, connections, batch,
+        Security(ca, cert, login), compression_of(compression, protocol), lake=(lake or state / "lake") if then_check else None,
+        as_json=as_json,
+    )  # fmt: skip
+    raise typer.Exit(verb.send(protocol, state, options))
+
+
+_CONFORM_EXAMPLES = """Examples:
+
+./headrace conform --protocol lumberjack
+
+./headrace conform logs.example.org:24224 --protocol forward --ca ca.pem --format json
+
+./headrace conform 127.0.0.1:5044 --protocol lumberjack --hold-command 'kill -STOP 4711' --release-command 'kill -CONT 4711'"""
+
+
+@app.command(epilog=_CONFORM_EXAMPLES)
+def conform(
+    target: Annotated[str, typer.Argument(metavar="HOST:PORT", help="A server; default: the stack in --state.")] = "",
+    protocol: Annotated[str, typer.Option(metavar="NAME", help="courier, forward or lumberjack.")] = "",
+    state: StateOption = DEFAULT_STATE,
+    ca: CaOption = "",
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, max=3600, help="Time that the server has for each answer.")
+    ] = 10,
+    silence: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0.1, max=3600, help="How long to listen where it should say nothing."),
+    ] = 6,
+    hold: Annotated[
+        str, typer.Option("--hold-command", metavar="CMD", help="Stalls the server's storage, for the shell.")
+    ] = "",
+    release: Annotated[str, typer.Option("--release-command", metavar="CMD", help="Lets it go again.")] = "",
+    largest: Annotated[int, typer.Option(metavar="MIB", min=1, max=1024, help="Largest frame that is tried.")] = 4,
+    inflated: Annotated[
+        int, typer.Option(metavar="MIB", min=1, max=4096, help="What the compressed frame inflates to.")
+    ] = 100,
+    only: Annotated[list[str] | None, typer.Option(metavar="PROBE", help="Only this probe; may be repeated.")] = None,
+    show: Annotated[
+        bool, typer.Option("--list", help="Print the probes and how they are judged; ask nothing.")
+    ] = False,
+    style: Annotated[str, typer.Option("--format", metavar="FORMAT", help="table or json.")] = "table",
+) -> None:
+    """Ask any server when it acknowledges, and what bad input does to it. It sends events and harmful bytes; exit status 1
+    if the server breaks the promise.
+    """
+    from headrace_cli.wire.conform import verb
+
+    if show:
+        raise typer.Exit(verb.list_probes(protocol))
+    options = verb.Options(target, ca, wait, silence, hold, release, largest << 20, inflated << 20, only or (), style)
+    raise typer.Exit(verb.conform(protocol, state, options))

@@ -1,0 +1,175 @@
+"""``headrace conform``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from headrace_cli.errors import EXIT_FAILED, CommandError
+from headrace_cli.lake.text import printable
+from headrace_cli.verbs import console
+from headrace_cli.wire.clients import ASKED
+from headrace_cli.wire.conform.bench import Bench, Finding, Probe, Storage, Verdict
+from headrace_cli.wire.conform.probes import PROBES
+from headrace_cli.wire.target import Security, target_of, why_not
+
+FORMATS: Final = ("table", "json")
+_COLORS: Final = {Verdict.KEPT: "green", Verdict.BROKEN: "red", Verdict.NOTED: "yellow", Verdict.NOT_ASKED: "dim"}
+
+
+@dataclass(frozen=True)
+class Options:
+    """`wait`, `silence`: seconds, and `largest`, `inflated`: bytes, see `Bench`.
+
+    `hold`, `release`: commands for the shell. `only`: names of probes; all if empty.
+    """
+
+    target: str = ""
+    ca: str = ""
+    wait: float = 10.0
+    silence: float = 6.0
+    hold: str = ""
+    release: str = ""
+    largest: int = 4 << 20
+    inflated: int = 100 << 20
+    only: Sequence[str] = ()
+    style: str = "table"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A probe, what it found, and how long that took, in seconds."""
+
+    probe: Probe
+    finding: Finding
+    seconds: float
+
+
+def conform(protocol: str, state: Path, options: Options) -> int:
+    """Ask a server every probe, print the table, and return 1 if one finds something broken, else 0.
+
+    Raises `CommandError` for what makes no sense, and if the server takes no connection or a command fails.
+    """
+    probes = chosen(protocol, options)
+    target = target_of(protocol, state, options.target, Security(options.ca))
+    storage = Storage(options.hold, options.release) if options.hold else None
+    bench = Bench(target, options.wait, options.silence, storage, options.largest, options.inflated)
+    asked = asyncio.run(_run(bench, probes))
+    if options.style == "json":
+        sys.stdout.write(json.dumps(_described(bench, asked), indent=1) + "\n")
+    else:
+        _print(bench, asked)
+    return EXIT_FAILED if any(each.finding.verdict is Verdict.BROKEN for each in asked) else 0
+
+
+def list_probes(protocol: str) -> int:
+    """Print what is asked of servers of a protocol (empty: of any), and how it is judged."""
+    if protocol:
+        _check_protocol(protocol)
+    for probe in PROBES:
+        if not protocol or protocol in probe.protocols:
+            of = "" if probe.protocols == ASKED.keys() else f" ({', '.join(sorted(probe.protocols))})"
+            console.OUT.print(Text(f"{probe.name}{of}", style="bold"))
+            console.OUT.print(f"  {probe.question} Sent: {probe.sent}. It is {probe.judged}.", markup=False)
+    return 0
+
+
+def chosen(protocol: str, options: Options) -> list[Probe]:
+    """The probes of a run. Raises `CommandError`."""
+    _check_protocol(protocol)
+    if options.style not in FORMATS:
+        raise CommandError(f"--format {options.style}: it is one of {', '.join(FORMATS)}.", status=2)
+    if bool(options.hold) != bool(options.release):
+        raise CommandError("--hold-command and --release-command: what is stalled must be let go, name both.", status=2)
+    known = [probe for probe in PROBES if protocol in probe.protocols]
+    for name in options.only:
+        if name not in [probe.name for probe in known]:
+            raise CommandError(
+                f"--only {name}: of {protocol} it is one of {', '.join(p.name for p in known)}.", status=2
+            )
+    return [probe for probe in known if not options.only or probe.name in options.only]
+
+
+def _check_protocol(protocol: str) -> None:
+    if protocol not in ASKED:
+        raise CommandError(f"--protocol {protocol}: it is one of {', '.join(sorted(ASKED))}.", status=2)
+
+
+async def _run(bench: Bench, probes: Sequence[Probe]) -> list[Asked]:
+    await _check_reachable(bench)
+    asked = []
+    for number, probe in enumerate(probes, 1):
+        if console.ERR.is_terminal:
+            console.ERR.print(f"{number} of {len(probes)}: {probe.name} …", end="\r", markup=False)
+        began = time.monotonic()
+        finding = await _ask(bench, probe)
+        asked.append(Asked(probe, finding, time.monotonic() - began))
+        if console.ERR.is_terminal:
+            console.ERR.print(" " * 60, end="\r")
+    return asked
+
+
+async def _check_reachable(bench: Bench) -> None:
+    try:
+        async with bench.line():
+            pass
+    except (OSError, TimeoutError) as error:
+        raise CommandError(f"{why_not(bench.target, error, bench.wait)}.") from error
+
+
+async def _ask(bench: Bench, probe: Probe) -> Finding:
+    if probe.held and bench.storage is None:
+        return Finding(Verdict.NOT_ASKED, "needs --hold-command and --release-command")
+    try:
+        finding = await probe.ask(bench)
+    except (OSError, TimeoutError) as error:
+        return Finding(Verdict.BROKEN, f"takes no connection any more: {why_not(bench.target, error, bench.wait)}")
+    if probe.risky and (problem := await bench.alive()):
+        return Finding(Verdict.BROKEN, f"{finding.answer}; afterwards a new client hears: {problem}", finding.figures)
+    return finding
+
+
+def _described(bench: Bench, asked: Sequence[Asked]) -> dict[str, Any]:
+    return {
+        "target": bench.target.address,
+        "protocol": bench.target.protocol,
+        "run": bench.run,
+        "connections": bench.connections,
+        "broken": [each.probe.name for each in asked if each.finding.verdict is Verdict.BROKEN],
+        "probes": [
+            {
+                "name": each.probe.name,
+                "question": each.probe.question,
+                "sent": each.probe.sent,
+                "judged": each.probe.judged,
+                "verdict": each.finding.verdict.value,
+                "answer": each.finding.answer,
+                "seconds": round(each.seconds, 3),
+                **({"figures": each.finding.figures} if each.finding.figures else {}),
+            }
+            for each in asked
+        ],
+    }
+
+
+def _print(bench: Bench, asked: Sequence[Asked]) -> None:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("probe", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column(f"{bench.target.protocol} at {bench.target.address}", overflow="fold")
+    for each in asked:
+        style = _COLORS[each.finding.verdict]
+        table.add_row(each.probe.name, Text(each.finding.verdict.value, style), Text(printable(each.finding.answer)))
+    console.OUT.print(table, soft_wrap=False)
+    broken = sum(each.finding.verdict is Verdict.BROKEN for each in asked)
+    told = f"{broken} broken" if broken else "nothing broken"
+    console.ERR.print(f"{len(asked)} probes over {bench.connections} connections: {told}", markup=False)

@@ -1,0 +1,199 @@
+"""``headrace explain``."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from headrace_common.operations.settings import Settings, load, own_environment
+from headrace_common.operations.variables import PREFIX, variable
+from rich.text import Text
+
+from headrace_cli.errors import EXIT_FAILED, CommandError
+from headrace_cli.lake.text import printable
+from headrace_cli.operating.check.parts import as_environment, settings_class
+from headrace_cli.operating.watch.records import as_json
+from headrace_cli.operating.watch.shown import shown_value
+from headrace_cli.verbs import console
+from headrace_cli.wire.explain.receiver import RECEIVERS, Heard
+from headrace_cli.wire.explain.source import read
+from headrace_cli.wire.explain.stream import Explained, Explainer, Summary
+from headrace_cli.wire.explain.units import Part, count
+
+PROTOCOLS: Final = (*RECEIVERS, "logjam")
+_BODY: Final = 300
+_PLACE: Final = "{:08x}"
+
+
+@dataclass(frozen=True)
+class Options:
+    """`parts`: events and fields that are shown of a frame; `frames`: frames that are shown; `connection`: of a capture.
+
+    `limits`: settings as ``NAME=VALUE``, beside those of the environment; ``frame_bytes`` is ``LIMITS__FRAME_BYTES``.
+    """
+
+    protocol: str = ""
+    as_hex: bool = False
+    server: bool = False
+    client: bool = False
+    parts: int = 5
+    frames: int = 100
+    as_json: bool = False
+    connection: int = 0
+    limits: Sequence[str] = ()
+
+
+def explain(name: str, options: Options) -> int:
+    """Print what the bytes of a file, or of standard input (``-``), mean. Return 1 if they are not all understood.
+
+    Raises `CommandError` for what cannot be read, or is no protocol of ours.
+    """
+    if options.protocol and options.protocol not in PROTOCOLS:
+        raise CommandError(f"--protocol {options.protocol}: it is one of {', '.join(sorted(PROTOCOLS))}.", status=2)
+    if options.server and options.client:
+        raise CommandError("--from-server and --from-client: name one of them.", status=2)
+    explainer = Explainer(
+        read(name, as_hex=options.as_hex, connection=options.connection, server=options.server),
+        options.protocol,
+        options.parts,
+        server=options.server,
+        client=options.client,
+        settings=partial(_settings, options.limits),
+    )
+    found = explainer.run(time.time_ns() // 1_000_000)
+    (_print_json if options.as_json else _print)(explainer.summary, found, options.frames)
+    return 0 if explainer.summary.fine else EXIT_FAILED
+
+
+def _settings(limits: Sequence[str], protocol: str) -> Settings:
+    """The receiver's, of the environment and of `limits`. Raises `CommandError`, `ConfigError`."""
+    given = {}
+    for text in limits:
+        name, equals, value = text.partition("=")
+        if not equals or not re.fullmatch(r"\w+", name):
+            raise CommandError(f"--limit {text}: expected NAME=VALUE, for example frame_bytes=32MiB.", status=2)
+        section, separator, rest = name.removeprefix(PREFIX).partition("__")
+        given[variable(section, rest) if separator else variable("limits", name)] = value
+    with as_environment({**own_environment(), **given}):
+        return load(settings_class(protocol))
+
+
+def _print_json(summary: Summary, found: Iterable[Explained], most: int) -> None:
+    """A JSON object a frame, the last one with the totals."""
+    for number, each in enumerate(found):
+        if number < most:
+            sys.stdout.buffer.write(as_json(_described(each)) + b"\n")
+    broken = {"offset": summary.broken_at, "why": summary.broken, "limit": summary.limit}
+    totals = {
+        "protocol": summary.protocol,
+        "from": "server" if summary.server else "client",
+        "bytes": summary.size,
+        "frames": summary.frames,
+        "events": summary.events,
+        "quarantine": dict(summary.quarantine),
+        "replies": summary.replies,
+        "broken": broken if summary.broken else None,
+        "unread": summary.size - summary.broken_at if summary.broken else 0,
+    }
+    sys.stdout.buffer.write(as_json(totals) + b"\n")
+    sys.stdout.flush()
+
+
+def _described(each: Explained) -> dict[str, Any]:
+    heard = each.heard
+    frame = each.unit.described() if each.unit is not None else {}
+    return {
+        **frame,
+        "events": heard.events,
+        "events_left_out": heard.stored - len(heard.events),
+        "quarantine": heard.rejects,
+        "quarantine_left_out": sum(heard.quarantined.values()) - len(heard.rejects),
+        "replies": each.said,
+    }
+
+
+def _print(summary: Summary, found: Iterable[Explained], most: int) -> None:
+    who = "a server" if summary.server else "a client"
+    console.OUT.print(f"{summary.protocol}, from {who}", style="bold")
+    for number, each in enumerate(found):
+        if number < most:
+            for line in lines(each):
+                console.OUT.print(line)
+    left = summary.frames - most
+    if left > 0:
+        console.OUT.print(f"… {count(left, 'more frame')}; --frames shows more", style="dim")
+    console.OUT.print()
+    for line in _conclusion(summary):
+        console.OUT.print(line)
+
+
+def lines(each: Explained) -> Iterator[Text]:
+    """A frame for people."""
+    unit = each.unit
+    if unit is not None:
+        head = Text(_PLACE.format(unit.offset), style="cyan")
+        head.append(f" {unit.kind}", style="bold")
+        head.append(f" ({count(unit.size, 'byte')}): {printable(unit.meaning)}")
+        yield head
+        for part in unit.parts:
+            yield _part(part)
+        if unit.more > 0:
+            yield Text(f"  … {unit.more:,} more; --parts shows more", style="dim")
+    yield from _outcome(each.heard)
+    for said in each.said:
+        yield Text(f"  ← {printable(said)}", style="green")
+
+
+def _part(part: Part) -> Text:
+    place = ("+" if part.inflated else " ") + _PLACE.format(part.offset)
+    shown = Text(f" {place}  ", style="cyan")
+    shown.append(part.sample.hex(" ") + (" …" if 0 < len(part.sample) < part.size else ""), style="dim")
+    shown.append(f"  {printable(part.meaning)}")
+    return shown
+
+
+def _outcome(heard: Heard) -> Iterator[Text]:
+    for event in heard.events:
+        line = Text("  → event ", style="blue")
+        line.append(f"{event['id']} stream {printable(event['stream'])} time {event['time']}: ", style="dim")
+        content = event["payload"] if "payload" in event else event["body"]
+        line.append(shown_value(content)[:_BODY])
+        yield line
+    left = heard.stored - len(heard.events)
+    if left:
+        yield Text(f"  → {count(left, 'more event')}", style="blue")
+    for reject in heard.rejects:
+        why = f"{reject['reason']}: {printable(reject['detail'])} ({count(reject['bytes'], 'byte')})"
+        yield Text(f"  → quarantine, part {reject['part']}, {why}", style="red")
+    left = sum(heard.quarantined.values()) - len(heard.rejects)
+    if left:
+        yield Text(f"  → {left:,} more to quarantine", style="red")
+
+
+def _conclusion(summary: Summary) -> Iterator[Text]:
+    kind = "reply" if summary.server else "frame"
+    frames = f"{summary.frames:,} replies" if summary.server and summary.frames != 1 else count(summary.frames, kind)
+    yield Text(f"{count(summary.size, 'byte')}, {frames}", style="bold")
+    if not summary.server:
+        reasons = ", ".join(f"{number:,} {reason}" for reason, number in sorted(summary.quarantine.items()))
+        yield Text(
+            f"A receiver with these limits stores {count(summary.events, 'event')}, puts "
+            f"{f'into quarantine: {reasons}' if reasons else 'nothing into quarantine'}, and says {summary.replies:,} "
+            f"{'reply' if summary.replies == 1 else 'replies'}."
+        )
+    if summary.protocol == "segment" and not summary.server:
+        yield Text("That is for segments that are new and empty.")
+    if summary.broken:
+        limit = f" ({summary.limit})" if summary.limit and summary.limit not in summary.broken else ""
+        sample = f"; there stands {summary.sample[:16].hex(' ')}" if summary.sample else ""
+        unread = summary.size - summary.broken_at
+        yield Text(
+            f"It breaks at byte {summary.broken_at:,} (0x{summary.broken_at:x}): {printable(summary.broken)}{limit}{sample}. "
+            f"{count(unread, 'byte')} from there on {'is' if unread == 1 else 'are'} not read.",
+            style="red",
+        )

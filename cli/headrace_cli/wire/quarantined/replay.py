@@ -1,0 +1,187 @@
+"""``quarantine replay``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from headrace_cli.errors import EXIT_FAILED, CommandError
+from headrace_cli.lake.address import LakeAddress
+from headrace_cli.lake.text import printable
+from headrace_cli.operating.target import kafka_settings
+from headrace_cli.verbs import console
+from headrace_cli.wire.quarantined.items import Item
+from headrace_cli.wire.quarantined.protocols import Reader
+from headrace_cli.wire.quarantined.publishing import Publisher, landed
+from headrace_cli.wire.quarantined.reading import Published, Replayed
+from headrace_cli.wire.quarantined.sources import Wanted
+from headrace_cli.wire.quarantined.verbs import Source
+
+AT_ONCE: Final = 2_000
+"""Events that are looked up and published together, at most about so many, or `AT_ONCE_BYTES` of them."""
+AT_ONCE_BYTES: Final = 16 << 20
+
+
+@dataclass(frozen=True)
+class Options:
+    """`apply`: publish, not only count. `blind`: do not look into the lake. `config`: a YAML file with settings."""
+
+    apply: bool = False
+    blind: bool = False
+    config: Path | None = None
+    as_json: bool = False
+
+
+@dataclass
+class Row:
+    """What became of the items of one reason and protocol."""
+
+    items: int = 0
+    understood: int = 0
+    """Items of which nothing is left in quarantine."""
+    events: int = 0
+    there: int = 0
+    """Events that the lake has already."""
+    still: Counter[str] = field(default_factory=Counter)
+    impossible: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass
+class Total:
+    """A run. `refused`: why Kafka did not take events; `published`: how many it took."""
+
+    rows: dict[tuple[str, str], Row] = field(default_factory=dict)
+    published: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def new(self) -> int:
+        """Events that the lake does not have."""
+        return sum(row.events - row.there for row in self.rows.values())
+
+
+def replay(source: Source, wanted: Wanted, options: Options) -> int:
+    """Read the items once more and print what came of it; with `apply` publish the events. Return 1 if Kafka refused one.
+
+    Raises `CommandError`, `ConfigError`, `DeliveryError`.
+    """
+    total = Total()
+    with ExitStack() as stack:
+        look = None if options.blind else _lake_of(source)
+        publisher = None
+        if options.apply:
+            publisher = stack.enter_context(Publisher(kafka_settings(source.state, source.kafka)))
+        for batch in _batches(_read(source.items(wanted, content=True), Reader(options.config), total)):
+            _settle(batch, look, publisher, total)
+    if options.as_json:
+        sys.stdout.write(json.dumps(_described(total)) + "\n")
+    else:
+        _print(total, options)
+    return EXIT_FAILED if total.refused else 0
+
+
+def _lake_of(source: Source) -> LakeAddress:
+    try:
+        landed(source.lake, [])
+    except CommandError as error:
+        raise CommandError(
+            f"{str(error).rstrip('.')}. A lake says what was replayed before: --lake names one, --blind does without."
+        ) from error
+    return source.lake
+
+
+def _read(items: Iterable[Item], reader: Reader, total: Total) -> Iterator[tuple[Row, Replayed]]:
+    for item in items:
+        row = total.rows.setdefault((item.reason, item.protocol), Row())
+        row.items += 1
+        found = reader.read(item)
+        row.events += len(found.events)
+        row.still += found.rejects
+        if found.impossible:
+            row.impossible[found.impossible] += 1
+        elif not found.rejects:
+            row.understood += 1
+        yield row, found
+
+
+def _batches(found: Iterable[tuple[Row, Replayed]]) -> Iterator[list[tuple[Row, Published]]]:
+    batch: list[tuple[Row, Published]] = []
+    size = 0
+    for row, replayed in found:
+        for event in replayed.events:
+            batch.append((row, event))
+            size += len(event.value)
+            if len(batch) >= AT_ONCE or size >= AT_ONCE_BYTES:
+                yield batch
+                batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _settle(
+    batch: list[tuple[Row, Published]], look: LakeAddress | None, publisher: Publisher | None, total: Total
+) -> None:
+    there = landed(look, [event.id for _, event in batch]) if look is not None else set()
+    for row, event in batch:
+        row.there += event.id in there
+    new = [event for _, event in batch if event.id not in there]
+    if publisher is not None and new:
+        refused = publisher.publish(new)
+        total.refused += refused
+        total.published += len(new) - refused.total()
+
+
+def _described(total: Total) -> dict[str, Any]:
+    return {
+        "published": total.published,
+        "refused": dict(total.refused),
+        "new": total.new,
+        "by_reason": [
+            {
+                "reason": reason,
+                "protocol": protocol,
+                "items": row.items,
+                "understood": row.understood,
+                "events": row.events,
+                "in_the_lake": row.there,
+                "still": dict(row.still),
+                "impossible": dict(row.impossible),
+            }
+            for (reason, protocol), row in sorted(total.rows.items())
+        ],
+    }
+
+
+def _print(total: Total, options: Options) -> None:
+    if not total.rows:
+        console.OUT.print("Nothing is in quarantine that fits.")
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in ("reason", "protocol"):
+        table.add_column(name, no_wrap=True)
+    for name in ("items", "understood", "events", "in the lake"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("the rest", overflow="fold")
+    for (reason, protocol), row in sorted(total.rows.items()):
+        rest = [f"{count:,} still {name}" for name, count in row.still.most_common()]
+        rest += [f"{count:,} cannot be read again: {why}" for why, count in row.impossible.most_common(3)]
+        table.add_row(
+            printable(reason), printable(protocol), f"{row.items:,}", f"{row.understood:,}", f"{row.events:,}",
+            f"{row.there:,}", Text(printable("; ".join(rest))),
+        )  # fmt: skip
+    console.OUT.print(table, soft_wrap=False)
+    if options.apply:
+        console.ERR.print(f"{total.published:,} events were published; what is in quarantine stays there.")
+    elif total.new:
+        console.ERR.print(f"--apply publishes {total.new:,} events; nothing was changed.")
+    for why, count in total.refused.items():
+        console.ERR.print(Text(f"Kafka refused {count:,} events: {printable(why)}", style="red"))

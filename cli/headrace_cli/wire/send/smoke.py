@@ -1,0 +1,98 @@
+"""``smoke``: sends one event by each protocol and finds it on the events topic. `helm test` and the compose file use it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+from headrace_common.kafka.client import describe, explain, make_consumer
+from headrace_common.operations.settings import KafkaSettings, Settings, load
+
+from headrace_cli.errors import EXIT_FAILED, CommandError
+from headrace_cli.verbs import console
+from headrace_cli.wire.clients import client_of
+from headrace_cli.wire.send.connections import Tally
+from headrace_cli.wire.send.source import ShopSource
+from headrace_cli.wire.send.verb import run
+from headrace_cli.wire.target import Security, Target, parse_address
+
+NUMBERS: Final = 1 << 52
+"""Events are numbered at random below this, so that ours can be told from all others. JSON holds such numbers exactly."""
+
+
+class SmokeSettings(Settings):
+    """The environment's settings that `smoke` reads."""
+
+    kafka: KafkaSettings = KafkaSettings()
+
+
+def smoke(targets: Sequence[str], *, ca: Path | None, seconds: float) -> int:
+    """Try each of `targets` (``protocol=host:port``). Return 0 if every event was acknowledged and is on the topic, else 1.
+
+    Raises `CommandError` for targets that make no sense, `ConfigError` for wrong settings of Kafka.
+    """
+    tls = Security("" if ca is None else str(ca)).context()
+    kafka = load(SmokeSettings).kafka
+    return EXIT_FAILED if asyncio.run(_try_all(kafka, parse(targets, tls), seconds)) else 0
+
+
+def parse(targets: Sequence[str], tls: ssl.SSLContext | None = None) -> list[Target]:
+    """Return the receivers that are named; ZeroMQ has no TLS. Raises `CommandError`."""
+    found = []
+    for target in targets:
+        protocol, _, address = target.partition("=")
+        streams = bool(client_of(protocol).malformed)
+        found.append(Target(protocol, *parse_address(address), tls if streams else None))
+    return found
+
+
+async def _try_all(kafka: KafkaSettings, targets: Sequence[Target], seconds: float) -> int:
+    """Return how many protocols have failed."""
+    topic = (await describe(kafka))[0]
+    consumer = make_consumer(kafka)
+    try:
+        await consumer.start()
+        partitions = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
+        consumer.assign(partitions)
+        await consumer.seek_to_end(*partitions)
+        for partition in partitions:
+            await consumer.position(partition)  # only now the end is where it was before we sent
+        numbers: dict[str, int] = {}
+        for target in targets:
+            number, tally = secrets.randbelow(NUMBERS), Tally()
+            await run(target, ShopSource(1, number), tally, asyncio.Event(), patience=seconds)
+            if tally.fine:
+                numbers[target.protocol] = number
+                console.line(target.protocol, "good", f"{target.address} acknowledged in {tally.took * 1000:.0f} ms")
+            else:
+                console.line(target.protocol, "bad", next(iter(tally.problems)))
+        found = await _find(consumer, numbers, seconds)
+    except KafkaError as error:
+        raise CommandError(f"Kafka at {kafka.bootstrap_servers}: {explain(error)}") from error
+    finally:
+        await consumer.stop()
+    for protocol in numbers:
+        where = found.get(protocol)
+        text = f"on {topic.name}, {where}" if where else f"acknowledged, but not on {topic.name} after {seconds:.0f} s"
+        console.line(protocol, "good" if where else "bad", text)
+    return len(targets) - len(found)
+
+
+async def _find(consumer: AIOKafkaConsumer, numbers: Mapping[str, int], seconds: float) -> dict[str, str]:
+    """Read on until every event is found or the time is over; return where each is."""
+    missing = {b'"n":%d,' % number: protocol for protocol, number in numbers.items()}
+    found: dict[str, str] = {}
+    deadline = time.monotonic() + seconds
+    while missing and time.monotonic() < deadline:
+        for partition, records in (await consumer.getmany(timeout_ms=500)).items():
+            for record in records:
+                for mark in [mark for mark in missing if record.value is not None and mark in record.value]:
+                    found[missing.pop(mark)] = f"partition {partition.partition}, offset {record.offset}"
+    return found
