@@ -15,6 +15,7 @@ from headrace_cli.errors import EXIT_FAILED, CommandError
 from headrace_cli.operating.commands import app as operating
 from headrace_cli.operating.options import LakeOption, StateOption, check_bootstrap
 from headrace_cli.places import DEFAULT_STATE
+from headrace_cli.verbs import parts
 from headrace_cli.wire.commands import app as wire
 from headrace_cli.wire.quarantined.commands import app as quarantine
 
@@ -291,6 +292,8 @@ def images(
 
 app.add_typer(operating)
 app.add_typer(quarantine)
+app.add_typer(parts.lake)
+app.add_typer(parts.segment)
 app.add_typer(wire)
 
 

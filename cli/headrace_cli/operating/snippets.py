@@ -209,8 +209,8 @@ _MORE: Final[Mapping[str, str]] = {
 """,
     "segment": """\
   Any client of the Streaming Service protocol. Look at segments:
-                python -m headrace_segment ls
-                python -m headrace_segment cat demo.shop
+                ./headrace segment ls
+                ./headrace segment cat demo.shop
 """,
 }
 _FIRST: Final[Mapping[str, Sequence[str]]] = {"forward": ("fluent-bit", "fluentd")}

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 from headrace_common.operations.settings import TopicSettings, environment, own_environment
@@ -136,7 +137,7 @@ def plan(state: StateFolder, options: Options, progress: FetchProgress | None = 
         broker = EmbeddedKafka(state.kafka, kafka_port, controller_port)
         broker.prepare()
     bootstrap = options.kafka or f"{HOST}:{kafka_port}"
-    base = _base_environment(state, bootstrap, embedded=broker is not None)
+    base = base_environment(state, bootstrap, embedded=broker is not None)
     if broker is not None:
         probe = kafka_probe(HOST, kafka_port)
         kafka = ProcessSpec(
@@ -146,15 +147,7 @@ def plan(state: StateFolder, options: Options, progress: FetchProgress | None = 
     if broker is not None:
         defaults["retention_bytes"] = RETENTION_BYTES
     topics = {**environment("topics", **defaults), **own_environment(), **base}
-    lake_environment = {
-        **base,
-        **environment("lake", path=state.lake, checkpoint=state.checkpoint, jars=spark_jars),
-        **environment("ops", host=HOST, port=lake_ops),
-        "JAVA_HOME": str(java_home()),
-        "SPARK_LOCAL_DIRS": str(state.path / "run" / "spark"),
-        "SPARK_LOCAL_IP": HOST,
-        "PYSPARK_PYTHON": sys.executable,
-    }
+    for_lake = {**lake_environment(state, base, spark_jars), **environment("ops", host=HOST, port=lake_ops)}
     return Stack(
         state,
         bootstrap,
@@ -167,7 +160,7 @@ def plan(state: StateFolder, options: Options, progress: FetchProgress | None = 
             for own in [{**base, **environment("listen", reuse_port=True)} if len(ops) > 1 else base]
             for number, name in enumerate(_names(service, options.processes))
         ],
-        ProcessSpec("lake", module(LAKE_MODULE), lake_environment, state.log("lake"), http_probe(HOST, lake_ops)),
+        ProcessSpec("lake", module(LAKE_MODULE), for_lake, state.log("lake"), http_probe(HOST, lake_ops)),
         f"{HOST}:{lake_ops}",
         _kafka_disk_bytes(topics) if broker is not None else None,
         _live(state, live_port, base) if live_port else None,
@@ -247,7 +240,19 @@ def _curve_environment(service: Protocol[Any], keys: curve.CurveKeys) -> dict[st
     }
 
 
-def _base_environment(state: StateFolder, bootstrap: str, *, embedded: bool) -> dict[str, str]:
+def lake_environment(state: StateFolder, base: Mapping[str, str], spark_jars: Path | None = None) -> dict[str, str]:
+    """Return the variables of the landing job and its commands. `spark_jars`: None fetches them. Raises `CommandError`."""
+    return {
+        **base,
+        **environment("lake", path=state.lake, checkpoint=state.checkpoint, jars=spark_jars or jars("spark")),
+        "JAVA_HOME": str(java_home()),
+        "SPARK_LOCAL_DIRS": str(state.path / "run" / "spark"),
+        "SPARK_LOCAL_IP": HOST,
+        "PYSPARK_PYTHON": sys.executable,
+    }
+
+
+def base_environment(state: StateFolder, bootstrap: str, *, embedded: bool) -> dict[str, str]:
     """Return the variables for every process of the stack. The embedded Kafka always speaks PLAINTEXT."""
     variables = environment("kafka", bootstrap_servers=bootstrap)
     if embedded:

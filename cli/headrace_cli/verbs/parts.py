@@ -1,0 +1,82 @@
+"""``lake`` and ``segment``: commands of the landing job and of the segment service, with the settings of the stack."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from headrace_common.operations.settings import environment
+from headrace_common.operations.variables import variable
+
+from headrace_cli.errors import EXIT_NOTHING_RUNS, CommandError
+from headrace_cli.places import DEFAULT_STATE, command
+
+LAKE: Final = {
+    "replay": "Land again what the tables have lost.",
+    "migrate": "Change the tables' columns.",
+    "erase": "Erase records on request; without --apply, count them.",
+}
+SEGMENT: Final = {
+    "ls": "List the segments.",
+    "cat": "Write a segment's bytes.",
+    "info": "Say what is known about a segment.",
+    "seal": "End a segment.",
+    "delete": "Delete a segment.",
+}
+
+
+def run(module: str, arguments: Sequence[str], path: Path) -> int:
+    """Run a command of `module` with the settings of the stack in `path`; return its status.
+
+    If that does not run: with the environment's, or of the lake with those of the stack's tables. Raises `CommandError` if there
+    is none of it.
+    """
+    from headrace_cli.stack.broker import HOST
+    from headrace_cli.stack.services import KAFKA_PORT
+    from headrace_cli.stack.stack import base_environment, lake_environment
+    from headrace_cli.stack.stack import module as command_of
+    from headrace_cli.stack.state import StateFolder
+
+    state, ours = StateFolder(path), module == "headrace_lake"
+    record = state.read_record() if state.running() else {}
+    base: Mapping[str, str] = {}
+    if record:
+        base = base_environment(state, record["kafka"], embedded=bool(record["kafka_child"]))
+    elif variable("kafka", "bootstrap_servers") not in os.environ:
+        if not (ours and state.lake.is_dir()):
+            raise CommandError(
+                f"Nothing runs on {state.path}: start it ({command('up', state.path)}), or say by HEADRACE_… where Kafka is.",
+                status=EXIT_NOTHING_RUNS,
+            )
+        base = environment("kafka", bootstrap_servers=f"{HOST}:{KAFKA_PORT}")  # migrate and erase do without Kafka
+    settings = {**os.environ, **(lake_environment(state, base) if ours and base else base)}
+    try:
+        return subprocess.run([*command_of(module), *arguments], env=settings, check=False).returncode
+    except KeyboardInterrupt:  # it has heard it, too
+        return 130
+
+
+def _verb(module: str, name: str) -> Callable[..., None]:
+    def verb(
+        context: typer.Context,
+        state: Annotated[Path, typer.Option("--state", envvar="HEADRACE_STATE")] = DEFAULT_STATE,
+    ) -> None:
+        raise typer.Exit(run(module, [name, *context.args], state))
+
+    return verb
+
+
+def _group(name: str, module: str, verbs: dict[str, str], about: str) -> typer.Typer:
+    group = typer.Typer(name=name, help=about, no_args_is_help=True)
+    passed = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    for verb, help_ in verbs.items():
+        group.command(verb, help=f"{help_} --help says how.", context_settings=passed)(_verb(module, verb))
+    return group
+
+
+lake = _group("lake", "headrace_lake", LAKE, "Land again, change or erase what is in the tables of the stack.")
+segment = _group("segment", "headrace_segment", SEGMENT, "Look at the segments of the stack, and end them.")

@@ -1,0 +1,87 @@
+"""`headrace lake …` and `headrace segment …`: commands of these parts, with the settings of the stack."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headrace_cli.__main__ import app
+from headrace_cli.errors import CommandError
+from headrace_cli.stack import stack as planning
+from headrace_cli.stack.state import StateFolder
+from headrace_cli.verbs import parts
+from headrace_lake.__main__ import _parser
+from headrace_segment import look
+from typer.testing import CliRunner
+
+Ran = list[tuple[Sequence[str], Mapping[str, str]]]
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
+    """Commands with their environments; each ends with 7."""
+    found: Ran = []
+
+    def run(command: Sequence[str], *, env: Mapping[str, str], **_: Any) -> subprocess.CompletedProcess[bytes]:
+        found.append((command, env))
+        return subprocess.CompletedProcess(command, 7)
+
+    monkeypatch.setattr(parts.subprocess, "run", run)
+    monkeypatch.setattr(planning, "jars", lambda name: Path("/jars"))
+    monkeypatch.setattr(planning, "java_home", lambda: Path("/java"))
+    monkeypatch.delenv("HEADRACE_KAFKA__BOOTSTRAP_SERVERS", raising=False)
+    return found
+
+
+def test_every_command_of_the_parts_is_a_verb() -> None:
+    (commands,) = (action.choices for action in _parser()._actions if isinstance(action.choices, dict))
+    assert parts.LAKE.keys() == commands.keys()
+    assert parts.SEGMENT.keys() == set(look.VERBS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "module"),
+    [
+        (["lake", "erase", "--where", "id=d.1", "--apply"], "headrace_lake"),
+        (["lake", "replay", "--help"], "headrace_lake"),
+        (["segment", "cat", "demo.shop", "--offset", "5"], "headrace_segment"),
+    ],
+)
+def test_a_command_has_the_settings_of_the_stack(arguments: list[str], module: str, ran: Ran, tmp_path: Path) -> None:
+    state = StateFolder(tmp_path / "state")
+    state.make()
+    lock = state.lock()
+    state.write_record({"kafka": "127.0.0.1:9", "kafka_child": {"state": "ready"}})
+    result = CliRunner().invoke(app, [*arguments[:2], "--state", str(state.path), *arguments[2:]])
+    os.close(lock)
+    ((command, environment),) = ran
+    assert result.exit_code == 7
+    assert list(command[-len(arguments) :]) == [module, *arguments[1:]]
+    assert environment["HEADRACE_KAFKA__BOOTSTRAP_SERVERS"] == "127.0.0.1:9"
+    assert environment["HEADRACE_KAFKA__SECURITY_PROTOCOL"] == "PLAINTEXT"
+    assert environment.get("HEADRACE_LAKE__PATH") == (str(state.lake) if module == "headrace_lake" else None)
+
+
+def test_without_a_stack_the_environment_says_where_kafka_is(
+    ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(CommandError) as raised:
+        parts.run("headrace_lake", ["erase"], tmp_path)
+    assert (raised.value.status, ran) == (3, [])
+    monkeypatch.setenv("HEADRACE_KAFKA__BOOTSTRAP_SERVERS", "kafka:9092")
+    assert parts.run("headrace_lake", ["erase"], tmp_path) == 7
+    assert ran[0][1]["HEADRACE_KAFKA__BOOTSTRAP_SERVERS"] == "kafka:9092"
+    assert "HEADRACE_LAKE__PATH" not in ran[0][1]
+
+
+def test_the_tables_of_a_stack_that_does_not_run(ran: Ran, tmp_path: Path) -> None:
+    state = StateFolder(tmp_path)
+    state.lake.mkdir()
+    assert parts.run("headrace_lake", ["migrate"], tmp_path) == 7
+    assert ran[0][1]["HEADRACE_LAKE__PATH"] == str(state.lake)
+    with pytest.raises(CommandError):
+        parts.run("headrace_segment", ["ls"], tmp_path)
