@@ -92,6 +92,14 @@ class TestEnvironment:
         ):
             load(ForwardSettings)
 
+    def test_a_setting_that_was_removed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADRACE_KAFKA__SPREAD", "true")
+        with pytest.raises(ConfigError) as refused:
+            load(ForwardSettings)
+        assert str(refused.value).endswith(
+            f"HEADRACE_KAFKA__SPREAD: this setting was removed; {KafkaSettings.removed['spread']}"
+        )
+
     def test_a_section_that_the_service_lacks_is_ignored(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HEADRACE_LAKE__PATH", "/x")
         monkeypatch.setenv("HEADRACE_LUMBERJACK__WHATEVER", "1")

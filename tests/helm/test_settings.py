@@ -196,7 +196,7 @@ OWN = "kafka.enabled=false,kafka.settings.bootstrap_servers=k:9092"
         ("receiverDefaults.settings.limits.connections=0", "minimum"),
         ("receiverDefaults.settings.limits.connections=many", "integer"),
         ("receiverDefaults.settings.forward.tag_bytes=5", "forward"),
-        ("receiverDefaults.settings.kafka.spread=true", "kafka"),
+        ("receiverDefaults.settings.kafka.batch_bytes=5", "kafka"),
         ("receiverDefaults.settings.listen.port=5", "port"),
         ("receivers.smtp.enabled=true", "smtp"),
         ("receivers.forward.settings.courier.subject_bytes=5", "courier"),

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal, Self, TypeVar
+from typing import ClassVar, Final, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
@@ -51,9 +51,13 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
+    removed: ClassVar[Mapping[str, str]] = {}  # by the name of a setting that there was once: what is so instead
+
 
 class KafkaSettings(Section):
     """How to reach Kafka, and how long to wait for it."""
+
+    removed = {"spread": "each connection keeps one partition, and so its order"}
 
     bootstrap_servers: Brokers = Field("localhost:9092", description="Brokers, `host:port`, separated by commas.")
     events_topic: str = Field("headrace.events", description="Topic for events.")
@@ -105,10 +109,6 @@ class KafkaSettings(Section):
         1 * MIB,
         ge=16 * KIB,
         description="Largest batch before compression; limited to three quarters of `max.message.bytes`.",
-    )
-    spread: bool = Field(
-        False,
-        description="Spread each connection's frames over all partitions; this loses the order within a connection.",
     )
 
     @model_validator(mode="after")

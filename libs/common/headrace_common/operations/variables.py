@@ -205,6 +205,9 @@ def explain(cls: type[BaseSettings], problem: Any) -> str:
     location = [str(part) for part in problem["loc"]]
     name = variable(location[0], "__".join(location[1:])) if len(location) > 1 else "__".join(location).upper()
     if problem["type"] == "extra_forbidden":
+        removed = getattr(cls.model_fields[location[0]].annotation, "removed", {})
+        if location[-1] in removed:
+            return f"{name}: this setting was removed; {removed[location[-1]]}"
         known = [variable(section, setting) for section, setting, _ in each_setting(cls) if section == location[0]]
         return f"{name}: there is no such setting{did_you_mean(name, known)}"
     message = problem["msg"].removeprefix("Value error, ")

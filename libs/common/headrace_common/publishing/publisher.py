@@ -160,9 +160,6 @@ class Publisher:
         """Takes a frame. `listener` learns the outcome later, never within this call."""
         if frame.ordering_key is not None:
             partition = partition_of(frame.ordering_key, len(self._pumps))
-        elif self._settings.spread:
-            self._rotation += 1
-            partition = self._rotation % len(self._pumps)
         now = self._loop.time()
         deadline = now + self._settings.ack_deadline if frame.expires else NO_DEADLINE
         pump = self._pumps[partition]
