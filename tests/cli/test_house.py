@@ -7,6 +7,7 @@ import importlib
 import importlib.metadata
 import os
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -15,7 +16,6 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
-from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -31,6 +31,7 @@ SERVICES = sorted(name for name, folder in PACKAGES.items() if folder.parent.par
 STANDARD = sys.stdlib_module_names | {"compression"}  # of Python 3.14
 OUTSIDE_WORLD = {"asyncio", "aiokafka", "socket", "uvloop", "aiohttp", "ssl", "selectors", "threading", "zmq"}
 FUNCTIONS_OF_BYTES = {"aiokafka.record.util"}  # CRC-32C: no connection, no loop
+PINS = ROOT / "release" / "pins.py"
 LINES = 400
 ROOMS = 10
 USUAL = {"__init__", "__main__", "protocol", "client", "receiver"}
@@ -213,15 +214,46 @@ def test_no_module_is_long(path: Path) -> None:
 
 
 def pins() -> dict[str, str]:
-    rows = [line.strip() for line in (ROOT / "constraints.txt").read_text().splitlines()]
-    found = {}
-    for row in rows:
-        if row and not row.startswith("#"):
-            match = re.fullmatch(r"([A-Za-z0-9][\w.-]*)==([\w.!+]+)(?:; (.+))?", row)
-            assert match is not None, f"constraints.txt: not a pin: {row}"
-            if match[3] is None or Marker(match[3]).evaluate():
-                found[canonicalize_name(match[1])] = match[2]
-    return found
+    return {name_of_pin(requirement): str(requirement.specifier).removeprefix("==") for requirement in requirements()}
+
+
+def requirements(*of: str) -> list[Requirement]:
+    """Returns the pins for this machine, of all parts or of some. Each has the hashes of its files."""
+    if of:
+        done = subprocess.run([sys.executable, PINS, "--of", *of], capture_output=True, text=True, check=True)
+        text = done.stdout
+    else:
+        text = (ROOT / "constraints.txt").read_text()
+    pinned = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE)
+    each = re.compile(
+        r"([\w.-]+==[\w.!+]+)(?: ; (.+?))?((?: \\\n    --hash=sha256:[0-9a-f]{64})+)\n    # for ([\w ]+)\n"
+    )
+    assert each.sub("", pinned) == "", "constraints.txt has a line that is no pin"
+    made = [Requirement(f"{match[1]} ; {match[2]}" if match[2] else match[1]) for match in each.finditer(pinned)]
+    return [requirement for requirement in made if requirement.marker is None or requirement.marker.evaluate()]
+
+
+def name_of_pin(requirement: Requirement) -> str:
+    return canonicalize_name(requirement.name)
+
+
+@pytest.mark.parametrize(
+    "part", ["cli", "common", "courier", "forward", "lake", "logjam", "lumberjack", "msk", "segment"]
+)
+def test_a_part_is_installed_with_all_that_it_needs(part: str) -> None:
+    """An image installs the pins of its part and asks nobody what these require."""
+    own = {name_of_pin(requirement) for requirement in requirements(part)}
+    for name in own:
+        for needed in importlib.metadata.requires(name) or []:
+            requirement = Requirement(needed)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                assert name_of_pin(requirement) in own, f"{name} needs {requirement.name}"
+
+
+def test_pins_of_no_part_are_refused() -> None:
+    done = subprocess.run([sys.executable, PINS, "--of", "forwards"], capture_output=True, text=True)
+    assert done.returncode != 0
+    assert done.stdout == ""
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
@@ -230,7 +262,8 @@ def test_every_dependency_of_a_part_is_pinned(part: Path) -> None:
     wanted = [*document["project"].get("dependencies", []), *document["build-system"]["requires"]]
     for extra in document["project"].get("optional-dependencies", {}).values():
         wanted += extra
-    names = {canonicalize_name(Requirement(item).name) for item in wanted}
+    requirements = [Requirement(item) for item in wanted]
+    names = {canonicalize_name(each.name) for each in requirements if each.marker is None or each.marker.evaluate()}
     assert {name for name in names if not name.startswith("headrace-")} <= pins().keys()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.server
 import importlib.machinery
 import importlib.util
@@ -45,6 +46,7 @@ class Index:
     """Two versions of a wheel over HTTP. Requests for a wheel wait while `gate` is closed."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.gate = threading.Event()
         self.gate.set()
         self.asked = threading.Event()
@@ -92,7 +94,13 @@ class Repository:
         self.pin("1.0")
 
     def pin(self, version: str) -> None:
-        (self.root / "constraints.txt").write_text(f"# pins\ntiny=={version}\n")
+        digest = hashlib.sha256((self.index.folder / f"tiny-{version}-py3-none-any.whl").read_bytes()).hexdigest()
+        self.pin_as(version, digest)
+
+    def pin_as(self, version: str, digest: str) -> None:
+        (self.root / "constraints.txt").write_text(
+            f"# pins\ntiny=={version} \\\n    --hash=sha256:{digest}\n    # for cli\n"
+        )
 
     @property
     def venv(self) -> Path:
@@ -254,10 +262,20 @@ def test_an_index_that_cannot_be_reached_is_one_sentence(make: Callable[[str], R
     status, output, errors = repository.run("go", **nowhere)
     assert (status, output) == (1, "")
     assert errors.strip().splitlines()[-1].startswith("headrace: The package index cannot be reached")
-    repository.pin("7.0")
+    repository.pin_as("7.0", "0" * 64)
     status, _, errors = repository.run("go")
     assert status == 1
     assert "headrace: tiny==7.0 is not available" in errors
+
+
+@pytest.mark.long
+def test_a_file_that_is_not_the_pinned_one_is_not_installed(make: Callable[[str], Repository]) -> None:
+    repository = make("repository")
+    repository.pin_as("1.0", "0" * 64)
+    status, output, errors = repository.run("go")
+    assert (status, output) == (1, "")
+    assert not list(repository.venv.glob("lib/python3*/site-packages/tiny*"))
+    assert errors.strip().splitlines()[-1].startswith("headrace: tiny==1.0 of the package index is not what")
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(make: Callable[[str], Repository]) -> None:

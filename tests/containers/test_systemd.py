@@ -86,7 +86,7 @@ def commands() -> list[str]:
     """What the page says to paste, without the packages, which come from the images."""
     page = (ROOT / "docs" / "deploy.md").read_text().partition("## systemd\n")[2]
     pasted = re.findall(r"^    (.+)$", page, re.MULTILINE)
-    assert len(pasted) == 8
+    assert len(pasted) == 9
     return [line for line in pasted if not re.search(r"venv|pip|setup", line)]
 
 

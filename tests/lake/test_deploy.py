@@ -16,7 +16,7 @@ from headrace_lake.configuration.settings import LakeProcessSettings
 from tests.helm.spark_operator import faults
 
 ROOT = Path(__file__).parent.parent.parent
-PYSPARK = re.search(r"^pyspark==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[1]
+PYSPARK = re.search(r"^pyspark==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[1]
 SETTINGS = {variable(section, name) for section, name, _ in each_setting(LakeProcessSettings)}
 ROUTE = re.compile(
     r"(?<=^HEADRACE_LAKE__ROUTES)__[A-Z0-9_]+?__(?:" + "|".join(RouteSettings.model_fields).upper() + r")$"
