@@ -10,30 +10,37 @@ from typing import Final
 from headrace_cli.errors import CommandError
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-"""The checkout. The command line always runs from one, through ``./headrace`` or an editable installation."""
+"""The checkout, if the command line runs from one: it may also be installed from its packages."""
+IN_CHECKOUT: Final = (ROOT / "headrace").is_file() and (ROOT / "cli" / "headrace_cli").is_dir()
+PROGRAM: Final = "./headrace" if IN_CHECKOUT else "headrace"
+"""How a user calls the command line."""
 
-DEFAULT_STATE: Final = ROOT / ".headrace"
-"""The default state folder. It lies in the checkout, whatever the current folder is."""
+
+def _base(variable: str, default: str) -> Path:
+    """Return the folder for the user's files of one kind, as the XDG's variables or their defaults say."""
+    named = os.environ.get(variable, "")
+    return (Path(named) if os.path.isabs(named) else Path.home() / default) / "headrace"
+
+
+DEFAULT_STATE: Final = ROOT / ".headrace" if IN_CHECKOUT else _base("XDG_STATE_HOME", ".local/state")
+"""The default state folder, whatever the current folder is: in the checkout, else in the user's folder for state."""
 
 
 def command(verb: str, state: Path) -> str:
     """How to call a verb for a state folder, to be pasted."""
     option = "" if state == DEFAULT_STATE else f" --state {shlex.quote(str(state))}"
-    return f"./headrace {verb}{option}"
+    return f"{PROGRAM} {verb}{option}"
 
 
-def checkout_file(name: str) -> Path:
-    """Return the path of a file in the checkout's root. Raises `CommandError` if the package was installed without it."""
-    path = ROOT / name
-    if not path.is_file():
-        raise CommandError(f"{path} is missing: the command line needs a checkout of the repository (pip install -e).")
-    return path
+def check_checkout(verb: str) -> None:
+    """Raise `CommandError` if the command line was installed from its packages: `verb` needs the files of a checkout."""
+    if not IN_CHECKOUT:
+        raise CommandError(f"{verb} needs a checkout of the repository: call ./headrace there.")
 
 
 def cache() -> Path:
     """Return the folder for downloads, one for each user; make it if it is missing. Raises `CommandError`."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    folder = (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "headrace"
+    folder = _base("XDG_CACHE_HOME", ".cache")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

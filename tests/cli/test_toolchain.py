@@ -22,7 +22,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from headrace_cli.errors import CommandError
 from headrace_cli.fetch import java, toolchain
 from headrace_cli.fetch import toolchain as truststore
-from headrace_cli.places import checkout_file
 
 from tests.contract.waiting import PATIENCE
 
@@ -90,14 +89,14 @@ def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Maven]:
 def listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "jars.txt"
     path.write_text("\n".join(["# jars", row("one"), row("two")]) + "\n")
-    monkeypatch.setattr(toolchain, "checkout_file", lambda _: path)
+    monkeypatch.setattr(toolchain, "LIST", path)
     return path
 
 
 def in_a_process(listing: Path) -> subprocess.Popen[str]:
     code = (
         "import sys; from pathlib import Path; from headrace_cli.fetch import toolchain;"
-        "toolchain.checkout_file = lambda _: Path(sys.argv[1]); print(toolchain.jars('demo'))"
+        "toolchain.LIST = Path(sys.argv[1]); print(toolchain.jars('demo'))"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return subprocess.Popen(
@@ -195,7 +194,7 @@ def test_the_committed_list_has_all_sets_without_repetition() -> None:
         found = toolchain.listed(name)
         assert len(found) >= least
         assert len({jar.file for jar in found}) == len(found)
-    assert "://" not in checkout_file("jars.txt").read_text()
+    assert "://" not in toolchain.LIST.read_text()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from headrace_cli.fetch.images import all_images
+from headrace_cli.fetch.toolchain import LIST
 from headrace_cli.places import ROOT
 from headrace_cli.stack.services import LAKE_OPS_PORT
 from headrace_cli.verbs.up import START_SECONDS
@@ -65,7 +66,7 @@ def test_a_receiver_listens_on_its_protocols_port_and_may_drain(name: str) -> No
 
 def test_the_versions_are_those_of_everything_else() -> None:
     assert ENV["HEADRACE_TAG"] == __version__
-    kafka = re.search(r"org\.apache\.kafka:kafka-clients:(\S+)", (ROOT / "jars.txt").read_text())[1]
+    kafka = re.search(r"org\.apache\.kafka:kafka-clients:(\S+)", LIST.read_text())[1]
     assert ENV["KAFKA_VERSION"] == kafka
     assert ENV["LAKE_OPS_PORT"] == str(LAKE_OPS_PORT)
 

@@ -1,7 +1,7 @@
 """The jars of Kafka and of the landing job, and the Java that runs them.
 
-``jars.txt`` lists the jars; each one is checked against its SHA-256. PySpark contains Ivy, which fetches them from Maven
-Central, so nothing else has to be installed.
+``jars.txt`` beside this module lists the jars; each one is checked against its SHA-256. PySpark contains Ivy, which fetches them
+from Maven Central, so nothing else has to be installed.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
 from headrace_cli.errors import CommandError
 from headrace_cli.fetch.java import Java, find_java
-from headrace_cli.places import cache, checkout_file
+from headrace_cli.places import cache
 from headrace_cli.processes.filelock import locked
 from headrace_cli.processes.tether import tethered
 
+LIST: Final = Path(__file__).with_name("jars.txt")
 REPOSITORY_VARIABLE: Final = "HEADRACE_MAVEN_REPOSITORY"
 """Environment variable with the address of a Maven repository that replaces Maven Central."""
 
@@ -66,7 +67,7 @@ def java_home() -> Path:
 def listed(name: str) -> list[Jar]:
     """Return the jars of the set `name` in ``jars.txt``. Raises `CommandError` for a malformed line or an unknown set."""
     found = []
-    for line in checkout_file("jars.txt").read_text().splitlines():
+    for line in LIST.read_text().splitlines():
         if not line.strip() or line.startswith("#"):
             continue
         match = re.fullmatch(r"(\w+) ([^:\s]+):([^:\s]+):([^:\s]+) ([0-9a-f]{64})", line.strip())

@@ -19,7 +19,7 @@ from typing import Final
 
 from headrace_cli.errors import EXIT_FAILED
 from headrace_cli.fetch.toolchain import jars, java_home
-from headrace_cli.places import ROOT
+from headrace_cli.places import ROOT, check_checkout
 from headrace_cli.verbs import console
 
 LINT: Final = (
@@ -82,6 +82,7 @@ def check(arguments: Sequence[str], *, require: str, lint: bool, tier: Tier | No
 
     `arguments` are pytest's. Without a `tier` it is quick, but a selection of tests runs whole.
     """
+    check_checkout("test")
     tier = tier or (Tier.ALL if selects(arguments) else Tier.QUICK)
     failed = []
     for name, command in LINT if lint else ():

@@ -26,6 +26,7 @@ from headrace_cli.fetch.images import (
     size,
 )
 from headrace_cli.fetch.toolchain import REPOSITORY_VARIABLE
+from headrace_cli.places import check_checkout
 from headrace_cli.verbs import console
 
 
@@ -45,6 +46,7 @@ class Options:
 
 def images(names: Sequence[str], options: Options) -> int:
     """Build the images called `names`, all if it is empty, and load them. Return 0, or raise `CommandError`."""
+    check_checkout("images")
     selected = select(names)
     tag = options.tag or __version__
     if tag == "latest":

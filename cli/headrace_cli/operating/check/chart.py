@@ -18,7 +18,7 @@ from headrace_common.operations.variables import PREFIX, each_setting, misspelt,
 from headrace_cli.errors import CommandError
 from headrace_cli.operating.check import limits
 from headrace_cli.operating.check.parts import NAMES, Finding, Verdict, as_environment, settings_class
-from headrace_cli.places import ROOT
+from headrace_cli.places import ROOT, check_checkout
 
 CHART: Final = ROOT / "deploy" / "helm" / "headrace"
 SECONDS: Final = 120
@@ -111,8 +111,7 @@ def _helm(files: Sequence[Path], *options: str) -> str:
     for path in files:
         if not path.is_file():
             raise CommandError(f"--chart-values {path}: there is no such file.", status=2)
-    if not CHART.is_dir():
-        raise CommandError(f"{CHART} is missing: the command line needs a checkout of the repository (pip install -e).")
+    check_checkout("validate --chart-values")
     given = [argument for path in files for argument in ("--values", str(path))]
     try:
         done = subprocess.run(

@@ -1,0 +1,70 @@
+"""What a release is made of, by the scripts that make it: packages that are whole, the same each time, and run by themselves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+from headrace_cli.places import ROOT
+from headrace_common import __version__
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
+
+
+def build(dist: Path) -> Path:
+    done = subprocess.run([sys.executable, ROOT / "release" / "packages.py", dist], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return dist
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("dist"))
+
+
+def test_a_wheel_has_every_file_of_its_package_and_the_licence(dist: Path) -> None:
+    listed = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"]
+    files = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.splitlines()
+    parts = sorted(path.parent for pattern in ("*", "*/*") for path in ROOT.glob(f"{pattern}/pyproject.toml"))
+    wheels = {path.name.partition("-")[0]: path for path in dist.glob("*.whl")}
+    assert len(wheels) == len(parts) == len(list(dist.glob("*.tar.gz")))
+    held: set[str] = set()
+    for path in wheels.values():
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+        assert f"{'-'.join(path.name.split('-')[:2])}.dist-info/licenses/LICENSE" in names
+        held |= set(names)
+    for part in parts:
+        prefix = f"{part.relative_to(ROOT)}/"
+        ours = {name.removeprefix(prefix) for name in files if name.startswith(f"{prefix}headrace_")}
+        assert ours - held == set()
+
+
+def test_parts_of_one_version_belong_together(dist: Path) -> None:
+    (wheel,) = dist.glob("headrace-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        metadata = archive.read(f"headrace-{__version__}.dist-info/METADATA").decode()
+    needed = [line.split(" ")[1] for line in metadata.splitlines() if line.startswith("Requires-Dist: headrace-")]
+    assert len(needed) == 7
+    assert all(name.endswith(f"=={__version__}") for name in needed)
+
+
+def test_a_commit_has_one_wheel_of_each_part(dist: Path, tmp_path: Path) -> None:
+    again = build(tmp_path)
+    assert {path.name: path.read_bytes() for path in again.glob("*.whl")} == {
+        path.name: path.read_bytes() for path in dist.glob("*.whl")
+    }
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_the_demo_runs_from_an_empty_environment(dist: Path) -> None:
+    command = [sys.executable, ROOT / "release" / "try_packages.py", dist, "--events", "200"]
+    done = subprocess.run(
+        [*command, "--others", sysconfig.get_paths()["purelib"]], capture_output=True, text=True, timeout=1500
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
