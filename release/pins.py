@@ -5,8 +5,8 @@
     python release/pins.py --upgrade             takes the newest versions
     python release/pins.py --of common forward   prints the lines that these parts need, for `pip install --no-deps -r`
 
-The first two need a package index (pip's own settings name it) and write constraints.txt and docs/requirements.txt, which
-pins the generator of the documentation's site. The last needs only Python's standard library, so images use it, too.
+The first two need a package index (pip's own settings name it) and write constraints.txt and release/tools.txt, which pins
+what builds the documentation's site and checks the workflows. The last needs only Python's standard library: images use it, too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PINS: Final = ROOT / "constraints.txt"
-SITE: Final = ROOT / "docs" / "requirements.txt"
+TOOLS: Final = ROOT / "release" / "tools.txt"
 UV: Final = "uv==0.13.9"
 """What resolves, in an environment of its own."""
 
@@ -32,8 +32,9 @@ HEAD: Final = """\
 # of its files. The launcher installs exactly this into .venv; an image installs the lines "for" its parts.
 # Written by `python release/pins.py`; the names come from the pyproject files.
 """
-SITE_HEAD: Final = """\
-# The generator of the documentation's site, as in constraints.txt. Written by `python release/pins.py`.
+TOOLS_HEAD: Final = """\
+# What builds the documentation's site and checks the workflows; release/tools.sh installs it.
+# Written by `python release/pins.py`.
 """
 
 
@@ -114,8 +115,8 @@ def write(*options: str) -> None:
         PINS.write_text(
             HEAD + "".join(f"{each}    # for {' '.join(sorted(users[name_of(each)]))}\n" for each in pinned)
         )
-        resolve(uv, groups()["site"], SITE, "--generate-hashes", "--constraints", str(PINS), *options)
-        SITE.write_text(SITE_HEAD + SITE.read_text())
+        resolve(uv, groups()["checks"], TOOLS, "--generate-hashes", "--constraints", str(PINS), *options)
+        TOOLS.write_text(TOOLS_HEAD + TOOLS.read_text())
 
 
 def needed(names: Sequence[str]) -> str:

@@ -22,6 +22,8 @@ from headrace_common.topics import ensure
 from tests import tiers
 from tests.contract.waiting import BROKER_TIME
 
+os.environ["PATH"] += f"{os.pathsep}{Path(__file__).parents[1] / '.tools' / 'bin'}"  # release/tools.sh puts them there
+
 
 def _answers(*command: str) -> bool:
     """Whether a program is there and does what it is asked. Two minutes, because a busy machine must not seem to lack it."""
@@ -43,6 +45,9 @@ TOOLS: dict[str, Callable[[], bool]] = {
     "kubeconform": lambda: _answers("kubeconform", "-v"),
     "chromium": lambda: _answers("chromium", "--version"),
     "promtool": lambda: _answers("promtool", "--version"),
+    "actionlint": lambda: _answers("actionlint", "-version"),
+    "zizmor": lambda: _answers("zizmor", "--version"),
+    "mkdocs": lambda: _answers("mkdocs", "--version"),
     "k8s": lambda: "HEADRACE_TEST_CLUSTER" in os.environ and _answers("kubectl", "version", "--request-timeout=10s"),
     "cargo": lambda: _answers("cargo", "--version"),
     "node": lambda: os.environ.get("HEADRACE_TEST_CLUSTER") == "node" and has("k8s"),

@@ -1,0 +1,130 @@
+"""The workflows that run elsewhere: each step is one call of something that runs here, and two linters find nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from headrace_cli.containers.images import all_images
+from headrace_cli.places import ROOT
+from headrace_common import __version__
+from headrace_common.operations.settings import SECTIONS
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+PROTOCOLS = {"lumberjack", "forward", "courier", "logjam", "segment"}
+
+
+def steps() -> list[tuple[str, dict[str, Any]]]:
+    return [
+        (path.name, step)
+        for path in WORKFLOWS
+        for job in yaml.safe_load(path.read_text())["jobs"].values()
+        for step in job["steps"]
+    ]
+
+
+def test_a_step_is_one_call_of_a_script_that_is_here() -> None:
+    called = [step["run"] for _, step in steps() if "run" in step]
+    assert len(called) > 8
+    for command in called:
+        assert "\n" not in command
+        first, *words = shlex.split(command)
+        script = words[0] if first in ("python", "python3") else first
+        assert os.access(ROOT / script, os.F_OK if script.endswith(".py") else os.X_OK), command
+
+
+def test_an_action_is_named_by_its_commit() -> None:
+    for name, step in steps():
+        assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", step.get("uses", f"a/b@{'0' * 40}")), f"{name}: {step['uses']}"
+
+
+def test_every_image_is_published() -> None:
+    release = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
+    assert set(release["jobs"]["images"]["strategy"]["matrix"]["image"]) == {image.name for image in all_images()}
+
+
+@pytest.mark.requires("actionlint")
+def test_actionlint_finds_nothing() -> None:
+    done = subprocess.run(["actionlint", *map(str, WORKFLOWS)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+@pytest.mark.requires("zizmor")
+def test_zizmor_finds_nothing() -> None:
+    done = subprocess.run(["zizmor", "--offline", "--no-progress", ROOT / ".github"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_forms_know_every_protocol() -> None:
+    assert PROTOCOLS <= SECTIONS
+    form = yaml.safe_load((ROOT / ".github" / "ISSUE_TEMPLATE" / "protocol.yml").read_text())
+    (offered,) = (item["attributes"]["options"] for item in form["body"] if item.get("id") == "protocol")
+    assert {name for name in PROTOCOLS if any(name in option.lower() for option in offered)} == PROTOCOLS
+
+
+def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **variables}
+    return subprocess.run([*words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def test_images_of_both_kinds_get_one_name() -> None:
+    script = (sys.executable, "release/images.py")
+    pushed = run(*script, "push", "forward", "--registry", "registry.example/team", "--dry-run").stdout
+    reference = f"registry.example/team/headrace-forward:{__version__}"
+    assert re.search(rf"-t {re.escape(reference)}-(amd64|arm64) ", pushed)
+    assert "--sbom=true --provenance=mode=max --push" in pushed
+    joined = run(*script, "join", "forward", "--registry", "registry.example/team", "--dry-run").stdout.split()
+    assert joined[-4:] == ["-t", reference, f"{reference}-amd64", f"{reference}-arm64"]
+    named = run(*script, "digest", "forward", "--registry", "registry.example/team", "--dry-run").stdout
+    assert named == "name=registry.example/team/headrace-forward\n"
+
+
+@pytest.mark.parametrize("what", ["docker", "helm"])
+def test_a_login_needs_all_it_is_told(what: str) -> None:
+    lacking = run("release/login.sh", what, REGISTRY="registry.example/team", REGISTRY_USER="u", REGISTRY_PASSWORD="")
+    assert lacking.returncode != 0
+    assert "REGISTRY_PASSWORD" in lacking.stderr
+
+
+CHANGES = "# Changes\n\n## Unreleased\n\n- new\n\n## 1.2.3 (2026-01-02)\n\n### Added\n\n- one\n\n## 1.2.2 (2025-01-02)\n\n- old\n"
+
+
+def test_notes_are_the_section_of_the_tag() -> None:
+    sys.path.insert(0, str(ROOT / "release"))
+    try:
+        from notes import notes
+    finally:
+        sys.path.pop(0)
+    assert notes("v1.2.3", CHANGES, '__version__ = "1.2.3"\n') == "### Added\n\n- one"
+    for tag, code in (("v1.2.4", "1.2.3"), ("v1.2.4", "1.2.4"), ("1.2.3", "1.2.3")):
+        with pytest.raises(SystemExit):
+            notes(tag, CHANGES, f'__version__ = "{code}"\n')
+
+
+@pytest.mark.requires("helm")
+def test_the_chart_is_packaged(tmp_path: Path) -> None:
+    done = run(sys.executable, "release/chart.py", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    (package,) = tmp_path.iterdir()
+    assert package.name == f"headrace-{__version__}.tgz"
+    chart = str(ROOT / "deploy" / "helm" / "headrace")
+    rendered = [run("helm", "template", "headrace", source) for source in (str(package), chart)]
+    assert rendered[0].returncode == 0
+    assert rendered[0].stdout == rendered[1].stdout
+
+
+def test_each_test_of_the_lake_is_in_one_part() -> None:
+    script = (ROOT / "release" / "lake_tests.sh").read_text()
+    listing = (
+        next(line for line in script.splitlines() if line.startswith("mapfile")).partition("< <(")[2].removesuffix(")")
+    )
+    parts = [run("bash", "-c", listing, "bash", str(part), "4").stdout.split() for part in (1, 2, 3, 4)]
+    every = [f"tests/lake/{path.name}" for path in (ROOT / "tests" / "lake").glob("test_*.py")]
+    assert sorted(name for part in parts for name in part) == sorted(every)
