@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from headrace_cli.errors import CommandError
-from headrace_cli.stack.broker import EmbeddedKafka, answers
+from headrace_cli.stack.broker import EmbeddedKafka, answers, reason
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import ensure
 
@@ -54,6 +54,25 @@ async def test_no_topic_is_made_by_asking_for_it(kafka: EmbeddedKafka) -> None:
         assert "asked.for" not in await consumer.topics()
     finally:
         await consumer.stop()
+
+
+def test_a_folder_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "C")  # the user's, which knows ASCII only
+    broker = EmbeddedKafka(tmp_path / "données \\ d'été=1 💾")
+    broker.start()
+    try:
+        assert (broker.folder / "data" / "meta.properties").exists()
+    finally:
+        broker.stop()
+
+
+def test_a_java_error_is_its_message() -> None:
+    said = (
+        'Exception in thread "main" java.lang.RuntimeException: wrapped\n\tat kafka.A.b(A.scala:1)\n'
+        "Caused by: java.io.IOException: No space left on device\n\tat kafka.tools.StorageTool.main\n\t... 3 more\n"
+    )
+    assert reason(said) == "Caused by: java.io.IOException: No space left on device"
+    assert reason("") == ""
 
 
 @pytest.mark.long

@@ -70,6 +70,23 @@ _LOGGING: Final = """\
 """
 
 
+LOCALE: Final[Mapping[str, str]] = {"LC_ALL": "C.UTF-8"}
+"""Java's: messages in English, and names of files in UTF-8, whatever the user's locale is."""
+
+
+def escaped(value: str) -> str:
+    """Return a value for a file of Java's properties, which is Latin-1 and gives backslashes a meaning."""
+    units = (value.replace("\\", "\\\\")).encode("utf-16-be")
+    numbers = [int.from_bytes(units[place : place + 2], "big") for place in range(0, len(units), 2)]
+    return "".join(chr(number) if 0x20 <= number < 0x7F else f"\\u{number:04x}" for number in numbers)
+
+
+def reason(said: str) -> str:
+    """Return the last line that is a message and no frame of a stack trace; empty if there is none."""
+    lines = [line for line in said.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "... "))]
+    return lines[-1].strip() if lines else ""
+
+
 class EmbeddedKafka:
     """One broker in `folder`, which may be empty or hold the data of an earlier run.
 
@@ -128,7 +145,7 @@ class EmbeddedKafka:
             data.mkdir(parents=True, exist_ok=True)
             (self.folder / "log4j2.xml").write_text(_LOGGING)
             (self.folder / "server.properties").write_text(
-                "".join(f"{name}={value}\n" for name, value in self._configuration(data).items())
+                "".join(f"{name}={escaped(value)}\n" for name, value in self._configuration(data).items())
             )
         except OSError as error:
             raise CommandError(f"Kafka's folder {self.folder} cannot be used: {error.strerror}.") from error
@@ -152,10 +169,17 @@ class EmbeddedKafka:
         command = self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", self._properties_file())
         for name, password in self._scram_users.items():
             command += ["--add-scram", f"SCRAM-SHA-512=[name={name},password={password}]"]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env={**os.environ, **LOCALE},
+        )
         if done.returncode != 0:
-            lines = (done.stderr + done.stdout).strip().splitlines() or [f"exit status {done.returncode}"]
-            raise CommandError(f"Kafka's storage in {self.folder} could not be formatted: {lines[-1]}")
+            why = reason(done.stderr + done.stdout) or f"exit status {done.returncode}"
+            raise CommandError(f"Kafka's storage in {self.folder} could not be formatted: {why}")
 
     def _properties_file(self) -> str:
         return str(self.folder / "server.properties")
@@ -188,7 +212,7 @@ class EmbeddedKafka:
                 time.sleep(0.05)
             if attempt == 2 or all(self._requested_ports) or "Address already in use" not in self._log_tail():
                 break
-        raise CommandError(f"Kafka stopped at its start: {self._log_tail().strip().splitlines()[-1:] or ['no output']}")
+        raise CommandError(f"Kafka stopped at its start: {reason(self._log_tail()) or 'no output'}")
 
     def _spawn(self) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -200,7 +224,7 @@ class EmbeddedKafka:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                env={**os.environ, "LC_ALL": "C"},
+                env={**os.environ, **LOCALE},
             )
 
     def _log_tail(self) -> str:

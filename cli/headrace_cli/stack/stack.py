@@ -19,7 +19,7 @@ from headrace_cli.fetch.toolchain import FetchProgress, jars, java_home
 from headrace_cli.processes.child import ProcessSpec
 from headrace_cli.processes.ports import free_port, holder, is_taken
 from headrace_cli.stack import curve
-from headrace_cli.stack.broker import HOST, SEGMENT_BYTES, EmbeddedKafka
+from headrace_cli.stack.broker import HOST, LOCALE, SEGMENT_BYTES, EmbeddedKafka
 from headrace_cli.stack.certificates import Certificates, ensure
 from headrace_cli.stack.probes import http_probe, kafka_probe
 from headrace_cli.stack.services import (
@@ -140,9 +140,7 @@ def plan(state: StateFolder, options: Options, progress: FetchProgress | None = 
     base = base_environment(state, bootstrap, embedded=broker is not None)
     if broker is not None:
         probe = kafka_probe(HOST, kafka_port)
-        kafka = ProcessSpec(
-            "kafka", tuple(broker.command()), {**base, "LC_ALL": "C"}, state.log("kafka"), probe, grace=20
-        )
+        kafka = ProcessSpec("kafka", tuple(broker.command()), {**base, **LOCALE}, state.log("kafka"), probe, grace=20)
     defaults: dict[str, object] = {"events_partitions": EVENTS_PARTITIONS, "segments_partitions": SEGMENTS_PARTITIONS}
     if broker is not None:
         defaults["retention_bytes"] = RETENTION_BYTES
