@@ -6,15 +6,17 @@ import asyncio
 import logging
 import ssl
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 from headrace_common.kafka.access import broker_tls
-from headrace_common.kafka.client import client_arguments
+from headrace_common.kafka.client import client_arguments, describe
 from headrace_common.operations import certificates
 from headrace_common.operations.certificates import kafka_key_pair
-from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.errors import ConfigError, DeliveryError
 from headrace_common.operations.settings import KafkaSettings
 from headrace_lake.kafka.source import client_options
 
@@ -190,3 +192,58 @@ async def test_a_renewed_certificate_is_shown_on_the_next_connection(
     assert await broker.sees(context) == "second"
     authority.issue("client", "third")
     assert await broker.sees(context) == "third"
+
+
+class TestNoWayIn:
+    """Which setting to look at, by what the other side does."""
+
+    @staticmethod
+    async def told(host: str, **settings: object) -> str:
+        with pytest.raises(DeliveryError) as refused:
+            await describe(KafkaSettings(bootstrap_servers=host, request_timeout=2, **settings))
+        return str(refused.value)
+
+    @staticmethod
+    @asynccontextmanager
+    async def server(pair: tuple[Path, Path] | None) -> AsyncIterator[int]:
+        """Takes connections, over TLS if it has a certificate, and closes them at their first bytes."""
+
+        async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with suppress(OSError):
+                await reader.read(100)
+            writer.close()
+
+        context = None
+        if pair is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*pair)
+        async with await asyncio.start_server(close, "127.0.0.1", 0, ssl=context) as serving:
+            yield serving.sockets[0].getsockname()[1]
+
+    async def test_no_tls_there(self, authority: Authority) -> None:
+        async with self.server(None) as port:
+            told = await self.told(f"127.0.0.1:{port}", security_protocol="SSL", ca=authority.file)
+        assert "KAFKA__SECURITY_PROTOCOL" in told
+        assert "AddressFamily" not in told
+
+    async def test_only_tls_there(self, authority: Authority) -> None:
+        async with self.server(authority.issue("broker", "broker")) as port:
+            assert "KAFKA__SECURITY_PROTOCOL" in await self.told(f"127.0.0.1:{port}")
+
+    async def test_another_authority(self, authority: Authority, tmp_path: Path) -> None:
+        (tmp_path / "other").mkdir()
+        other = Authority(tmp_path / "other")
+        async with self.server(authority.issue("broker", "broker")) as port:
+            assert "KAFKA__CA" in await self.told(f"127.0.0.1:{port}", security_protocol="SSL", ca=other.file)
+
+    async def test_another_name(self, authority: Authority) -> None:
+        async with self.server(authority.issue("broker", "broker", dns="other.example")) as port:
+            told = await self.told(f"localhost:{port}", security_protocol="SSL", ca=authority.file)
+        assert "KAFKA__BOOTSTRAP_SERVERS" in told
+        assert "KAFKA__CA" not in told
+
+    async def test_an_expired_certificate(self, authority: Authority) -> None:
+        async with self.server(authority.issue("broker", "broker", days=-2)) as port:
+            told = await self.told(f"127.0.0.1:{port}", security_protocol="SSL", ca=authority.file)
+        assert "renew" in told
+        assert "KAFKA__CA" not in told

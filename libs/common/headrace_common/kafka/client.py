@@ -25,15 +25,23 @@ BROKER_DEFAULT_MESSAGE_BYTES: Final = 1_048_588
 """A broker's default `max.message.bytes`; assumed if we may not read the setting."""
 
 
+OTHER_PROTOCOL: Final = (
+    "perhaps the broker speaks another KAFKA__SECURITY_PROTOCOL there, or asks for another KAFKA__CERTIFICATE"
+)
 HINTS: Final = (
     ("SaslAuthenticationFailed", "the broker does not accept KAFKA__SASL_USERNAME and KAFKA__SASL_PASSWORD"),
     ("UnsupportedSaslMechanism", "the broker does not support KAFKA__SASL_MECHANISM"),
+    (
+        "mismatch, certificate",
+        "use a name of the broker's certificate in KAFKA__BOOTSTRAP_SERVERS and in advertised.listeners",
+    ),
+    ("certificate has expired", "the broker's own certificate, or that of its CA: renew it there"),
+    ("certificate is not yet valid", "compare this machine's clock with the broker's"),
     ("CERTIFICATE_VERIFY_FAILED", "KAFKA__CA is not the CA of the brokers"),
     ("WRONG_VERSION_NUMBER", "KAFKA__SECURITY_PROTOCOL asks for TLS, which the broker does not speak there"),
-    (
-        "closed",
-        "perhaps the broker speaks another KAFKA__SECURITY_PROTOCOL there, or asks for another KAFKA__CERTIFICATE",
-    ),
+    ("closed", OTHER_PROTOCOL),
+    ("ConnectionReset", OTHER_PROTOCOL),
+    ("ConnectionAborted", OTHER_PROTOCOL),
 )
 """Which setting to check, by a word in the reason why a connection to a broker failed."""
 
@@ -63,7 +71,7 @@ class _ConnectTrouble(logging.Filter):
     @override
     def filter(self, record: logging.LogRecord) -> bool:
         if str(record.msg).startswith("Unable connect to") and isinstance(record.args, tuple) and record.args:
-            self.reason = str(record.args[-1])
+            self.reason = str(record.args[-1]) or type(record.args[-1]).__name__
             return not self.silent
         return True
 
