@@ -24,6 +24,7 @@ from headrace_common.operations.settings import (
 )
 from headrace_common.operations.variables import each_setting, refuse_near_guards, sections, variable
 from headrace_forward.settings import ForwardSettings
+from headrace_lake.configuration.settings import LakeProcessSettings
 
 from tests.contract.waiting import PATIENCE
 
@@ -309,12 +310,31 @@ class TestCommandLine:
         lines = done.stderr.splitlines()
         assert sorted(lines) == [
             "python -m headrace_forward: HEADRACE_LIMITS__DPETH: there is no such setting; did you mean HEADRACE_LIMITS__DEPTH?",
-            "python -m headrace_forward: HEADRACE_OPS__PORT: Input should be greater than or equal to 0",
+            "python -m headrace_forward: HEADRACE_OPS__PORT: expected 0 or more",
         ]
 
 
 def test_a_kafka_setting_with_a_secret_never_shows_it() -> None:
     assert "hush" not in repr(KafkaSettings(sasl_password="hush"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("LAKE__DRIVER_MEMORY", "many", "expected something like 1g or 512m"),
+        ("LAKE__BODY", "text", "expected 'string' or 'variant'"),
+        ("LAKE__CHANGE_DATA_FEED", "perhaps", "expected true or false"),
+        ("LAKE__BATCH_RECORDS", "0", "expected 1 or more"),
+        ("LAKE__BATCH_RECORDS", "many", "expected a whole number"),
+    ],
+)
+def test_what_is_expected_is_said_in_our_words(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+) -> None:
+    monkeypatch.setenv(f"HEADRACE_{name}", value)
+    with pytest.raises(ConfigError) as caught:
+        load(LakeProcessSettings)
+    assert f"HEADRACE_{name}: {said}" in str(caught.value).splitlines()
 
 
 class TestUnits:
@@ -357,10 +377,10 @@ class TestUnits:
         [
             ("LIMITS__EVENT_BYTES", "5s", "5s has no unit of bytes: write a number, or one with KiB, MiB"),
             ("LIMITS__EVENT_BYTES", "1.0001KiB", "not a whole number of bytes"),
-            ("LIMITS__EVENT_BYTES", "0.5KiB", "greater than or equal to 1024"),
-            ("LIMITS__EVENT_BYTES", "MiB", "valid integer"),
+            ("LIMITS__EVENT_BYTES", "0.5KiB", "expected 1024 or more"),
+            ("LIMITS__EVENT_BYTES", "MiB", "expected a whole number"),
             ("LIMITS__IDLE_TIME", "5MiB", "5MiB has no unit of time: write seconds, or a number with ms, s, m, h or d"),
-            ("LIMITS__IDLE_TIME", "-5s", "valid number"),
+            ("LIMITS__IDLE_TIME", "-5s", "expected a number"),
         ],
     )
     def test_other_units_are_refused_in_one_sentence(

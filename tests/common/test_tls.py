@@ -64,7 +64,7 @@ class Files:
             .issuer_name(name)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(datetime.now(UTC) - timedelta(days=1))
+            .not_valid_before(datetime.now(UTC) - timedelta(days=10))
             .not_valid_after(ends)
             .sign(key, hashes.SHA256())
         )
@@ -106,6 +106,14 @@ class TestContext:
     def test_files_that_stay_keep_the_context(self, files: Files) -> None:
         made, _ = context(files)
         assert made.current() is made.current()
+
+    def test_one_that_has_expired_is_named(self, files: Files) -> None:
+        with structlog.testing.capture_logs() as lines:
+            context(files)
+            assert lines == []
+            files.make(days=-1)
+            context(files)
+        assert [(line["log_level"], str(files.cert) in line["problem"]) for line in lines] == [("warning", True)]
 
     def test_files_that_change_give_a_new_one(self, files: Files) -> None:
         made, metrics = context(files)

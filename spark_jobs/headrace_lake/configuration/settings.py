@@ -53,6 +53,7 @@ class LakeSettings(Section):
     driver_memory: str = Field(
         "1g",
         pattern=r"^[1-9]\d*[kmg]$",
+        examples=["1g", "512m"],
         description="Heap of the JVM that the job starts; under spark-submit its own option counts.",
     )
     group: str = Field(
@@ -79,6 +80,7 @@ class LakeSettings(Section):
     catalog_schema: str = Field(
         "",
         pattern=r"^(\w+(\.\w+)?)?$",
+        examples=["lake", "catalog.lake"],
         description="Schema (database) in which the tables get names: `lake`, or `catalog.schema`; it is made if there is none."
         " SPARK says which catalog Spark uses. Empty: the tables have no names.",
     )

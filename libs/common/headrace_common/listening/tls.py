@@ -49,7 +49,10 @@ class TlsContext:
         # A write-only client never reads TLS 1.3's session tickets. If it closes with them unread, its kernel sends a reset,
         # ours discards the bytes not read yet, and data is lost that the client believes delivered.
         context.num_tickets = 0
-        KeyPair("TLS", ("CERT", settings.cert), ("KEY", settings.key)).load_into(context)
+        pair = KeyPair("TLS", ("CERT", settings.cert), ("KEY", settings.key))
+        pair.load_into(context)
+        if (problem := pair.expired()) is not None:
+            self._log.warning("clients will refuse the certificate", problem=problem)
         if settings.client_ca is not None:
             try:
                 context.load_verify_locations(settings.client_ca)

@@ -210,8 +210,35 @@ def explain(cls: type[BaseSettings], problem: Any) -> str:
             return f"{name}: this setting was removed; {removed[location[-1]]}"
         known = [variable(section, setting) for section, setting, _ in each_setting(cls) if section == location[0]]
         return f"{name}: there is no such setting{did_you_mean(name, known)}"
-    message = problem["msg"].removeprefix("Value error, ")
+    message = _EXPECTED.get(problem["type"], problem["msg"].removeprefix("Value error, ")).format(
+        **problem.get("ctx", {})
+    )
+    if problem["type"] == "string_pattern_mismatch":
+        for section, setting, info in each_setting(cls):
+            if [section, setting] == location and info.examples:
+                message = f"expected something like {' or '.join(map(str, info.examples))}"
     return f"{name}: {message}" if len(location) > 1 else message
+
+
+_EXPECTED: Final[Mapping[str, str]] = {
+    "bool_parsing": "expected true or false",
+    "bool_type": "expected true or false",
+    "dict_type": "expected a mapping of names to values",
+    "finite_number": "expected a number that is not infinite",
+    "float_parsing": "expected a number",
+    "float_type": "expected a number",
+    "greater_than": "expected more than {gt}",
+    "greater_than_equal": "expected {ge} or more",
+    "int_from_float": "expected a whole number",
+    "int_parsing": "expected a whole number",
+    "int_type": "expected a whole number",
+    "less_than": "expected less than {lt}",
+    "less_than_equal": "expected {le} or less",
+    "literal_error": "expected {expected}",
+    "missing": "it is missing, and has no default",
+    "string_type": "expected text",
+}
+"""What pydantic says of a type of problem, in our words; `ctx` of a problem has the names in braces."""
 
 
 def _holds_secret(annotation: Any) -> bool:
