@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import typer
 from pydantic import SecretStr
 from pydantic_settings import BaseSettings
 
@@ -15,6 +16,7 @@ sys.path.insert(0, str(DOCS))
 import capacity  # noqa: E402
 import chart_pages  # noqa: E402
 from dashboards import DASHBOARDS  # noqa: E402
+from headrace_cli.__main__ import app  # noqa: E402
 from headrace_cli.operating.snippets import page as clients  # noqa: E402
 from headrace_common.operations.metrics import Declared, ReceiverMetrics  # noqa: E402
 from headrace_common.operations.settings import ServiceSettings, TopicsProcessSettings  # noqa: E402
@@ -181,6 +183,14 @@ def alerts() -> str:
     return (DOCS / "alerts.yml").read_text()
 
 
+def verbs() -> str:
+    """What the launcher's help says before there is anything that could ask the command line itself."""
+    command = typer.main.get_command(app)
+    assert isinstance(command, typer.core.TyperGroup)
+    first = {name: (each.help or "").split("\n\n")[0].replace("\n", " ") for name, each in command.commands.items()}
+    return "".join(f"  {name:11}{text}\n" for name, text in sorted(first.items()))
+
+
 PAGES = {
     DOCS / "settings.md": settings,
     DOCS / "metrics.md": metrics,
@@ -188,6 +198,7 @@ PAGES = {
     DOCS / "performance.md": performance,
     DOCS / "lake.md": lake,
     DOCS / "capacity.md": capacity.page,
+    ROOT / "cli" / "headrace_cli" / "verbs.txt": verbs,
     CHART / "values.yaml": chart_pages.values,
     CHART / "values.schema.json": chart_pages.schema,
     CHART / "README.md": chart_pages.readme(CHART / "README.md"),

@@ -14,11 +14,13 @@ import subprocess
 import sys
 import threading
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import typer
+from headrace_cli.__main__ import app
 
 from tests.cli.standin import heeds_interrupts
 from tests.contract.processes import blocks_of
@@ -145,13 +147,28 @@ def make(tmp_path: Path) -> Iterator[Callable[[str], Repository]]:
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
 def test_help_needs_no_set_up(make: Callable[[str], Repository], arguments: list[str]) -> None:
     repository = make("repository")
-    shutil.copy(LAUNCHER.parent / "cli" / "headrace_cli" / "__main__.py", repository.root / "cli" / "headrace_cli")
+    shutil.copytree(LAUNCHER.parent / "cli", repository.root / "cli", dirs_exist_ok=True)
     status, output, errors = repository.run(*arguments)
     assert (status, errors) == (0 if arguments else 2, "")
     assert output.startswith("Usage: ./headrace")
-    for verb in ("up", "demo", "query", "test"):
-        assert re.search(rf"^  {verb} +[A-Z]", output, re.MULTILINE)
+    assert set(re.findall(r"^  (\S+) +[A-Z]", output, re.MULTILINE)) == set(verbs())
     assert repository.run(*arguments, _HEADRACE_COMPLETE="complete_bash") == (0, "", "")
+    assert not repository.venv.exists()
+
+
+def verbs() -> Iterable[str]:
+    command = typer.main.get_command(app)
+    assert isinstance(command, typer.core.TyperGroup)
+    return command.commands
+
+
+def test_help_for_a_verb_needs_none_either(make: Callable[[str], Repository]) -> None:
+    repository = make("repository")
+    shutil.copytree(LAUNCHER.parent / "cli", repository.root / "cli", dirs_exist_ok=True)
+    for verb in ("up", "quarantine"):
+        status, output, errors = repository.run(verb, "--help")
+        assert (status, errors) == (0, "")
+        assert output.startswith(f"Usage: ./headrace {verb} ")
     assert not repository.venv.exists()
 
 
