@@ -11,9 +11,9 @@ from typing import Any
 from aiokafka.record.default_records import DefaultRecordBatch
 from headrace_common.fairness.scheduler import Account
 from headrace_common.kafka.client import Topic
-from headrace_common.kafka.turns import Turns
+from headrace_common.kafka.producer import Turns
 from headrace_common.operations.errors import DeliveryError
-from headrace_common.publishing.in_flight_frame import DeliveryListener, InFlightFrame
+from headrace_common.publishing.in_flight import DeliveryListener, InFlightFrame
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import Envelope, Event, Part, Reject
 from headrace_common.session.interface import Frame, Pause, Ticket
@@ -202,6 +202,14 @@ class FakeSource:
 
     def has_leader(self, partition: int) -> bool:
         return True
+
+    def max_event_bytes(self) -> int:
+        assert self.events is not None
+        return self.events.max_message_bytes
+
+    def max_quarantine_bytes(self) -> int:
+        assert self.quarantine is not None
+        return self.quarantine.max_message_bytes
 
     def turn(self, topic: str, partition: int) -> asyncio.Future[None] | None:
         return self.turns.next(1)

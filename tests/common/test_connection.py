@@ -21,7 +21,7 @@ from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.log import RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import LimitSettings
-from headrace_common.publishing.in_flight_frame import DeliveryListener
+from headrace_common.publishing.in_flight import DeliveryListener
 from headrace_common.session.interface import Frame, Peer
 from headrace_forward.session import ForwardSession
 from headrace_forward.settings import ForwardSection
@@ -151,16 +151,15 @@ class FakePublisher:
         self.submitted: list[tuple[Frame, DeliveryListener]] = []
         self.inside = 0
 
-    def enter(self) -> int:
+    def enter(self) -> FakePublisher:
         self.inside += 1
-        return 3
+        return self
 
-    def leave(self, partition: int) -> None:
-        assert partition == 3
+    def leave(self, pump: object) -> None:
+        assert pump is self
         self.inside -= 1
 
-    def submit(self, frame: Frame, listener: DeliveryListener, partition: int) -> None:
-        assert partition == 3
+    def publish(self, frame: Frame, listener: DeliveryListener) -> None:
         self.submitted.append((frame, listener))
 
 

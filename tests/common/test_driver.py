@@ -127,14 +127,18 @@ class Remembers(Backend):
 class FakePublisher:
     def __init__(self) -> None:
         self.submitted: list[Frame] = []
+        self.keyed: dict[bytes, FakePublisher] = {}
 
-    def enter(self) -> int:
-        return 0
+    def enter(self) -> FakePublisher:
+        return self
 
-    def leave(self, partition: int) -> None:
+    def of(self, ordering_key: bytes) -> FakePublisher:
+        return self.keyed.setdefault(ordering_key, FakePublisher())
+
+    def leave(self, pump: object) -> None:
         pass
 
-    def submit(self, frame: Frame, listener: object, partition: int) -> None:
+    def publish(self, frame: Frame, listener: object) -> None:
         self.submitted.append(frame)
 
 
@@ -242,6 +246,17 @@ async def test_a_question_may_follow_a_frame_and_nothing_ends_between_them(bench
     assert outstanding == [2]
     assert (bench.driver.outstanding, bench.driver.frames) == (1, 0)
     assert bench.transport.said[-1] == "speak"
+
+
+class Keyed(FakeFrame):
+    ordering_key = b"checkout-production"
+
+
+async def test_a_frame_goes_to_the_partition_of_its_connection_or_of_its_key(bench: Bench) -> None:
+    bench.session.ready += [FakeFrame([], ticket=0), Keyed([], ticket=1)]
+    bench.driver.submit(1.0)
+    assert [frame.ticket for frame in bench.publisher.submitted] == [0]
+    assert [frame.ticket for frame in bench.publisher.keyed[Keyed.ordering_key].submitted] == [1]
 
 
 async def test_a_frame_may_be_made_by_time(bench: Bench) -> None:

@@ -19,7 +19,7 @@ from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.log import RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import LimitSettings
-from headrace_common.publishing.in_flight_frame import DeliveryListener
+from headrace_common.publishing.in_flight import DeliveryListener
 from headrace_common.session.interface import Frame, Message, MessageSession, Peer, Reply, Status, Ticket
 from headrace_common.session.ledger import Ledger
 from typing_extensions import override
@@ -107,14 +107,18 @@ class FakePublisher:
         self.submitted: deque[tuple[Frame, DeliveryListener]] = deque()
         self.inside = 0
 
-    def enter(self) -> int:
+    def enter(self) -> FakePublisher:
         self.inside += 1
-        return 0
+        return self
 
-    def leave(self, partition: int) -> None:
+    def of(self, ordering_key: bytes) -> FakePublisher:
+        return self
+
+    def leave(self, pump: object) -> None:
+        assert pump is self
         self.inside -= 1
 
-    def submit(self, frame: Frame, listener: DeliveryListener, partition: int) -> None:
+    def publish(self, frame: Frame, listener: DeliveryListener) -> None:
         self.submitted.append((frame, listener))
 
 

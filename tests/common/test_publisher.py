@@ -15,16 +15,12 @@ from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import Tasks
 from headrace_common.publishing import publisher as module
-from headrace_common.publishing.in_flight_frame import NO_DEADLINE, InFlightFrame
+from headrace_common.publishing.in_flight import NO_DEADLINE, InFlightFrame
 from headrace_common.publishing.partitions import partition_of
 from headrace_common.publishing.publisher import Publisher
 from structlog.testing import CapturingLogger
 
 from tests.common.kafkaless import MIB, FakeBroker, FakeFrame, FakeListener, FakeSource, event, until
-
-
-class Keyed(FakeFrame):
-    ordering_key = b"checkout-production"
 
 
 class Patient(FakeFrame):
@@ -58,32 +54,23 @@ async def bench() -> AsyncIterator[Bench]:
     await made.tasks.stop()
 
 
-async def test_a_frame_without_a_key_goes_to_its_connections_partition(bench: Bench) -> None:
-    bench.spy()
-    for partition in range(4):
-        bench.publisher.submit(FakeFrame([]), bench.listener, partition)
-    assert [number for number, _ in bench.taken] == [0, 1, 2, 3]
-
-
-async def test_a_key_names_the_partition_whoever_brings_it(bench: Bench) -> None:
-    bench.spy()
-    for partition in range(4):
-        bench.publisher.submit(Keyed([]), bench.listener, partition)
-    assert {number for number, _ in bench.taken} == {partition_of(Keyed.ordering_key, 4)}
+async def test_a_key_names_the_partition_as_kafkas_clients_do(bench: Bench) -> None:
+    key = b"checkout-production"
+    assert bench.publisher.of(key).partition == partition_of(key, 4)
 
 
 async def test_frames_may_have_no_deadline(bench: Bench) -> None:
     bench.spy()
     now = asyncio.get_running_loop().time()
-    bench.publisher.submit(FakeFrame([]), bench.listener, 0)
-    bench.publisher.submit(Patient([]), bench.listener, 0)
+    bench.publisher._pumps[0].publish(FakeFrame([]), bench.listener)
+    bench.publisher._pumps[0].publish(Patient([]), bench.listener)
     (_, hasty), (_, patient) = bench.taken
     assert now + 7 <= hasty.deadline < NO_DEADLINE
     assert patient.deadline == NO_DEADLINE
 
 
 async def test_a_frame_without_a_deadline_is_stored_like_any_other(bench: Bench) -> None:
-    bench.publisher.submit(Patient([event(1)]), bench.listener, 0)
+    bench.publisher._pumps[0].publish(Patient([event(1)]), bench.listener)
     await until(lambda: bench.listener.heard)
     assert bench.listener.heard == [("stored", 0, 1, True)]
 
@@ -95,16 +82,16 @@ async def test_a_pump_that_ends_abandons_its_frames_and_ends_the_service(bench: 
     async def bug(*_: object) -> None:
         raise KeyError("a bug")
 
-    pump._deliver = bug  # type: ignore[method-assign]
-    bench.publisher.submit(FakeFrame([event(1)]), bench.listener, 2)
+    pump._store_events = bug  # type: ignore[method-assign]
+    bench.publisher._pumps[2].publish(FakeFrame([event(1)]), bench.listener)
     await until(lambda: bench.ends)
     assert bench.tasks.problem == "pump 2 has ended: KeyError('a bug')"
     assert bench.listener.heard == [("abandoned", 0)]
-    bench.publisher.submit(FakeFrame([event(2)], ticket=1), bench.listener, 2)
+    bench.publisher._pumps[2].publish(FakeFrame([event(2)], ticket=1), bench.listener)
     assert bench.listener.heard == [("abandoned", 0)], "never from within this call"
     await until(lambda: len(bench.listener.heard) == 2)
     assert bench.listener.heard[1] == ("abandoned", 1)
-    bench.publisher.submit(FakeFrame([event(3)], ticket=2), bench.listener, 1)
+    bench.publisher._pumps[1].publish(FakeFrame([event(3)], ticket=2), bench.listener)
     await until(lambda: len(bench.listener.heard) == 3)
     assert bench.listener.heard[2] == ("stored", 2, 1, True), "the others go on"
     await asyncio.wait_for(bench.publisher.flush(), 5)
@@ -116,7 +103,7 @@ async def test_the_first_partition_is_not_the_same_in_every_replica() -> None:
     for _ in range(100):
         made = Bench()
         await made.publisher.start()
-        first.add(made.publisher.enter())
+        first.add(made.publisher.enter().partition)
         await made.tasks.stop()
     assert first == {0, 1, 2, 3}
 
@@ -125,7 +112,7 @@ async def test_new_partitions_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace_common.publishing.publisher.PARTITIONS_TIME", 0.001)
     made = Bench()
     await made.publisher.start()
-    old = [made.publisher.enter() for _ in range(4)]
+    old = [made.publisher.enter().partition for _ in range(4)]
     answers: list[object] = [OSError("Kafka is away")]
 
     def refreshed() -> None:
@@ -135,9 +122,9 @@ async def test_new_partitions_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
     made.source.refreshed = refreshed
     await until(lambda: len(made.publisher._pumps) == 6)
-    assert sorted(made.publisher.enter() for _ in range(2)) == [4, 5]
+    assert sorted(made.publisher.enter().partition for _ in range(2)) == [4, 5]
     assert sorted(old) == [0, 1, 2, 3]
-    made.publisher.submit(FakeFrame([event(1)]), made.listener, 5)
+    made.publisher._pumps[5].publish(FakeFrame([event(1)]), made.listener)
     await until(lambda: made.listener.heard)
     assert made.broker.sent[0][2] == 5
     await made.tasks.stop()
@@ -157,7 +144,7 @@ async def test_silence_of_kafka_is_said_once_and_so_is_its_end(monkeypatch: pyte
     publisher.collect()
     assert up._value.get() == 0, "it cannot be used, though nothing waits"
     bench.source.problem = None
-    bench.publisher.submit(FakeFrame([event(1)]), bench.listener, 0)
+    bench.publisher._pumps[0].publish(FakeFrame([event(1)]), bench.listener)
     await until(lambda: log.calls)
     publisher.collect()
     assert up._value.get() == 0, "it could be used, and nothing is stored"

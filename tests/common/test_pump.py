@@ -15,10 +15,10 @@ from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import FairScheduler, Worker
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
-from headrace_common.publishing.batch import Batch
-from headrace_common.publishing.delivery import DeliveryOutcome, Refusal
-from headrace_common.publishing.filler import LONG_BATCH
-from headrace_common.publishing.in_flight_frame import InFlightFrame
+from headrace_common.operations.settings import KafkaSettings
+from headrace_common.publishing.batch import LONG_BATCH, Batch
+from headrace_common.publishing.delivery import Refusal
+from headrace_common.publishing.in_flight import NO_DEADLINE, InFlightFrame
 from headrace_common.publishing.pump import Pump
 from headrace_common.record.contract import QUARANTINE_HEADERS
 from headrace_common.record.encoding import decode
@@ -40,18 +40,15 @@ class FakeDelivery:
         self.open = asyncio.Event()
         self.open.set()
 
-    async def store(self, batch: Batch, deadline: float, max_message_bytes: Callable[[], int]) -> DeliveryOutcome:
+    async def store(self, batch: Batch, deadline: float, max_message_bytes: Callable[[], int]) -> list[Refusal]:
         assert max_message_bytes() == 4 * MIB
         self.asked += 1
         self.deadline = deadline
         await self.open.wait()
-        try:
-            refused = await self.script(batch) if self.script else []
-        except DeliveryError as error:
-            return DeliveryOutcome(failure=error)
+        refused = await self.script(batch) if self.script else []
         bad = [record for record, _ in refused]
         self.stored.append((batch.topic, batch.partition, [record for record in batch.records if record not in bad]))
-        return DeliveryOutcome(refused)
+        return refused
 
     def on(self, topic: str) -> list[bytes]:
         return [record for name, _, records in self.stored for record in records if name == topic]
@@ -68,7 +65,7 @@ class Bench:
         self.listener = FakeListener()
         self.pump = Pump(
             partition,
-            ("events", "quarantine"),
+            KafkaSettings(events_topic="events", quarantine_topic="quarantine"),
             self.source,  # type: ignore[arg-type]
             self.delivery,  # type: ignore[arg-type]
             FairScheduler(),
@@ -140,6 +137,17 @@ class TestReports:
             assert bench.listener.heard == [("stored", 0, 2, True)]
             assert bench.numbers() == [1, 2]
 
+    async def test_each_conversation_hears_of_its_own_frames(self) -> None:
+        async with pumping() as bench:
+            other = FakeListener()
+            bench.delivery.open.clear()
+            bench.submit(event(1))
+            bench.pump.submit(InFlightFrame(FakeFrame([event(2), event(3)], ticket=7), other, 0.0, NO_DEADLINE))
+            bench.delivery.open.set()
+            await bench.idle()
+            assert bench.listener.heard == [("stored", 0, 1, True)]
+            assert other.heard == [("stored", 7, 2, True)]
+
     async def test_never_from_within_submit(self) -> None:
         async with pumping() as bench:
             bench.submit()
@@ -147,7 +155,7 @@ class TestReports:
 
     async def test_what_arrives_meanwhile_makes_the_next_batch(self) -> None:
         async with pumping() as bench:
-            bench.pump._filler._scheduler._clock = lambda: 0.0  # no slice ends between them
+            bench.pump._scheduler._clock = lambda: 0.0  # no slice ends between them
             bench.delivery.open.clear()
             bench.submit(event(0))
             await until(lambda: bench.delivery.asked)
@@ -216,9 +224,7 @@ class TestReports:
         monkeypatch.setattr("headrace_common.fairness.scheduler.TIME_SLICE", 0.0)  # a few parts to each slice
         monkeypatch.setattr("headrace_common.fairness.scheduler.MOST_REST", 0.0)
         async with pumping(batch_bytes=4 * MIB) as bench:
-            monkeypatch.setattr(
-                bench.pump._filler._scheduler, "_cpu", itertools.count().__next__
-            )  # and each takes a quantum
+            monkeypatch.setattr(bench.pump._scheduler, "_cpu", itertools.count().__next__)  # and each takes a quantum
             bench.submit(*(event(number, 1000) for number in range(3000)))
             await bench.idle()
             sizes = [sum(map(len, records)) for _, _, records in bench.delivery.stored]
@@ -488,7 +494,7 @@ class TestGivenUp:
     async def test_the_last_that_waits_for_a_slice_at_its_deadline(self) -> None:
         """The pump has nothing to do when its slice comes: neither it nor those who wait behind it may stumble over that."""
         async with pumping() as bench:
-            scheduler: FairScheduler = bench.pump._filler._scheduler
+            scheduler: FairScheduler = bench.pump._scheduler
             waits = Waiting()
             scheduler.resting, scheduler._rest_until = True, bench.clock() + 0.1  # after somebody's huge event
             bench.submit(event(0), seconds=0.02)
@@ -699,7 +705,7 @@ class TestGrowth:
         pool = Growth(12 * MIB, 10 * MIB)
         benches = [Bench() for _ in range(4)]
         for bench in benches:
-            bench.pool = bench.pump._filler._growth = pool
+            bench.pool = bench.pump._growth = pool
         tasks = [asyncio.create_task(bench.pump.run()) for bench in benches]
         for number in range(5):
             for bench in benches:

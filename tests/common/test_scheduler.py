@@ -23,9 +23,10 @@ from headrace_common.fairness.scheduler import (
     FairScheduler,
 )
 from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.operations.settings import KafkaSettings
 from headrace_common.publishing.batch import Batch
-from headrace_common.publishing.delivery import DeliveryOutcome
-from headrace_common.publishing.in_flight_frame import InFlightFrame
+from headrace_common.publishing.delivery import Refusal
+from headrace_common.publishing.in_flight import InFlightFrame
 from headrace_common.publishing.pump import Pump
 from headrace_common.record.event import Part, Reject
 from headrace_common.session.inflate import SLICE
@@ -106,9 +107,10 @@ class Service:
         self.scheduler = FairScheduler(loop, lambda: cpu(loop))
         self.growth = Growth(growth, 64 * MIB)
         source = FakeSource(FakeBroker(), batch_bytes=3 * MIB)
+        settings = KafkaSettings(events_topic="events", quarantine_topic="quarantine")
         self.pumps = [
             Pump(
-                number, ("events", "quarantine"), source, self, self.scheduler, self.growth,  # type: ignore[arg-type]
+                number, settings, source, self, self.scheduler, self.growth,  # type: ignore[arg-type]
                 ReceiverMetrics(), structlog.get_logger(),
             )
             for number in range(pumps)
@@ -116,13 +118,13 @@ class Service:
         self.tasks = [asyncio.create_task(pump.run()) for pump in self.pumps]
         self.ticket = 0
 
-    async def store(self, batch: Batch, deadline: float, max_message_bytes: Callable[[], int]) -> DeliveryOutcome:
+    async def store(self, batch: Batch, deadline: float, max_message_bytes: Callable[[], int]) -> list[Refusal]:
         for _ in range(HOPS):
             await asyncio.sleep(0)
         await passes(self.loop, KAFKA)
         for _ in range(HOPS):
             await asyncio.sleep(0)
-        return DeliveryOutcome()
+        return []
 
     def client(self) -> Client:
         return Client(self.loop, self.scheduler.account())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace_common.kafka.turns import Turns
+from headrace_common.kafka.producer import Turns
 
 from tests.common.kafkaless import event, until
 from tests.common.test_pump import pumping
@@ -78,7 +78,7 @@ async def test_a_full_batch_does_not_wait() -> None:
 async def test_it_leaves_in_its_turn_though_more_waits_for_a_slice() -> None:
     """Also if another batch is under way to its broker again."""
     async with pumping() as bench:
-        scheduler = bench.pump._filler._scheduler
+        scheduler = bench.pump._scheduler
         scheduler._at = lambda when, work: None  # the rest after the first frame's slice lasts
         with bench.source.turns.taken(ONE):
             bench.submit(event(0))

@@ -17,7 +17,7 @@ from headrace_common.fairness.scheduler import FairScheduler
 from headrace_common.operations.log import RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.tasks import Tasks
-from headrace_common.publishing.in_flight_frame import DeliveryListener
+from headrace_common.publishing.in_flight import DeliveryListener
 from headrace_common.service.parts import Runtime
 from headrace_common.session.interface import Frame
 from headrace_logjam import sockets
@@ -45,7 +45,7 @@ class Storing(FakePublisher):
         super().__init__()
         self.stored: list[bytes] = []
 
-    def submit(self, frame: Frame, listener: DeliveryListener, partition: int) -> None:
+    def publish(self, frame: Frame, listener: DeliveryListener) -> None:
         requests = [received.request for received in frame.messages]  # type: ignore[attr-defined]
         self.stored += [request.frames[2] for request in requests]
         asyncio.get_running_loop().call_later(0.002, listener.stored, frame.ticket, len(requests), True)

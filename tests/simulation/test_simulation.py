@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from headrace_common.publishing.delivery import Delivery, DeliveryOutcome
+from headrace_common.publishing.delivery import Delivery, Refusal
 
 from tests.native import using
 from tests.simulation.__main__ import run, shrink
@@ -58,8 +58,8 @@ def test_a_simulated_process_leaves_no_thread_behind() -> None:
 
 @pytest.mark.parametrize("protocol", STREAMS)
 def test_who_acknowledges_before_kafka_has_stored_is_found(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def at_once(*_: Any) -> DeliveryOutcome:
-        return DeliveryOutcome()
+    async def at_once(*_: Any) -> list[Refusal]:
+        return []
 
     monkeypatch.setattr(Delivery, "store", at_once)
     for seed in range(5):
@@ -81,7 +81,7 @@ def test_what_does_not_matter_is_shrunk_away() -> None:
 
 
 def test_a_client_that_waits_in_vain_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def never(*_: Any) -> DeliveryOutcome:
+    async def never(*_: Any) -> list[Refusal]:
         await asyncio.get_running_loop().create_future()
         raise AssertionError
 

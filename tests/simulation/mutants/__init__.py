@@ -44,9 +44,7 @@ class Mutant:
 
 
 _PUMP: Final = "headrace_common.publishing.pump"
-_CYCLE: Final = "headrace_common.publishing.produce_cycle"
-_FILLER: Final = "headrace_common.publishing.filler"
-_QUEUE: Final = "headrace_common.publishing.fair_queue"
+_QUEUE: Final = "headrace_common.publishing.in_flight"
 _DELIVERY: Final = "headrace_common.publishing.delivery"
 _BATCH: Final = "headrace_common.publishing.batch"
 _DRIVER: Final = "headrace_common.connection.driver"
@@ -71,19 +69,20 @@ _GOES_ON: Final = Also(
 """The connection's own guard: with it, the session's is never asked."""
 
 MUTANTS: Final = (
-    Mutant("a failed batch counts as stored", _PUMP, "                return outcome.failure\n            self._metrics.events_stored", "                pass\n            self._metrics.events_stored"),
-    Mutant("rejects are not stored", _PUMP, "        if not cycle.rejects:\n            return None", "        if cycle.rejects:\n            cycle.rejects_stored()\n            self._report(cycle)\n            return None\n        if not cycle.rejects:\n            return None"),
-    Mutant("frames are reported before their rejects are stored", _CYCLE, "if frame not in unsent]", "]"),
-    Mutant("an abandoned frame is reported", _CYCLE, "return [frame for frame in stored if not frame.dead]", "return stored"),
-    Mutant("refused records are forgotten", _CYCLE, "        self.rejects += [(owner, _refusal(record)) for record, owner in refused]\n", ""),
-    Mutant("no deadline of a frame is watched", _PUMP, "        if self._expiry is None or frame.deadline < self._expiry.when():\n            self._watch(frame.deadline)\n", ""),
+    Mutant("a failed batch counts as stored", _PUMP, "            except DeliveryError as failure:\n                return failure\n            self._metrics.events_stored", "            except DeliveryError:\n                refused = []\n            self._metrics.events_stored"),
+    Mutant("rejects are not stored", _PUMP, "        if not cycle.rejects:\n            return None", "        if cycle.rejects:\n            cycle.rejects = []\n            self._report(cycle)\n            return None\n        if not cycle.rejects:\n            return None"),
+    Mutant("frames are reported before their rejects are stored", _PUMP, "if frame not in unsent]", "]"),
+    Mutant("an abandoned frame is reported", _PUMP, "            if frame.dead:\n                continue\n            if frame.exhausted:", "            if frame.exhausted:"),
+    Mutant("refused records are forgotten", _PUMP, "            for record, owner in refused:\n                cycle.rejects.append((owner, refusal(record)))\n", ""),
+    Mutant("no deadline of a frame is watched", _PUMP, "        self._pending.watch(frame.deadline)\n", ""),
     Mutant("a stored frame stays pending", _PUMP, "                del self._pending[frame]\n            frame.listener", "            frame.listener"),
     Mutant("the growth's reservation is kept", _PUMP, "        frame.dead = True\n        frame.shrink(0)\n", "        frame.dead = True\n"),
     Mutant("a whole frame keeps its reservation", _PUMP, "                if frame.reserved:\n                    frame.shrink(0)\n", ""),
+    Mutant("another conversation hears a report", _PUMP, "            frame.listener.stored(", "            next(iter(self._pending), frame).listener.stored("),
     Mutant("a part of a frame counts as all", _PUMP, "frame.built, frame.exhausted)", "frame.built, True)"),
     Mutant("the next frame of a connection is forgotten", _QUEUE, "        if queue:\n            self._lead(queue[0])\n        else:\n            del self._queues[account]", "        if not queue:\n            del self._queues[account]"),
     Mutant("a connection's frames lose their order", _QUEUE, "            queue.append(in_flight)", "            queue.insert(1, in_flight)"),
-    Mutant("events that did not fit are dropped", _FILLER, "            if added < len(made):\n                frame.made = made[added:]\n                return Step.FULL", "            if added < len(made):\n                return Step.FULL"),
+    Mutant("events that did not fit are dropped", _PUMP, "            if added < len(made):\n                frame.made = made[added:]\n                return Step.FULL", "            if added < len(made):\n                return Step.FULL"),
     Mutant("an odd answer counts as stored", _DELIVERY, "                answer.result()\n", ""),
     Mutant("a broken producer is kept", _DELIVERY, "                self._source.discard(producer, _WHY[error.policy])\n", ""),
     Mutant("what is in doubt is not marked", _BATCH, "map(republished, self.records)", "self.records"),
@@ -99,12 +98,12 @@ MUTANTS: Final = (
     Mutant("a client that left stays counted", _STATE, "        self.admitted -= 1\n", ""),
     Mutant("a part of the ledger is acknowledged", _LEDGER, "            if not oldest.whole:\n                return None\n", ""),
     Mutant("the ledger loses its order", _LEDGER, "            self._entries.popitem(last=False)\n            return oldest", "            self._entries.popitem(last=True)\n            return oldest"),
-    Mutant("an abandoned frame is not counted", _DRIVER, "        self._receiver.metrics.frames_abandoned.inc()\n        self._receiver.budget.release(self, self._frames.pop(ticket)[0].size)", "        self._receiver.budget.release(self, self._frames.pop(ticket)[0].size)"),
+    Mutant("an abandoned frame is not counted", _DRIVER, "        self._receiver.metrics.frames_abandoned.inc()\n        self._receiver.budget.release(self, self._frames.pop(ticket)[0].size)", "        self._receiver.budget.release(self, 0 * self._frames.pop(ticket)[0].size)"),
     Mutant("a Forward message is answered when it arrives", _FORWARD, "        return self._pending.add(reply)", "        self._handshake_replies.append(reply or b\"\")\n        return self._pending.add(None)"),
     Mutant("a window is acknowledged before all of it is stored", _LUMBERJACK, "            if oldest.missing or stored < oldest.events:", "            if oldest.missing:", "lumberjack"),
     Mutant("a payload is acknowledged before it is stored", _COURIER, "            if self._pending.pop_whole() is not None:", "            if self._pending._entries.popitem(last=False):", "courier"),
     Mutant("no leader's deadline", _DELIVERY, "            if self._clock() >= deadline:\n                raise DeliveryError(\"its partition has no leader\", DeliveryPolicy.RETRY)\n", ""),
-    Mutant("a parked frame is never continued", _FILLER, "            self._queue.back(frame)\n", ""),
+    Mutant("a parked frame is never continued", _PUMP, "            self._queue.back(frame)\n", ""),
     Mutant("who waits for the budget is never asked again", _BUDGET, "        if any(self._to_ask.values()) and not self._waking:", "        if False:"),
     Mutant("a pause in reading never ends", _FLOW, "            self.transport.resume_reading()\n", ""),
     Mutant("a drain does not wait for frames", _TCP, "        if self._life.phase == SETTLING and not self.driver.outstanding:", "        if self._life.phase == SETTLING:"),
@@ -125,6 +124,7 @@ SEEDS: Final[dict[str, int]] = {
     "a stored frame stays pending": 0,
     "the growth's reservation is kept": 86,
     "a whole frame keeps its reservation": 3,
+    "another conversation hears a report": 0,
     "a part of a frame counts as all": 14,
     "the next frame of a connection is forgotten": 2,
     "a connection's frames lose their order": 3,

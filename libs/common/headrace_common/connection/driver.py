@@ -19,7 +19,7 @@ from headrace_common.fairness.budget import Reader
 from headrace_common.fairness.scheduler import Account, Worker
 from headrace_common.operations.errors import DeliveryError, ProtocolError
 from headrace_common.operations.health.crowd import Unproven
-from headrace_common.publishing.in_flight_frame import DeliveryListener
+from headrace_common.publishing.in_flight import DeliveryListener
 from headrace_common.session.interface import SMALL, Frame, Peer, Session, Ticket
 
 S = TypeVar("S", bound=Session)
@@ -85,7 +85,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self._clock = clock
         self.unread_bytes: Callable[[], int] = int
         """Returns how many bytes of ours the peer has not taken yet."""
-        self._partition = receiver.publisher.enter()
+        self._pump = receiver.publisher.enter()
         self._frames: dict[Ticket, tuple[Frame, float]] = {}  # with the arrival time of each
         self._questions: dict[Ticket, int] = {}  # with the bytes of each
         self._input_over = False
@@ -129,7 +129,8 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         for frame in session.frames():
             self._frames[frame.ticket] = (frame, received)
             receiver.budget.charge(self, frame.size)
-            receiver.publisher.submit(frame, self, self._partition)
+            key = frame.ordering_key
+            (self._pump if key is None else receiver.publisher.of(key)).publish(frame, self)
         self.status = session.status()
         progress, self._progress = self._progress or len(self._frames) > before, False
         if progress and self.unproven is not None:
@@ -365,4 +366,4 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self.retire()
         self._receiver.budget.forget(self)
         self._receiver.scheduler.withdraw(self)
-        self._receiver.publisher.leave(self._partition)
+        self._receiver.publisher.leave(self._pump)

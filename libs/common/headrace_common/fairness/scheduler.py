@@ -21,6 +21,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
 
+from typing_extensions import override
+
 TIME_SLICE: Final = 0.002
 """Length of a slice in seconds. Short work of several connections shares one slice."""
 
@@ -217,3 +219,44 @@ class FairScheduler:
         del self._queue[worker]
         self.until = self._clock() + self._left
         return worker.granted() and not self.resting
+
+
+class Slices(Worker):
+    """The slices of a task, which awaits them. Make it inside a running event loop."""
+
+    def __init__(self, scheduler: FairScheduler, virtual_time: Callable[[], float]) -> None:
+        self._scheduler = scheduler
+        self._virtual_time = virtual_time
+        self._slice: asyncio.Future[bool] | None = None  # true: it has a slice
+        self._first = False
+
+    async def next(self, *, first: bool = False) -> bool:
+        """Waits for a slice. False: `leave` was called instead. `first`: before all other work."""
+        self._slice, self._first = asyncio.get_running_loop().create_future(), first
+        self._scheduler.ask(self)
+        granted = await self._slice
+        self._first = False
+        if granted:
+            self._scheduler.granted()
+        return granted
+
+    def leave(self) -> None:
+        """Ends a wait for a slice."""
+        if self._slice is not None and not self._slice.done():
+            self._scheduler.withdraw(self)
+            self._slice.set_result(False)
+
+    def close(self) -> None:
+        """Waits for no slice any more."""
+        self._scheduler.withdraw(self)
+
+    @override
+    def virtual_time(self) -> float:
+        return FIRST if self._first else self._virtual_time()
+
+    @override
+    def granted(self) -> bool:
+        assert self._slice is not None
+        if not self._slice.done():
+            self._slice.set_result(True)
+        return False

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from typing import Final
 
 from aiokafka import AIOKafkaProducer
@@ -20,7 +20,6 @@ from aiokafka.structs import TopicPartition
 from typing_extensions import override
 
 from headrace_common.kafka.client import CONNECT_TROUBLE, Topic, describe, explain, make_producer
-from headrace_common.kafka.turns import Turns
 from headrace_common.operations.errors import ConfigError, DeliveryError, DeliveryPolicy
 from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -90,6 +89,47 @@ def leave_unheard(answer: asyncio.Future[object]) -> None:
 def _retrieve(answer: asyncio.Future[object]) -> None:
     if not answer.cancelled():
         answer.exception()
+
+
+class Turns:
+    """The batches of one producer that have no answer yet, by broker. Make it inside a running event loop.
+
+    aiokafka has one request under way for each broker. A batch that is handed to it meanwhile waits, and so does all that comes
+    behind it in its partition: for that request, and for its own. Filling the batch until then sends more with it, no later.
+    """
+
+    def __init__(self) -> None:
+        self._under_way: dict[int, set[object]] = {}
+        self._next: dict[int, asyncio.Future[None]] = {}
+
+    @contextmanager
+    def taken(self, broker: int) -> Iterator[None]:
+        """A batch is under way to `broker` inside the block."""
+        batch = object()
+        self._under_way.setdefault(broker, set()).add(batch)
+        try:
+            yield
+        finally:
+            self._under_way.get(broker, set()).discard(batch)
+            self._answered(broker)
+
+    def next(self, broker: int) -> asyncio.Future[None] | None:
+        """Is done when `broker` has answered something that is under way. None: nothing is, a batch leaves at once."""
+        if not self._under_way.get(broker):
+            return None
+        if broker not in self._next:
+            self._next[broker] = asyncio.get_running_loop().create_future()
+        return self._next[broker]
+
+    def begin_anew(self) -> None:
+        """The producer is another one: nothing is under way."""
+        self._under_way.clear()
+        for broker in list(self._next):
+            self._answered(broker)
+
+    def _answered(self, broker: int) -> None:
+        if (heard := self._next.pop(broker, None)) is not None and not heard.done():
+            heard.set_result(None)
 
 
 class ReplaceableProducer(ABC):
@@ -241,6 +281,16 @@ class ProducerSource(ReplaceableProducer):
         """Three quarters of the topic's limit, so that a batch always fits."""
         assert self.events is not None
         return min(self._settings.batch_bytes, self.events.max_message_bytes * 3 // 4)
+
+    def max_event_bytes(self) -> int:
+        """Returns the `max.message.bytes` of the events topic, as Kafka described it last."""
+        assert self.events is not None
+        return self.events.max_message_bytes
+
+    def max_quarantine_bytes(self) -> int:
+        """Returns that of the quarantine topic."""
+        assert self.quarantine is not None
+        return self.quarantine.max_message_bytes
 
     def has_leader(self, partition: int) -> bool:
         """Whether a partition of the events topic has a leader, as far as known; true while nothing is known."""

@@ -1,13 +1,21 @@
-"""Batches: records on their way to one partition, kept until Kafka has stored them."""
+"""What is sent at a time: a batch of records for one partition, kept until Kafka has stored it, and the cycle around it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
-from headrace_common.publishing.in_flight_frame import InFlightFrame
+from headrace_common.publishing.in_flight import InFlightFrame
 from headrace_common.record.contract import REPUBLISHED
 from headrace_common.record.encoding import UNLIMITED, BatchBuilder, builder_of, decode, encode
-from headrace_common.record.event import Part
+from headrace_common.record.event import Part, Reject
+
+LONG_BATCH: Final = 512 << 10
+"""Bytes of a cycle after which a frame that has used its quantum waits for the next cycle."""
+
+REJECT_OVERHEAD: Final = 1024
+"""Bytes that a reject takes in memory beyond its own during its cycle: a frame may hold a hundred thousand tiny ones."""
 
 
 def republished(record: bytes) -> bytes:
@@ -92,10 +100,6 @@ class Batch:
         if self.has_dead():
             self._replace(pair for pair in zip(self.records, self.owners, strict=True) if not pair[1].dead)
 
-    def clear(self) -> None:
-        """Drops all records: they are stored."""
-        self._unbuilt, self.owners, self._builder = [], [], None
-
     def halves(self) -> Iterator[Batch]:
         """Splits this batch in two; the halves are in doubt if it is."""
         records, middle = self.records, len(self) // 2
@@ -110,3 +114,60 @@ class Batch:
         self._unbuilt = [record for record, _ in kept]
         self.owners = [owner for _, owner in kept]
         self._builder = None
+
+
+@dataclass(eq=False, slots=True)
+class Cycle:
+    """What is sent at a time: a batch of events, the rejects between them, and the frames they belong to."""
+
+    batch: Batch | None
+    """None: Kafka has stored it."""
+    limit: int
+    """Bytes of its batch, and of its rejects."""
+    rejects: list[tuple[InFlightFrame, Reject]] = field(default_factory=list)
+    reject_bytes: int = 0
+    rejects_in_doubt: bool = False
+    """Kafka may have stored some of the rejects."""
+    frames: dict[InFlightFrame, None] = field(default_factory=dict)
+    """Frames with parts in this cycle, or that end with it."""
+    whole: bool = False
+    """It holds the end of a frame: a client waits for it."""
+
+    def add(self, parts: list[Part], owner: InFlightFrame) -> int:
+        """Adds parts, in order, while they fit. Returns how many."""
+        assert self.batch is not None
+        at = 0
+        while at < len(parts):
+            at = self.batch.extend(parts, at, owner)
+            if at == len(parts):
+                break
+            part = parts[at]
+            if not isinstance(part, Reject) or self.reject_bytes >= self.limit:
+                break
+            self.rejects.append((owner, part))
+            self.reject_bytes += len(part) + REJECT_OVERHEAD
+            at += 1
+        if at or not parts:
+            self.frames[owner] = None
+            owner.built += at
+        return at
+
+    def is_long(self) -> bool:
+        """Whether frames that have used their quantum wait for the next cycle."""
+        assert self.batch is not None
+        return self.batch.size + self.reject_bytes >= LONG_BATCH
+
+    def living(self) -> list[InFlightFrame]:
+        """The frames that are not abandoned."""
+        return [frame for frame in self.frames if not frame.dead]
+
+    def deadline(self) -> float:
+        """The latest deadline of its living frames: after it nobody waits. In the past if there are none."""
+        return max((frame.deadline for frame in self.living()), default=0.0)
+
+    def drop_dead(self) -> None:
+        """Drops the events and rejects of abandoned frames."""
+        if any(frame.dead for frame in self.frames):
+            if self.batch is not None:
+                self.batch.drop_dead()
+            self.rejects = [(owner, reject) for owner, reject in self.rejects if not owner.dead]

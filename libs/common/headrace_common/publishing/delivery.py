@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final
 
 from aiokafka import errors
 from aiokafka.structs import TopicPartition
@@ -19,7 +19,7 @@ from headrace_common.kafka.producer import Producer, ProducerSource, has_leader,
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.publishing.batch import Batch
-from headrace_common.publishing.in_flight_frame import NO_DEADLINE, InFlightFrame
+from headrace_common.publishing.in_flight import NO_DEADLINE, InFlightFrame
 
 POISON: Final = (
     errors.MessageSizeTooLargeError,
@@ -57,27 +57,12 @@ Refusal = tuple[bytes, InFlightFrame]
 
 
 @dataclass(slots=True)
-class DeliveryOutcome:
-    """What became of a batch.
-
-    Without a `failure`, Kafka has stored every record except those in `refused`, which it refuses because of their content.
-    With a `failure`, no record is known to be stored; the policy says what to do.
-    """
-
-    refused: list[Refusal] = field(default_factory=list)
-    failure: DeliveryError | None = None
-
-
-@dataclass(slots=True)
 class _Search:
     """What a search for refused records has found. `suspects`: single records that failed for an unknown reason."""
 
     refused: list[Refusal] = field(default_factory=list)
     suspects: list[Batch] = field(default_factory=list)
     stored: bool = False
-
-
-T = TypeVar("T")
 
 
 class Delivery:
@@ -88,19 +73,13 @@ class Delivery:
         self._metrics = metrics
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
 
-    async def store(self, batch: Batch, deadline: float, max_message_bytes: Callable[[], int]) -> DeliveryOutcome:
-        """Returns when Kafka has answered for every record of `batch`.
+    async def store(self, batch: Batch, deadline: float, max_message_bytes: Callable[[], int]) -> list[Refusal]:
+        """Returns when Kafka has stored every record of `batch` but those returned, which it refuses because of their content.
 
-        After `deadline`, when nobody waits for it any more, it is not sent again. An answer that is under way is awaited all
-        the same: without it, its producer would have to be replaced.
+        Raises `DeliveryError` when no record is known to be stored; its policy says what to do. After `deadline`, when nobody
+        waits for it any more, the batch is not sent again. An answer that is under way is awaited all the same: without it, its
+        producer would have to be replaced.
         """
-        try:
-            return DeliveryOutcome(await self._store(batch, deadline, max_message_bytes))
-        except DeliveryError as error:
-            return DeliveryOutcome(failure=error)
-
-    async def _store(self, batch: Batch, deadline: float, max_message_bytes: Callable[[], int]) -> list[Refusal]:
-        """Returns the refused records when all others are stored. Raises `DeliveryError`."""
         if batch.sealed().size() <= max_message_bytes():
             try:
                 await self._send(batch, deadline)
@@ -125,7 +104,7 @@ class Delivery:
             return list(zip(batch.records, batch.owners, strict=True))
         refused: list[Refusal] = []
         for half in batch.halves():
-            refused += await self._store(half, deadline, max_message_bytes)
+            refused += await self.store(half, deadline, max_message_bytes)
         return refused
 
     async def _search(self, batch: Batch, deadline: float) -> list[Refusal]:
@@ -192,8 +171,14 @@ class Delivery:
 
     async def _send(self, batch: Batch, deadline: float) -> None:
         while True:
-            producer = await self._before(deadline, self._source.current())
-            await self._leader(producer, batch, deadline)
+            try:
+                async with asyncio.timeout_at(None if deadline == NO_DEADLINE else deadline):
+                    producer = await self._source.current()
+            except TimeoutError:
+                raise DeliveryError(OVERDUE, DeliveryPolicy.RETRY) from None
+            where = TopicPartition(batch.topic, batch.partition)
+            if not has_leader(producer, where):
+                await self._leader(producer, where, deadline)
             try:
                 with self._source.taken(producer, batch.topic, batch.partition):
                     await self._attempt(producer, batch)
@@ -209,8 +194,12 @@ class Delivery:
         until = self._clock() + SILENCE_TIME
         silence = f"Kafka has not answered for {SILENCE_TIME:g} s"
         try:
-            sending = producer.client.send_batch(batch.sealed(), batch.topic, partition=batch.partition)
-            answer = await self._before(until, sending, silence)
+            try:
+                async with asyncio.timeout_at(until):
+                    sealed = batch.sealed()
+                    answer = await producer.client.send_batch(sealed, batch.topic, partition=batch.partition)
+            except TimeoutError:
+                raise DeliveryError(silence, DeliveryPolicy.RETRY) from None
             timeout = until - self._clock()
             await asyncio.wait({answer, producer.gone}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             if answer.done() and not answer.cancelled():
@@ -225,20 +214,12 @@ class Delivery:
             self._metrics.events_republished.inc(batch.doubt())
             raise _explained(error) from error
 
-    async def _leader(self, producer: Producer, batch: Batch, deadline: float) -> None:
+    async def _leader(self, producer: Producer, where: TopicPartition, deadline: float) -> None:
         """Waits until the partition has a leader. A batch without a leader would expire and break the shared producer."""
-        where = TopicPartition(batch.topic, batch.partition)
         while not has_leader(producer, where) and not producer.discarded:
             if self._clock() >= deadline:
                 raise DeliveryError("its partition has no leader", DeliveryPolicy.RETRY)
             await look_for_leader(producer)
-
-    async def _before(self, deadline: float, awaitable: Awaitable[T], problem: str = OVERDUE) -> T:
-        try:
-            async with asyncio.timeout_at(None if deadline == NO_DEADLINE else deadline):
-                return await awaitable
-        except TimeoutError:
-            raise DeliveryError(problem, DeliveryPolicy.RETRY) from None
 
 
 def _explained(error: Exception) -> DeliveryError:

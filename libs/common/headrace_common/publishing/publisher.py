@@ -1,4 +1,4 @@
-"""Publishing: hands each frame to the pump of its partition, and hides Kafka from the connections."""
+"""Publishing: gives each connection and each ordering key the pump of a partition, and hides Kafka from them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,13 @@ from headrace_common.fairness.scheduler import FairScheduler
 from headrace_common.kafka.client import Topic
 from headrace_common.kafka.producer import ProducerSource
 from headrace_common.operations.certificates import kafka_key_pair
-from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import Tasks
 from headrace_common.publishing.delivery import Delivery
-from headrace_common.publishing.in_flight_frame import NO_DEADLINE, DeliveryListener, InFlightFrame
 from headrace_common.publishing.partitions import partition_of
-from headrace_common.publishing.pump import Pump
-from headrace_common.session.interface import Frame
+from headrace_common.publishing.pump import ENDED, Pump
 
 QUIET_TIME: Final = 10.0
 """Seconds without a stored batch, while frames wait, after which a line says so, and `kafka_up` is 0."""
@@ -39,16 +36,13 @@ CLOCK_TIME: Final = 30.0
 PARTITIONS_TIME: Final = 240.0
 """Seconds between two looks for new partitions: with the time that the client takes to learn of them, at most five minutes."""
 
-ENDED: Final = DeliveryError("its pump has ended", DeliveryPolicy.RETRY)
-"""Why frames are abandoned after a bug has ended their pump."""
-
 OVERDUE_TIME: Final = 5.0
 """Seconds: a partition that has waited longer for Kafka, or whose oldest frame has waited longer, gets no new connections while
 another partition is better."""
 
 
 class Publisher:
-    """Takes frames and reports each outcome to its listener. Make it inside a running event loop."""
+    """The pumps of all partitions. Make it inside a running event loop."""
 
     def __init__(
         self,
@@ -70,7 +64,6 @@ class Publisher:
         self._pumps: list[Pump] = []
         self._tasks = tasks
         self._running: list[asyncio.Task[None]] = []
-        self._connections: list[int] = []  # by partition
         self._rotation = 0
         self._is_quiet = False
 
@@ -96,7 +89,7 @@ class Publisher:
         for partition in range(len(self._pumps), self._source.events.partitions):
             pump = Pump(
                 partition,
-                (self._settings.events_topic, self._settings.quarantine_topic),
+                self._settings,
                 self._source,
                 self._delivery,
                 self._scheduler,
@@ -106,7 +99,6 @@ class Publisher:
             )
             self._pumps.append(pump)
             self._running.append(self._tasks.start(_run(pump), f"pump {partition}"))
-            self._connections.append(0)
 
     async def _watch_partitions(self) -> None:
         """Looks for new partitions of the events topic. New connections use them; the others keep theirs, and their order."""
@@ -138,34 +130,27 @@ class Publisher:
         oldest = self.oldest()
         return 0.0 if oldest is None else self._loop.time() - max(oldest, *(pump.last_stored for pump in self._pumps))
 
-    def enter(self) -> int:
+    def enter(self) -> Pump:
         """Chooses a new connection's partition: with a leader and nothing overdue if possible, then the fewest connections."""
         now = self._loop.time()
         self._rotation += 1
 
-        def cost(partition: int) -> tuple[bool, int, int]:
-            since = self._pumps[partition].waiting_since()
-            bad = (since is not None and now - since > OVERDUE_TIME) or not self._source.has_leader(partition)
-            return bad, self._connections[partition], (partition - self._rotation) % len(self._pumps)
+        def cost(pump: Pump) -> tuple[bool, int, int]:
+            since = pump.waiting_since()
+            bad = (since is not None and now - since > OVERDUE_TIME) or not self._source.has_leader(pump.partition)
+            return bad, pump.connections, (pump.partition - self._rotation) % len(self._pumps)
 
-        chosen = min(range(len(self._pumps)), key=cost)
-        self._connections[chosen] += 1
+        chosen = min(self._pumps, key=cost)
+        chosen.connections += 1
         return chosen
 
-    def leave(self, partition: int) -> None:
+    def leave(self, pump: Pump) -> None:
         """A connection that called `enter` is gone."""
-        self._connections[partition] -= 1
+        pump.connections -= 1
 
-    def submit(self, frame: Frame, listener: DeliveryListener, partition: int) -> None:
-        """Takes a frame. `listener` learns the outcome later, never within this call."""
-        if frame.ordering_key is not None:
-            partition = partition_of(frame.ordering_key, len(self._pumps))
-        now = self._loop.time()
-        deadline = now + self._settings.ack_deadline if frame.expires else NO_DEADLINE
-        pump = self._pumps[partition]
-        pump.submit(InFlightFrame(frame, listener, now, deadline))
-        if pump.ended:
-            self._loop.call_soon(pump.abandon_all, ENDED)
+    def of(self, ordering_key: bytes) -> Pump:
+        """Returns the pump of the partition that an ordering key names."""
+        return self._pumps[partition_of(ordering_key, len(self._pumps))]
 
     async def flush(self) -> None:
         """Waits until every frame is stored or abandoned. Nothing may be submitted meanwhile."""

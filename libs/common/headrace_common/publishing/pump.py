@@ -1,4 +1,4 @@
-"""One pump for each partition of the events topic: it fills a cycle, delivers it and reports what is durable.
+"""The publisher of one partition of the events topic. Read it from top to bottom: take, store events, store rejects, report.
 
 There is no linger time: frames that arrive during one cycle form the next, and a cycle is filled on only while its broker could
 not be sent it. Every acknowledgement goes through `Pump._report`.
@@ -7,26 +7,47 @@ not be sent it. Every acknowledgement goes through `Pump._report`.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable
+from enum import Enum
+from functools import partial
 from typing import Final
 
-from headrace_common.fairness.budget import Growth
-from headrace_common.fairness.scheduler import FairScheduler
-from headrace_common.kafka.client import Topic
+from headrace_common.fairness.budget import Growth, GrowthPool
+from headrace_common.fairness.scheduler import QUANTUM, FairScheduler, Slices
 from headrace_common.kafka.producer import ProducerSource
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.log import Log, RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
-from headrace_common.publishing.batch import Batch
+from headrace_common.operations.settings import KafkaSettings
+from headrace_common.publishing.batch import Batch, Cycle
 from headrace_common.publishing.delivery import OVERDUE, Delivery
-from headrace_common.publishing.filler import CycleFiller
-from headrace_common.publishing.in_flight_frame import NO_DEADLINE, InFlightFrame
-from headrace_common.publishing.produce_cycle import ProduceCycle
+from headrace_common.publishing.in_flight import NO_DEADLINE, DeliveryListener, FairQueue, InFlightFrame, Pending
+from headrace_common.publishing.rejects import batches, refusal
 from headrace_common.record.contract import Reason
+from headrace_common.record.event import Part
+from headrace_common.session.interface import Frame, Pause
+
+LOOK: Final = 8
+"""Parts between two checks of the clock."""
+
+LARGE: Final = 1 << 10
+"""Bytes of an event from which the clock is checked after each event."""
 
 BEYOND: Final = (Reason.OVERSIZED, Reason.TOO_MANY_EVENTS, Reason.TOO_DEEP, Reason.INFLATED_LIMIT)
 """Reasons that name a limit: what is sound went to quarantine, the client was told nothing, and a higher limit would take it."""
+
+
+ENDED: Final = DeliveryError("its pump has ended", DeliveryPolicy.RETRY)
+"""Why frames are abandoned after a bug has ended their pump."""
+
+
+class Step(Enum):
+    """How a slice of work on a frame ended."""
+
+    WHOLE = "all of it is in the cycle"
+    FULL = "the cycle is full"
+    LATER = "the slice is over"
+    PARKED = "it waits for memory"
 
 
 class Pump:
@@ -35,7 +56,7 @@ class Pump:
     def __init__(
         self,
         partition: int,
-        topics: tuple[str, str],
+        settings: KafkaSettings,
         source: ProducerSource,
         delivery: Delivery,
         scheduler: FairScheduler,
@@ -44,44 +65,47 @@ class Pump:
         log: Log,
     ) -> None:
         self.partition = partition
-        self._events, self._quarantine = topics
+        self._events = settings.events_topic
+        self._ack_deadline = settings.ack_deadline
         self._source = source
         self._delivery = delivery
+        self._scheduler = scheduler
+        self._growth = growth
         self._metrics = metrics
-        self._pending: OrderedDict[InFlightFrame, None] = OrderedDict()  # neither stored nor abandoned
-        self._filler = CycleFiller(scheduler, growth, log, lambda: source.turn(self._events, partition))
+        self._log = log
         self._limited = RateLimited(log, burst=1, interval=60.0)
+        self._clock: Callable[[], float] = asyncio.get_running_loop().time
+        self._queue = FairQueue(scheduler)
+        self._slices = Slices(scheduler, self._queue.virtual_time)
+        self._pending = Pending(partial(self._abandon, error=DeliveryError(OVERDUE, DeliveryPolicy.RETRY)))
+        self._parked: set[asyncio.Task[None]] = set()
+        self._turn: asyncio.Future[None] | None = None  # what a cycle that could leave waits for
+        self._arrived = asyncio.Event()
+        self._delivering_since: float | None = None
+        self.connections = 0  # that have it as their own
         self.idle = asyncio.Event()  # no frame waits or is in flight
         self.idle.set()
-        self._clock: Callable[[], float] = asyncio.get_running_loop().time
         self.last_stored = self._clock()
         self.has_stored = False
         self.clock_refused: float | None = None
-        self._delivering_since: float | None = None
-        self._expiry: asyncio.TimerHandle | None = None
         self.ended = False
         """A bug has ended it: what is submitted now must be abandoned."""
 
-    @property
-    def waiting(self) -> int:
-        """Frames that are not stored yet."""
-        return len(self._pending)
-
-    def oldest(self) -> float | None:
-        """When the longest-waiting frame was submitted."""
-        return next(iter(self._pending)).submitted if self._pending else None
-
-    def waiting_since(self) -> float | None:
-        """Since when it waits for Kafka or frames wait for it. Kafka's answer is awaited also after all frames are abandoned."""
-        return min((since for since in (self._delivering_since, self.oldest()) if since is not None), default=None)
+    def publish(self, frame: Frame, listener: DeliveryListener) -> None:
+        """Takes a frame. `listener` learns the outcome later, never within this call."""
+        now = self._clock()
+        self.submit(InFlightFrame(frame, listener, now, now + self._ack_deadline if frame.expires else NO_DEADLINE))
+        if self.ended:
+            asyncio.get_running_loop().call_soon(self.abandon_all, ENDED)
 
     def submit(self, frame: InFlightFrame) -> None:
-        """Takes a frame. Its listener learns the outcome later, never within this call."""
+        """Takes a frame with its deadline."""
         self._pending[frame] = None
-        self._filler.add(frame)
+        self._queue.add(frame)
+        if not self._arrived.is_set():
+            self._arrived.set()
         self.idle.clear()
-        if self._expiry is None or frame.deadline < self._expiry.when():
-            self._watch(frame.deadline)
+        self._pending.watch(frame.deadline)
 
     async def run(self) -> None:
         """Runs until it is cancelled."""
@@ -89,78 +113,212 @@ class Pump:
             while True:
                 if not self._pending:
                     self.idle.set()
-                await self._filler.has_work()
+                while not self._queue:
+                    await self._arrival()
                 limit = self._source.batch_bytes
-                cycle = ProduceCycle(Batch(self._events, self.partition, limit), limit)
-                await self._filler.fill(cycle)
+                cycle = Cycle(Batch(self._events, self.partition, limit), limit)
+                await self._take(cycle)
                 self._delivering_since = self._clock()
-                await self._deliver(cycle)
+                while cycle.living():
+                    cycle.drop_dead()
+                    failure = await self._store_events(cycle) or await self._store_rejects(cycle)
+                    if failure is None:
+                        break
+                    self._give_up(cycle, failure)
                 self._delivering_since = None
         finally:
-            self._filler.close()
-            if self._expiry is not None:
-                self._expiry.cancel()
+            self._turn = None
+            self._slices.close()
+            self._pending.close()
+            for task in self._parked:
+                task.cancel()
 
-    # Deadlines
+    # Take
 
-    def _watch(self, deadline: float) -> None:
-        if self._expiry is not None:
-            if self._expiry.when() <= deadline:
-                return
-            self._expiry.cancel()
-        if deadline != NO_DEADLINE:
-            self._expiry = asyncio.get_running_loop().call_at(deadline, self._expire)
-
-    def _expire(self) -> None:
-        """Abandons the frames whose deadline has passed, wherever they are. Their batch goes on: others wait in it, and
-        nobody else's work is touched.
+    async def _take(self, cycle: Cycle) -> None:
+        """Adds parts of frames until the cycle is full; or it holds the end of a frame, its broker can be sent it, and no frame
+        waits or more work would have to wait for a slice.
         """
-        self._expiry, now = None, self._clock()
-        for frame in [frame for frame in self._pending if frame.deadline <= now]:
-            self._abandon(frame, DeliveryError(OVERDUE, DeliveryPolicy.RETRY))
-        self._watch(min((frame.deadline for frame in self._pending), default=NO_DEADLINE))
+        queue = self._queue
+        goes_on = False  # a small frame was built, and its slice is not over
+        self._turn = None
+        while True:
+            if not queue:
+                if not cycle.whole or self._may_leave():  # not whole: all that waited was abandoned meanwhile
+                    return
+                goes_on = False
+                await self._arrival()
+                continue
+            if not goes_on and not self._scheduler.take(self._slices):
+                if cycle.whole and self._may_leave():
+                    return
+                if not await self._slices.next():
+                    return
+                if not queue:
+                    continue
+            frame = queue.next()
+            if frame.dead:
+                queue.remove(frame)
+                continue
+            if frame.small:
+                if not self._take_small(frame, cycle):
+                    return
+                goes_on = not self._scheduler.resting and queue.goes_on()
+                continue
+            goes_on = False
+            self._scheduler.begin(frame.account)
+            step = self._take_some(frame, cycle)
+            frame.cost += self._scheduler.end(frame.account)
+            if step is Step.WHOLE:
+                frame.exhausted = cycle.whole = True
+                queue.remove(frame)
+            elif step is Step.PARKED:
+                queue.park()
+            else:
+                queue.later(frame)
+                if step is Step.FULL or (frame.cost >= QUANTUM and cycle.is_long()):
+                    return
 
-    # From a batch to the report
+    def _take_small(self, frame: InFlightFrame, cycle: Cycle) -> bool:
+        """Moves all of a small frame into the cycle. Returns whether the cycle has room for more."""
+        made: list[Part] | None = frame.made
+        if not made:
+            try:
+                made = frame.frame.at_once()
+            except Exception as error:
+                made = [frame.spoiled(error, self._log)]
+            self._scheduler.small_built(frame.frame.size)
+        if made is None:
+            self._queue.enlarge(frame)
+            return True
+        added = cycle.add(made, frame)
+        if added < len(made):
+            frame.made = made[added:]
+            return False
+        frame.exhausted = cycle.whole = True
+        self._queue.remove(frame)
+        return True
 
-    async def _deliver(self, cycle: ProduceCycle) -> None:
-        """Returns when each frame of the cycle is abandoned, or its parts in this cycle are stored."""
-        while cycle.living():
-            cycle.drop_dead()
-            failure = await self._store_events(cycle) or await self._store_rejects(cycle)
-            if failure is None:
+    def _take_some(self, frame: InFlightFrame, cycle: Cycle) -> Step:
+        """Moves parts of a frame into the cycle until the slice is over, the cycle is full or there are no more."""
+        clock, until, log = self._clock, self._scheduler.until, self._log
+        if frame.growing:
+            step = self._grow(frame, until)
+            if step is not None:
+                return step
+        made, frame.made = frame.made or frame.make(1, clock, until, log), []
+        while made:
+            added = cycle.add(made, frame)
+            if added < len(made):
+                frame.made = made[added:]
+                return Step.FULL
+            look = LOOK if len(made[-1]) < LARGE else 1
+            over = clock() >= until
+            made = frame.make(1 if over else look, clock, until, log)
+            if over and made:  # one part ahead, so that the end of the frame shows at once
+                frame.made = made
+                return Step.LATER
+        if frame.halfway:
+            return Step.LATER
+        cycle.frames[frame] = None
+        return Step.WHOLE
+
+    def _grow(self, frame: InFlightFrame, until: float) -> Step | None:
+        """Lets the frame inflate up to its first part. Returns None when the frame has that part, or has none at all."""
+        while isinstance(found := frame.grow(self._log), Pause):
+            wanted = self._growth.pool(frame.grown + found.grown, frame.reserved) if found.grown else None
+            if wanted is not None:
+                pool, size = wanted
+                taken = pool.take(size)
+                if not taken:
+                    frame.restart()
+                    self._park(frame, pool, size)
+                    return Step.PARKED
+                frame.reserve(taken, pool.give_back)
+            frame.grown += found.grown
+            if self._clock() >= until:
+                return Step.LATER
+        frame.growing = False
+        frame.shrink(frame.grown)
+        frame.made = [] if found is None else [found]
+        return None
+
+    def _park(self, frame: InFlightFrame, pool: GrowthPool, size: int) -> None:
+        """The frame waits for memory while other frames of this partition continue."""
+
+        async def wait() -> None:
+            taken = await pool.reserve(size, frame.account.used)
+            if frame.dead:
+                pool.give_back(taken)
                 return
-            self._give_up(cycle, failure)
+            frame.reserve(taken, pool.give_back)
+            self._queue.back(frame)
+            self._arrived.set()
 
-    async def _store_events(self, cycle: ProduceCycle) -> DeliveryError | None:
+        task = asyncio.create_task(wait())
+        self._parked.add(task)
+        task.add_done_callback(self._parked.discard)
+
+    async def _arrival(self) -> None:
+        """Waits until a frame arrives or can continue, or the cycle's turn comes."""
+        self._arrived.clear()
+        await self._arrived.wait()
+
+    def _may_leave(self) -> bool:
+        """Whether a cycle that could leave would be sent at once. If not, it is filled on until its turn comes."""
+        if self._turn is None:
+            self._turn = self._source.turn(self._events, self.partition)
+            if self._turn is not None:
+                self._turn.add_done_callback(self._its_turn)
+        return self._turn is None or self._turn.done()
+
+    def _its_turn(self, turn: asyncio.Future[None]) -> None:
+        """The cycle in hand leaves as it is."""
+        if turn is self._turn:  # else it was full before
+            self._arrived.set()
+            self._slices.leave()
+
+    # Store events
+
+    async def _store_events(self, cycle: Cycle) -> DeliveryError | None:
         """Sends the batch and reports the frames without rejects in this cycle. Returns the failure, if any."""
-        events = len(cycle.batch)
-        if events:
-            outcome = await self._delivery.store(cycle.batch, cycle.deadline(), self._max_event_bytes)
-            if outcome.failure is not None:
-                return outcome.failure
-            self._metrics.events_stored.inc(events - len(outcome.refused))
-            self._stored()
-            cycle.events_stored(outcome.refused)
+        batch = cycle.batch
+        if batch is not None and (events := len(batch)):
+            try:
+                refused = await self._delivery.store(batch, cycle.deadline(), self._source.max_event_bytes)
+            except DeliveryError as failure:
+                return failure
+            self._metrics.events_stored.inc(events - len(refused))
+            self.last_stored, self.has_stored, self.clock_refused = self._clock(), True, None
+            for record, owner in refused:
+                cycle.rejects.append((owner, refusal(record)))
+        cycle.batch = None
         self._report(cycle)
         return None
 
-    async def _store_rejects(self, cycle: ProduceCycle) -> DeliveryError | None:
+    # Store rejects
+
+    async def _store_rejects(self, cycle: Cycle) -> DeliveryError | None:
         """Sends the rejects to the quarantine topic and reports their frames. Returns the failure, if any."""
         if not cycle.rejects:
             return None
-        topic = self._quarantine_topic()
+        topic = self._source.quarantine
+        assert topic is not None
         limit = min(self._source.batch_bytes, topic.max_message_bytes * 3 // 4)
-        partition = self.partition % topic.partitions
-        async for batch in self._filler.quarantine(cycle.rejects, lambda: Batch(topic.name, partition, limit), limit):
+        empty = partial(Batch, topic.name, self.partition % topic.partitions, limit)
+        self._turn = None
+        async for batch in batches(cycle.rejects, empty, limit, self._scheduler, self._slices):
             if cycle.rejects_in_doubt:
                 self._metrics.events_republished.inc(batch.doubt())
-            outcome = await self._delivery.store(batch, cycle.deadline(), self._max_quarantine_bytes)
-            if outcome.failure is not None:
+            try:
+                refused = await self._delivery.store(batch, cycle.deadline(), self._source.max_quarantine_bytes)
+            except DeliveryError as failure:
                 cycle.rejects_in_doubt = True  # batches before this one are stored, and all of them are built again
-                return outcome.failure
-            if outcome.refused:
+                return failure
+            if refused:
                 return DeliveryError("Kafka refuses a quarantine record", DeliveryPolicy.REFUSED)
-        for reject in cycle.rejects_stored():
+        stored, cycle.rejects = cycle.rejects, []
+        for _, reject in stored:
             self._metrics.events_quarantined.labels(reject.reason.value).inc()
             if reject.reason in BEYOND:
                 self._limited.warning(
@@ -169,16 +327,28 @@ class Pump:
         self._report(cycle)
         return None
 
-    def _report(self, cycle: ProduceCycle) -> None:
-        """The only place that reports frames as stored."""
-        for frame in cycle.take_stored():
+    # Report
+
+    def _report(self, cycle: Cycle) -> None:
+        """Reports the living frames of which nothing is left to send in this cycle: Kafka has stored all their parts in it.
+
+        The only place that reports frames as stored. Reports each once; leaves frames whose rejects are not stored yet.
+        """
+        assert cycle.batch is None
+        unsent = {owner for owner, _ in cycle.rejects}
+        for frame in [frame for frame in cycle.frames if frame not in unsent]:
+            del cycle.frames[frame]
+            if frame.dead:
+                continue
             if frame.exhausted:
                 if frame.reserved:
                     frame.shrink(0)
                 del self._pending[frame]
             frame.listener.stored(frame.frame.ticket, frame.built, frame.exhausted)
 
-    def _give_up(self, cycle: ProduceCycle, error: DeliveryError) -> None:
+    # Or give up
+
+    def _give_up(self, cycle: Cycle, error: DeliveryError) -> None:
         """Abandons all frames of the cycle if a retry cannot help, otherwise those past their deadline."""
         now = self._clock()
         if error.policy is DeliveryPolicy.CLOCK:
@@ -188,9 +358,11 @@ class Pump:
                 self._abandon(frame, error)
 
     def _abandon(self, frame: InFlightFrame, error: DeliveryError) -> None:
+        """If it waited for memory, the next of its connection can continue."""
         frame.dead = True
         frame.shrink(0)
-        self._filler.remove(frame)
+        self._queue.remove(frame)
+        self._arrived.set()
         del self._pending[frame]
         if not self._pending:
             self.idle.set()
@@ -201,18 +373,17 @@ class Pump:
         for frame in list(self._pending):
             self._abandon(frame, error)
 
-    def _stored(self) -> None:
-        self.last_stored = self._clock()
-        self.has_stored = True
-        self.clock_refused = None
+    # What is known of it
 
-    def _quarantine_topic(self) -> Topic:
-        assert self._source.quarantine is not None
-        return self._source.quarantine
+    @property
+    def waiting(self) -> int:
+        """Frames that are not stored yet."""
+        return len(self._pending)
 
-    def _max_event_bytes(self) -> int:
-        assert self._source.events is not None
-        return self._source.events.max_message_bytes
+    def oldest(self) -> float | None:
+        """When the longest-waiting frame was submitted."""
+        return self._pending.oldest()
 
-    def _max_quarantine_bytes(self) -> int:
-        return self._quarantine_topic().max_message_bytes
+    def waiting_since(self) -> float | None:
+        """Since when it waits for Kafka or frames wait for it. Kafka's answer is awaited also after all frames are abandoned."""
+        return min((since for since in (self._delivering_since, self.oldest()) if since is not None), default=None)

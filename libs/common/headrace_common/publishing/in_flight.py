@@ -1,0 +1,297 @@
+"""Frames on their way to one partition: how their events are made, when they are abandoned, and which is next."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from abc import ABC, abstractmethod
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from headrace_common.fairness.scheduler import FIRST, QUANTUM, Account, FairScheduler
+from headrace_common.operations.errors import DeliveryError
+from headrace_common.operations.log import Log
+from headrace_common.record.event import Part, Reject
+from headrace_common.session.interface import Frame, Pause, Ticket
+
+NO_DEADLINE: Final = float("inf")
+"""The deadline of a frame that is held until it is stored."""
+
+
+class DeliveryListener(ABC):
+    """Learns the outcome of a frame. Its methods must not block or raise."""
+
+    account: Account
+    """The CPU time that its frames have used."""
+
+    @abstractmethod
+    def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
+        """The first `stored` parts of the frame are durable. `whole`: these are all; no further call follows."""
+
+    @abstractmethod
+    def abandoned(self, ticket: Ticket, error: DeliveryError) -> None:
+        """The frame will not be stored. No further call follows."""
+
+
+class InFlightFrame:
+    """A frame on its way to Kafka. Times are those of the event loop, in seconds."""
+
+    __slots__ = (
+        "_give_back",
+        "account",
+        "built",
+        "cost",
+        "dead",
+        "deadline",
+        "exhausted",
+        "frame",
+        "growing",
+        "grown",
+        "halfway",
+        "listener",
+        "made",
+        "parts",
+        "reserved",
+        "small",
+        "submitted",
+    )  # fmt: skip
+
+    def __init__(self, frame: Frame, listener: DeliveryListener, submitted: float, deadline: float) -> None:
+        """`deadline`: when the frame is abandoned; `NO_DEADLINE`: never."""
+        self.frame = frame
+        self.listener = listener
+        self.account = listener.account
+        self.submitted = submitted
+        self.deadline = deadline
+        self.small = frame.small
+        self.parts: Iterator[Part | Pause] = iter(()) if frame.small else frame.parts()
+        self.growing = True  # until its first part is built
+        self.made: list[Part] = []  # built, but not in a batch yet
+        self.halfway = False  # the last slice ended inside a part
+        self.built = 0  # parts added to batches so far, over all cycles
+        self.exhausted = False  # there are no more parts
+        self.dead = False  # abandoned
+        self.cost = 0.0  # CPU seconds so far
+        self.grown = 0
+        self.reserved = 0
+        self._give_back: Callable[[int], None] | None = None
+
+    # Making its parts
+
+    def make(self, most: int, clock: Callable[[], float], until: float, log: Log) -> list[Part]:
+        """Makes its next parts, at most `most`. An empty list means that none are left, or that the slice ended inside one, which
+        `halfway` says.
+        """
+        made: list[Part] = []
+        self.halfway = False
+        try:
+            for part in self.parts:
+                if not isinstance(part, Pause):
+                    made.append(part)
+                    if len(made) == most:
+                        break
+                elif clock() >= until:
+                    self.halfway = True
+                    break
+        except Exception as error:
+            made.append(self.spoiled(error, log))  # after the parts that were made before
+        return made
+
+    def grow(self, log: Log) -> Part | Pause | None:
+        """Makes its first part, or the next step of growing before that. None: it has no part."""
+        try:
+            return next(self.parts, None)
+        except Exception as error:
+            return self.spoiled(error, log)
+
+    def spoiled(self, error: Exception, log: Log) -> Reject:
+        """A bug in Headrace: the whole frame, as received, replaces its remaining parts."""
+        log.exception("building a frame's events failed", ticket=self.frame.ticket)
+        self.parts = iter(())
+        return self.frame.spoiled(f"{type(error).__name__}: {error}")
+
+    def enlarge(self) -> None:
+        """It takes more work than a small frame: it is built like a large one. None of its parts may be in a batch yet."""
+        self.small = False
+        self.restart()
+
+    def restart(self) -> None:
+        """Discards the parts built so far. None of them may be in a batch yet."""
+        assert not self.built
+        self.parts = self.frame.parts()
+        self.grown = 0
+        self.shrink(0)
+
+    # What it reserves
+
+    def reserve(self, size: int, give_back: Callable[[int], None]) -> None:
+        """Records a reservation of `size` bytes for the frame's growth. It replaces an earlier one."""
+        self.shrink(0)
+        self.reserved, self._give_back = size, give_back
+
+    def shrink(self, to: int) -> None:
+        """Gives back the reservation beyond `to` bytes."""
+        if self._give_back is not None and self.reserved > to:
+            self._give_back(self.reserved - to)
+            self.reserved = to
+
+
+class Pending(OrderedDict[InFlightFrame, None]):
+    """The frames that are neither stored nor abandoned, in order, and the timer of their deadlines."""
+
+    def __init__(self, overdue: Callable[[InFlightFrame], None]) -> None:
+        """`overdue` abandons a frame whose deadline has passed, and removes it."""
+        super().__init__()
+        self._overdue = overdue
+        self._loop = asyncio.get_running_loop()
+        self._expiry: asyncio.TimerHandle | None = None
+
+    def oldest(self) -> float | None:
+        """Returns when the frame that waits longest was submitted."""
+        return next(iter(self)).submitted if self else None
+
+    def watch(self, deadline: float) -> None:
+        """A frame with this deadline has come, or is still there."""
+        if deadline == NO_DEADLINE or (self._expiry is not None and self._expiry.when() <= deadline):
+            return
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._expiry = self._loop.call_at(deadline, self._expire)
+
+    def close(self) -> None:
+        """Watches no longer."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+
+    def _expire(self) -> None:
+        """Abandons the frames whose deadline has passed, wherever they are. Their batch goes on: others wait in it, and
+        nobody else's work is touched.
+        """
+        self._expiry, now = None, self._loop.time()
+        for frame in [frame for frame in self if frame.deadline <= now]:
+            self._overdue(frame)
+        self.watch(min((frame.deadline for frame in self), default=NO_DEADLINE))
+
+
+class FairQueue:
+    """The frames that wait to be taken: one ordered queue for each connection.
+
+    Small frames are first come, first served, one of each connection at a time. Beside them, the next frame comes from the
+    connection that has used the least CPU time; once begun, it stays current for its quantum.
+    """
+
+    def __init__(self, scheduler: FairScheduler) -> None:
+        self._scheduler = scheduler
+        self._queues: dict[Account, deque[InFlightFrame]] = {}
+        self._small: OrderedDict[Account, None] = OrderedDict()  # queues whose first frame is small, in order
+        self._heap: list[tuple[float, int, Account]] = []  # the other queues whose first frame can continue
+        self._order = itertools.count()
+        self._current: InFlightFrame | None = None
+        self._parked: set[Account] = set()  # their first frame cannot continue
+
+    def __bool__(self) -> bool:
+        """Whether a frame can continue."""
+        return self._current is not None or bool(self._small) or bool(self._heap)
+
+    def virtual_time(self) -> float:
+        """CPU seconds that the next frame's account has used. If nothing waits any more, its pump shall learn that at once."""
+        if self._current is not None or not self:
+            return FIRST
+        return self._scheduler.small.used if self._small_is_next() else self._heap[0][0]
+
+    def goes_on(self) -> bool:
+        """Whether another small frame is next."""
+        return self._current is None and self._small_is_next()
+
+    def add(self, in_flight: InFlightFrame) -> None:
+        """Queues a frame behind the other frames of its connection."""
+        account = in_flight.account
+        queue = self._queues.get(account)
+        if queue is None:
+            self._queues[account] = deque((in_flight,))
+            if not in_flight.small:
+                self._scheduler.enter(account)
+            self._lead(in_flight)
+        else:
+            queue.append(in_flight)
+
+    def next(self) -> InFlightFrame:
+        """The frame to continue with. Unless it is small, it becomes the current one."""
+        if self._current is None:
+            if self._small_is_next():
+                return self._queues[next(iter(self._small))][0]
+            self._current = self._queues[heapq.heappop(self._heap)[-1]][0]
+        return self._current
+
+    def later(self, in_flight: InFlightFrame) -> None:
+        """The frame of `next` is not finished. It stays current while its quantum lasts."""
+        if in_flight.cost >= QUANTUM:
+            self._current = None
+            self._push(in_flight)
+
+    def enlarge(self, in_flight: InFlightFrame) -> None:
+        """The small frame of `next` takes more work than its size lets expect."""
+        self._forget(in_flight.account)
+        in_flight.enlarge()
+        self._scheduler.enter(in_flight.account)
+        self._lead(in_flight)
+
+    def park(self) -> None:
+        """The current frame cannot continue until `back` is called for it."""
+        assert self._current is not None
+        self._parked.add(self._current.account)
+        self._current = None
+
+    def back(self, in_flight: InFlightFrame) -> None:
+        """A parked frame can continue."""
+        self._parked.discard(in_flight.account)
+        self._scheduler.enter(in_flight.account)
+        self._push(in_flight)
+
+    def remove(self, in_flight: InFlightFrame) -> None:
+        """Removes a finished or abandoned frame. Does nothing unless it is the first of its queue: `next` shows it later."""
+        account = in_flight.account
+        queue = self._queues.get(account)
+        if queue is None or queue[0] is not in_flight:
+            return
+        queue.popleft()
+        if in_flight.small:
+            self._forget(account)
+        else:
+            self._scheduler.long -= 1
+            if in_flight is self._current:
+                self._current = None
+            elif account in self._parked:
+                self._parked.discard(account)
+            else:
+                self._heap = [entry for entry in self._heap if entry[-1] is not account]
+                heapq.heapify(self._heap)
+        if queue:
+            self._lead(queue[0])
+        else:
+            del self._queues[account]
+
+    def _small_is_next(self) -> bool:
+        return bool(self._small) and (not self._heap or self._scheduler.small.used <= self._heap[0][0])
+
+    def _lead(self, in_flight: InFlightFrame) -> None:
+        """`in_flight` is now the first frame of its account."""
+        account, scheduler = in_flight.account, self._scheduler
+        if in_flight.small:
+            if not scheduler.sharing:
+                scheduler.enter(scheduler.small)
+            scheduler.sharing += 1
+            self._small[account] = None
+        else:
+            scheduler.long += 1
+            self._push(in_flight)
+
+    def _push(self, in_flight: InFlightFrame) -> None:
+        """Queues an account whose first frame is `in_flight`, which is not small."""
+        heapq.heappush(self._heap, (in_flight.account.used, next(self._order), in_flight.account))
+
+    def _forget(self, account: Account) -> None:
+        del self._small[account]
+        self._scheduler.sharing -= 1

@@ -1,0 +1,77 @@
+"""Rejects on their way to quarantine: as numbered records, made in slices."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+
+from headrace_common.fairness.scheduler import TIME_SLICE, FairScheduler, Slices
+from headrace_common.publishing.batch import Batch
+from headrace_common.publishing.in_flight import InFlightFrame
+from headrace_common.record.contract import EventHeader, Reason
+from headrace_common.record.encoding import decode
+from headrace_common.record.event import Reject
+from headrace_common.session.inflate import SLICE
+
+
+async def batches(
+    rejects: Sequence[tuple[InFlightFrame, Reject]],
+    new_batch: Callable[[], Batch],
+    limit: int,
+    scheduler: FairScheduler,
+    slices: Slices,
+) -> AsyncIterator[Batch]:
+    """The rejects' records, one batch at a time. Building them runs in slices, like all long work."""
+    clock = asyncio.get_running_loop().time
+    until = clock() + TIME_SLICE
+    batch = new_batch()
+    for owner, reject in rejects:
+        scheduler.begin(owner.account)
+        for record in records(reject, limit):
+            if record and not batch.add(record, owner):
+                scheduler.end(owner.account)
+                yield batch
+                scheduler.begin(owner.account)
+                batch = new_batch()
+                batch.add(record, owner)
+            if clock() >= until:
+                scheduler.end(owner.account)
+                await slices.next(first=True)
+                until = scheduler.until
+                scheduler.begin(owner.account)
+        scheduler.end(owner.account)
+    yield batch
+
+
+def records(reject: Reject, limit: int) -> Iterator[bytes]:
+    """The reject's numbered parts, each about `limit` bytes at most. Yields empty bytes while it hashes, as pauses."""
+    rest = limit - 4096 - len(reject.attributes) - len(reject.subject) - len(reject.detail)
+    # The floor bounds the number of parts; with large attributes a record may then exceed `limit`.
+    size = max(limit // 4, rest)
+    state = hashlib.sha256()
+    with memoryview(reject.raw) as raw:
+        for start in range(0, len(raw), SLICE):
+            state.update(raw[start : start + SLICE])
+            yield b""
+    sha256 = state.hexdigest().encode()
+    pieces = max(1, -(-len(reject.raw) // size))
+    for number in range(pieces):
+        value = reject.raw[number * size : (number + 1) * size]
+        yield reject.record(value, number + 1, pieces, sha256)
+
+
+def refusal(record: bytes) -> Reject:
+    """Makes a reject of an event that Kafka refused because of its content: its value, headers and attributes."""
+    value, pairs = decode(record)
+    headers = {key: text.decode("utf-8", "replace") for key, text in pairs}
+    return Reject(
+        Reason.REFUSED,
+        "Kafka refused this record",
+        value,
+        headers["ce_type"].split(".")[1],
+        headers["ce_source"],
+        headers["ce_subject"],
+        headers["ce_id"].encode(),
+        (headers.get(EventHeader.ATTRIBUTES) or "{}").encode(),
+    )
