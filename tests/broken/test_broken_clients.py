@@ -13,7 +13,7 @@ import pytest
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.stack.certificates import ensure
 from headrace_cli.wire.clients import CLIENTS
-from headrace_cli.wire.explain.receiver import RECEIVERS, Receiver
+from headrace_cli.wire.explain.receiver import receiver_of
 from headrace_cli.wire.send.connections import Tally
 from headrace_cli.wire.send.source import LineSource
 from headrace_cli.wire.target import Security, Target
@@ -54,7 +54,7 @@ class Strict:
         self.errors = 0
 
     def __call__(self) -> Callable[[bytes], bytes | None]:
-        receiver = Receiver(RECEIVERS[self.protocol](0)[1], 1_000_000)
+        receiver = receiver_of(self.protocol, 1_000_000)
 
         def answer(data: bytes) -> bytes | None:
             heard = receiver.feed(data, NOW)
@@ -137,7 +137,7 @@ def test_sound_events_are_acknowledged_beside_it(protocol: str, name: str, tmp_p
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_malformed_bytes_begin_no_frame(protocol: str) -> None:
-    assert Receiver(RECEIVERS[protocol](0)[1], 1).feed(CLIENTS[protocol].malformed, NOW).error is not None
+    assert receiver_of(protocol, 1).feed(CLIENTS[protocol].malformed, NOW).error is not None
 
 
 def closing(protocol: str, times: int) -> tuple[Strict, Callable[[], Callable[[bytes], bytes | None]]]:

@@ -21,6 +21,7 @@ from headrace_common.operations.variables import named_protocols
 if TYPE_CHECKING:  # they import aiokafka, and the command line reads this module at each start
     from headrace_common.service.parts import Parts, Runtime
     from headrace_common.session.client import Client
+    from headrace_common.session.explain import Explanation
 
 S = TypeVar("S", bound=ServiceSettings)
 
@@ -68,6 +69,9 @@ class Protocol(Generic[S]):
 
     client: Callable[[], type[Client]] | None = None
     """Returns the class of its client, with which tools and tests talk to a receiver. It imports it only then."""
+
+    explanation: Callable[[], Explanation] | None = None
+    """Returns how `explain` shows its bytes. It imports that only then."""
 
     hint: str
     tls_hint: str = ""

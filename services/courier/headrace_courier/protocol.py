@@ -11,6 +11,7 @@ from headrace_courier.settings import PORT, CourierSettings
 if TYPE_CHECKING:
     from headrace_common.service.parts import Parts, Runtime
     from headrace_common.session.client import Client
+    from headrace_common.session.explain import Explanation
 
     from headrace_courier.wire import MessageKind
 
@@ -42,6 +43,13 @@ def client() -> type[Client]:
     return CourierClient
 
 
+def explanation() -> Explanation:
+    """Returns how `explain` shows its bytes."""
+    from headrace_courier.explain import EXPLANATION
+
+    return EXPLANATION
+
+
 PROTOCOL: Final = Protocol(
     name="courier",
     title="Courier",
@@ -51,6 +59,7 @@ PROTOCOL: Final = Protocol(
     settings=CourierSettings,
     build=build,
     client=client,
+    explanation=explanation,
     hint='log-courier: network: {{ transport: {transport}, servers: [ "{listen}" ] }}',
     tls_hint=", and in it ssl ca: {ca}",
 )

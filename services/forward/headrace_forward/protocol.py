@@ -11,6 +11,7 @@ from headrace_forward.settings import PORT, ForwardSettings
 if TYPE_CHECKING:
     from headrace_common.service.parts import Parts, Runtime
     from headrace_common.session.client import Client
+    from headrace_common.session.explain import Explanation
 
 
 def build(runtime: Runtime[ForwardSettings]) -> Parts:
@@ -39,6 +40,13 @@ def client() -> type[Client]:
     return ForwardClient
 
 
+def explanation() -> Explanation:
+    """Returns how `explain` shows its bytes."""
+    from headrace_forward.explain import EXPLANATION
+
+    return EXPLANATION
+
+
 PROTOCOL: Final = Protocol(
     name="forward",
     title="Forward",
@@ -48,6 +56,7 @@ PROTOCOL: Final = Protocol(
     settings=ForwardSettings,
     build=build,
     client=client,
+    explanation=explanation,
     hint="fluent-bit -i cpu -o forward://{listen} -p Require_ack_response=true -p Retry_Limit=no_limits",
     tls_hint=" -p tls=on -p tls.ca_file={ca}",
 )

@@ -12,6 +12,7 @@ from headrace_logjam.settings import PORT, PULL_PORT, LogjamSettings
 if TYPE_CHECKING:
     from headrace_common.service.parts import Parts, Runtime
     from headrace_common.session.client import Client
+    from headrace_common.session.explain import Explanation
 
 
 def build(runtime: Runtime[LogjamSettings]) -> Parts:
@@ -48,6 +49,13 @@ def client() -> type[Client]:
     return LogjamClient
 
 
+def explanation() -> Explanation:
+    """Returns how `explain` shows its bytes."""
+    from headrace_logjam.explain import EXPLANATION
+
+    return EXPLANATION
+
+
 PROTOCOL: Final = Protocol(
     name="logjam",
     title="Logjam",
@@ -58,6 +66,7 @@ PROTOCOL: Final = Protocol(
     build=build,
     metrics=LogjamMetrics,
     client=client,
+    explanation=explanation,
     hint='logjam_agent: LogjamAgent.add_forwarder(:zmq, host: "{listen}")',
     tls_hint="; but only clients that speak CURVE, with the keys {keys}/curve.pub and curve-client.*",
     curve=True,

@@ -11,6 +11,7 @@ from headrace_lumberjack.settings import PORT, LumberjackSettings
 if TYPE_CHECKING:
     from headrace_common.service.parts import Parts, Runtime
     from headrace_common.session.client import Client
+    from headrace_common.session.explain import Explanation
 
 
 def build(runtime: Runtime[LumberjackSettings]) -> Parts:
@@ -36,6 +37,13 @@ def client() -> type[Client]:
     return LumberjackClient
 
 
+def explanation() -> Explanation:
+    """Returns how `explain` shows its bytes."""
+    from headrace_lumberjack.explain import EXPLANATION
+
+    return EXPLANATION
+
+
 PROTOCOL: Final = Protocol(
     name="lumberjack",
     title="Lumberjack",
@@ -45,6 +53,7 @@ PROTOCOL: Final = Protocol(
     settings=LumberjackSettings,
     build=build,
     client=client,
+    explanation=explanation,
     hint="filebeat -E 'output.logstash.hosts=[\"{listen}\"]'",
     tls_hint=" -E 'output.logstash.ssl.certificate_authorities=[\"{ca}\"]'",
 )

@@ -12,6 +12,7 @@ from headrace_segment.settings import PORT, SegmentSettings
 if TYPE_CHECKING:
     from headrace_common.service.parts import Parts, Runtime
     from headrace_common.session.client import Client
+    from headrace_common.session.explain import Explanation
     from headrace_common.session.interface import ByteSession, Peer
 
     from headrace_segment.session.rights import Right
@@ -59,6 +60,13 @@ def client() -> type[Client]:
     return SegmentClient
 
 
+def explanation() -> Explanation:
+    """Returns how `explain` shows its bytes."""
+    from headrace_segment.explain import EXPLANATION
+
+    return EXPLANATION
+
+
 PROTOCOL: Final = Protocol(
     name="segment",
     title="Segment service",
@@ -69,6 +77,7 @@ PROTOCOL: Final = Protocol(
     build=build,
     metrics=SegmentMetrics,
     client=client,
+    explanation=explanation,
     hint="a client of the Streaming Service protocol, or Pravega's Java client with a segment store at {listen}",
     tls_hint=", over TLS with {ca}",
 )

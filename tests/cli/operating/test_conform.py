@@ -23,7 +23,7 @@ from headrace_cli.wire.conform import bench, verb
 from headrace_cli.wire.conform.bench import Storage
 from headrace_cli.wire.conform.probes import PROBES
 from headrace_cli.wire.conform.verb import Options, conform
-from headrace_cli.wire.explain.receiver import RECEIVERS, Receiver
+from headrace_cli.wire.explain.receiver import receiver_of
 from headrace_cli.wire.line import connected
 from headrace_common.operations.errors import ProtocolError
 from headrace_lumberjack.wire import V1, acknowledgement
@@ -68,7 +68,7 @@ def honest(protocol: str, hold: Path, meanwhile: bytes = b"") -> Serve:
         return hold.exists()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        receiver = Receiver(RECEIVERS[protocol](0)[1], 0)
+        receiver = receiver_of(protocol, 0)
         while data := await reader.read(65_536):
             heard = receiver.feed(data, time.time_ns() // 1_000_000)
             if held():
@@ -254,7 +254,7 @@ def test_every_probe_is_declared_once_and_documented(capfd: pytest.CaptureFixtur
 def test_what_a_client_hears(tmp_path: Path) -> None:
     for protocol, make in ASKED.items():
         client = make()
-        receiver = Receiver(RECEIVERS[protocol](0)[1], 0)
+        receiver = receiver_of(protocol, 0)
         said = b"".join(
             receiver.feed(client.greeting() + client.frame([{"a": 1}, {"a": 2}]), 1_700_000_000_000).replies
         )

@@ -15,9 +15,9 @@ import msgpack
 import pytest
 from headrace_cli.errors import CommandError
 from headrace_cli.wire.explain import source
-from headrace_cli.wire.explain.receiver import RECEIVERS
+from headrace_cli.wire.explain.receiver import EXPLANATIONS
 from headrace_cli.wire.explain.stream import Explainer
-from headrace_cli.wire.explain.verb import PROTOCOLS, Options, explain, lines
+from headrace_cli.wire.explain.verb import Options, explain, lines
 from headrace_common.operations.errors import ConfigError
 from headrace_common.protocol import installed
 from headrace_courier import wire as courier
@@ -78,8 +78,8 @@ Explained = Callable[..., tuple[int, list[Any], Any]]
 
 
 def test_every_protocol_is_known() -> None:
-    assert set(PROTOCOLS) == {protocol.name for protocol in installed()}
-    assert set(DRIVERS) < set(RECEIVERS)
+    assert set(EXPLANATIONS) == {protocol.name for protocol in installed()}
+    assert set(DRIVERS) < set(EXPLANATIONS)
 
 
 @pytest.mark.parametrize("path", CAPTURES, ids=lambda path: path.stem)
@@ -267,7 +267,7 @@ def test_what_is_shown_is_bounded_and_the_rest_counted(
         (b"xyz", {"as_hex": True}, "not hex"),
         (BEATS, {"protocol": "syslog"}, "--protocol syslog"),
         (BEATS, {"server": True, "client": True}, "name one"),
-        (logjam.joined(FRAMES), {"server": True}, "Logjam"),
+        (logjam.joined(FRAMES), {"server": True}, "answers of logjam"),
     ],
 )
 def test_wrong_input_is_one_sentence(content: bytes, options: dict[str, Any], sentence: str, tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_no_file(tmp_path: Path) -> None:
         assert raised.value.status == 2
 
 
-@given(st.binary(min_size=1, max_size=300), st.sampled_from(sorted(PROTOCOLS)), st.booleans())
+@given(st.binary(min_size=1, max_size=300), st.sampled_from(sorted(EXPLANATIONS)), st.booleans())
 def test_any_bytes_end_in_a_sentence(data: bytes, protocol: str, server: bool) -> None:
     ends_in_a_sentence(data, protocol, server=server)
 

@@ -29,7 +29,7 @@ from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.stack.certificates import ensure
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.wire.clients import CLIENTS
-from headrace_cli.wire.explain.receiver import RECEIVERS, Receiver
+from headrace_cli.wire.explain.receiver import receiver_of
 from headrace_cli.wire.send import connections, source
 from headrace_cli.wire.send import verb as landed
 from headrace_cli.wire.send.connections import Connection, Tally
@@ -100,7 +100,7 @@ class Stored:
         self.bodies: list[Any] = []
 
     def __call__(self) -> Callable[[bytes], bytes | None]:
-        receiver = Receiver(RECEIVERS[self.protocol](0)[1], 1_000_000)
+        receiver = receiver_of(self.protocol, 1_000_000)
 
         def answer(data: bytes) -> bytes:
             heard = receiver.feed(data, 1_700_000_000_000)

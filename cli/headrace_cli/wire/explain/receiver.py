@@ -3,39 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import orjson
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.operations.settings import LimitSettings, Settings
+from headrace_common.protocol import installed
 from headrace_common.record.encoding import decode
 from headrace_common.record.event import Reject
-from headrace_common.session.inflate import InflateLimits
-from headrace_common.session.interface import ByteSession, Frame, Message, Pause, Peer, Question, Session
-from headrace_courier import wire as courier
-from headrace_courier.session import CourierSession
-from headrace_courier.settings import CourierLimits, CourierSection, CourierSettings
-from headrace_forward.session import ForwardSession
-from headrace_forward.settings import ForwardSection, ForwardSettings
-from headrace_logjam.session import ProducerSession
-from headrace_logjam.settings import LogjamLimits, LogjamSettings
-from headrace_lumberjack.session import LumberjackSession
-from headrace_lumberjack.settings import LumberjackSection, LumberjackSettings
-from headrace_lumberjack.wire import WireLimits
-from headrace_segment import questions
-from headrace_segment.session.dialects import SegmentSession
-from headrace_segment.session.limits import Limits as SegmentSessionLimits
-from headrace_segment.settings import SegmentLimits, SegmentSection, SegmentSettings
+from headrace_common.session.explain import Explanation
+from headrace_common.session.interface import ByteSession, Frame, MessageSession, Pause
 
-from headrace_cli.wire.explain.forward import ForwardWalker
-from headrace_cli.wire.explain.lumberjack import LumberjackWalker
-from headrace_cli.wire.explain.units import CourierWalker, SegmentWalker, Walker
-
-PEER: Final = Peer("client", 0, "client")
-_SESSION: Final = bytes(16)
-_ANSWER_TIME: Final = 60.0
+EXPLANATIONS: Final[Mapping[str, Explanation]] = {
+    protocol.name: protocol.explanation() for protocol in installed() if protocol.explanation is not None
+}
+"""By protocol."""
 
 
 @dataclass
@@ -100,9 +83,11 @@ def _reject(reject: Reject, number: int) -> dict[str, Any]:
 class Receiver:
     """Drives one session. `most`: events and rejects of a call that are kept."""
 
-    def __init__(self, session: ByteSession, most: int) -> None:
+    def __init__(self, session: ByteSession, most: int, answer: Callable[[object], object] | None = None) -> None:
+        """`answer`: what the session asks is answered by it."""
         self._session = session
         self._most = most
+        self._answer = answer
 
     def feed(self, data: bytes, now_ms: int) -> Heard:
         """What it does with the next bytes."""
@@ -138,91 +123,32 @@ class Receiver:
             for frame in self._session.frames():
                 self._session.stored(frame.ticket, heard.add(frame, self._most), True)
                 again = True
-            again = _answer_all(self._session) or again
+            again = self._answer_all() or again
             while reply := self._session.outgoing():
                 heard.replies.append(reply)
                 again = True
 
-
-def _answer_all(session: Session) -> bool:
-    """Answer what a segment's session asks its store, whose segments are new and empty."""
-    asked = list(session.questions())
-    for question in asked:
-        session.answered(question.ticket, _answer(question))
-    return bool(asked)
-
-
-def _answer(question: Question) -> object:
-    if isinstance(question, questions.OpenSession):
-        return questions.SessionOpened(_SESSION, question.numbering.first)
-    if isinstance(question, questions.AppendBlock):
-        return questions.BlockStored(question.after, len(question.data))
-    if isinstance(question, questions.ReadBytes):
-        return questions.BytesRead(b"", at_tail=True, end_of_segment=False)
-    if isinstance(question, questions.DescribeSegment):
-        return questions.SegmentDescription(0, 0, sealed=False, modified=0, writers=0)
-    return questions.SegmentChanged()
+    def _answer_all(self) -> bool:
+        asked = list(self._session.questions())
+        for question in asked:
+            assert self._answer is not None
+            self._session.answered(question.ticket, self._answer(question))
+        return bool(asked)
 
 
-def hear_message(frames: list[bytes], most: int, now_ms: int, settings: Settings | None = None) -> Heard:
-    """What Logjam's receiver does with one message of a producer that asks for an answer."""
+def receiver_of(protocol: str, most: int, settings: Any = None) -> Receiver:
+    """The receiver of a protocol of streams."""
+    explanation = EXPLANATIONS[protocol]
+    assert explanation.stream is not None
+    return Receiver(explanation.stream(most, settings)[1], most, explanation.answer)
+
+
+def hear_message(session: MessageSession, most: int) -> Heard:
+    """What a receiver does with the one message that the session has received."""
     heard = Heard()
-    limits = settings.limits if isinstance(settings, LogjamSettings) else LogjamLimits()
-    session = ProducerSession(limits, _ANSWER_TIME, answers=True)
-    session.receive(Message([b"", *frames], b"route", PEER.address), now_ms)
     session.tick(0.0)
     for frame in session.frames():
         session.stored(frame.ticket, heard.add(frame, most), True)
     while (reply := session.outgoing()) is not None:
         heard.replies.append(b" ".join(reply.parts))
     return heard
-
-
-Made = tuple[Walker, ByteSession]
-
-
-def _lumberjack(most: int, settings: Settings | None = None) -> Made:
-    given = settings if isinstance(settings, LumberjackSettings) else None
-    limits, section = (given.limits, given.lumberjack) if given else (LimitSettings(), LumberjackSection())
-    wire = WireLimits(limits.frame_bytes, section.window_events, section.pairs, section.key_bytes, section.value_bytes)
-    walker = LumberjackWalker(wire, InflateLimits(limits.inflated_bytes, limits.ratio), most)
-    return walker, LumberjackSession(PEER, limits, section)
-
-
-def _courier(most: int, settings: Settings | None = None) -> Made:
-    given = settings if isinstance(settings, CourierSettings) else None
-    limits, section = (given.limits, given.courier) if given else (CourierLimits(), CourierSection())
-    inflate = InflateLimits(limits.inflated_bytes, limits.ratio)
-    walker = CourierWalker(courier.Decoder(limits.frame_bytes, limits.frame_events, inflate), most)
-    return walker, CourierSession(PEER, limits, section)
-
-
-def _forward(most: int, settings: Settings | None = None) -> Made:
-    given = settings if isinstance(settings, ForwardSettings) else None
-    limits, section = (given.limits, given.forward) if given else (LimitSettings(), ForwardSection())
-    walker = ForwardWalker(limits.frame_bytes, limits.frame_events, most)
-    return walker, ForwardSession(PEER, limits, section)
-
-
-def _segment(most: int, settings: Settings | None = None) -> Made:
-    given = settings if isinstance(settings, SegmentSettings) else None
-    limits, section = (given.limits, given.segment) if given else (SegmentLimits(), SegmentSection())
-    wanted = SegmentSessionLimits(
-        limits.frame_bytes, limits.event_bytes, section.reply_bytes, section.name_bytes, section.connection_writers
-    )
-    return SegmentWalker(limits.frame_bytes), SegmentSession(PEER, wanted)
-
-
-class Make(Protocol):
-    """Makes what cuts a protocol's frames, and its session. `most`: parts that are kept; `settings`: None for the defaults."""
-
-    def __call__(self, most: int, settings: Settings | None = None) -> Made: ...
-
-
-RECEIVERS: Final[Mapping[str, Make]] = {
-    "courier": _courier,
-    "forward": _forward,
-    "lumberjack": _lumberjack,
-    "segment": _segment,
-}
-"""By protocol."""

@@ -10,20 +10,15 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 import typer
-from headrace_forward.json_form.wire import FIRST
-from headrace_segment.wire.codes import HEADER, MAX_BODY, Kind
-from headrace_segment.wire.today import REPLIES
 
 from headrace_cli.errors import CommandError
 from headrace_cli.wire.explain import capture
-from headrace_cli.wire.explain.units import looks_so
+from headrace_cli.wire.explain.receiver import EXPLANATIONS
 
 CHUNK: Final = 64 << 10
 _HEX: Final = re.compile(rb"[0-9a-fA-F\s:]*")
 _HEX_DIGIT: Final = re.compile(rb"[0-9a-fA-F]")
 _NOT_HEX: Final = b" \t\r\n\v\f:"
-_COURIER: Final = re.compile(rb"[A-Z]{4}|\?{4}")
-_OF_A_SERVER: Final = re.compile(rb"[12]A|ACKN|VERS|PONG|\x81\xa3ack|\{\"ack\"")
 
 
 def read(name: str, *, as_hex: bool, connection: int = 0, server: bool = False) -> Iterator[bytes]:
@@ -94,30 +89,13 @@ def _from_hex(name: str, beginning: bytes, stream: BinaryIO) -> Iterator[bytes]:
         raise CommandError(f"{_title(name)} has an odd number of hex digits.", status=2)
 
 
-def from_server(beginning: bytes) -> bool:
-    """Whether only a server begins so."""
-    if len(beginning) >= HEADER.size and HEADER.unpack_from(beginning)[0] in REPLIES and not looks_so(beginning):
-        return True
-    return _OF_A_SERVER.match(beginning) is not None
-
-
 def protocol_of(beginning: bytes) -> str:
     """The protocol that begins so. Raises `CommandError` if none does."""
-    first = beginning[0]
     if beginning[:2] == b"\x16\x03":
         raise CommandError("These bytes are TLS: what is encrypted cannot be explained.", status=2)
-    if first in b"12" and beginning[1:2] in (b"", b"W", b"D", b"J", b"C", b"A"):
-        return "lumberjack"
-    if _COURIER.match(beginning):
-        return "courier"
-    if looks_so(beginning):
-        return "logjam"
-    if len(beginning) >= HEADER.size:
-        kind, length = HEADER.unpack_from(beginning)
-        if kind in set(Kind) and length <= MAX_BODY:
-            return "segment"
-    if first in FIRST or first in (0x81, 0xC0, 0xDC, 0xDD) or 0x90 <= first <= 0x9F:
-        return "forward"
+    for name, explanation in EXPLANATIONS.items():
+        if explanation.begins(beginning):
+            return name
     raise CommandError(
         f"No protocol begins with {beginning[:4].hex(' ')}: name it with --protocol, or say --hex.", status=2
     )

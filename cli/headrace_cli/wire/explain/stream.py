@@ -8,15 +8,14 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from headrace_common.operations.settings import Settings
+from headrace_common.session.explain import SAMPLE, ReplyWalker, Unit
 
 from headrace_cli.errors import CommandError
-from headrace_cli.wire.explain.receiver import RECEIVERS, Heard, Receiver, hear_message
-from headrace_cli.wire.explain.replies import REPLIES, ReplyWalker
-from headrace_cli.wire.explain.source import from_server, protocol_of
-from headrace_cli.wire.explain.units import SAMPLE, Unit, frames_of, message_unit
+from headrace_cli.wire.explain.receiver import EXPLANATIONS, Heard, Receiver, hear_message
+from headrace_cli.wire.explain.source import protocol_of
 
 MESSAGE_BYTES = 32 << 20
-"""Largest file with one Logjam message."""
+"""Largest file with one message of a protocol of messages."""
 
 
 @dataclass
@@ -82,21 +81,23 @@ class Explainer:
         found = protocol or protocol_of(beginning)
         self._pieces = chain((beginning,), pieces)
         self._most = most
-        self.summary = Summary(found, server or (not client and found != "logjam" and from_server(beginning)))
-        if self.summary.server and found == "logjam":
-            raise CommandError("Logjam's answers are texts; only a client's message can be explained.", status=2)
+        self._how = EXPLANATIONS[found]
+        self.summary = Summary(found, server or (not client and self._how.server_begins(beginning)))
+        if self.summary.server and self._how.replies is None:
+            raise CommandError(f"The answers of {found} are texts; only a client's message can be explained.", status=2)
         self._first = beginning[:1]
         self._settings = None if settings is None or self.summary.server else settings(found)
 
     def run(self, now_ms: int) -> Iterator[Explained]:
         """Yield frames; the summary is complete when there are no more."""
-        if self.summary.protocol == "logjam":
+        if self._how.message is not None:
             return self._message(now_ms)
         return self._replies() if self.summary.server else self._requests(now_ms)
 
     def _requests(self, now_ms: int) -> Iterator[Explained]:
-        walker, session = RECEIVERS[self.summary.protocol](self._most, self._settings)
-        receiver = Receiver(session, self._most)
+        assert self._how.stream is not None
+        walker, session = self._how.stream(self._most, self._settings)
+        receiver = Receiver(session, self._most, self._how.answer)
         fed = 0
         for piece in self._counted():
             begin = self.summary.size - len(piece)
@@ -137,12 +138,14 @@ class Explainer:
     def _said(self, replies: Iterable[bytes]) -> list[str]:
         found: list[str] = []
         for reply in replies:
-            units = list(REPLIES[self.summary.protocol](reply[:1]).feed(reply))
+            assert self._how.replies is not None
+            units = list(self._how.replies(reply[:1]).feed(reply))
             found += [f"{unit.kind} {unit.meaning}" for unit in units] or [f"{len(reply)} bytes"]
         return found
 
     def _replies(self) -> Iterator[Explained]:
-        walker = REPLIES[self.summary.protocol](self._first)
+        assert self._how.replies is not None
+        walker = self._how.replies(self._first)
         for piece in self._counted():
             for unit in walker.feed(piece):
                 self.summary.frames += 1
@@ -163,15 +166,13 @@ class Explainer:
         for piece in self._counted():
             raw += piece
             if len(raw) > MESSAGE_BYTES:
-                raise CommandError(
-                    f"It is larger than one Logjam message may be ({MESSAGE_BYTES >> 20} MiB).", status=2
-                )
-        frames = frames_of(raw)
-        if frames is None:
-            self._break("not frames with their lengths, as the quarantine keeps a Logjam message")
+                raise CommandError(f"It is larger than one message may be ({MESSAGE_BYTES >> 20} MiB).", status=2)
+        assert self._how.message is not None
+        found = self._how.message(raw, self._settings, now_ms)
+        if found is None:
+            self._break("not frames with their lengths, as the quarantine keeps a message")
             return
-        unit = message_unit(frames)
-        heard = hear_message(list(frames), self._most, now_ms, self._settings)
+        unit, heard = found[0], hear_message(found[1], self._most)
         self.summary.understood = unit.end
         self.summary.frames, self.summary.events = 1, heard.stored
         self.summary.quarantine.update(heard.quarantined)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from headrace_common.operations.settings import Settings, load, own_environment
 from headrace_common.operations.variables import PREFIX, variable
+from headrace_common.session.explain import Part, count
 from rich.text import Text
 
 from headrace_cli.errors import EXIT_FAILED, CommandError
@@ -20,12 +21,10 @@ from headrace_cli.operating.check.parts import as_environment, settings_class
 from headrace_cli.operating.watch.records import as_json
 from headrace_cli.operating.watch.shown import shown_value
 from headrace_cli.verbs import console
-from headrace_cli.wire.explain.receiver import RECEIVERS, Heard
+from headrace_cli.wire.explain.receiver import EXPLANATIONS, Heard
 from headrace_cli.wire.explain.source import read
 from headrace_cli.wire.explain.stream import Explained, Explainer, Summary
-from headrace_cli.wire.explain.units import Part, count
 
-PROTOCOLS: Final = (*RECEIVERS, "logjam")
 _BODY: Final = 300
 _PLACE: Final = "{:08x}"
 
@@ -53,8 +52,8 @@ def explain(name: str, options: Options) -> int:
 
     Raises `CommandError` for what cannot be read, or is no protocol of ours.
     """
-    if options.protocol and options.protocol not in PROTOCOLS:
-        raise CommandError(f"--protocol {options.protocol}: it is one of {', '.join(sorted(PROTOCOLS))}.", status=2)
+    if options.protocol and options.protocol not in EXPLANATIONS:
+        raise CommandError(f"--protocol {options.protocol}: it is one of {', '.join(EXPLANATIONS)}.", status=2)
     if options.server and options.client:
         raise CommandError("--from-server and --from-client: name one of them.", status=2)
     explainer = Explainer(
@@ -186,8 +185,8 @@ def _conclusion(summary: Summary) -> Iterator[Text]:
             f"{f'into quarantine: {reasons}' if reasons else 'nothing into quarantine'}, and says {summary.replies:,} "
             f"{'reply' if summary.replies == 1 else 'replies'}."
         )
-    if summary.protocol == "segment" and not summary.server:
-        yield Text("That is for segments that are new and empty.")
+    if (note := EXPLANATIONS[summary.protocol].note) and not summary.server:
+        yield Text(note)
     if summary.broken:
         limit = f" ({summary.limit})" if summary.limit and summary.limit not in summary.broken else ""
         sample = f"; there stands {summary.sample[:16].hex(' ')}" if summary.sample else ""

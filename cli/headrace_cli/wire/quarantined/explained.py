@@ -8,11 +8,11 @@ from typing import Final
 import orjson
 from headrace_common.operations.errors import ConfigError
 from headrace_common.record.contract import Attribute, Reason
+from headrace_common.session.explain import count
 from rich.text import Text
 
 from headrace_cli.lake.text import printable
 from headrace_cli.wire.explain.stream import Explainer
-from headrace_cli.wire.explain.units import count
 from headrace_cli.wire.explain.verb import lines
 from headrace_cli.wire.quarantined.items import Item
 from headrace_cli.wire.quarantined.protocols import Reader

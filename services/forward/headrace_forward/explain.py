@@ -1,21 +1,24 @@
-"""Forward's messages, in msgpack and in JSON, explained. Pure."""
+"""Forward's messages, in msgpack and in JSON, as `explain` shows them. Pure."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Final
 
 import msgpack
 from headrace_common.operations.errors import ProtocolError
+from headrace_common.operations.settings import LimitSettings
+from headrace_common.session.explain import PEER, SAMPLE, Explanation, Part, ReplyWalker, Unit, count, cut_text
+
 from headrace_forward.entries import option
 from headrace_forward.events import MAGICS
 from headrace_forward.json_form.wire import FIRST, JsonDecoder, JsonMessage
 from headrace_forward.kinds import MsgpackKind, content
-from headrace_forward.session import PING_ELEMENTS, PINGS
-from headrace_forward.wire import Decoder, EventTime, Message, new_unpacker
-
-from headrace_cli.wire.explain.units import SAMPLE, Part, Unit, count, cut_text
+from headrace_forward.session import PING_ELEMENTS, PINGS, ForwardSession
+from headrace_forward.settings import ForwardSection, ForwardSettings
+from headrace_forward.wire import Decoder, EventTime, Message, Replies, new_unpacker
 
 _READ: Final = 4096
 """Largest element that is decoded to be shown."""
@@ -157,3 +160,40 @@ def _ext(kind: int, data: bytes) -> Any:
         return EventTime.decode(data) if kind == 0 else msgpack.ExtType(kind, data)
     except ValueError:
         return msgpack.ExtType(kind, data)
+
+
+class _JsonReplies:
+    """The same as `headrace_forward.wire.Replies` for a client that speaks JSON."""
+
+    def __init__(self) -> None:
+        self._text = b""
+
+    def receive(self, data: bytes) -> list[Any]:
+        """The chunks that are acknowledged. Raises `ProtocolError`."""
+        self._text += data
+        if data != b"}":
+            return []
+        try:
+            found = json.loads(self._text)["ack"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ProtocolError(f"not an acknowledgement: {error}") from error
+        self._text = b""
+        return [found]
+
+
+def _stream(most: int, given: ForwardSettings | None) -> tuple[ForwardWalker, ForwardSession]:
+    limits, section = (given.limits, given.forward) if given else (LimitSettings(), ForwardSection())
+    return ForwardWalker(limits.frame_bytes, limits.frame_events, most), ForwardSession(PEER, limits, section)
+
+
+def _replies(first: bytes) -> ReplyWalker:
+    read = _JsonReplies().receive if first == b"{" else Replies().receive
+    return ReplyWalker("ack", read, lambda chunk: f"all of chunk {chunk!r} is stored")
+
+
+EXPLANATION: Final = Explanation(
+    begins=lambda data: data[0] in FIRST or data[0] in (0x81, 0xC0, 0xDC, 0xDD) or 0x90 <= data[0] <= 0x9F,
+    server_begins=lambda data: data.startswith((b"\x81\xa3ack", b'{"ack"')),
+    stream=_stream,
+    replies=_replies,
+)

@@ -1,15 +1,30 @@
-"""Lumberjack's frames, explained. Pure."""
+"""Lumberjack's bytes, as `explain` shows them. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from headrace_common.operations.errors import ProtocolError
+from headrace_common.operations.settings import LimitSettings
+from headrace_common.session.explain import PEER, Explanation, Part, ReplyWalker, Unit, count, cut_text, fields
 from headrace_common.session.inflate import InflateLimits
-from headrace_lumberjack.content import Content
-from headrace_lumberjack.wire import DATA_HEADER, HEADER, V2, Compressed, Cutter, Run, Window, WireLimits, pair_count
 
-from headrace_cli.wire.explain.units import Part, Unit, count, cut_text, fields
+from headrace_lumberjack.content import Content
+from headrace_lumberjack.session import LumberjackSession
+from headrace_lumberjack.settings import LumberjackSection, LumberjackSettings
+from headrace_lumberjack.wire import (
+    DATA_HEADER,
+    HEADER,
+    V2,
+    Compressed,
+    Cutter,
+    Replies,
+    Run,
+    Window,
+    WireLimits,
+    pair_count,
+)
 
 _STREAM = 64
 
@@ -121,3 +136,22 @@ def _data(frame: bytes, offset: int) -> list[Part]:
         (4, f"{count(length, 'byte')} of JSON follow" if json else f"{count(length, 'pair')} follow"),
         (len(rest), content),
     )
+
+
+def _stream(most: int, given: LumberjackSettings | None) -> tuple[LumberjackWalker, LumberjackSession]:
+    limits, section = (given.limits, given.lumberjack) if given else (LimitSettings(), LumberjackSection())
+    wire = WireLimits(limits.frame_bytes, section.window_events, section.pairs, section.key_bytes, section.value_bytes)
+    walker = LumberjackWalker(wire, InflateLimits(limits.inflated_bytes, limits.ratio), most)
+    return walker, LumberjackSession(PEER, limits, section)
+
+
+def _meaning(number: int) -> str:
+    return f"all events up to number {number} are stored" if number else "0: nothing yet; the server is alive"
+
+
+EXPLANATION: Final = Explanation(
+    begins=lambda data: data[:1] in (b"1", b"2") and data[1:2] in (b"", b"W", b"D", b"J", b"C", b"A"),
+    server_begins=lambda data: data[:2] in (b"1A", b"2A"),
+    stream=_stream,
+    replies=lambda first: ReplyWalker("A", Replies(first[0]).receive, _meaning),
+)

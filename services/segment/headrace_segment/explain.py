@@ -1,0 +1,123 @@
+"""Messages of the Streaming Service protocol, of either side, as `explain` shows them. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.session.explain import PEER, SAMPLE, Explanation, Part, Unit, cut_text, fields
+
+from headrace_segment import questions
+from headrace_segment.session.dialects import SegmentSession
+from headrace_segment.session.limits import Limits
+from headrace_segment.settings import FRAME_BYTES, SegmentLimits, SegmentSection, SegmentSettings
+from headrace_segment.wire import messages as today
+from headrace_segment.wire import original
+from headrace_segment.wire.codes import HEADER, MAX_BODY, Kind
+from headrace_segment.wire.layout import Table
+from headrace_segment.wire.stream import MessageStream
+from headrace_segment.wire.today import REPLIES
+
+_SESSION: Final = bytes(16)
+
+
+_HELLO: Final = struct.pack(">i", Kind.HELLO)
+
+
+class SegmentWalker:
+    """See `Walker`. What begins with Hello is today's dialect."""
+
+    def __init__(self, frame_bytes: int) -> None:
+        self._stream = MessageStream(frame_bytes, self._accept)
+        self._first = b""
+        self._table: Table | None = None
+        self._broken = False
+
+    def _accept(self, kind: int, length: int) -> int:
+        inside = kind == Kind.BEGIN_APPEND_BLOCK and self._table is original.MESSAGES
+        return min(length, original.BEGIN_BYTES) if inside else length
+
+    def feed(self, data: bytes) -> Iterator[Unit]:
+        """See `Walker`."""
+        if self._broken:
+            return
+        if self._table is None:
+            self._first += data
+            if len(self._first) < len(_HELLO):
+                return
+            self._table = today.MESSAGES if self._first.startswith(_HELLO) else original.MESSAGES
+            data = self._first
+        self._stream.feed(data)
+        try:
+            while (found := self._stream.next()) is not None:
+                yield self._unit(*found)
+        except ProtocolError:
+            self._broken = True
+
+    def _unit(self, kind: int, body: bytes) -> Unit:
+        assert self._table is not None
+        offset = self._stream.offset
+        known = kind in set(Kind)
+        name = Kind(kind).name if known else f"type {kind}"
+        parts = fields(
+            HEADER.pack(kind, len(body)), offset, (4, f"type {kind}: {name}"), (4, "the length of what follows")
+        )
+        values = ""
+        if kind in self._table:
+            try:
+                value = self._table.decode(kind, body)
+                names = (each.name for each in dataclasses.fields(value))
+                values = ", ".join(f"{each} {_shown(getattr(value, each))}" for each in names)
+            except ProtocolError as error:
+                values = str(error)
+        meaning = values or name.lower().replace("_", " ")
+        if body:
+            parts.append(Part(offset + HEADER.size, len(body), body[:SAMPLE], values or "its body"))
+        return Unit(name, offset, HEADER.size + len(body), cut_text(meaning), parts)
+
+
+def _shown(value: object) -> str:
+    if not isinstance(value, bytes):
+        return cut_text(str(value))
+    if len(value) == today.WRITER_BYTES:
+        return value.hex()
+    return f"({len(value):,} bytes) {value[:SAMPLE]!r}"
+
+
+def _stream(most: int, given: SegmentSettings | None) -> tuple[SegmentWalker, SegmentSession]:
+    limits, section = (given.limits, given.segment) if given else (SegmentLimits(), SegmentSection())
+    wanted = Limits(
+        limits.frame_bytes, limits.event_bytes, section.reply_bytes, section.name_bytes, section.connection_writers
+    )
+    return SegmentWalker(limits.frame_bytes), SegmentSession(PEER, wanted)
+
+
+def _answer(question: object) -> object:
+    """What a store says whose segments are new and empty."""
+    if isinstance(question, questions.OpenSession):
+        return questions.SessionOpened(_SESSION, question.numbering.first)
+    if isinstance(question, questions.AppendBlock):
+        return questions.BlockStored(question.after, len(question.data))
+    if isinstance(question, questions.ReadBytes):
+        return questions.BytesRead(b"", at_tail=True, end_of_segment=False)
+    if isinstance(question, questions.DescribeSegment):
+        return questions.SegmentDescription(0, 0, sealed=False, modified=0, writers=0)
+    return questions.SegmentChanged()
+
+
+def _begins(data: bytes) -> bool:
+    kind, length = HEADER.unpack_from(data) if len(data) >= HEADER.size else (0, MAX_BODY + 1)
+    return kind in set(Kind) and length <= MAX_BODY
+
+
+EXPLANATION: Final = Explanation(
+    begins=_begins,
+    server_begins=lambda data: _begins(data) and HEADER.unpack_from(data)[0] in REPLIES,
+    stream=_stream,
+    replies=lambda first: SegmentWalker(FRAME_BYTES),
+    answer=_answer,
+    note="That is for segments that are new and empty.",
+)
