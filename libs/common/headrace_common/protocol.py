@@ -8,7 +8,7 @@ The pyproject.toml of its package names it, and nothing else in the repository h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -34,6 +34,33 @@ class Port:
     port: int
     section: str = "listen"
     setting: str = "port"
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """A client's configuration. `plain` and `tls` have ``$host``, ``$port``, ``$ca`` and ``$keys``; `syntax` is a page's.
+
+    `tls_note` and `plain_note` say why there is no such configuration. `note`: what to know about its acknowledgements. `first`:
+    it is one to begin with.
+    """
+
+    name: str
+    title: str
+    syntax: str
+    plain: str = ""
+    tls: str = ""
+    plain_note: str = ""
+    tls_note: str = ""
+    note: str = ""
+    first: bool = False
+
+
+@dataclass(frozen=True)
+class Snippets:
+    """The configurations of a protocol's clients; `more`: what else a user may do, in lines of the demo's end."""
+
+    clients: Sequence[Snippet]
+    more: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +99,9 @@ class Protocol(Generic[S]):
 
     explanation: Callable[[], Explanation] | None = None
     """Returns how `explain` shows its bytes. It imports that only then."""
+
+    snippets: Callable[[], Snippets] | None = None
+    """Returns how its clients are configured. It imports that only then."""
 
     hint: str
     tls_hint: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headrace_common.protocol import Port, Protocol
+from headrace_common.protocol import Port, Protocol, Snippets
 
 from headrace_courier.settings import PORT, CourierSettings
 
@@ -50,6 +50,13 @@ def explanation() -> Explanation:
     return EXPLANATION
 
 
+def snippets() -> Snippets:
+    """Returns how its clients are pointed at a receiver."""
+    from headrace_courier.snippets import SNIPPETS
+
+    return Snippets(SNIPPETS)
+
+
 PROTOCOL: Final = Protocol(
     name="courier",
     title="Courier",
@@ -60,6 +67,7 @@ PROTOCOL: Final = Protocol(
     build=build,
     client=client,
     explanation=explanation,
+    snippets=snippets,
     hint='log-courier: network: {{ transport: {transport}, servers: [ "{listen}" ] }}',
     tls_hint=", and in it ssl ca: {ca}",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headrace_common.protocol import Port, Protocol
+from headrace_common.protocol import Port, Protocol, Snippets
 
 from headrace_forward.settings import PORT, ForwardSettings
 
@@ -47,6 +47,13 @@ def explanation() -> Explanation:
     return EXPLANATION
 
 
+def snippets() -> Snippets:
+    """Returns how its clients are pointed at a receiver."""
+    from headrace_forward.snippets import SNIPPETS
+
+    return Snippets(SNIPPETS)
+
+
 PROTOCOL: Final = Protocol(
     name="forward",
     title="Forward",
@@ -57,6 +64,7 @@ PROTOCOL: Final = Protocol(
     build=build,
     client=client,
     explanation=explanation,
+    snippets=snippets,
     hint="fluent-bit -i cpu -o forward://{listen} -p Require_ack_response=true -p Retry_Limit=no_limits",
     tls_hint=" -p tls=on -p tls.ca_file={ca}",
 )

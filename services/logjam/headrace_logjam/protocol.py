@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headrace_common.protocol import Port, Protocol
+from headrace_common.protocol import Port, Protocol, Snippets
 
 from headrace_logjam.metrics import LogjamMetrics
 from headrace_logjam.settings import PORT, PULL_PORT, LogjamSettings
@@ -56,6 +56,13 @@ def explanation() -> Explanation:
     return EXPLANATION
 
 
+def snippets() -> Snippets:
+    """Returns how its clients are pointed at a receiver."""
+    from headrace_logjam.snippets import MORE, SNIPPETS
+
+    return Snippets(SNIPPETS, MORE)
+
+
 PROTOCOL: Final = Protocol(
     name="logjam",
     title="Logjam",
@@ -67,6 +74,7 @@ PROTOCOL: Final = Protocol(
     metrics=LogjamMetrics,
     client=client,
     explanation=explanation,
+    snippets=snippets,
     hint='logjam_agent: LogjamAgent.add_forwarder(:zmq, host: "{listen}")',
     tls_hint="; but only clients that speak CURVE, with the keys {keys}/curve.pub and curve-client.*",
     curve=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headrace_common.protocol import Port, Protocol
+from headrace_common.protocol import Port, Protocol, Snippets
 
 from headrace_lumberjack.settings import PORT, LumberjackSettings
 
@@ -44,6 +44,13 @@ def explanation() -> Explanation:
     return EXPLANATION
 
 
+def snippets() -> Snippets:
+    """Returns how its clients are pointed at a receiver."""
+    from headrace_lumberjack.snippets import SNIPPETS
+
+    return Snippets(SNIPPETS)
+
+
 PROTOCOL: Final = Protocol(
     name="lumberjack",
     title="Lumberjack",
@@ -54,6 +61,7 @@ PROTOCOL: Final = Protocol(
     build=build,
     client=client,
     explanation=explanation,
+    snippets=snippets,
     hint="filebeat -E 'output.logstash.hosts=[\"{listen}\"]'",
     tls_hint=" -E 'output.logstash.ssl.certificate_authorities=[\"{ca}\"]'",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headrace_common.protocol import Port, Protocol
+from headrace_common.protocol import Port, Protocol, Snippets
 
 from headrace_segment.metrics import SegmentMetrics
 from headrace_segment.settings import PORT, SegmentSettings
@@ -67,6 +67,13 @@ def explanation() -> Explanation:
     return EXPLANATION
 
 
+def snippets() -> Snippets:
+    """Returns how its clients are pointed at a receiver."""
+    from headrace_segment.snippets import MORE, SNIPPETS
+
+    return Snippets(SNIPPETS, MORE)
+
+
 PROTOCOL: Final = Protocol(
     name="segment",
     title="Segment service",
@@ -78,6 +85,7 @@ PROTOCOL: Final = Protocol(
     metrics=SegmentMetrics,
     client=client,
     explanation=explanation,
+    snippets=snippets,
     hint="a client of the Streaming Service protocol, or Pravega's Java client with a segment store at {listen}",
     tls_hint=", over TLS with {ca}",
 )

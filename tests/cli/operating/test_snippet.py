@@ -36,9 +36,12 @@ def test_every_receiver_has_a_client_and_its_port() -> None:
     assert all(how_to(protocol) for protocol in PORTS)
 
 
-@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.snippet.name)
 def test_a_client_has_the_address_or_says_why_not(client: Client) -> None:
-    for address, found, why in ((PLAIN, client.plain, client.plain_note), (TLS, client.tls, client.tls_note)):
+    for address, found, why in (
+        (PLAIN, client.snippet.plain, client.snippet.plain_note),
+        (TLS, client.snippet.tls, client.snippet.tls_note),
+    ):
         assert bool(found) is not bool(why)
         if why:
             with pytest.raises(CommandError, match=re.escape(why)):
@@ -66,7 +69,7 @@ def test_what_is_yaml_is_yaml(address: Address) -> None:
 def test_an_option_is_one_that_the_protocols_page_explains(name: str) -> None:
     client = NAMED[name]
     page = (DOCS / "protocols" / f"{client.protocol}.md").read_text().lower()
-    named = [next(filter(None, found)) for found in OPTIONS.findall(client.tls or client.plain)]
+    named = [next(filter(None, found)) for found in OPTIONS.findall(client.snippet.tls or client.snippet.plain)]
     assert named
     assert [option for option in named if option.lower() not in page] == []
 
@@ -125,7 +128,7 @@ def test_the_list_and_what_is_not_in_it() -> None:
     from headrace_cli.__main__ import app
 
     listed = CliRunner().invoke(app, ["snippet"])
-    assert [line.split()[0] for line in listed.output.splitlines()] == [client.name for client in CLIENTS]
+    assert [line.split()[0] for line in listed.output.splitlines()] == [client.snippet.name for client in CLIENTS]
     result = CliRunner().invoke(app, ["snippet", "nginx"])
     assert isinstance(result.exception, CommandError)
     assert result.exception.status == 2
