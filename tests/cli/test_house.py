@@ -34,7 +34,7 @@ FUNCTIONS_OF_BYTES = {"aiokafka.record.util"}  # CRC-32C: no connection, no loop
 PINS = ROOT / "release" / "pins.py"
 LINES = 400
 ROOMS = 10
-USUAL = {"__init__", "__main__", "protocol", "client", "receiver"}
+USUAL = {"__init__", "__main__", "protocol", "client", "receiver", "explain", "snippets", "again"}
 """What packages have by rule, so it tells nothing of one: what runs it, what it is to Headrace, its client, the front door."""
 
 
