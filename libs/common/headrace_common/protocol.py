@@ -20,6 +20,7 @@ from headrace_common.operations.variables import named_protocols
 
 if TYPE_CHECKING:  # they import aiokafka, and the command line reads this module at each start
     from headrace_common.service.parts import Parts, Runtime
+    from headrace_common.session.again import Rejected, Replayed
     from headrace_common.session.client import Client
     from headrace_common.session.explain import Explanation
 
@@ -99,6 +100,9 @@ class Protocol(Generic[S]):
 
     explanation: Callable[[], Explanation] | None = None
     """Returns how `explain` shows its bytes. It imports that only then."""
+
+    again: Callable[[], Callable[[Rejected, Any], Replayed]] | None = None
+    """Returns what reads an item of quarantine once more, with settings of its receiver. It imports that only then."""
 
     snippets: Callable[[], Snippets] | None = None
     """Returns how its clients are configured. It imports that only then."""

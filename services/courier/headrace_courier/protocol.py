@@ -9,7 +9,10 @@ from headrace_common.protocol import Port, Protocol, Snippets
 from headrace_courier.settings import PORT, CourierSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace_common.service.parts import Parts, Runtime
+    from headrace_common.session.again import Rejected, Replayed
     from headrace_common.session.client import Client
     from headrace_common.session.explain import Explanation
 
@@ -50,6 +53,13 @@ def explanation() -> Explanation:
     return EXPLANATION
 
 
+def again() -> Callable[[Rejected, CourierSettings], Replayed]:
+    """Returns what reads an item of quarantine once more."""
+    from headrace_courier.again import read
+
+    return read
+
+
 def snippets() -> Snippets:
     """Returns how its clients are pointed at a receiver."""
     from headrace_courier.snippets import SNIPPETS
@@ -67,6 +77,7 @@ PROTOCOL: Final = Protocol(
     build=build,
     client=client,
     explanation=explanation,
+    again=again,
     snippets=snippets,
     hint='log-courier: network: {{ transport: {transport}, servers: [ "{listen}" ] }}',
     tls_hint=", and in it ssl ca: {ca}",

@@ -9,7 +9,10 @@ from headrace_common.protocol import Port, Protocol, Snippets
 from headrace_forward.settings import PORT, ForwardSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace_common.service.parts import Parts, Runtime
+    from headrace_common.session.again import Rejected, Replayed
     from headrace_common.session.client import Client
     from headrace_common.session.explain import Explanation
 
@@ -47,6 +50,13 @@ def explanation() -> Explanation:
     return EXPLANATION
 
 
+def again() -> Callable[[Rejected, ForwardSettings], Replayed]:
+    """Returns what reads an item of quarantine once more."""
+    from headrace_forward.again import read
+
+    return read
+
+
 def snippets() -> Snippets:
     """Returns how its clients are pointed at a receiver."""
     from headrace_forward.snippets import SNIPPETS
@@ -64,6 +74,7 @@ PROTOCOL: Final = Protocol(
     build=build,
     client=client,
     explanation=explanation,
+    again=again,
     snippets=snippets,
     hint="fluent-bit -i cpu -o forward://{listen} -p Require_ack_response=true -p Retry_Limit=no_limits",
     tls_hint=" -p tls=on -p tls.ca_file={ca}",

@@ -10,7 +10,10 @@ from headrace_logjam.metrics import LogjamMetrics
 from headrace_logjam.settings import PORT, PULL_PORT, LogjamSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace_common.service.parts import Parts, Runtime
+    from headrace_common.session.again import Rejected, Replayed
     from headrace_common.session.client import Client
     from headrace_common.session.explain import Explanation
 
@@ -56,6 +59,13 @@ def explanation() -> Explanation:
     return EXPLANATION
 
 
+def again() -> Callable[[Rejected, LogjamSettings], Replayed]:
+    """Returns what reads an item of quarantine once more."""
+    from headrace_logjam.again import read
+
+    return read
+
+
 def snippets() -> Snippets:
     """Returns how its clients are pointed at a receiver."""
     from headrace_logjam.snippets import MORE, SNIPPETS
@@ -74,6 +84,7 @@ PROTOCOL: Final = Protocol(
     metrics=LogjamMetrics,
     client=client,
     explanation=explanation,
+    again=again,
     snippets=snippets,
     hint='logjam_agent: LogjamAgent.add_forwarder(:zmq, host: "{listen}")',
     tls_hint="; but only clients that speak CURVE, with the keys {keys}/curve.pub and curve-client.*",

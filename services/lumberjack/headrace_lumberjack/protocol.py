@@ -9,7 +9,10 @@ from headrace_common.protocol import Port, Protocol, Snippets
 from headrace_lumberjack.settings import PORT, LumberjackSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace_common.service.parts import Parts, Runtime
+    from headrace_common.session.again import Rejected, Replayed
     from headrace_common.session.client import Client
     from headrace_common.session.explain import Explanation
 
@@ -44,6 +47,13 @@ def explanation() -> Explanation:
     return EXPLANATION
 
 
+def again() -> Callable[[Rejected, LumberjackSettings], Replayed]:
+    """Returns what reads an item of quarantine once more."""
+    from headrace_lumberjack.again import read
+
+    return read
+
+
 def snippets() -> Snippets:
     """Returns how its clients are pointed at a receiver."""
     from headrace_lumberjack.snippets import SNIPPETS
@@ -61,6 +71,7 @@ PROTOCOL: Final = Protocol(
     build=build,
     client=client,
     explanation=explanation,
+    again=again,
     snippets=snippets,
     hint="filebeat -E 'output.logstash.hosts=[\"{listen}\"]'",
     tls_hint=" -E 'output.logstash.ssl.certificate_authorities=[\"{ca}\"]'",

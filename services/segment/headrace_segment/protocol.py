@@ -10,7 +10,10 @@ from headrace_segment.metrics import SegmentMetrics
 from headrace_segment.settings import PORT, SegmentSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace_common.service.parts import Parts, Runtime
+    from headrace_common.session.again import Rejected, Replayed
     from headrace_common.session.client import Client
     from headrace_common.session.explain import Explanation
     from headrace_common.session.interface import ByteSession, Peer
@@ -67,6 +70,13 @@ def explanation() -> Explanation:
     return EXPLANATION
 
 
+def again() -> Callable[[Rejected, SegmentSettings], Replayed]:
+    """Returns what reads an item of quarantine once more."""
+    from headrace_segment.again import read
+
+    return read
+
+
 def snippets() -> Snippets:
     """Returns how its clients are pointed at a receiver."""
     from headrace_segment.snippets import MORE, SNIPPETS
@@ -85,6 +95,7 @@ PROTOCOL: Final = Protocol(
     metrics=SegmentMetrics,
     client=client,
     explanation=explanation,
+    again=again,
     snippets=snippets,
     hint="a client of the Streaming Service protocol, or Pravega's Java client with a segment store at {listen}",
     tls_hint=", over TLS with {ca}",

@@ -14,14 +14,14 @@ from headrace_cli.errors import CommandError
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.wire.clients import ASKED
 from headrace_cli.wire.quarantined.items import Item
-from headrace_cli.wire.quarantined.protocols import Reader
-from headrace_cli.wire.quarantined.reading import Replayed, frames_of, parts_of
+from headrace_cli.wire.quarantined.reading import Reader
 from headrace_cli.wire.quarantined.replay import Options, replay
 from headrace_cli.wire.quarantined.sources import Wanted
 from headrace_cli.wire.quarantined.verbs import Source
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.record.encoding import decode
 from headrace_common.record.event import Reject
+from headrace_common.session.again import Replayed, frames_of, parts_of
 from headrace_common.session.client import Client
 from headrace_common.session.interface import ByteSession, Peer
 from headrace_courier.session import CourierSession

@@ -15,8 +15,7 @@ from headrace_cli.lake.text import printable
 from headrace_cli.wire.explain.stream import Explainer
 from headrace_cli.wire.explain.verb import lines
 from headrace_cli.wire.quarantined.items import Item
-from headrace_cli.wire.quarantined.protocols import Reader
-from headrace_cli.wire.quarantined.reading import received_ms
+from headrace_cli.wire.quarantined.reading import Reader, received_ms
 
 PARTS: Final = 5
 """Events and fields of a frame that are shown."""
@@ -31,7 +30,7 @@ def explained(item: Item) -> Iterator[Text]:
     about = item.attributes if isinstance(item.attributes, dict) else {}
     if item.protocol in _WHOLE and item.reason != Reason.INTERNAL and not any(name in about for name in _PIECE):
         explainer = Explainer(iter((item.content(),)), item.protocol, PARTS, server=False, client=True)
-        for frame in explainer.run(received_ms(item.received)):
+        for frame in explainer.run(received_ms(item)):
             yield from lines(frame)
     elif item.reason == Reason.BAD_JSON:
         yield from _broken_json(item.content())

@@ -14,12 +14,12 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from headrace_common.kafka.client import CONNECT_TROUBLE, Topic, client_arguments, describe, explain
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import EventHeader
+from headrace_common.session.again import Published
 
 from headrace_cli.errors import CommandError
 from headrace_cli.lake.address import LakeAddress
 from headrace_cli.lake.tables import connect
 from headrace_cli.operating.target import check_reachable
-from headrace_cli.wire.quarantined.reading import Published
 
 _SOURCE: Final = EventHeader.SOURCE
 

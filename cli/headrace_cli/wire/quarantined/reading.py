@@ -1,121 +1,55 @@
-"""Drives a receiver's own code over quarantined bytes. Pure."""
+"""Reads items once more, with this version and the settings now given."""
 
 from __future__ import annotations
 
-import ipaddress
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Final
-from urllib.parse import unquote
+import struct
+from pathlib import Path
 
-from headrace_common.record.contract import DETERMINISTIC, EventHeader
-from headrace_common.record.encoding import Header, decode
-from headrace_common.record.event import Part, Reject, deterministic_id
-from headrace_common.session.interface import ByteSession, Frame, Pause, Peer
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.operations.settings import Settings, load
+from headrace_common.protocol import installed
+from headrace_common.record.contract import Reason
+from headrace_common.session.again import ImpossibleError, Rejected, Replayed
 
+from headrace_cli.operating.check.parts import settings_class
 from headrace_cli.wire.quarantined.items import Item
 
-_PREFIX: Final = 26
-"""Of an id, what all events of a Forward message share; the rest is the event's number in eight hex digits."""
+
+class Reader:
+    """Reads items with the settings of the environment and of the YAML file `config`."""
+
+    def __init__(self, config: Path | None = None) -> None:
+        self._config = config
+        self._settings: dict[str, Settings] = {}
+
+    def read(self, item: Item) -> Replayed:
+        """What the receiver makes of an item today. Raises `ConfigError` for wrong settings, and nothing else."""
+        problem = item.problem()
+        if problem:
+            return Replayed(impossible=problem)
+        if item.reason not in list(Reason):
+            return Replayed(impossible="the record breaks the contract on its topic, no client sent it so")
+        read = next((each.again for each in installed() if each.name == item.protocol), None)
+        if read is None:
+            return Replayed(impossible=f"nobody reads {item.protocol}")
+        about = item.attributes if isinstance(item.attributes, dict) else {}
+        rejected = Rejected(
+            item.name, item.reason, item.protocol, item.stream, item.source, received_ms(item), item.sha256, about,
+            item.content(),
+        )  # fmt: skip
+        try:
+            return read()(rejected, self._settings_of(item.protocol))
+        except ProtocolError as error:
+            return Replayed(impossible=f"the stream breaks: {error}" + (f" ({error.limit})" if error.limit else ""))
+        except (ImpossibleError, ValueError, KeyError, TypeError, struct.error) as error:
+            return Replayed(impossible=str(error) or type(error).__name__)
+
+    def _settings_of(self, protocol: str) -> Settings:
+        if protocol not in self._settings:
+            self._settings[protocol] = load(settings_class(protocol), self._config)
+        return self._settings[protocol]
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
-    """An event as it goes to the topic."""
-
-    id: str
-    value: bytes
-    headers: list[Header]
-
-
-@dataclass
-class Replayed:
-    """What became of an item: its `events`; what of it is still not understood, by reason; or why it cannot be read again."""
-
-    events: list[Published] = field(default_factory=list)
-    rejects: Counter[str] = field(default_factory=Counter)
-    impossible: str = ""
-
-
-class ImpossibleError(Exception):
-    """Nobody can read this item again; says why."""
-
-
-Name = Callable[[bytes, int], bytes]
-"""The id of an item's n-th event (from 0), for which the receiver's code found another."""
-
-
-def read_again(item: Item, parts: Iterable[Part], name: Name) -> Replayed:
-    """Collect the parts of an item, with the ids that `name` gives."""
-    found = Replayed()
-    for index, part in enumerate(parts):
-        if isinstance(part, Reject):
-            found.rejects[part.reason.value] += 1
-            continue
-        value, headers = decode(part)
-        given = dict(headers)[EventHeader.ID]
-        mine = name(given, index)
-        found.events.append(
-            Published(mine.decode(), value, [(key, mine if key == EventHeader.ID else text) for key, text in headers])
-        )
-    return found
-
-
-def own_ids(item: Item) -> Name:
-    """The receiver's id if it is a fact of the client; otherwise one that the item's own name gives, the same each time."""
-    return lambda given, index: given if given.startswith(DETERMINISTIC) else derived(item, index)
-
-
-def item_ids(item: Item) -> Name:
-    """The item is one event that has the item's id; if that is random, one that it gives."""
-    name = item.name.encode()
-    return lambda given, index: name if name.startswith(DETERMINISTIC) and index == 0 else own_ids(item)(given, index)
-
-
-def numbered_ids(item: Item) -> Name:
-    """The item is the rest of a message, and its id that of the first event in it: the others count on from there."""
-    name = item.name
-    if not name.startswith(DETERMINISTIC.decode()):
-        return lambda given, index: derived(item, index)
-    first = int(name[_PREFIX:], 16)
-    return lambda given, index: f"{name[:_PREFIX]}{(first + index) & 0xFFFF_FFFF:08x}".encode()
-
-
-def derived(item: Item, index: int) -> bytes:
-    """An id for what only the item's name names: the same in every replay."""
-    return deterministic_id(
-        item.protocol, b"quarantine", item.name.encode(), item.sha256.encode(), index.to_bytes(4, "big")
-    )
-
-
-def peer_of(item: Item) -> Peer:
-    """The client from which the item came, as its source names it: an address, or the subject of a certificate."""
-    identity = unquote(item.source.rpartition("/")[2])
-    try:
-        ipaddress.ip_address(identity.partition("%")[0])
-    except ValueError:
-        return Peer("", 0, identity, certified=True)
-    return Peer(identity, 0, identity)
-
-
-def received_ms(moment: datetime) -> int:
-    """When the item was received, Unix time in milliseconds."""
-    return int(moment.timestamp() * 1000)
-
-
-def frames_of(session: ByteSession, data: bytes, now_ms: int) -> Iterator[Frame]:
-    """The frames that a session makes of `data`. Raises `ProtocolError`."""
-    while True:
-        session.receive(data, now_ms)
-        yield from session.frames()
-        if not session.status().busy:
-            return
-        data = b""
-
-
-def parts_of(frames: Iterable[Frame]) -> Iterator[Part]:
-    """All parts of the frames."""
-    for frame in frames:
-        yield from (part for part in frame.parts() if not isinstance(part, Pause))
+def received_ms(item: Item) -> int:
+    """When it was received, Unix time in milliseconds."""
+    return int(item.received.timestamp() * 1000)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from headrace_common.session.again import Published, Replayed
 from rich.table import Table
 from rich.text import Text
 
@@ -20,9 +21,8 @@ from headrace_cli.lake.text import printable
 from headrace_cli.operating.target import kafka_settings
 from headrace_cli.verbs import console
 from headrace_cli.wire.quarantined.items import Item
-from headrace_cli.wire.quarantined.protocols import Reader
 from headrace_cli.wire.quarantined.publishing import Publisher, landed
-from headrace_cli.wire.quarantined.reading import Published, Replayed
+from headrace_cli.wire.quarantined.reading import Reader
 from headrace_cli.wire.quarantined.sources import Wanted
 from headrace_cli.wire.quarantined.verbs import Source
 

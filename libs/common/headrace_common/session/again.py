@@ -1,0 +1,145 @@
+"""Reads once more what is in quarantine: a receiver's own code makes events of the bytes that it has rejected. Pure.
+
+A receiver's package says in ``again.py`` how its bytes become what its code takes.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import unquote
+
+import orjson
+
+from headrace_common.record.contract import DETERMINISTIC, Attribute, EventHeader, Reason
+from headrace_common.record.encoding import Header, decode
+from headrace_common.record.event import Envelope, Part, Reject, deterministic_id, rfc3339_ms, unique_id
+from headrace_common.session.interface import ByteSession, Frame, Pause, Peer
+
+_PREFIX: Final = 26
+"""Of an id, what all events of a Forward message share; the rest is the event's number in eight hex digits."""
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """An item of quarantine, whole. `name`: its id, or its place on its topic; `received_ms`: Unix time in milliseconds."""
+
+    name: str
+    reason: str
+    protocol: str
+    stream: str
+    source: str
+    received_ms: int
+    sha256: str
+    attributes: Mapping[str, Any]
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """An event as it goes to the topic."""
+
+    id: str
+    value: bytes
+    headers: list[Header]
+
+
+@dataclass
+class Replayed:
+    """What became of an item: its `events`; what of it is still not understood, by reason; or why it cannot be read again."""
+
+    events: list[Published] = field(default_factory=list)
+    rejects: Counter[str] = field(default_factory=Counter)
+    impossible: str = ""
+
+
+class ImpossibleError(Exception):
+    """Nobody can read this item again; says why."""
+
+
+Name = Callable[[bytes, int], bytes]
+"""The id of an item's n-th event (from 0), for which the receiver's code found another."""
+
+
+def read_again(item: Rejected, parts: Iterable[Part], name: Name) -> Replayed:
+    """Collect the parts of an item, with the ids that `name` gives."""
+    found = Replayed()
+    for index, part in enumerate(parts):
+        if isinstance(part, Reject):
+            found.rejects[part.reason.value] += 1
+            continue
+        value, headers = decode(part)
+        given = dict(headers)[EventHeader.ID]
+        mine = name(given, index)
+        found.events.append(
+            Published(mine.decode(), value, [(key, mine if key == EventHeader.ID else text) for key, text in headers])
+        )
+    return found
+
+
+def own_ids(item: Rejected) -> Name:
+    """The receiver's id if it is a fact of the client; otherwise one that the item's own name gives, the same each time."""
+    return lambda given, index: given if given.startswith(DETERMINISTIC) else derived(item, index)
+
+
+def item_ids(item: Rejected) -> Name:
+    """The item is one event that has the item's id; if that is random, one that it gives."""
+    name = item.name.encode()
+    return lambda given, index: name if name.startswith(DETERMINISTIC) and index == 0 else own_ids(item)(given, index)
+
+
+def numbered_ids(item: Rejected) -> Name:
+    """The item is the rest of a message, and its id that of the first event in it: the others count on from there."""
+    name = item.name
+    if not name.startswith(DETERMINISTIC.decode()):
+        return lambda given, index: derived(item, index)
+    first = int(name[_PREFIX:], 16)
+    return lambda given, index: f"{name[:_PREFIX]}{(first + index) & 0xFFFF_FFFF:08x}".encode()
+
+
+def derived(item: Rejected, index: int) -> bytes:
+    """An id for what only the item's name names: the same in every replay."""
+    return deterministic_id(
+        item.protocol, b"quarantine", item.name.encode(), item.sha256.encode(), index.to_bytes(4, "big")
+    )
+
+
+def peer_of(item: Rejected) -> Peer:
+    """The client from which the item came, as its source names it: an address, or the subject of a certificate."""
+    identity = unquote(item.source.rpartition("/")[2])
+    try:
+        ipaddress.ip_address(identity.partition("%")[0])
+    except ValueError:
+        return Peer("", 0, identity, certified=True)
+    return Peer(identity, 0, identity)
+
+
+def frames_of(session: ByteSession, data: bytes, now_ms: int) -> Iterator[Frame]:
+    """The frames that a session makes of `data`. Raises `ProtocolError`."""
+    while True:
+        session.receive(data, now_ms)
+        yield from session.frames()
+        if not session.status().busy:
+            return
+        data = b""
+
+
+def parts_of(frames: Iterable[Frame]) -> Iterator[Part]:
+    """All parts of the frames."""
+    for frame in frames:
+        yield from (part for part in frame.parts() if not isinstance(part, Pause))
+
+
+def as_it_is(item: Rejected, most: int, content_type: bytes) -> Replayed:
+    """An event whose value and attributes are there, of at most `most` bytes; its time is not."""
+    content = item.content
+    envelope = Envelope(item.protocol, item.source, item.stream, content_type=content_type)
+    about = orjson.dumps({**item.attributes, Attribute.TIME.value: "received"})
+    if len(content) > most:
+        part: Part = envelope.reject(Reason.OVERSIZED, f"{len(content)} bytes", content, unique_id())
+    else:
+        part = envelope.event(unique_id(), rfc3339_ms(item.received_ms), content, about)
+    return read_again(item, [part], item_ids(item))

@@ -1,0 +1,62 @@
+"""How an item of quarantine becomes a message again. Pure."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import msgpack
+import orjson
+from headrace_common.record.contract import JSON, OCTETS, Attribute, Reason
+from headrace_common.session.again import (
+    Rejected,
+    Replayed,
+    as_it_is,
+    frames_of,
+    numbered_ids,
+    own_ids,
+    parts_of,
+    peer_of,
+    read_again,
+)
+
+from headrace_forward.attributes import ForwardAttribute
+from headrace_forward.session import ForwardSession
+from headrace_forward.settings import ForwardSettings
+
+
+def read(item: Rejected, settings: ForwardSettings) -> Replayed:
+    """A whole message, or entries of one: those have its tag and chunk in their attributes."""
+    content, now = item.content, item.received_ms
+    about = item.attributes
+    if item.reason == Reason.REFUSED:
+        opaque = ForwardAttribute.SIGNAL.value in about
+        return as_it_is(item, settings.limits.event_bytes, OCTETS if opaque else JSON)
+    if Attribute.INDEX.value in about:
+        session = ForwardSession(peer_of(item), settings.limits, settings.forward)
+        message = _message_around(content, about, listed=item.reason == Reason.TOO_MANY_EVENTS)
+        return read_again(item, parts_of(frames_of(session, message, now)), numbered_ids(item))
+    # Whether the client's name is a part of the ids shows only by the item's own.
+    for certified in (True, False):
+        peer = replace(peer_of(item), certified=certified)
+        frames = list(frames_of(ForwardSession(peer, settings.limits, settings.forward), content, now))
+        if any(frame.spoiled("").id == item.name.encode() for frame in frames):
+            return read_again(item, parts_of(frames), own_ids(item))
+    frames = list(frames_of(ForwardSession(peer_of(item), settings.limits, settings.forward), content, now))
+    return read_again(item, parts_of(frames), own_ids(item))
+
+
+def _message_around(content: bytes, about: Mapping[str, Any], *, listed: bool) -> bytes:
+    """A message with these entries. `listed`: of JSON they are an array already."""
+    tag, chunk = about.get(ForwardAttribute.TAG.value, ""), about.get(ForwardAttribute.CHUNK.value)
+    option = {} if chunk is None else {"chunk": chunk}
+    if content[:1] == b"[":
+        entries = content if listed else b"[" + content + b"]"
+        return b"[%b,%b,%b]" % (orjson.dumps(tag), entries, orjson.dumps(option))
+    return cast("bytes", msgpack.packb([_packed(tag), content, {key: _packed(value) for key, value in option.items()}]))
+
+
+def _packed(value: Any) -> Any:
+    return b64decode(value["$bin"]) if isinstance(value, dict) else value

@@ -1,0 +1,36 @@
+"""How an item of quarantine becomes a message again. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import unquote
+
+from headrace_common.record.contract import JSON, Attribute, Reason
+from headrace_common.record.event import Part
+from headrace_common.record.steps import finish
+from headrace_common.session.again import Rejected, Replayed, as_it_is, own_ids, read_again
+
+from headrace_logjam import wire as logjam
+from headrace_logjam.devices.subscription import SubscriptionMaker, read_published
+from headrace_logjam.events import Limits, Maker
+from headrace_logjam.settings import LogjamSettings
+
+_CONSUMER: Final = "replay"
+
+
+def read(item: Rejected, settings: LogjamSettings) -> Replayed:
+    """A producer's message, or one that a device has published: that one has its device in its attributes."""
+    limits = settings.limits
+    if item.reason == Reason.REFUSED:
+        return as_it_is(item, limits.event_bytes, JSON)
+    made = Limits(logjam.BodyLimits(limits.event_bytes, limits.inflated_bytes, limits.ratio), limits.depth)
+    frames, now = logjam.split(item.content), item.received_ms
+    origin = unquote(item.source.rpartition("/")[2])
+    part: Part
+    if Attribute.DEVICE.value in item.attributes:
+        part = finish(SubscriptionMaker(origin, _CONSUMER, made).make(read_published(frames), now))
+        return read_again(item, [part], own_ids(item))
+    maker = Maker(made)
+    messages = [logjam.split(frame) for frame in frames] if item.reason == Reason.INTERNAL else [frames]
+    parts = [finish(maker.make(logjam.read_unanswered(message), origin, now)).part for message in messages]
+    return read_again(item, parts, own_ids(item))
