@@ -11,6 +11,7 @@ from typing import Final
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 from headrace_cli.fetch.toolchain import FetchProgress
 from headrace_cli.processes.child import rotate_log
@@ -76,6 +77,24 @@ def fetching() -> Iterator[FetchProgress]:
             bars.update(task, completed=done)  # type: ignore[arg-type]
 
         yield show
+
+
+def table(*columns: str) -> Table:
+    """A table without lines. A column's name begins with ``>`` if it is set to the right, with ``~`` if its text may break.
+
+    Without any name the table has no head.
+    """
+    heads = any(column.lstrip(">~") for column in columns)
+    made = Table(box=None, pad_edge=False, header_style="bold", show_header=heads)
+    for column in columns:
+        right, breaks = column.startswith(">"), column.startswith("~")
+        made.add_column(
+            column.lstrip(">~"),
+            justify="right" if right else "left",
+            no_wrap=not breaks,
+            overflow="fold" if breaks else "ellipsis",
+        )
+    return made
 
 
 def format_size(count: float) -> str:

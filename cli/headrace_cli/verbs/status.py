@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from rich.table import Table
 
 from headrace_cli.errors import EXIT_NOTHING_RUNS
 from headrace_cli.places import command
@@ -75,9 +74,7 @@ def jvm_of(pid: int | None) -> int | None:
 
 
 def _table(record: dict[str, Any]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("", "state", "address", "health and metrics", "pid", "restarts"):
-        table.add_column(column, no_wrap=column != "address", overflow="fold")
+    table = console.table("", "state", "~address", "health and metrics", "pid", "restarts")
 
     def row(name: str, child: dict[str, Any] | None, address: str, ops: str = "") -> None:
         if child is None:

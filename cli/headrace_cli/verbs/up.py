@@ -11,8 +11,6 @@ import time
 from pathlib import Path
 from typing import Final
 
-from rich.table import Table
-
 from headrace_cli.errors import EXIT_FAILED, CommandError
 from headrace_cli.places import command
 from headrace_cli.stack.stack import Options, Stack, module, plan, select_receivers
@@ -84,9 +82,7 @@ def _report_disk(stack: Stack) -> None:
 def show_addresses(state: StateFolder) -> None:
     """Print the addresses of what runs, and what to do next."""
     record = state.read_record()
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("", "address", "health and metrics"):
-        table.add_column(column, no_wrap=column != "address", overflow="fold")
+    table = console.table("", "~address", "health and metrics")
     table.add_row("kafka", record["kafka"], "")
     for name, service in record["services"].items():
         table.add_row(name, " ".join(service["listeners"].values()), f"http://{service['ops']}/")

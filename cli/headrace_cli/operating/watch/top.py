@@ -12,7 +12,6 @@ from typing import Final
 
 from rich.console import Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from headrace_cli.errors import EXIT_FAILED, CommandError
@@ -71,10 +70,9 @@ def _status(found: Sequence[ServiceRow]) -> int:
 
 def table(found: Sequence[ServiceRow]) -> Group:
     """The table, and the problems below it."""
-    shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
-    shown.add_column("service", no_wrap=True)
-    for column in ("ready", "conn", "ev/s", "p50", "p99", "budget", "wait", "oldest", "quar", "lag", "fresh"):
-        shown.add_column(column, justify="right", no_wrap=True)
+    figures = (">ready", ">conn", ">ev/s", ">p50", ">p99", ">budget", ">wait", ">oldest", ">quar", ">lag", ">fresh")
+    shown = console.table("service", *figures)
+    shown.padding = (0, 1, 0, 0)
     for row in found:
         good = row.ready == row.parts
         shown.add_row(

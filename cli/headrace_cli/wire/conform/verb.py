@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rich.table import Table
 from rich.text import Text
 
 from headrace_cli.errors import EXIT_FAILED, CommandError
@@ -162,10 +161,7 @@ def _described(bench: Bench, asked: Sequence[Asked]) -> dict[str, Any]:
 
 
 def _print(bench: Bench, asked: Sequence[Asked]) -> None:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("probe", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    table.add_column(f"{bench.target.protocol} at {bench.target.address}", overflow="fold")
+    table = console.table("probe", "", f"~{bench.target.protocol} at {bench.target.address}")
     for each in asked:
         style = _COLORS[each.finding.verdict]
         table.add_row(each.probe.name, Text(each.finding.verdict.value, style), Text(printable(each.finding.answer)))

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace_common.session.again import Published, Replayed
-from rich.table import Table
 from rich.text import Text
 
 from headrace_cli.errors import EXIT_FAILED, CommandError
@@ -165,12 +164,7 @@ def _print(total: Total, options: Options) -> None:
     if not total.rows:
         console.OUT.print("Nothing is in quarantine that fits.")
         return
-    table = Table(box=None, pad_edge=False)
-    for name in ("reason", "protocol"):
-        table.add_column(name, no_wrap=True)
-    for name in ("items", "understood", "events", "in the lake"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("the rest", overflow="fold")
+    table = console.table("reason", "protocol", ">items", ">understood", ">events", ">in the lake", "~the rest")
     for (reason, protocol), row in sorted(total.rows.items()):
         rest = [f"{count:,} still {name}" for name, count in row.still.most_common()]
         rest += [f"{count:,} cannot be read again: {why}" for why, count in row.impossible.most_common(3)]

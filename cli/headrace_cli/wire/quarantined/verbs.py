@@ -13,7 +13,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from rich.table import Table
 from rich.text import Text
 
 from headrace_cli.errors import EXIT_FAILED, CommandError
@@ -97,12 +96,10 @@ def show_item(source: Source, name: str, *, raw: bool) -> int:
         sys.stdout.buffer.write(content)
         sys.stdout.flush()
     else:
-        table = Table(box=None, pad_edge=False, show_header=False)
-        table.add_column(style="bold", no_wrap=True)
-        table.add_column(overflow="fold")
+        table = console.table("", "~")
         for key, value in item.described().items():
             if value is not None:
-                table.add_row(key, Text(printable(text(value))))
+                table.add_row(Text(key, style="bold"), Text(printable(text(value))))
         console.OUT.print(table, soft_wrap=False)
         console.OUT.print()
         for line in dump(content[:SHOWN_BYTES]):

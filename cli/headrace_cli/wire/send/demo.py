@@ -17,7 +17,6 @@ from typing import Any, Final
 from headrace_common.operations.errors import HeadraceError
 from headrace_common.operations.settings import KafkaSettings, environment, own_environment
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
-from rich.table import Table
 
 from headrace_cli.errors import EXIT_FAILED, CommandError
 from headrace_cli.fetch.toolchain import REPOSITORY_VARIABLE, jars
@@ -211,9 +210,7 @@ async def _count_on_topics(bootstrap: str) -> tuple[int, int]:
 
 
 def _show(counts: DemoCounts, rows: list[dict[str, Any]]) -> None:
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
+    table = console.table("", ">")
     for name, value in (
         ("sent", counts.sent),
         ("acknowledged", counts.acknowledged),
@@ -226,10 +223,7 @@ def _show(counts: DemoCounts, rows: list[dict[str, Any]]) -> None:
     console.OUT.print()
     console.OUT.print(table)
     if rows:
-        sample = Table(box=None, pad_edge=False, header_style="bold")
-        for column in rows[0]:
-            width = 0 if column == "body" else max(len(str(row[column])) for row in rows)
-            sample.add_column(column, no_wrap=True, min_width=width)
+        sample = console.table(*rows[0])
         for row in rows:
             sample.add_row(*(str(value) for value in row.values()))
         console.OUT.print()

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from headrace_common.session.client import Compression
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from headrace_cli.errors import EXIT_FAILED, CommandError
@@ -152,9 +151,7 @@ def _described(tally: Tally, run: str, landed: Landed | None) -> Mapping[str, An
 
 
 def _print(tally: Tally, run: str, landed: Landed | None) -> None:
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right")
+    table = console.table("", ">")
     rate = tally.acknowledged / tally.took if tally.took else 0.0
     for name, value in (
         ("run", run),
