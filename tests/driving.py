@@ -9,10 +9,11 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import orjson
 from headrace_common.operations.errors import ProtocolError
+from headrace_common.operations.settings import Section
 from headrace_common.record.contract import HEADERS, Reason
 from headrace_common.record.encoding import decode
 from headrace_common.record.event import Reject
@@ -22,6 +23,14 @@ NOW_MS = 1_700_000_123_456
 """When everything is received: 2023-11-14T22:15:23.456Z."""
 
 PEER = Peer("192.0.2.7", 54321, "192.0.2.7")
+
+S = TypeVar("S", bound=Section)
+
+
+def with_constants(section: type[S], limits: dict[str, Any]) -> type[S]:
+    """The section, with other constants where `limits` names one; takes these out of `limits`."""
+    constants = {name: limits.pop(name) for name in section.removed if name in limits}
+    return type("Other", (section,), constants) if constants else section
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,11 @@ from headrace_common.operations.settings import (
     parse_arguments,
 )
 from headrace_common.operations.variables import each_setting, refuse_near_guards, sections, variable
+from headrace_courier.settings import CourierSettings
 from headrace_forward.settings import ForwardSettings
 from headrace_lake.configuration.settings import LakeProcessSettings
+from headrace_lumberjack.settings import LumberjackSettings
+from headrace_segment.settings import SegmentSettings
 
 from tests.contract.waiting import PATIENCE
 
@@ -74,9 +77,9 @@ class TestEnvironment:
     def test_sets(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name, value in environment("limits", frame_time=7.5, depth=9).items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setenv("HEADRACE_FORWARD__TAG_BYTES", "77")
+        monkeypatch.setenv("HEADRACE_FORWARD__SERVER_HOSTNAME", "here")
         settings = load(ForwardSettings)
-        assert (settings.limits.frame_time, settings.limits.depth, settings.forward.tag_bytes) == (7.5, 9, 77)
+        assert (settings.limits.frame_time, settings.limits.depth, settings.forward.server_hostname) == (7.5, 9, "here")
         assert settings.limits.frame_bytes == 16 * MIB
 
     def test_in_any_case(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,13 +96,20 @@ class TestEnvironment:
         ):
             load(ForwardSettings)
 
-    def test_a_setting_that_was_removed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("HEADRACE_KAFKA__SPREAD", "true")
-        with pytest.raises(ConfigError) as refused:
-            load(ForwardSettings)
-        assert str(refused.value).endswith(
-            f"HEADRACE_KAFKA__SPREAD: this setting was removed; {KafkaSettings.removed['spread']}"
-        )
+    @pytest.mark.parametrize("cls", [ForwardSettings, CourierSettings, LumberjackSettings, SegmentSettings])
+    def test_a_setting_that_was_removed(self, cls: type[ServiceSettings], monkeypatch: pytest.MonkeyPatch) -> None:
+        removed = [
+            (variable(section, name), instead)
+            for section, info in cls.model_fields.items()
+            for name, instead in info.annotation.removed.items()  # type: ignore[union-attr]
+        ]
+        assert len(removed) > 1
+        for name, instead in removed:
+            with monkeypatch.context() as patched:
+                patched.setenv(name, "1")
+                with pytest.raises(ConfigError) as refused:
+                    load(cls)
+            assert str(refused.value).endswith(f"{name}: this setting was removed; {instead}")
 
     def test_a_section_that_the_service_lacks_is_ignored(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HEADRACE_LAKE__PATH", "/x")
@@ -144,8 +154,10 @@ class TestYaml:
         assert load(ForwardSettings, yaml).kafka.events_topic == "e"
 
     def test_one_file_may_configure_every_part(self, yaml: Path) -> None:
-        yaml.write_text("lake: {path: /x, anything: 1}\ntopics: {events_partitions: 3}\nforward: {tag_bytes: 9}\n")
-        assert load(ForwardSettings, yaml).forward.tag_bytes == 9
+        yaml.write_text(
+            "lake: {path: /x, anything: 1}\ntopics: {events_partitions: 3}\nforward: {server_hostname: here}\n"
+        )
+        assert load(ForwardSettings, yaml).forward.server_hostname == "here"
         assert load(TopicsProcessSettings, yaml).topics.events_partitions == 3
 
     def test_an_empty_file_and_an_empty_section_set_nothing(self, yaml: Path) -> None:

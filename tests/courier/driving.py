@@ -17,7 +17,7 @@ from headrace_courier.settings import CourierLimits, CourierSection
 from headrace_courier.wire import HEADER, MessageKind, entry
 
 from tests import driving
-from tests.driving import NOW_MS, PEER, feed_all, parts_of, the_same_every_way
+from tests.driving import NOW_MS, PEER, feed_all, parts_of, the_same_every_way, with_constants
 from tests.driving import feed as digest
 
 __all__ = ["NOW_MS", "digest"]
@@ -26,12 +26,11 @@ NONCE = bytes(range(16))
 HELO = HEADER.pack(b"HELO", 0)
 
 
-def session(
-    peer: Peer = PEER, ignored: list[MessageKind] | None = None, subject_bytes: int = 1024, **limits: Any
-) -> CourierSession:
+def session(peer: Peer = PEER, ignored: list[MessageKind] | None = None, **limits: Any) -> CourierSession:
     """With the default limits, but for those named."""
     note = (lambda kind: None) if ignored is None else ignored.append
-    return CourierSession(peer, CourierLimits(**limits), CourierSection(subject_bytes=subject_bytes), note)
+    section = with_constants(CourierSection, limits)
+    return CourierSession(peer, CourierLimits(**limits), section(), note)
 
 
 @dataclass

@@ -35,8 +35,8 @@ class Outcome(driving.Outcome):
 
 def session(peer: Peer = PEER, **limits: Any) -> ForwardSession:
     """With the default limits, but for those named (of either section)."""
-    own = {name: limits.pop(name) for name in ForwardSection.model_fields if name in limits}
-    forward = ForwardSection(**own)
+    section = driving.with_constants(ForwardSection, limits)
+    forward = section(**{name: limits.pop(name) for name in section.model_fields if name in limits})
     return ForwardSession(peer, LimitSettings(**limits), forward, security(forward))
 
 

@@ -49,8 +49,9 @@ def acks(data: bytes) -> list[tuple[str, int]]:
 
 def session(peer: Peer = PEER, **limits: Any) -> LumberjackSession:
     """With the default limits, but for those named (of either section)."""
-    own = {name: limits.pop(name) for name in LumberjackSection.model_fields if name in limits}
-    return LumberjackSession(peer, LimitSettings(**limits), LumberjackSection(**own))
+    section = driving.with_constants(LumberjackSection, limits)
+    own = section(**{name: limits.pop(name) for name in section.model_fields if name in limits})
+    return LumberjackSession(peer, LimitSettings(**limits), own)
 
 
 def feed(driven: LumberjackSession, data: bytes, now_ms: int = NOW_MS) -> None:

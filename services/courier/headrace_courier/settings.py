@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from headrace_common.operations.settings import KIB, MIB, LimitSettings, Section, ServiceSettings
 from headrace_common.operations.variables import Bytes, Seconds
 from pydantic import Field
@@ -28,12 +31,10 @@ class CourierLimits(LimitSettings):
 class CourierSection(Section):
     """Settings of Courier alone."""
 
-    subject_bytes: Bytes = Field(
-        KIB,
-        ge=1,
-        le=64 * KIB,
-        description="Longest `type` or `path` that may name the stream; a longer one is ignored.",
-    )
+    removed: ClassVar[Mapping[str, str]] = {"subject_bytes": "a type or path names the stream if it has at most 1 KiB"}
+
+    subject_bytes: ClassVar[int] = KIB
+    """Longest `type` or `path` that may name the stream, in a header of every event. A longer one is ignored."""
 
 
 class CourierSettings(ServiceSettings):

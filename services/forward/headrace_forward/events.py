@@ -367,9 +367,9 @@ class ForwardFrame(MessageFrame):
         if len(message.ends) < least:
             return f"a message of {len(message.ends)} elements"
         if self._tag_too_long():
-            return "the tag is longer than FORWARD__TAG_BYTES"
+            return "the tag is too long"
         if len(message.element(message.option_index)) > self._limits.option_bytes:
-            return "the option is larger than FORWARD__OPTION_BYTES"
+            return "the option is too large"
         return self._option.problem
 
     @override

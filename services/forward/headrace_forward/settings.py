@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Mapping
+from typing import ClassVar, Self
 
 from headrace_common.operations.settings import KIB, Section, ServiceSettings
-from headrace_common.operations.variables import Bytes
 from pydantic import Field, SecretStr, model_validator
 
 PORT = 24224
@@ -23,18 +23,25 @@ class ClientSection(Section):
 class ForwardSection(Section):
     """Settings of Forward alone."""
 
-    tag_bytes: Bytes = Field(
-        KIB, ge=1, le=64 * KIB, description="Longest tag; a message with a longer one goes to quarantine."
-    )
-    chunk_bytes: Bytes = Field(
-        KIB, ge=1, le=64 * KIB, description="Longest `chunk` option; a longer one closes the connection."
-    )
-    option_bytes: Bytes = Field(
-        16 * KIB,
-        ge=KIB,
-        le=256 * KIB,
-        description="Largest option map; a message with a larger one goes to quarantine.",
-    )
+    removed: ClassVar[Mapping[str, str]] = {
+        "tag_bytes": "a tag has at most 1 KiB",
+        "chunk_bytes": "a chunk's name has at most 1 KiB",
+        "option_bytes": "an option map has at most 16 KiB",
+        "handshake_bytes": "a login has at most 4 KiB",
+    }
+
+    tag_bytes: ClassVar[int] = KIB
+    """Longest tag: it becomes the subject, a header of every event. A message with a longer one goes to quarantine."""
+
+    chunk_bytes: ClassVar[int] = KIB
+    """Longest `chunk`: clients send 24 to 32 bytes, and each is kept until it is answered. A longer one closes the connection."""
+
+    option_bytes: ClassVar[int] = 16 * KIB
+    """Largest option map: clients send a hundred bytes. A message with a larger one goes to quarantine."""
+
+    handshake_bytes: ClassVar[int] = 4 * KIB
+    """Largest login: fluentd sends about 330 bytes, Fluent Bit up to 1,023. A larger one closes the connection."""
+
     heartbeat: bool = Field(
         True, description="Answer fluentd's UDP heartbeats on the same port, while the receiver is ready."
     )
@@ -62,9 +69,6 @@ class ForwardSection(Section):
     )
     keepalive: bool = Field(
         True, description="Whether the handshake tells clients to keep connections open; fluentd obeys."
-    )
-    handshake_bytes: Bytes = Field(
-        4 * KIB, ge=KIB, le=64 * KIB, description="Largest login message; nothing is inflated before it."
     )
 
     @property

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, Self
+from collections.abc import Mapping
+from typing import ClassVar, Final, Literal, Self
 
 from headrace_common.operations.settings import KIB, MIB, LimitSettings, Section, ServiceSettings
 from headrace_common.operations.variables import Bytes, Seconds
@@ -31,6 +32,17 @@ class SegmentLimits(LimitSettings):
 class SegmentSection(Section):
     """What only the segment service has."""
 
+    removed: ClassVar[Mapping[str, str]] = {
+        "name_bytes": "a segment's name has at most 1 KiB in UTF-8",
+        "reply_bytes": "the answer to one read has at most 2 MiB of data",
+    }
+
+    name_bytes: ClassVar[int] = KIB
+    """Maximum size of a segment's name in UTF-8: it is in every record of the log."""
+
+    reply_bytes: ClassVar[int] = 2 * MIB
+    """Maximum data in the answer to one read: clients ask again for the rest."""
+
     auto_create: bool = Field(
         True,
         description="A SetupAppend creates its segment: the original dialect has no other way. Today's has its own.",
@@ -55,14 +67,12 @@ class SegmentSection(Section):
     read_flags: Literal["packed", "bytes"] = Field(
         "packed", description="SegmentRead's two flags in the original dialect: two bits of one byte, or a byte each."
     )
-    reply_bytes: Bytes = Field(2 * MIB, ge=KIB, le=8 * MIB, description="Maximum data in the answer to one read.")
     replies_bytes: Bytes = Field(
         64 * MIB,
         ge=8 * MIB,
         description="Memory for what was read and has not left, of all connections; beyond it reads wait. In the second half"
         " each connection has one reply, of at most 16 KiB.",
     )
-    name_bytes: Bytes = Field(1 * KIB, ge=1, le=64 * KIB - 1, description="Maximum size of a segment's name, in UTF-8.")
     segments: int = Field(100_000, ge=1, description="Maximum segments; beyond them none is created.")
     writers: int = Field(
         100_000, ge=1, description="Maximum writers of one segment whose levels are known; beyond them none is set up."

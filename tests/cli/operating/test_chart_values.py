@@ -47,7 +47,7 @@ class TestWithHelm:
             tmp_path,
             capfd,
             "receiverDefaults: {settings: {limits: {frame_byts: 5}}}",
-            "receivers: {forward: {settings: {forward: {tag_bytes: 100000000}}}}",
+            "receivers: {lumberjack: {settings: {lumberjack: {window_events: 100000000}}}}",
             "kafka: {settings: {ack_deadline: -1}}\nlake: {settings: {lake: {horizn: 5}}}",
         )
         assert status == 78
@@ -55,7 +55,7 @@ class TestWithHelm:
         said = dict(wrong(found))
         name = "HEADRACE_LIMITS__FRAME_BYTS: there is no such setting; did you mean HEADRACE_LIMITS__FRAME_BYTES?"
         assert said[name] == "in the settings of receivers.forward, or receiverDefaults: {limits: {frame_byts: …}}"
-        assert any(reason.startswith("HEADRACE_FORWARD__TAG_BYTES: expected ") for reason in said)
+        assert any(reason.startswith("HEADRACE_LUMBERJACK__WINDOW_EVENTS: expected ") for reason in said)
         assert "in kafka.settings: ack_deadline" in said.values()
         assert any("did you mean HEADRACE_LAKE__HORIZON" in reason for reason in said)
         assert len(said) == len(wrong(found)) == 4  # what parts share is said once
@@ -78,7 +78,7 @@ class TestWithHelm:
         assert "\n" not in only[0]
 
     def test_only_some_parts_and_those_that_run(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-        values = "receivers: {forward: {settings: {forward: {tag_bytes: 0}}}, courier: {enabled: false}}"
+        values = "receivers: {lumberjack: {settings: {lumberjack: {window_events: 0}}}, courier: {enabled: false}}"
         status, found = judged(tmp_path, capfd, values, parts=["courier", "lake"])
         assert [each["reason"] for each in found[:2]] == ["these values run no courier", "of lake"]
         assert status == 78  # the chart's schema refuses them all the same

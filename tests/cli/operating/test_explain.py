@@ -329,7 +329,6 @@ def limited(data: bytes, folder: Path, *limits: str, protocol: str = "") -> int:
     ("data", "protocol", "inside", "outside"),
     [
         (courier.jdat(NONCE, [b'{"n":"' + b"x" * 2000 + b'"}']), "courier", "event_bytes=2009", "event_bytes=2007"),
-        (forward.encode("tag", [(1, {})]), "forward", "forward__tag_bytes=3", "forward__tag_bytes=2"),
         (BEATS, "lumberjack", "lumberjack__window_events=3", "lumberjack__window_events=2"),
         (LOGJAM, "logjam", "HEADRACE_LIMITS__EVENT_BYTES=2008", "LIMITS__EVENT_BYTES=2007"),
     ],
@@ -342,11 +341,10 @@ def test_other_limits(
 
 
 def test_the_environment_has_limits_too_and_the_option_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEADRACE_FORWARD__TAG_BYTES", "2")
-    data = forward.encode("tag", [(1, {})])
-    assert limited(data, tmp_path) == 1
-    assert limited(data, tmp_path, "forward__tag_bytes=3") == 0
-    assert os.environ["HEADRACE_FORWARD__TAG_BYTES"] == "2"
+    monkeypatch.setenv("HEADRACE_LUMBERJACK__WINDOW_EVENTS", "2")
+    assert limited(BEATS, tmp_path) == 1
+    assert limited(BEATS, tmp_path, "lumberjack__window_events=3") == 0
+    assert os.environ["HEADRACE_LUMBERJACK__WINDOW_EVENTS"] == "2"
 
 
 def test_a_limit_that_does_not_exist(tmp_path: Path) -> None:

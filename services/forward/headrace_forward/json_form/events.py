@@ -95,9 +95,9 @@ class JsonFrame(MessageFrame):
         if option.signal:
             return Reason.BAD_MESSAGE, f"fluent_signal {option.signal} in JSON"
         if len(message.element(0)) - 2 > self._limits.tag_bytes:
-            return Reason.BAD_MESSAGE, "the tag is longer than FORWARD__TAG_BYTES"
+            return Reason.BAD_MESSAGE, "the tag is too long"
         if len(option.raw) > self._limits.option_bytes:
-            return Reason.BAD_MESSAGE, "the option is larger than FORWARD__OPTION_BYTES"
+            return Reason.BAD_MESSAGE, "the option is too large"
         return None if option.problem is None else (Reason.BAD_MESSAGE, option.problem)
 
     @override
