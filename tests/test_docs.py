@@ -5,13 +5,18 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import shlex
 import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import typer
 import yaml
+from headrace_cli.__main__ import app
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.protocol import installed
 from headrace_lake.upkeep.metrics import LakeMetrics
@@ -33,14 +38,64 @@ def test_generated_pages_are_up_to_date(path):
     assert path.read_text() == _pages()[path](), "run: python docs/generate.py"
 
 
-@pytest.mark.parametrize(
-    "page", ["README.md", "CONTRIBUTING.md", *sorted(p.name for p in (ROOT / "docs").glob("*.md"))]
-)
-def test_links_lead_somewhere(page):
-    path = next(p for p in (ROOT / page, ROOT / "docs" / page) if p.exists())
+WRITTEN = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text())
     missing = [target for target in targets if not (path.parent / target).exists()]
     assert missing == []
+
+
+def commands(path: Path) -> list[list[str]]:
+    """Returns the calls of the command line that a page's blocks of code hold, without comments and what is elided."""
+    text = re.sub(r"\\\n\s*", " ", path.read_text())
+    blocks = re.findall(r"^    .+$|^```\w*\n.*?^```$", text, re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^(?:[A-Z_]+=\S+ )*\./headrace (.+)$", "\n".join(map(textwrap.dedent, blocks)), re.MULTILINE)
+    return [words for line in found if "…" not in line and (words := shlex.split(line.split(" | ")[0], comments=True))]
+
+
+def take(words: list[str]) -> None:
+    """Raises `typer`'s usage error, or `KeyError` for a verb that does not exist. Runs nothing."""
+    command = typer.main.get_command(app)
+    while isinstance(command, typer.core.TyperGroup):
+        context = command.make_context("headrace", words)
+        words = [*context._protected_args, *context.args]
+        command = command.commands[words.pop(0)]
+    command.make_context("headrace", words)
+
+
+@pytest.mark.parametrize("path", [path for path in WRITTEN if commands(path)], ids=lambda path: path.name)
+def test_the_command_line_takes_the_commands_of_a_page(path: Path) -> None:
+    """It knows verb, options and number of arguments. What a command does is tested elsewhere."""
+    for words in commands(path):
+        take(words)
+
+
+@pytest.mark.parametrize("line", ["upp", "up --kafca x:1", "query a b", "quarantine lists"])
+def test_the_check_of_commands_can_fail(line: str) -> None:
+    with pytest.raises((typer._click.exceptions.UsageError, KeyError)):
+        take(shlex.split(line))
+
+
+@pytest.mark.requires("mkdocs")
+def test_the_site_has_every_page_and_no_dead_link(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, ROOT / "release" / "site.py", tmp_path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    listed = (tmp_path / "llms.txt").read_text()
+    assert all(f"]({path.relative_to(ROOT)}): " in listed for path in WRITTEN)
+    for page in (tmp_path / "index.html", tmp_path / "docs" / "guides" / "filebeat.html"):
+        fetched = re.findall(r'<(?:script|link)[^>]+(?:src|href)="([^"]+)"', page.read_text())
+        assert [name for name in fetched if not (page.parent / name).is_file()] == []
+
+
+def test_what_readme_says_of_costs_is_in_the_results() -> None:
+    costs = (ROOT / "README.md").read_text().partition("**What it costs**")[2].partition("\n\n")[0]
+    figures = re.findall(r"\d[\d,]*\.\d+|\d+,\d{3}(?= events/s at most)", costs)
+    measured = "".join((ROOT / "benchmarks" / "results" / f"{name}.md").read_text() for name in ("forward", "landing"))
+    assert len(figures) == 4
+    assert [figure for figure in figures if not re.search(rf"(?<![\d.,]){re.escape(figure)}(?![\d,])", measured)] == []
 
 
 METRICS = {row.name: row for catalogue in (ReceiverMetrics(), LakeMetrics()) for row in catalogue.table()}
