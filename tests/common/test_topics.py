@@ -73,7 +73,7 @@ class TestChanges:
         assert changes({"message.timestamp.before.max.ms": "5"}, {}) == {}
 
     def test_two_replicas_in_sync_are_asked_for_only_where_there_are_three(self) -> None:
-        plan = TopicPlan("t", 1, {})
+        plan = TopicPlan("KAFKA__EVENTS_TOPIC", "t", 1, {})
         assert "min.insync.replicas" not in plan.for_replicas(2)
         assert plan.for_replicas(3)["min.insync.replicas"] == "2"
 
@@ -234,4 +234,5 @@ def test_the_plans_differ_only_in_name_partitions_and_retention() -> None:
     events, quarantine = plans(KafkaSettings(), TopicSettings(segments_partitions=0))
     assert (events.name, quarantine.name) == ("headrace.events", "headrace.quarantine")
     same = {**quarantine.configuration, "retention.ms": events.configuration["retention.ms"]}
-    assert replace(quarantine, name=events.name, partitions=events.partitions, configuration=same) == events
+    named = replace(quarantine, setting=events.setting, name=events.name)
+    assert replace(named, partitions=events.partitions, configuration=same) == events

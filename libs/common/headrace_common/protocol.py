@@ -3,7 +3,7 @@
 The pyproject.toml of its package names it, and nothing else in the repository has to:
 
     [project.entry-points."headrace.protocols"]
-    courier = "headrace_courier.protocol:PROTOCOL"
+    NAME = "headrace_NAME.protocol:PROTOCOL"
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from headrace_common.kafka.plan import TopicPlan
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.metrics import Declared, ReceiverMetrics
-from headrace_common.operations.settings import ServiceSettings
+from headrace_common.operations.settings import KafkaSettings, ServiceSettings, TopicSettings
 from headrace_common.operations.variables import named_protocols
 
 if TYPE_CHECKING:  # they import aiokafka, and the command line reads this module at each start
@@ -94,6 +95,9 @@ class Protocol(Generic[S]):
 
     metrics: Callable[[ReceiverMetrics], object] | None = None
     """Declares the metrics that its receiver alone has; `build` calls it, too."""
+
+    topics: Callable[[KafkaSettings, TopicSettings], list[TopicPlan]] | None = None
+    """Returns the plans of its own topics, besides those of events and quarantine."""
 
     client: Callable[[], type[Client]] | None = None
     """Returns the class of its client, with which tools and tests talk to a receiver. It imports it only then."""

@@ -1,6 +1,6 @@
 """Makes the topics: ``python -m headrace_common.topics``. Safe at any time: it makes no existing value smaller.
 
-It creates missing topics, adds partitions (never to the segments topic), raises limits that are too small, and sets the settings
+It creates missing topics, adds partitions (where a plan lets it), raises limits that are too small, and sets the settings
 that the promise rests on. Receivers only check. It never moves replicas; it reports too few of them.
 """
 
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
@@ -27,9 +27,11 @@ from aiokafka.errors import (
 )
 
 from headrace_common.kafka.client import client_arguments, explain
+from headrace_common.kafka.plan import HOUR_MS, UNLIMITED, TopicPlan
 from headrace_common.operations import log
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError, DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import KafkaSettings, TopicSettings, TopicsProcessSettings, parse_arguments
+from headrace_common.protocol import installed
 
 BOUND: Final = 60.0
 """Seconds within which brokers must answer and new partitions must have a leader."""
@@ -37,69 +39,16 @@ BOUND: Final = 60.0
 NAMES_BOUND: Final = 900.0
 """Seconds within which a broker's name must have an address: a cluster's names may come later than its pods."""
 
-UNLIMITED: Final = -1
-SEGMENTS_MESSAGE_BYTES: Final = 17 << 20
-"""`max.message.bytes` of the segments topic: a block of a client's largest message, and what it costs beyond."""
-SNAPSHOTS_MESSAGE_BYTES: Final = 4 << 20
 _RAISED: Final = ("retention.ms", "retention.bytes", "max.message.bytes", "min.insync.replicas")
 _TOPIC_OVERRIDE: Final = 1  # config_source of DescribeConfigs: set on the topic itself
-_HOUR_MS: Final = 3_600_000
 _RETRY: Final = 0.3
 _NAMES_RETRY: Final = 2.0
 
 
-@dataclass(frozen=True)
-class TopicPlan:
-    """What a topic needs at least. `configuration` leaves out what depends on the replicas (`for_replicas`).
-
-    `grows`: an existing topic may get more partitions.
-    """
-
-    name: str
-    partitions: int
-    configuration: Mapping[str, str]
-    grows: bool = True
-
-    def for_replicas(self, replicas: int) -> dict[str, str]:
-        """The configuration with `replicas` replicas: with three, one may be down and nothing is lost."""
-        return {**self.configuration, **({"min.insync.replicas": "2"} if replicas >= 3 else {})}
-
-
 def plans(kafka: KafkaSettings, topics: TopicSettings) -> list[TopicPlan]:
-    """The plans of the events topic, the quarantine topic and, unless they are not wanted, the two of the segments."""
-    return [*_records(kafka, topics), *(_segments(kafka, topics) if topics.segments_partitions else [])]
-
-
-def _segments(kafka: KafkaSettings, topics: TopicSettings) -> list[TopicPlan]:
-    shared = {
-        "retention.ms": str(UNLIMITED),
-        "retention.bytes": str(UNLIMITED),
-        "unclean.leader.election.enable": "false",
-        "message.timestamp.type": "LogAppendTime",  # one clock for all replicas
-    }
-    return [
-        TopicPlan(
-            kafka.segments_topic,
-            topics.segments_partitions,
-            {**shared, "cleanup.policy": "delete", "max.message.bytes": str(SEGMENTS_MESSAGE_BYTES)},
-            grows=False,
-        ),
-        TopicPlan(
-            kafka.snapshots_topic,
-            topics.segments_partitions,
-            {
-                **shared,
-                "cleanup.policy": "compact",
-                "max.message.bytes": str(SNAPSHOTS_MESSAGE_BYTES),
-                # Kafka compacts only what is not the newest file, and a set is read as a whole at each start.
-                "segment.ms": str(_HOUR_MS),
-                "segment.bytes": str(64 << 20),
-                "min.cleanable.dirty.ratio": "0.1",
-                "delete.retention.ms": str(_HOUR_MS),
-            },
-            grows=False,
-        ),
-    ]
+    """The plans of the events topic, the quarantine topic and those of the protocols that have topics of their own."""
+    own = [protocol.topics(kafka, topics) for protocol in installed() if protocol.topics is not None]
+    return [*_records(kafka, topics), *itertools.chain.from_iterable(own)]
 
 
 def _records(kafka: KafkaSettings, topics: TopicSettings) -> list[TopicPlan]:
@@ -110,16 +59,18 @@ def _records(kafka: KafkaSettings, topics: TopicSettings) -> list[TopicPlan]:
         "unclean.leader.election.enable": "false",
         # The record's timestamp is the receive time, so Kafka must refuse it if a receiver's clock is wrong.
         "message.timestamp.type": "CreateTime",
-        "message.timestamp.before.max.ms": str(24 * _HOUR_MS),
-        "message.timestamp.after.max.ms": str(_HOUR_MS),
+        "message.timestamp.before.max.ms": str(24 * HOUR_MS),
+        "message.timestamp.after.max.ms": str(HOUR_MS),
     }
     return [
         TopicPlan(
+            "KAFKA__EVENTS_TOPIC",
             kafka.events_topic,
             topics.events_partitions,
             {**shared, "retention.ms": str(topics.events_retention * 1000)},
         ),
         TopicPlan(
+            "KAFKA__QUARANTINE_TOPIC",
             kafka.quarantine_topic,
             topics.quarantine_partitions,
             {**shared, "retention.ms": str(topics.quarantine_retention * 1000)},
@@ -179,16 +130,14 @@ async def ensure(kafka: KafkaSettings, topics: TopicSettings, *, bound: float = 
     answer, refuse, or cannot hold the replicas; `ConfigError` if the CA cannot be read.
     """
     deadline = time.monotonic() + bound
-    named = {"EVENTS": kafka.events_topic, "QUARANTINE": kafka.quarantine_topic}
-    if topics.segments_partitions:
-        named |= {"SEGMENTS": kafka.segments_topic, "SNAPSHOTS": kafka.snapshots_topic}
-    if len(set(named.values())) < len(named):
-        raise ConfigError(" and ".join(f"KAFKA__{name}_TOPIC" for name in named) + " must differ")
+    planned = plans(kafka, topics)
+    if len({plan.name for plan in planned}) < len(planned):
+        raise ConfigError(" and ".join(plan.setting for plan in planned) + " must differ")
     while True:
         admin = AIOKafkaAdminClient(**client_arguments(kafka))
         try:
             await asyncio.wait_for(admin.start(), max(1.0, deadline - time.monotonic()))
-            return await _Admin(admin, deadline).ensure(plans(kafka, topics), topics.replication)
+            return await _Admin(admin, deadline).ensure(planned, topics.replication)
         except (KafkaError, OSError, TimeoutError, AttributeError) as error:
             # AttributeError: aiokafka uses the controller's node before it knows which one that is.
             if not _passing(error):

@@ -12,6 +12,8 @@ from headrace_segment.settings import PORT, SegmentSettings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headrace_common.kafka.plan import TopicPlan
+    from headrace_common.operations.settings import KafkaSettings, TopicSettings
     from headrace_common.service.parts import Parts, Runtime
     from headrace_common.session.again import Rejected, Replayed
     from headrace_common.session.client import Client
@@ -84,6 +86,13 @@ def snippets() -> Snippets:
     return Snippets(SNIPPETS, MORE)
 
 
+def topics(kafka: KafkaSettings, wanted: TopicSettings) -> list[TopicPlan]:
+    """Returns the plans of the log and of its snapshots."""
+    from headrace_segment.replica.topics import plans
+
+    return plans(kafka, wanted)
+
+
 PROTOCOL: Final = Protocol(
     name="segment",
     title="Segment service",
@@ -93,6 +102,7 @@ PROTOCOL: Final = Protocol(
     settings=SegmentSettings,
     build=build,
     metrics=SegmentMetrics,
+    topics=topics,
     client=client,
     explanation=explanation,
     again=again,

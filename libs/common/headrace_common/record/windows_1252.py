@@ -1,7 +1,7 @@
 """What becomes of text that is not UTF-8, in every protocol: the whole text is read as Windows-1252, and the attribute
 `invalid_utf8` keeps its bytes.
 
-So does Logjam's importer (skaes/logjam-tools, `convert_to_win1252`): text by text, so what is UTF-8 elsewhere in the event stays
+So does the importer of skaes/logjam-tools (`convert_to_win1252`): text by text, so what is UTF-8 elsewhere in the event stays
 what it is, and the five bytes that Windows-1252 does not define (81, 8D, 8F, 90, 9D) become U+FFFD.
 """
 

@@ -41,7 +41,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """A reply that acknowledges nothing, as Courier's PONG."""
+    """A reply that acknowledges nothing, as the answer to a ping."""
 
     text: str
 

@@ -5,11 +5,41 @@ from __future__ import annotations
 from typing import Final
 
 from headrace_common.kafka.client import Topic
+from headrace_common.kafka.plan import HOUR_MS, TopicPlan
+from headrace_common.operations.settings import KafkaSettings, TopicSettings
 
 from headrace_segment.store.records import BLOCK_OVERHEAD
 
+_FOR_EVER: Final = {"retention.ms": "-1", "retention.bytes": "-1", "unclean.leader.election.enable": "false"}
+MESSAGE_BYTES: Final = 17 << 20
+"""`max.message.bytes` of the segments topic: a block of a client's largest message, and what it costs beyond."""
+SNAPSHOT_BYTES: Final = 4 << 20
+"""The same of the topic of snapshots."""
+
 RECORD_OVERHEAD: Final = 1024
 """Bytes that a record costs in its batch beyond key and value."""
+
+
+def plans(kafka: KafkaSettings, topics: TopicSettings) -> list[TopicPlan]:
+    """What `headrace_common.topics` makes: two topics, unless they are not wanted."""
+    shared = {**_FOR_EVER, "message.timestamp.type": "LogAppendTime"}  # one clock for all replicas
+    segments = {**shared, "cleanup.policy": "delete", "max.message.bytes": str(MESSAGE_BYTES)}
+    snapshots = {
+        **shared,
+        "cleanup.policy": "compact",
+        "max.message.bytes": str(SNAPSHOT_BYTES),
+        # Kafka compacts only what is not the newest file, and a set is read as a whole at each start.
+        "segment.ms": str(HOUR_MS),
+        "segment.bytes": str(64 << 20),
+        "min.cleanable.dirty.ratio": "0.1",
+        "delete.retention.ms": str(HOUR_MS),
+    }
+    number = topics.segments_partitions
+    found = [
+        TopicPlan("KAFKA__SEGMENTS_TOPIC", kafka.segments_topic, number, segments, grows=False),
+        TopicPlan("KAFKA__SNAPSHOTS_TOPIC", kafka.snapshots_topic, number, snapshots, grows=False),
+    ]
+    return found if number else []
 
 
 def needed_bytes(frame_bytes: int, name_bytes: int) -> int:
@@ -33,9 +63,6 @@ def problems(segments: Topic, snapshots: Topic, message_bytes: int) -> list[str]
             f" {message_bytes}"
         )
     return found
-
-
-_FOR_EVER: Final = {"retention.ms": "-1", "retention.bytes": "-1", "unclean.leader.election.enable": "false"}
 
 
 def _differences(topic: Topic, wanted: dict[str, str]) -> list[str]:
