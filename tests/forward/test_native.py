@@ -55,7 +55,7 @@ def plain(entry: bytes, **limits: int) -> int:
     assert native.NATIVE is not None
     pieces = ENVELOPE.pieces
     most = (limits.get("event_bytes", 1 << 20), limits.get("depth", 64))
-    _, read = native.NATIVE.entries(pieces, b"", b"d." + b"0" * 24, b"u." + b"0" * 24, most, entry, 0, 9)
+    _, read = native.NATIVE.entries(pieces, b"", b"d." + b"0" * 24, b"u." + b"0" * 24, most, entry, 0, 99)
     return read
 
 
@@ -189,8 +189,8 @@ def test_what_clients_send_is_plain() -> None:
 
 def test_a_call_ends_after_a_bounded_number_of_bytes() -> None:
     """Tiny entries that become large records."""
-    deep = b"\x92\x01\x81" + pack("k" * 40) + pack([{"y" * 300: [b"z"] * 400}])
-    assert 0 < plain(deep * 9) < 9 * len(deep)
+    deep = b"\x92\x01\x81" + pack("k" * 40) + pack([{"y" * 80: [b"z"] * 400}])
+    assert 0 < plain(deep * 20) < 20 * len(deep)
     assert 0 < plain(b"\x92\x01\x80" * 9) == 27
 
 

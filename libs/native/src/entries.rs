@@ -15,6 +15,9 @@ use crate::time::Clock;
 /// Deepest nesting that is followed: each level is a call.
 const DEEPEST: usize = 128;
 
+/// Most bytes of pointers to texts that came as bin: a few bytes of them may have long pointers.
+const MOST_NOTED: usize = 64 << 10;
+
 /// Pairs of a map from which on its keys are looked up by their hash.
 const MANY_KEYS: usize = 16;
 
@@ -148,18 +151,16 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn opens(&self, input: &Input, least: usize, level: usize) -> Result<(), Odd> {
-        if level >= self.message.depth.min(DEEPEST)
-            || least > input.left()
-            || self.value.len() > self.message.event_bytes
-        {
-            return Err(Odd);
+    fn opens(&self, level: usize) -> Result<(), Odd> {
+        if level < self.message.depth.min(DEEPEST) {
+            Ok(())
+        } else {
+            Err(Odd)
         }
-        Ok(())
     }
 
     fn array(&mut self, input: &mut Input<'a>, count: usize, level: usize) -> Result<(), Odd> {
-        self.opens(input, count, level)?;
+        self.opens(level)?;
         self.value.push(b'[');
         for index in 0..count {
             if index > 0 {
@@ -174,7 +175,7 @@ impl<'a> Writer<'a> {
     }
 
     fn map(&mut self, input: &mut Input<'a>, pairs: usize, level: usize) -> Result<(), Odd> {
-        self.opens(input, pairs, level)?;
+        self.opens(level)?;
         let first = self.keys.len();
         let mut many = HashSet::new();
         self.value.push(b'{');
@@ -230,7 +231,7 @@ impl<'a> Writer<'a> {
             }
         }
         bins.push(b'"');
-        if bins.len() > self.message.event_bytes {
+        if bins.len() > MOST_NOTED {
             return Err(Odd);
         }
         Ok(())
@@ -262,6 +263,12 @@ mod tests {
     }
 
     #[test]
+    fn a_key_may_stand_in_a_map_within_too() {
+        let data = b"\x92\x01\x82\xa1a\x81\xa1b\x01\xa1b\x02";
+        assert!(written(&message(b""), data).is_ok());
+    }
+
+    #[test]
     fn a_bin_is_noted() {
         let data = b"\x92\x92\x01\x80\x82\xa3a/~\xc4\x01x\xa1b\x91\xc4\x01y";
         let found = written(&message(b"{\"chunk\":\"c\"}"), data).expect("ordinary");
@@ -271,11 +278,25 @@ mod tests {
     }
 
     #[test]
+    fn pointers_are_written_up_to_a_limit() {
+        let mut given = message(b"");
+        given.event_bytes = 1 << 20;
+        for (bins, ordinary) in [(60, true), (70, false)] {
+            let mut data = b"\x92\x01\x81\xda\x04\x00".to_vec();
+            data.extend([b'k'; 1024]);
+            data.extend([0xdc, 0, bins]);
+            data.extend([0xc4, 0].repeat(usize::from(bins)));
+            assert_eq!(written(&given, &data).is_ok(), ordinary);
+        }
+    }
+
+    #[test]
     fn what_python_must_see() {
         for data in [
             &b"\x93\x01\x80\xc0"[..],                     // three elements
             b"\x92\x00\x80",                              // no time
             b"\x92\x92\x01\x81\xa1a\x01\x80",             // metadata
+            b"\x92\x92\x01\xc2\x80",                      // no metadata
             b"\x92\x01\x90",                              // no map
             b"\x92\x01\x82\xa1a\x01\xa1a\x02",            // a repeated key
             b"\x92\x01\x81\x01\x01",                      // a key that is no text

@@ -36,10 +36,6 @@ impl<'a> Input<'a> {
         self.at
     }
 
-    pub fn left(&self) -> usize {
-        self.data.len() - self.at
-    }
-
     fn take(&mut self, count: usize) -> Result<&'a [u8], Odd> {
         let end = self.at.checked_add(count).ok_or(Odd)?;
         let taken = self.data.get(self.at..end).ok_or(Odd)?;

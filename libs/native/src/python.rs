@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
 use crate::entries::{Message, Writer};
-use crate::record::{Envelope, Records};
+use crate::record::Envelope;
 
 /// Bytes of records after which a call returns.
 const MOST_MADE: usize = 512 << 10;
@@ -66,40 +66,9 @@ fn entries<'py>(
     })
 }
 
-/// Joins the records `events[start:]` as a batch holds them, up to the first that is not bytes or does not fit.
-///
-/// `stamp`: their attributes and timestamp delta; `count`: how many the batch has; `room`: bytes that are left in it. Returns the
-/// bytes, and the index after the last.
-#[pyfunction]
-fn join<'py>(
-    py: Python<'py>,
-    events: &Bound<'py, PyList>,
-    start: usize,
-    stamp: &[u8],
-    count: usize,
-    room: usize,
-) -> PyResult<(Bound<'py, PyBytes>, usize)> {
-    caught(|| {
-        let mut records = Records::new(count, room);
-        let mut at = start;
-        while at < events.len() {
-            let event = events.get_item(at)?;
-            let Ok(event) = event.cast::<PyBytes>() else {
-                break;
-            };
-            if !records.add(event.as_bytes(), stamp) {
-                break;
-            }
-            at += 1;
-        }
-        Ok((PyBytes::new(py, &records.joined), at))
-    })
-}
-
 /// The native core.
 #[pymodule]
 fn headrace_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
-    module.add_function(wrap_pyfunction!(entries, module)?)?;
-    module.add_function(wrap_pyfunction!(join, module)?)
+    module.add_function(wrap_pyfunction!(entries, module)?)
 }

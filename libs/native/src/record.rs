@@ -63,42 +63,6 @@ impl Envelope<'_> {
     }
 }
 
-/// Records of a batch: each as `encode` makes it, with what depends on the batch before it.
-pub struct Records {
-    pub joined: Vec<u8>,
-    /// How many records the batch has.
-    pub count: usize,
-    /// How many bytes it may still grow by. The first record of a batch always fits.
-    pub room: usize,
-    offset: Vec<u8>,
-    before: Vec<u8>,
-}
-
-impl Records {
-    pub fn new(count: usize, room: usize) -> Self {
-        Records { joined: Vec::new(), count, room, offset: Vec::new(), before: Vec::new() }
-    }
-
-    /// Appends a record if it fits. `stamp`: its attributes and timestamp delta. Returns whether it did.
-    pub fn add(&mut self, event: &[u8], stamp: &[u8]) -> bool {
-        self.offset.clear();
-        length(&mut self.offset, self.count);
-        self.offset.push(1); // no key: the length -1
-        self.before.clear();
-        length(&mut self.before, stamp.len() + self.offset.len() + event.len());
-        let size = self.before.len() + stamp.len() + self.offset.len() + event.len();
-        if size > self.room && self.count > 0 {
-            return false;
-        }
-        self.room = self.room.saturating_sub(size);
-        self.count += 1;
-        for piece in [&self.before[..], stamp, &self.offset, event] {
-            self.joined.extend_from_slice(piece);
-        }
-        true
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,19 +76,5 @@ mod tests {
             varint(&mut out, number);
             assert_eq!(out, expected);
         }
-    }
-
-    #[test]
-    fn the_first_record_fits_and_no_other_beyond_the_room() {
-        let mut records = Records::new(0, 3);
-        assert!(records.add(b"event", b"\0\0"));
-        assert_eq!(records.joined, b"\x12\0\0\0\x01event");
-        assert!(!records.add(b"", b"\0\0"));
-        assert_eq!((records.count, records.room), (1, 0));
-        let mut records = Records::new(1, 10);
-        assert!(records.add(b"event", b"\0\0"));
-        assert_eq!(records.room, 0);
-        let mut records = Records::new(1, 9);
-        assert!(!records.add(b"event", b"\0\0"));
     }
 }

@@ -1,0 +1,95 @@
+"""Each guard of the native core is missed by its own tests when it is taken out."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+from headrace_cli.fetch.native import SOURCES
+
+
+class Mutant(NamedTuple):
+    """A change of one place in a file."""
+
+    file: str
+    old: str
+    new: str
+
+
+MUTANTS: Final = {
+    "nests without a limit": Mutant("entries", "level < self.message.depth.min(DEEPEST)", "true"),
+    "nests one level deeper": Mutant("entries", "level < self.message", "level <= self.message"),
+    "takes a key twice": Mutant("entries", "self.keys[first..].contains(&key)", "false"),
+    "takes one of many keys twice": Mutant("entries", "!many.insert(key)", "many.insert(key) && false"),
+    "forgets the keys of a map within": Mutant("entries", "self.keys.truncate(first);", ""),
+    "counts the value alone": Mutant("entries", "self.value.len() + attributes.len() >", "self.value.len() >"),
+    "has no limit": Mutant("entries", "self.value.len() + attributes.len() > message.event_bytes", "false"),
+    "takes metadata for none": Mutant("entries", "input.item()? != Item::Map(0)", "input.item()? == Item::Nil"),
+    "takes three elements": Mutant("entries", "if input.item()? != Item::Array(2) {", "if input.item()? == Item::Nil {"),
+    "lets an ext go": Mutant("entries", "Item::Ext(..) => Err(Odd)", "Item::Ext(..) => Ok(())"),
+    "swaps the ids": Mutant("entries", "if whole_millisecond {", "if !whole_millisecond {"),
+    "notes no bin": Mutant("entries", "self.note_bin()", "Ok(())"),
+    "forgets where it was": Mutant("entries", "self.path.pop();", ""),
+    "escapes no slash": Mutant("entries", 'b"~1"', 'b"/"'),
+    "takes bytes for text": Mutant("json", "std::str::from_utf8(content).is_err()", "false"),
+    "escapes no quote": Mutant("json", "(word | below_space | quote | backslash)", "(word | below_space | backslash)"),
+    "escapes no backslash": Mutant("json", "(word | below_space | quote | backslash)", "(word | below_space | quote)"),
+    "escapes no control": Mutant("json", "(word | below_space | quote | backslash)", "(word | quote | backslash)"),
+    "looks at no tail": Mutant("json", "byte.is_ascii() && !escaped(*byte)", "true"),
+    "writes exponents": Mutant("json", "digits.contains(&b'e')", "false"),
+    "takes the byte that is never used": Mutant("msgpack", "0xc1 => return Err(Odd)", "0xc1 => Item::Nil"),
+    "takes half a text": Mutant(
+        "msgpack", "self.data.get(self.at..end).ok_or(Odd)?", "&self.data[self.at.min(self.data.len())..end.min(self.data.len())]"
+    ),
+    "knows no sign": Mutant("msgpack", "if number < 0 {", "if false {"),
+    "takes the marks of groups for times": Mutant("time", "seconds >= GROUP_END || ", ""),
+    "takes any nanoseconds": Mutant("time", " || nanoseconds >= 1_000_000_000", ""),
+    "takes 0 for a time": Mutant("time", "if seconds > 0 =>", "=>"),
+    "takes any year": Mutant("time", "!(FIRST_SECOND..=LAST_SECOND).contains(&seconds)", "false"),
+    "takes any float for a time": Mutant("time", "!(1.0..=LAST_SECOND as f64).contains(&seconds)", "false"),
+    "takes finer times for milliseconds": Mutant("time", "kept.len() <= 3", "true"),
+    "keeps ten decimals": Mutant("time", "decimals.len().min(9)", "decimals.len().min(10)"),
+    "keeps the second of before": Mutant("time", "if self.second != Some(seconds) {", "if self.second.is_none() {"),
+    "counts attributes that are not there": Mutant(
+        "record", "if event.attributes.is_empty() { self.bare }", "if false { self.bare }"
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def crate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy whose tests pass and are compiled."""
+    copy = tmp_path_factory.mktemp("native") / "native"
+    shutil.copytree(SOURCES, copy, ignore=shutil.ignore_patterns("target"))
+    assert passes(copy)
+    return copy
+
+
+def passes(crate: Path) -> bool:
+    command = ["cargo", "test", "--quiet", "--no-default-features", "--lib"]
+    done = subprocess.run(command, cwd=crate, capture_output=True, text=True, timeout=500)
+    assert "error[" not in done.stderr, done.stderr  # it must compile
+    return done.returncode == 0
+
+
+@pytest.fixture
+def changed(crate: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    mutant: Mutant = MUTANTS[request.param]
+    file = crate / "src" / f"{mutant.file}.rs"
+    whole = file.read_text()
+    sound, separator, tests = whole.partition("#[cfg(test)]")
+    assert mutant.old in sound
+    file.write_text(sound.replace(mutant.old, mutant.new) + separator + tests)
+    yield crate
+    file.write_text(whole)
+
+
+@pytest.mark.long
+@pytest.mark.requires("cargo")
+@pytest.mark.parametrize("changed", MUTANTS, indirect=True)
+def test_a_mutant_is_found(changed: Path) -> None:
+    assert not passes(changed)
