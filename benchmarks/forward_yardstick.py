@@ -21,7 +21,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,11 @@ from headrace_common.operations.settings import KafkaSettings
 REFERENCE = Path(__file__).parent / "reference"
 TURNS = 2
 ROUNDS = 3
-SHAPES = ((256, 1), (64, 20), (16, 500))
+SHAPES = ((256, 1), (64, 20), (16, 500), (1, 500))
 """Connections, and the events of each frame."""
 OURS, GO, BEFORE = "headrace", "go", "before"
+PYTHON = "python"
+"""Ours without its native core."""
 COST = "cpu_seconds_per_million"
 
 
@@ -59,11 +61,13 @@ def reference(folder: Path, bootstrap: str) -> Iterator[tuple[psutil.Process, in
         process.wait(30)
 
 
-def started(stack: contextlib.ExitStack) -> tuple[Path, str, dict[str, tuple[psutil.Process, int]]]:
-    """A folder, Kafka, and the process and port of both receivers, which end with the stack."""
+def started(
+    stack: contextlib.ExitStack, variables: Mapping[str, str] | None = None
+) -> tuple[Path, str, dict[str, tuple[psutil.Process, int]]]:
+    """A folder, Kafka, and the process and port of both receivers, which end with the stack. `variables`: of ours."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     bootstrap = stack.enter_context(load.kafka(folder))
-    ours = stack.enter_context(load.receiver("headrace_forward", bootstrap, folder))
+    ours = stack.enter_context(load.receiver("headrace_forward", bootstrap, folder, variables=variables))
     return folder, bootstrap, {OURS: ours, GO: stack.enter_context(reference(folder, bootstrap))}
 
 
@@ -119,7 +123,11 @@ def take_shapes(seconds: float) -> None:
     """Each shape in turns, three rounds: saturated, then at half of the rate that the slower side reached."""
     taken: dict[str, dict[str, dict[str, list[dict[str, float]]]]] = {}
     with contextlib.ExitStack() as stack:
-        _, bootstrap, servers = started(stack)
+        folder, bootstrap, servers = started(stack, {"HEADRACE_NATIVE": "require"})
+        logs = folder / PYTHON
+        logs.mkdir()
+        pure = load.receiver("headrace_forward", bootstrap, logs, variables={"HEADRACE_NATIVE": "off"})
+        servers[PYTHON] = stack.enter_context(pure)
         for connections, events in SHAPES:
             made = frames(events)
 
@@ -148,8 +156,9 @@ def write_shapes(taken: dict[str, Any]) -> None:
         f"{ROUNDS} rounds; {os.cpu_count()} CPUs, shared with the broker and the clients. Written by "
         "`benchmarks/forward_yardstick.py --shapes`.",
         "",
-        "| shape | load | CPU-s per million events, headrace | go | ratio | ack p50 / p99 / slowest, headrace | go |",
-        "|---|---|---|---|---|---|---|",
+        "| shape | load | CPU-s per million events, headrace | go | ratio | without its native core | ratio "
+        "| ack p50 / p99 / slowest, headrace | go | without its native core |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for shape, loads in taken.items():
         for name, sides in loads.items():
@@ -162,7 +171,8 @@ def write_shapes(taken: dict[str, Any]) -> None:
             }
             lines.append(
                 f"| {shape} | {name} | {cost[OURS]:.2f} | {cost[GO]:.2f} | {cost[OURS] / cost[GO]:.2f} "
-                f"| {waits[OURS]} ms | {waits[GO]} ms |"
+                f"| {cost[PYTHON]:.2f} | {cost[PYTHON] / cost[GO]:.2f} "
+                f"| {waits[OURS]} ms | {waits[GO]} ms | {waits[PYTHON]} ms |"
             )
     (load.RESULTS / "forward-shapes.json").write_text(json.dumps(taken, indent=1) + "\n")
     (load.RESULTS / "forward-shapes.md").write_text("\n".join(lines) + "\n")
