@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from headrace_cli.wire.channel import channel_to, opened
-from headrace_cli.wire.clients import CLIENTS
 from headrace_cli.wire.line import connected, outcome
-from headrace_cli.wire.target import Target
+from headrace_cli.wire.target import CLIENTS, Target
 from headrace_common.session.client import Client
 from headrace_forward.client import ForwardClient
 from headrace_logjam.client import LogjamClient, unasking

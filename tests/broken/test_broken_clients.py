@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.stack.certificates import ensure
-from headrace_cli.wire.clients import CLIENTS
-from headrace_cli.wire.explain.receiver import receiver_of
+from headrace_cli.wire.explain.stream import receiver_of
 from headrace_cli.wire.send.connections import Tally
 from headrace_cli.wire.send.source import LineSource
-from headrace_cli.wire.target import Security, Target
+from headrace_cli.wire.target import CLIENTS, Security, Target
 from headrace_common.operations.settings import TopicSettings
 
 from tests.broken import faulty

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import zmq
 from headrace_cli.errors import CommandError
-from headrace_cli.stack import certificates, curve
+from headrace_cli.stack import certificates
+from headrace_cli.stack import certificates as curve
 from headrace_cli.stack.certificates import Certificates, ensure
 from headrace_cli.stack.services import SERVICES
 from headrace_cli.stack.stack import _receiver
@@ -120,7 +121,7 @@ def test_logjam_gets_curve_keys_instead(tmp_path: Path) -> None:
     spec, endpoint = _receiver(service, [9604, 9605], 8084, "127.0.0.1", StateFolder(tmp_path), {}, made)
     assert not any(name.startswith("HEADRACE_TLS__") for name in spec.environment)
     assert "HEADRACE_TLS__CLIENT_CA" in spec.without
-    keys = curve.ensure(made.folder)
+    keys = curve.ensure_curve(made.folder)
     assert spec.environment["HEADRACE_LOGJAM__CURVE_SECRET_KEY_FILE"] == str(keys.server[1])
     client = json.loads(spec.environment["HEADRACE_LOGJAM__CURVE_CLIENTS"])["client"]
     assert client == keys.client[0].read_text().strip()
@@ -132,14 +133,14 @@ def test_logjam_gets_curve_keys_instead(tmp_path: Path) -> None:
     assert f"{made.folder}/curve.pub" in endpoint.hint.format(listen=endpoint.listen)
     assert endpoint.listeners == {"listen": "127.0.0.1:9604", "pull": "127.0.0.1:9605"}
     before = contents(made)
-    curve.ensure(made.folder)
+    curve.ensure_curve(made.folder)
     assert contents(made) == before
 
 
 def test_a_curve_key_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "curve.key").write_text("nonsense")
     with pytest.raises(CommandError, match="cannot be used"):
-        curve.ensure(tmp_path)
+        curve.ensure_curve(tmp_path)
 
 
 def test_no_line_of_a_stack_with_tls_says_tcp() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from headrace_cli.operating.snippets import PORTS
 from headrace_cli.stack.services import SERVICES
-from headrace_cli.wire.clients import CLIENTS
 from headrace_cli.wire.send.source import ShopSource
+from headrace_cli.wire.target import CLIENTS
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.record.encoding import decode
 from headrace_common.session.client import Answer, Remark

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from headrace_cli.errors import CommandError
 from headrace_cli.stack.broker import EmbeddedKafka
-from headrace_cli.wire.clients import CLIENTS
 from headrace_cli.wire.send.smoke import parse, smoke
+from headrace_cli.wire.target import CLIENTS
 from headrace_common.operations.settings import KafkaSettings, TopicSettings, environment
 
 from tests.contract.conftest import DIALECTS

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from headrace_cli.places import ROOT
 from headrace_cli.processes.ports import free_port
-from headrace_cli.wire.clients import CLIENTS
+from headrace_cli.wire.target import CLIENTS
 
 from tests.containers.building import TAG, built
 from tests.contract.receiver import HOST

@@ -1,14 +1,17 @@
-"""A lock between processes. The kernel releases it when its holder dies, even by SIGKILL."""
+"""Locks between processes, which the kernel releases when their holder dies, and who a process is."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import psutil
 
 _ATTEMPTS: Final = 10
 _ATTEMPT_SECONDS: Final = 0.02  # `is_locked` holds it for less
@@ -64,3 +67,32 @@ def locked(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def describe(pid: int) -> dict[str, Any]:
+    """Return what identifies the process, as JSON can hold it. Raises `psutil.Error`."""
+    process = psutil.Process(pid)
+    return {"pid": pid, "started": _started(process), "command": process.cmdline()}
+
+
+def find(described: object) -> psutil.Process | None:
+    """Return the living process of this user that `describe` described; None if there is none, or it was never described."""
+    pid = described.get("pid") if isinstance(described, dict) else None
+    if not isinstance(pid, int) or pid <= 1:  # to `kill`, 0 and below are groups, and -1 is everybody
+        return None
+    try:
+        process = psutil.Process(pid)
+        same = describe(pid) == described and process.uids().real == os.getuid()
+    except psutil.Error:
+        return None
+    return process if same else None
+
+
+def _started(process: psutil.Process) -> str:
+    """When it started. On Linux in ticks since the boot: `create_time` moves when the machine's clock is set."""
+    if sys.platform != "linux":
+        return repr(process.create_time())
+    try:
+        return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError as error:
+        raise psutil.NoSuchProcess(process.pid) from error

@@ -1,4 +1,4 @@
-"""The stack's own certificate authority, for trying TLS on one machine. It is made once and kept in the state folder."""
+"""The stack's own certificate authority and CURVE keys, for trying encryption on one machine. They are made once and kept."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import zmq
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -160,3 +161,37 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
+
+
+CLIENT: Final = "client"
+"""What the client that has the other pair of keys is called in the source of its events."""
+
+
+@dataclass(frozen=True)
+class CurveKeys:
+    """Files of one line, each a key in Z85: the receiver's pair and a client's."""
+
+    folder: Path
+
+    @property
+    def server(self) -> tuple[Path, Path]:
+        """The public and the secret key."""
+        return self.folder / "curve.pub", self.folder / "curve.key"
+
+    @property
+    def client(self) -> tuple[Path, Path]:
+        return self.folder / "curve-client.pub", self.folder / "curve-client.key"
+
+
+def ensure_curve(folder: Path) -> CurveKeys:
+    """Make the pairs that are missing. Raises `CommandError` when the folder cannot be used."""
+    made = CurveKeys(folder)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for public, secret in (made.server, made.client):
+            if not secret.exists():
+                replace_file(secret, zmq.curve_keypair()[1] + b"\n")
+            replace_file(public, zmq.curve_public(secret.read_bytes().strip()) + b"\n", 0o644)
+    except (OSError, ValueError, zmq.ZMQError) as error:
+        raise CommandError(f"The keys in {folder} cannot be used: {error}.") from error
+    return made

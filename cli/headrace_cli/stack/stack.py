@@ -18,9 +18,8 @@ from headrace_cli.errors import CommandError
 from headrace_cli.fetch.toolchain import FetchProgress, jars, java_home
 from headrace_cli.processes.child import ProcessSpec
 from headrace_cli.processes.ports import free_port, holder, is_taken
-from headrace_cli.stack import curve
 from headrace_cli.stack.broker import HOST, LOCALE, SEGMENT_BYTES, EmbeddedKafka
-from headrace_cli.stack.certificates import Certificates, ensure
+from headrace_cli.stack.certificates import CLIENT, Certificates, CurveKeys, ensure, ensure_curve
 from headrace_cli.stack.probes import http_probe, kafka_probe
 from headrace_cli.stack.services import (
     CONTROLLER_PORT,
@@ -207,7 +206,7 @@ def _receiver(
     without: tuple[str, ...] = ()
     if certificates is not None and service.curve:
         without = (variable("tls", "client_ca"), variable("tls", "minimum"))  # of the receivers that speak TLS
-        variables |= _curve_environment(service, curve.ensure(certificates.folder))
+        variables |= _curve_environment(service, ensure_curve(certificates.folder))
     elif certificates is not None:
         variables |= environment("tls", cert=certificates.server[0], key=certificates.server[1])
     addresses = {}
@@ -229,9 +228,9 @@ def _receiver(
     return spec, replace(endpoint, hint=hint, ca=str(certificates.ca))
 
 
-def _curve_environment(service: Protocol[Any], keys: curve.CurveKeys) -> dict[str, str]:
+def _curve_environment(service: Protocol[Any], keys: CurveKeys) -> dict[str, str]:
     """Return the settings with which a receiver speaks CURVE with the stack's own client."""
-    clients = json.dumps({curve.CLIENT: keys.client[0].read_text().strip()})
+    clients = json.dumps({CLIENT: keys.client[0].read_text().strip()})
     return {
         **environment(service.name, curve_clients=clients),
         f"{variable(service.name, 'curve_secret_key')}_FILE": str(keys.server[1]),

@@ -18,8 +18,7 @@ import psutil
 
 from headrace_cli.errors import CommandError
 from headrace_cli.places import command
-from headrace_cli.processes import identity
-from headrace_cli.processes.filelock import Locked, acquire, is_locked
+from headrace_cli.processes.filelock import Locked, acquire, describe, find, is_locked
 
 MARKER: Final = "headrace.json"
 STACK_VARIABLE: Final = "HEADRACE_STACK"
@@ -82,7 +81,7 @@ class StateFolder:
                 f"A stack already runs on {self.path} ({who}); `{command('down', self.path)}` stops it."
             ) from None
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(identity.describe(os.getpid())).encode(), 0)
+        os.pwrite(descriptor, json.dumps(describe(os.getpid())).encode(), 0)
         return descriptor
 
     def running(self) -> bool:
@@ -95,7 +94,7 @@ class StateFolder:
     def supervisor(self) -> psutil.Process | None:
         """Return the living process of this user that took the lock last; None if there is none."""
         try:
-            return identity.find(json.loads(self._lock.read_text()))
+            return find(json.loads(self._lock.read_text()))
         except (OSError, ValueError):
             return None
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from headrace_common import __version__
 
 from headrace_cli.errors import CommandError
-from headrace_cli.fetch import index
 from headrace_cli.fetch.images import (
     Target,
     bill_command,
@@ -20,8 +19,10 @@ from headrace_cli.fetch.images import (
     check_syft,
     has_buildx,
     load_command,
+    pip_options,
     revision,
     run,
+    secrets,
     select,
     size,
 )
@@ -69,12 +70,12 @@ def images(names: Sequence[str], options: Options) -> int:
     extras = {"EXTRAS": "msk"} if options.msk else {}
     references = []
     with tempfile.TemporaryDirectory(prefix="headrace-images-") as folder:
-        secrets = index.secrets(index.pip_options(), Path(folder))
+        handed = secrets(pip_options(), Path(folder))
         for image in selected:
             began = time.monotonic()
             reference = image.reference(tag, options.registry)
             given = {**arguments, **({} if image.name == "lake" else extras)}  # Java has a library of its own
-            run(build_command(image, reference, given, secrets, buildx=buildx), Path(folder) / "build.log")
+            run(build_command(image, reference, given, handed, buildx=buildx), Path(folder) / "build.log")
             references.append(reference)
             took = time.monotonic() - began
             console.line(image.name, "good", f"{reference}, {console.format_size(size(reference))}, {took:.0f} s")

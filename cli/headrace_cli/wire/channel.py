@@ -1,4 +1,4 @@
-"""What a connection of `send` is made of: bytes over TCP, or messages over ZeroMQ, behind one interface."""
+"""A connection: bytes over TCP and TLS, with Forward's login, or messages over ZeroMQ, behind one interface."""
 
 from __future__ import annotations
 

@@ -145,9 +145,8 @@ def send(
 ) -> None:
     """Send lines or made-up events, and count the acknowledgements. Exit status 1 if one is missing. Ctrl-C ends it."""
     from headrace_cli.operating.watch.filters import parse_span
-    from headrace_cli.wire.clients import compression_of
     from headrace_cli.wire.send import verb
-    from headrace_cli.wire.target import Security
+    from headrace_cli.wire.target import Security, compression_of
 
     if lake is not None and not then_check:
         raise CommandError("--lake: only --then-check looks there.", status=2)

@@ -1,4 +1,4 @@
-"""Where a receiver is: an address that was named, or that of the stack; and why it cannot be reached."""
+"""Where a receiver is, and how to talk to it: an address or that of the stack, its protocol's client, TLS, logins and keys."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Final
 
 import zmq
+from headrace_common.protocol import installed
+from headrace_common.session.client import Client, Compression
 from zmq.utils import z85
 
 from headrace_cli.errors import EXIT_NOTHING_RUNS, CommandError
 from headrace_cli.places import command
-from headrace_cli.stack.curve import CurveKeys
+from headrace_cli.stack.certificates import CurveKeys
 from headrace_cli.stack.state import StateFolder
 
 
@@ -202,3 +204,37 @@ def _read(option: str, path: Path) -> str:
             return file.read(FILE_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"{option} {path}: {getattr(error, 'strerror', None) or 'no text'}.", status=2) from error
+
+
+CLIENTS: Final[Mapping[str, type[Client]]] = {
+    protocol.name: protocol.client() for protocol in installed() if protocol.client is not None
+}
+ASKED: Final[Mapping[str, type[Client]]] = {name: client for name, client in CLIENTS.items() if client.elsewhere}
+"""What `conform` speaks."""
+
+
+def client_of(protocol: str) -> type[Client]:
+    """Returns the client of a protocol. Raises `CommandError` with status 2 if there is no such protocol."""
+    if protocol not in CLIENTS:
+        raise CommandError(f"{protocol} is no protocol; there is: {', '.join(sorted(CLIENTS))}.", status=2)
+    return CLIENTS[protocol]
+
+
+def compression_of(text: str, protocol: str) -> Compression | None:
+    """Reads ``METHOD`` or ``METHOD:LEVEL``; None for an empty text. Raises `CommandError` with status 2."""
+    if not text:
+        return None
+    methods = client_of(protocol).methods
+    method, colon, level = text.partition(":")
+    if not methods:
+        raise CommandError(f"--compression {text}: {protocol} compresses nothing.", status=2)
+    if method not in methods:
+        raise CommandError(f"--compression {text}: for {protocol} it is one of {', '.join(methods)}.", status=2)
+    if not colon:
+        return Compression(method)
+    levels = methods[method]
+    if not levels:
+        raise CommandError(f"--compression {text}: {method} has no levels in {protocol}.", status=2)
+    if not level.isdecimal() or int(level) not in levels:
+        raise CommandError(f"--compression {text}: the level is {levels.start} to {levels.stop - 1}.", status=2)
+    return Compression(method, int(level))

@@ -11,7 +11,8 @@ from pathlib import Path
 import dpkt
 import pytest
 from headrace_cli.errors import CommandError
-from headrace_cli.wire.explain import capture, source
+from headrace_cli.wire.explain import source
+from headrace_cli.wire.explain import source as capture
 from headrace_cli.wire.explain.verb import Options, explain
 from headrace_lumberjack import wire as lumberjack
 from hypothesis import given

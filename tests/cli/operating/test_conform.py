@@ -18,13 +18,12 @@ from typing import Any
 import pytest
 from headrace_cli.errors import EXIT_NOTHING_RUNS, CommandError
 from headrace_cli.processes.ports import free_port
-from headrace_cli.wire.clients import ASKED
 from headrace_cli.wire.conform import bench, verb
 from headrace_cli.wire.conform.bench import Storage
-from headrace_cli.wire.conform.probes import PROBES
-from headrace_cli.wire.conform.verb import Options, conform
-from headrace_cli.wire.explain.receiver import receiver_of
+from headrace_cli.wire.conform.verb import PROBES, Options, conform
+from headrace_cli.wire.explain.stream import receiver_of
 from headrace_cli.wire.line import connected
+from headrace_cli.wire.target import ASKED
 from headrace_common.operations.errors import ProtocolError
 from headrace_lumberjack.wire import V1, acknowledgement
 

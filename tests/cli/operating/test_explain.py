@@ -14,9 +14,8 @@ from typing import Any
 import msgpack
 import pytest
 from headrace_cli.errors import CommandError
-from headrace_cli.wire.explain import source
-from headrace_cli.wire.explain.receiver import EXPLANATIONS
-from headrace_cli.wire.explain.stream import Explainer
+from headrace_cli.wire.explain import stream
+from headrace_cli.wire.explain.stream import EXPLANATIONS, Explainer
 from headrace_cli.wire.explain.verb import Options, explain, lines
 from headrace_common.operations.errors import ConfigError
 from headrace_common.protocol import installed
@@ -127,7 +126,7 @@ def test_it_says_what_the_receiver_does(path: Path, explained: Explained) -> Non
     ],
 )  # fmt: skip
 def test_it_finds_the_protocol(data: bytes, protocol: str) -> None:
-    assert source.protocol_of(data) == protocol
+    assert stream.protocol_of(data) == protocol
 
 
 def test_a_window_field_by_field(explained: Explained) -> None:

@@ -13,8 +13,7 @@ from headrace_cli.errors import CommandError
 from headrace_cli.operating.watch.records import Row
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.wire.quarantined import items
-from headrace_cli.wire.quarantined.items import gathered, name_of
-from headrace_cli.wire.quarantined.sources import Wanted
+from headrace_cli.wire.quarantined.items import Wanted, gathered, name_of
 from headrace_cli.wire.quarantined.verbs import SHOWN_BYTES, Source, dump, export_items, list_items, show_item
 from headrace_logjam import wire as logjam
 from typer.testing import CliRunner

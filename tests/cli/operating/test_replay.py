@@ -12,12 +12,11 @@ import orjson
 import pytest
 from headrace_cli.errors import CommandError
 from headrace_cli.stack.broker import EmbeddedKafka
-from headrace_cli.wire.clients import ASKED
-from headrace_cli.wire.quarantined.items import Item
+from headrace_cli.wire.quarantined.items import Item, Wanted
 from headrace_cli.wire.quarantined.reading import Reader
 from headrace_cli.wire.quarantined.replay import Options, replay
-from headrace_cli.wire.quarantined.sources import Wanted
 from headrace_cli.wire.quarantined.verbs import Source
+from headrace_cli.wire.target import ASKED
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.record.encoding import decode
 from headrace_common.record.event import Reject

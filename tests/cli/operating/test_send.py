@@ -28,14 +28,13 @@ from headrace_cli.processes.ports import free_port
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.stack.certificates import ensure
 from headrace_cli.stack.state import StateFolder
-from headrace_cli.wire.clients import CLIENTS
-from headrace_cli.wire.explain.receiver import receiver_of
+from headrace_cli.wire.explain.stream import receiver_of
 from headrace_cli.wire.send import connections, source
 from headrace_cli.wire.send import verb as landed
 from headrace_cli.wire.send.connections import Connection, Tally
 from headrace_cli.wire.send.source import LINE_BYTES, RateSource, Source
 from headrace_cli.wire.send.verb import Options, send
-from headrace_cli.wire.target import Security, Target
+from headrace_cli.wire.target import CLIENTS, Security, Target
 
 from tests.contract import receiver as real
 from tests.contract.topic import events, own_topics

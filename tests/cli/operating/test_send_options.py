@@ -18,13 +18,12 @@ import pytest
 import zmq
 from headrace_cli.errors import CommandError
 from headrace_cli.processes.ports import free_port
-from headrace_cli.stack import curve
+from headrace_cli.stack import certificates as curve
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.wire.channel import opened
-from headrace_cli.wire.clients import CLIENTS, compression_of
 from headrace_cli.wire.send.source import RateSource
 from headrace_cli.wire.send.verb import Options, send
-from headrace_cli.wire.target import RefusedError, Security, Target, target_of, why_not
+from headrace_cli.wire.target import CLIENTS, RefusedError, Security, Target, compression_of, target_of, why_not
 from headrace_common.session.client import Compression
 from headrace_forward.wire import Decoder
 from headrace_logjam.wire import Compression as Method
@@ -164,7 +163,7 @@ def key_files(folder: Path, keys: curve.CurveKeys) -> Security:
 
 @pytest.mark.long
 def test_curve(tmp_path: Path) -> None:
-    keys, others = curve.ensure(tmp_path / "keys"), curve.ensure(tmp_path / "others")
+    keys, others = curve.ensure_curve(tmp_path / "keys"), curve.ensure_curve(tmp_path / "others")
     with device(accepts, keys) as (address, heard):
         assert (
             send("logjam", tmp_path, Options(address, rate=100, duration=0.1, security=key_files(tmp_path, keys))) == 0
@@ -358,7 +357,7 @@ async def test_a_real_forward_receiver_with_login_and_client_certificates(kafka:
 @pytest.mark.kafka
 @pytest.mark.long
 async def test_a_real_logjam_receiver_with_curve(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    keys, _ = curve.ensure(tmp_path / "keys"), curve.ensure(tmp_path / "others")
+    keys, _ = curve.ensure_curve(tmp_path / "keys"), curve.ensure_curve(tmp_path / "others")
     settings = own_topics(kafka.bootstrap)
     section = {
         "pull_port": 0,

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from headrace_cli.errors import CommandError
 from headrace_cli.operating.check import limits
-from headrace_cli.operating.check.certificates import SOON, check_certificates
+from headrace_cli.operating.check.limits import SOON, check_certificates
 from headrace_cli.operating.check.parts import NAMES, Finding, Verdict, settings_class
 from headrace_cli.operating.check.validate import Options, validate
 from headrace_cli.stack.broker import EmbeddedKafka

@@ -1,4 +1,4 @@
-"""The parts of Headrace whose settings can be checked, and where the classes of these settings are."""
+"""The parts that are checked, with their settings, and what is found."""
 
 from __future__ import annotations
 

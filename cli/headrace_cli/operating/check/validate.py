@@ -21,8 +21,8 @@ from headrace_common.operations.variables import misspelt
 
 from headrace_cli.errors import CommandError
 from headrace_cli.operating.check import limits
-from headrace_cli.operating.check.certificates import check_certificates
 from headrace_cli.operating.check.chart import check_chart
+from headrace_cli.operating.check.limits import check_certificates
 from headrace_cli.operating.check.parts import NAMES, Finding, Verdict, settings_class, show
 from headrace_cli.operating.target import check_reachable
 

@@ -1,4 +1,4 @@
-"""Which records are wanted. Pure."""
+"""Which records are wanted, and from when on. Pure."""
 
 from __future__ import annotations
 

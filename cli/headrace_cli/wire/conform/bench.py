@@ -1,4 +1,4 @@
-"""What every probe works with: connections, events and limits; and what a probe finds."""
+"""What every probe works with: connections, events, limits and a storage to stall; and what a probe finds."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from typing import Any, Final
 from headrace_common.session.client import Client
 
 from headrace_cli.errors import CommandError
-from headrace_cli.wire.clients import ASKED
 from headrace_cli.wire.line import Line, connected
-from headrace_cli.wire.target import Target
+from headrace_cli.wire.target import ASKED, Target
 
 
 class Verdict(StrEnum):

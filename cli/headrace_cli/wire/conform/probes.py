@@ -1,112 +1,362 @@
-"""All probes, in the order in which they are asked."""
+"""What is asked of a server: by what any client may send, while its storage stands still, and by what none should send."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Final
 
-from headrace_cli.wire.conform import harmful, sound, stalled
-from headrace_cli.wire.conform.bench import Probe
+from headrace_common.session.client import Answer
+from headrace_forward.client import ForwardClient
+from headrace_lumberjack.client import LumberjackClient
+from headrace_lumberjack.wire import V1
 
-_LUMBERJACK: Final = frozenset({"lumberjack"})
-_FORWARD: Final = frozenset({"forward"})
-_COUNTED: Final = frozenset({"lumberjack", "courier"})
+from headrace_cli.verbs.console import format_size
+from headrace_cli.wire.conform.bench import Bench, Finding, Verdict
+from headrace_cli.wire.line import Line, outcome
+from headrace_cli.wire.target import ASKED
 
-PROBES: Final = (
-    Probe(
-        "acknowledges", "How soon does it acknowledge?",
-        "a frame of 100 events, and another when the first is acknowledged",
-        "broken if one is not acknowledged", sound.acknowledges,
-    ),
-    Probe(
-        "before-storage", "Does it acknowledge before it stores?",
-        "a frame while the storage stands still, which then goes on",
-        "broken if any event is acknowledged meanwhile, or nothing afterwards", stalled.before_storage, held=True,
-    ),
-    Probe(
-        "version-1", "Does it keep clients of version 1 alive?",
-        "the same in version 1, whose clients take any reply as success for the whole window",
-        "broken if it says anything meanwhile", stalled.version_one, _LUMBERJACK, held=True,
-    ),
-    Probe(
-        "half-closed", "Does a client that has finished sending still hear?",
-        "a frame and the end of the client's side, while the storage stands still",
-        "broken if it is acknowledged meanwhile; noted if the connection is closed", stalled.half_closed, held=True,
-    ),
-    Probe(
-        "gone", "What if the client goes away with a frame in flight?",
-        "a frame, and a reset while the storage stands still", "broken if a new client is not served afterwards",
-        stalled.gone, held=True, risky=True,
-    ),
-    Probe(
-        "forms", "Which forms of a frame does it take?", "three events in each form, each over a connection of its own",
-        "noted if one is not acknowledged", sound.forms,
-    ),
-    Probe(
-        "partial", "Does it say how far it is?", "a frame of 10,000 events",
-        "broken if it takes back what it has acknowledged", sound.partial, _COUNTED,
-    ),
-    Probe(
-        "in-flight", "Does it take several frames at once?", f"{sound.IN_FLIGHT} frames in one piece",
-        "broken if one is never acknowledged though the connection stays open", sound.in_flight,
-    ),
-    Probe(
-        "resend", "Does it acknowledge what it has already?", "the same bytes over two connections",
-        "broken if the second are not acknowledged: the client would send them for ever", sound.resend,
-    ),
-    Probe(
-        "half-close", "Does it answer a client that has finished sending?", "a frame and the end of the client's side",
-        "noted if it is not acknowledged", sound.half_close,
-    ),
-    Probe(
-        "empty-frame", "What does it say to a frame without events?", "an empty frame, and one with three events",
-        "noted if either is not acknowledged", sound.empty_frame,
-    ),
-    Probe(
-        "no-chunk", "What does it do without a chunk?", "a message that asks for no acknowledgement, and one that does",
-        "broken if the second is not acknowledged though the connection stays open", sound.no_chunk, _FORWARD,
-    ),
-    Probe(
-        "large-frame", "How large may a frame be?",
-        "frames of events of 1 KiB, from 64 KiB on, each four times as large, up to --largest",
-        "noted where it stops", sound.large_frame, risky=True,
-    ),
-    Probe(
-        "large-event", "How large may an event be?", "the same with a single event", "noted where it stops",
-        sound.large_event, risky=True,
-    ),
-    Probe(
-        "late-byte", "Does it wait for a frame's end?", "a frame without its last byte, and that byte after a pause",
-        "broken if it acknowledges before the last byte, or not afterwards", harmful.late_byte,
-    ),
-    Probe(
-        "half-frame", "What does half a frame do?", "a frame, half of another, and the end of the client's side",
-        "broken if the half is acknowledged; noted if the frame before it is not", harmful.half_frame, risky=True,
-    ),
-    Probe(
-        "malformed", "What do bytes do with which no frame begins?", "a frame, such bytes, and another frame",
-        "broken if it says what no server may say; noted if it goes on, or does not acknowledge the frame before them",
-        harmful.malformed, risky=True,
-    ),
-    Probe(
-        "unknown", "What does a message do that nobody knows?",
-        "a frame, a message of an unknown kind or version, and another frame", "as malformed", harmful.unknown, risky=True,
-    ),
-    Probe(
-        "bad-event", "What does one event do that is not understood?",
-        "a sound frame with one such event among ten others",
-        "noted: who closes gets it again for ever, who acknowledges must keep it somewhere", harmful.faulty, risky=True,
-    ),
-    Probe(
-        "overfull", "What do more events do than a window announces?", "a window of five events with ten in it",
-        "noted if it acknowledges the five", harmful.overfull, _LUMBERJACK, risky=True,
-    ),
-    Probe(
-        "bomb", "What does a compressed frame do that inflates a thousandfold?",
-        "one that inflates to --inflated bytes", "broken if a new client is not served afterwards", harmful.bomb, risky=True,
-    ),
-    Probe(
-        "no-frame", "What do connections do that say nothing?", "three that close at once",
-        "broken if a new client is not served afterwards", harmful.no_frame, risky=True,
-    ),
-)  # fmt: skip
-"""Each is asked of servers of its `protocols`."""
+IN_FLIGHT: Final = 8
+STEP: Final = 4
+FIRST: Final = 64 << 10
+
+
+def milliseconds(seconds: float) -> str:
+    """A short time for people."""
+    return f"{1000 * seconds:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+async def acknowledges(bench: Bench) -> Finding:
+    """A frame of a hundred events, and another when the first is acknowledged."""
+    async with bench.line() as line:
+        times = []
+        for frame in range(2):
+            data = line.client.frame(bench.events(100))
+            begun = time.monotonic()
+            await line.send(data, bench.wait)
+            if not await line.acknowledged(frame, bench.wait):
+                return Finding(Verdict.BROKEN, f"{outcome(line, frame)} within {bench.wait:g} s")
+            times.append((line.whole_at(frame) or 0.0) - begun)
+        said = " and ".join(map(milliseconds, times))
+        return Finding(Verdict.KEPT, f"acknowledges after {said}", {"seconds": times})
+
+
+async def forms(bench: Bench) -> Finding:
+    """Each form that a frame may have, over one connection, one after the other."""
+    taken: list[str] = []
+    refused: list[str] = []
+    for form in ASKED[bench.target.protocol]().forms:
+        async with bench.line() as line:
+            await line.send(line.client.frame(bench.events(3), form), bench.wait)
+            (taken if await line.acknowledged(0, bench.wait) else refused).append(form)
+    if refused:
+        return Finding(
+            Verdict.NOTED, f"takes {', '.join(taken) or 'none'}; does not acknowledge {', '.join(refused)}",
+            {"taken": taken, "refused": refused},
+        )  # fmt: skip
+    return Finding(Verdict.KEPT, f"takes {', '.join(taken)}", {"taken": taken, "refused": []})
+
+
+async def empty_frame(bench: Bench) -> Finding:
+    """A frame without events, and one with some."""
+    async with bench.line() as line:
+        await line.send(line.client.frame([]), bench.wait)
+        heard = await line.acknowledged(0, bench.silence)
+        await line.send(line.client.frame(bench.events(3)), bench.wait)
+        after = await line.acknowledged(1, bench.wait)
+        said = outcome(line)
+    if heard and after:
+        return Finding(Verdict.KEPT, "acknowledges it, and what follows")
+    if after:
+        return Finding(Verdict.NOTED, "says nothing to it, and acknowledges what follows")
+    return Finding(Verdict.NOTED, f"{said}; what follows is not acknowledged")
+
+
+async def in_flight(bench: Bench) -> Finding:
+    """Eight frames at once."""
+    async with bench.line() as line:
+        await line.send(b"".join(line.client.frame(bench.events(10)) for _ in range(IN_FLIGHT)), bench.wait)
+        await line.until(lambda: all(map(line.whole, range(IN_FLIGHT))), bench.wait)
+        order = [answer.frame for _, answer in line.answers if answer.whole]
+        missing = IN_FLIGHT - len(set(order))
+        if line.fault or missing:
+            verdict = Verdict.NOTED if line.ended and not line.fault else Verdict.BROKEN
+            return Finding(verdict, f"acknowledges {IN_FLIGHT - missing} of {IN_FLIGHT}, and {outcome(line, -1)}")
+    kept = order == sorted(order)
+    return Finding(Verdict.KEPT, f"acknowledges all {IN_FLIGHT}, {'in order' if kept else 'not in order'}")
+
+
+async def partial(bench: Bench) -> Finding:
+    """A frame of ten thousand events."""
+    async with bench.line() as line:
+        await line.send(line.client.frame(bench.events(10_000)), bench.wait)
+        whole = await line.acknowledged(0, bench.wait)
+        counts = [answer.count for _, answer in line.answers]
+    if not whole:
+        return Finding(Verdict.NOTED, f"{outcome(line)} for a frame of 10,000 events")
+    parts = [count for count in counts if 0 < count < 10_000]
+    if parts != sorted(parts):
+        return Finding(Verdict.BROKEN, f"takes back what it has acknowledged: {', '.join(map(str, counts[:10]))}")
+    said = f"says {len(parts)} times how far it is" if parts else "acknowledges the whole frame at once"
+    return Finding(Verdict.NOTED, said, {"parts": parts[:100]})
+
+
+async def resend(bench: Bench) -> Finding:
+    """The same bytes over two connections, as after a break."""
+    client = ASKED[bench.target.protocol]()
+    data = client.frame(bench.events(10))
+    for first in (True, False):
+        async with bench.line(client) as line:
+            client.repeat(0)
+            await line.send(data, bench.wait)
+            if not await line.acknowledged(0, bench.wait):
+                when = "when it is sent first" if first else ": a client sends it for ever"
+                return Finding(Verdict.BROKEN, f"{outcome(line)} {when}")
+    return Finding(Verdict.KEPT, "acknowledges it again; whether it is stored twice shows only in the storage")
+
+
+async def half_close(bench: Bench) -> Finding:
+    """A frame, and the end of the client's side."""
+    async with bench.line() as line:
+        await line.send(line.client.frame(bench.events(10)), bench.wait)
+        line.finish()
+        if await line.acknowledged(0, bench.wait):
+            await line.silence(bench.silence / 4)
+            return Finding(Verdict.KEPT, "acknowledges it" + (f", then {line.ended}" if line.ended else ", stays open"))
+        return Finding(Verdict.NOTED, f"{outcome(line)}: the client sends it again")
+
+
+async def large_frame(bench: Bench) -> Finding:
+    """Frames of events of 1 KiB, from 64 KiB on, each four times as large, until one is refused."""
+    return await _grow(bench, lambda size: (size // 1024, 900))
+
+
+async def large_event(bench: Bench) -> Finding:
+    """Frames of one event, from 64 KiB on, each four times as large, until one is refused."""
+    return await _grow(bench, lambda size: (1, size))
+
+
+async def _grow(bench: Bench, shape: Callable[[int], tuple[int, int]]) -> Finding:
+    taken, size = 0, FIRST
+    while True:
+        size = min(size, bench.largest)
+        async with bench.line() as line:
+            await line.send(line.client.frame(bench.events(*shape(size)), line.client.plain), bench.wait)
+            if not await line.acknowledged(0, bench.wait):
+                figures = {"taken": taken, "refused": size}
+                said = f"takes {format_size(taken)}" if taken else "takes none"
+                return Finding(Verdict.NOTED, f"{said}; at {format_size(size)} it {outcome(line)}", figures)
+        taken = size
+        if size == bench.largest:
+            return Finding(Verdict.KEPT, f"takes {format_size(taken)}, the bound of this run", {"taken": taken})
+        size *= STEP
+
+
+async def no_chunk(bench: Bench) -> Finding:
+    """A message without a chunk, and one with it."""
+    async with bench.line() as line:
+        assert isinstance(line.client, ForwardClient)
+        await line.send(line.client.unasking([line.client.document(event) for event in bench.events(3)]), bench.wait)
+        await line.silence(bench.silence / 4)
+        if line.over:
+            return Finding(Verdict.NOTED, f"{outcome(line)}: a logger that asks for nothing loses what it writes next")
+        await line.send(line.client.frame(bench.events(3)), bench.wait)
+        if await line.acknowledged(0, bench.wait):
+            return Finding(Verdict.KEPT, "says nothing to it, and acknowledges the next")
+        return Finding(Verdict.BROKEN, f"{outcome(line)} to a message with a chunk that follows it")
+
+
+async def before_storage(bench: Bench) -> Finding:
+    """A frame that is acknowledged; then, while the storage stands still, another."""
+    async with bench.line() as line:
+        return await _held(bench, line)
+
+
+async def version_one(bench: Bench) -> Finding:
+    """The same in version 1, whose clients take any reply as success for the whole window."""
+    async with bench.line(LumberjackClient(version=V1)) as line:
+        found = await _held(bench, line)
+        counts = found.figures.get("while_held", ())
+    if found.verdict is Verdict.KEPT and counts:
+        said = f"sends {len(counts)} keep-alives while the storage stands still: a client of version 1 takes them as success"
+        return Finding(Verdict.BROKEN, said, found.figures)
+    return found
+
+
+async def half_closed(bench: Bench) -> Finding:
+    """A frame and the end of the client's side, while the storage stands still."""
+    assert bench.storage is not None
+    async with bench.line() as line:
+        async with bench.storage.held():
+            await line.send(line.client.frame(bench.events(10)), bench.wait)
+            line.finish()
+            await line.acknowledged(0, bench.silence)
+            early, ended = line.whole(0), line.ended
+        if early or line.fault:
+            return Finding(Verdict.BROKEN, f"{outcome(line)} while the storage stands still")
+        if ended:
+            return Finding(Verdict.NOTED, f"{ended} at once: the client sends it again")
+        if await line.acknowledged(0, bench.wait):
+            return Finding(Verdict.KEPT, "keeps the connection, and acknowledges when it has stored")
+        return Finding(Verdict.NOTED, f"{outcome(line)} when the storage goes on")
+
+
+async def gone(bench: Bench) -> Finding:
+    """A frame from a client that resets the connection while the storage stands still."""
+    assert bench.storage is not None
+    async with bench.storage.held(), bench.line() as line:
+        await line.send(line.client.frame(bench.events(10)), bench.wait)
+        await line.acknowledged(0, bench.silence / 4)
+        early = line.whole(0)
+    if early:
+        return Finding(Verdict.BROKEN, "acknowledges it while the storage stands still")
+    return Finding(Verdict.KEPT, "minds it not")
+
+
+async def _held(bench: Bench, line: Line) -> Finding:
+    """What a connection hears while the storage stands still, and after that."""
+    assert bench.storage is not None
+    await line.send(line.client.frame(bench.events(10)), bench.wait)
+    if not await line.acknowledged(0, bench.wait):
+        return Finding(Verdict.BROKEN, f"{outcome(line)} before the storage stands still")
+    async with bench.storage.held():
+        begun = time.monotonic()
+        await line.send(line.client.frame(bench.events(100)), bench.wait)
+        await line.until(lambda: any(each.frame == 1 and each.count for _, each in line.answers), bench.silence)
+        heard = [(at - begun, answer) for at, answer in line.answers if answer.frame == 1]
+    released = time.monotonic()
+    figures = {"while_held": [[round(at, 3), answer.count] for at, answer in heard]}
+    early = next(((at, answer) for at, answer in heard if answer.count), None)
+    if early is not None:
+        at, answer = early
+        said = "" if answer.whole else f"{answer.count} of {answer.size} events "
+        return Finding(
+            Verdict.BROKEN, f"acknowledges {said}before it stores: after {milliseconds(at)}, while the storage stands still",
+            figures,
+        )  # fmt: skip
+    told = f"waits{_kept_alive(heard)}"
+    if line.over:
+        return Finding(Verdict.NOTED, f"{outcome(line, 1)} while the storage stands still", figures)
+    if await line.acknowledged(1, bench.wait):
+        after = (line.whole_at(1) or released) - released
+        return Finding(
+            Verdict.KEPT, f"{told}, and acknowledges {milliseconds(max(after, 0))} after it goes on", figures
+        )
+    return Finding(Verdict.BROKEN, f"{told}, and then {outcome(line, 1)} for {bench.wait:g} s", figures)
+
+
+def _kept_alive(heard: list[tuple[float, Answer]]) -> str:
+    if not heard:
+        return " without a word"
+    if len(heard) == 1:
+        return f" with a keep-alive after {heard[0][0]:.1f} s"
+    gaps = [later - earlier for earlier, later in pairwise([0.0, *(at for at, _ in heard)])]
+    return f" with {len(heard)} keep-alives, at most {max(gaps):.1f} s apart"
+
+
+async def late_byte(bench: Bench) -> Finding:
+    """A frame without its last byte, and that byte after a pause."""
+    async with bench.line() as line:
+        data = line.client.frame(bench.events(10))
+        await line.send(data[:-1], bench.wait)
+        await line.acknowledged(0, bench.silence / 4)
+        if any(answer.whole for _, answer in line.answers) or line.fault:
+            return Finding(Verdict.BROKEN, f"{outcome(line)} before its last byte is sent")
+        if line.ended:
+            return Finding(Verdict.NOTED, f"{line.ended} the connection of a client that pauses inside a frame")
+        await line.send(data[-1:], bench.wait)
+        if await line.acknowledged(0, bench.wait):
+            return Finding(Verdict.KEPT, "waits for the last byte, then acknowledges")
+        return Finding(Verdict.BROKEN, f"{outcome(line)} when the frame is complete")
+
+
+async def half_frame(bench: Bench) -> Finding:
+    """A whole frame and half of another, and the end of the client's side."""
+    async with bench.line() as line:
+        whole = line.client.frame(bench.events(10))
+        half = line.client.frame(bench.events(10))
+        await line.send(whole + half[: len(half) // 2], bench.wait)
+        line.finish()
+        await line.acknowledged(1, bench.wait)
+        if line.whole(1) or line.fault:
+            return Finding(Verdict.BROKEN, f"of half a frame: {outcome(line, 1)}")
+        first = "acknowledges the whole frame before it" if line.whole(0) else "acknowledges neither"
+        return Finding(
+            Verdict.KEPT if line.whole(0) else Verdict.NOTED,
+            f"{first}, and {f'{line.ended} the connection' if line.ended else 'stays open'}",
+        )
+
+
+async def malformed(bench: Bench) -> Finding:
+    """A whole frame, bytes with which no frame begins, and another whole frame."""
+    async with bench.line() as line:
+        data = line.client.frame(bench.events(10)) + line.client.malformed + line.client.frame(bench.events(10))
+        return await _after_bad(bench, line, data, "those bytes")
+
+
+async def unknown(bench: Bench) -> Finding:
+    """The same with a message of a kind or version that nobody knows."""
+    async with bench.line() as line:
+        data = line.client.frame(bench.events(10)) + line.client.unknown + line.client.frame(bench.events(10))
+        found = await _after_bad(bench, line, data, line.client.unknown_is)
+        remarks = sorted({remark.text for _, remark in line.remarks} - {"VERS"})
+    return Finding(found.verdict, found.answer + (f"; says {', '.join(remarks)}" if remarks else ""), found.figures)
+
+
+async def _after_bad(bench: Bench, line: Line, data: bytes, what: str) -> Finding:
+    await line.send(data, bench.wait)
+    await line.acknowledged(1, bench.wait)
+    before = "acknowledges the frame before it" if line.whole(0) else "acknowledges not even the frame before it"
+    figures = {"before": line.whole(0), "after": line.whole(1), "closed": bool(line.ended)}
+    if line.fault:
+        return Finding(Verdict.BROKEN, outcome(line), figures)
+    if line.whole(1):
+        return Finding(Verdict.NOTED, f"skips {what}: {before} and the frame after it", figures)
+    if line.ended:
+        return Finding(Verdict.KEPT if line.whole(0) else Verdict.NOTED, f"{line.ended}; {before}", figures)
+    return Finding(Verdict.NOTED, f"{before}, and then nothing: the client waits", figures)
+
+
+async def faulty(bench: Bench) -> Finding:
+    """A sound frame in which one event of eleven is not understood."""
+    async with bench.line() as line:
+        await line.send(line.client.faulty(bench.events(10)), bench.wait)
+        await line.acknowledged(0, bench.wait)
+        said = outcome(line)
+    if line.fault:
+        return Finding(Verdict.BROKEN, said)
+    if line.whole(0):
+        return Finding(Verdict.NOTED, f"{said}: whether the event is kept anywhere shows only in the storage")
+    return Finding(Verdict.NOTED, f"{said}: a client sends it again for ever")
+
+
+async def bomb(bench: Bench) -> Finding:
+    """A sound compressed frame that inflates a thousandfold, up to the bound."""
+    async with bench.line() as line:
+        data = line.client.bomb(bench.inflated)
+        await line.send(data, bench.wait)
+        await line.acknowledged(0, bench.wait)
+        said = outcome(line)
+    sizes = f"{format_size(len(data))} that inflate to {format_size(bench.inflated)}"
+    verdict = Verdict.BROKEN if line.fault else Verdict.NOTED
+    return Finding(verdict, f"{said} ({sizes})", {"bytes": len(data), "inflated": bench.inflated})
+
+
+async def overfull(bench: Bench) -> Finding:
+    """A window of five events whose compressed frame has ten."""
+    async with bench.line() as line:
+        assert isinstance(line.client, LumberjackClient)
+        await line.send(line.client.overfull([line.client.document(event) for event in bench.events(10)]), bench.wait)
+        await line.until(lambda: bool(line.answers), bench.wait)
+        if line.whole(0):
+            return Finding(Verdict.NOTED, "acknowledges the five, and keeps silent about the others")
+        return Finding(Verdict.BROKEN if line.fault else Verdict.KEPT, outcome(line))
+
+
+async def no_frame(bench: Bench) -> Finding:
+    """Three connections that are closed before they say anything."""
+    for _ in range(3):
+        async with bench.line():
+            pass
+    return Finding(Verdict.KEPT, "minds them not")

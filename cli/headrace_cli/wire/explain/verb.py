@@ -21,9 +21,8 @@ from headrace_cli.operating.check.parts import as_environment, settings_class
 from headrace_cli.operating.watch.records import as_json
 from headrace_cli.operating.watch.shown import shown_value
 from headrace_cli.verbs import console
-from headrace_cli.wire.explain.receiver import EXPLANATIONS, Heard
 from headrace_cli.wire.explain.source import read
-from headrace_cli.wire.explain.stream import Explained, Explainer, Summary
+from headrace_cli.wire.explain.stream import EXPLANATIONS, Explained, Explainer, Heard, Summary
 
 _BODY: Final = 300
 _PLACE: Final = "{:08x}"

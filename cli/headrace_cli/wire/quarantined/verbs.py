@@ -21,9 +21,8 @@ from headrace_cli.lake.text import json_value, printable, text
 from headrace_cli.operating.target import kafka_settings
 from headrace_cli.operating.watch.records import as_json
 from headrace_cli.verbs import console
-from headrace_cli.wire.quarantined.explained import explained
-from headrace_cli.wire.quarantined.items import Item, gathered
-from headrace_cli.wire.quarantined.sources import Wanted, of_lake, of_topic
+from headrace_cli.wire.quarantined.items import Item, Wanted, gathered, of_lake, of_topic
+from headrace_cli.wire.quarantined.reading import explained
 
 SHOWN_BYTES: Final = 4096
 """Most bytes of an item that `show` prints as a dump."""

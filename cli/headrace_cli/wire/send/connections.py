@@ -12,9 +12,8 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.client import Answer, Compression
 
 from headrace_cli.wire.channel import HELO, Channel, channel_to
-from headrace_cli.wire.clients import client_of
 from headrace_cli.wire.send.source import Source
-from headrace_cli.wire.target import Target, why_not
+from headrace_cli.wire.target import Target, client_of, why_not
 
 WINDOW: Final = 32
 """Frames of a connection that are not acknowledged yet, at most."""

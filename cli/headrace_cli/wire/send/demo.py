@@ -28,11 +28,10 @@ from headrace_cli.verbs import console
 from headrace_cli.verbs.down import down
 from headrace_cli.verbs.query import EXAMPLE_QUERY
 from headrace_cli.verbs.up import START_SECONDS
-from headrace_cli.wire.clients import client_of
 from headrace_cli.wire.send.connections import Tally
 from headrace_cli.wire.send.source import ShopSource
 from headrace_cli.wire.send.verb import run
-from headrace_cli.wire.target import Target
+from headrace_cli.wire.target import Target, client_of
 
 CONNECTIONS: Final = 4
 LANDING_SECONDS: Final = 300.0

@@ -17,11 +17,10 @@ from headrace_common.operations.settings import KafkaSettings, Settings, load
 
 from headrace_cli.errors import EXIT_FAILED, CommandError
 from headrace_cli.verbs import console
-from headrace_cli.wire.clients import client_of
 from headrace_cli.wire.send.connections import Tally
 from headrace_cli.wire.send.source import ShopSource
 from headrace_cli.wire.send.verb import run
-from headrace_cli.wire.target import Security, Target, parse_address
+from headrace_cli.wire.target import Security, Target, client_of, parse_address
 
 NUMBERS: Final = 1 << 52
 """Events are numbered at random below this, so that ours can be told from all others. JSON holds such numbers exactly."""

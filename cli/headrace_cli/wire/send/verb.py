@@ -22,10 +22,9 @@ from headrace_cli.lake.address import LakeAddress, located
 from headrace_cli.lake.text import printable
 from headrace_cli.operating.watch.top import seconds
 from headrace_cli.verbs import console, query
-from headrace_cli.wire.clients import client_of
 from headrace_cli.wire.send.connections import Connection, Tally
 from headrace_cli.wire.send.source import LineSource, RateSource, Source
-from headrace_cli.wire.target import Security, Target, target_of
+from headrace_cli.wire.target import Security, Target, client_of, target_of
 
 _EVERY: Final = 0.25
 
