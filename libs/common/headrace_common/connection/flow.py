@@ -22,6 +22,8 @@ RECHECK: Final = 0.5
 class LazyTimer:
     """Calls `fire` when the first deadline has passed. What happens meanwhile does not move it: it asks `due` when it fires."""
 
+    __slots__ = ("_at", "_due", "_fire", "_handle", "_loop", "_over")
+
     def __init__(self, due: Callable[[], float | None], fire: Callable[[float], None]) -> None:
         """`due`: the first deadline in monotonic seconds, None if there is none. `fire` gets the time."""
         self._loop = asyncio.get_running_loop()
@@ -73,6 +75,8 @@ class LazyTimer:
 
 class Incoming:
     """Bytes that were received and are not parsed, and whether the socket is read. Set `transport` when it is connected."""
+
+    __slots__ = ("_driver", "_loop", "_paused_at", "reading", "transport", "unseen")
 
     def __init__(self, driver: Driver[ByteSession]) -> None:
         self._driver = driver
@@ -131,6 +135,8 @@ class Outgoing:
     `transport` when it is connected.
     """
 
+    __slots__ = ("_again", "_driver", "_loop", "_next", "_waits", "transport", "writable")
+
     def __init__(self, driver: Driver[ByteSession], again: Callable[[], None]) -> None:
         """`again`: calls `flush` in the next iteration."""
         self._driver = driver
@@ -173,6 +179,8 @@ class Outgoing:
 
 class Lifetime:
     """A connection's phase, and the timer that looks at its limits."""
+
+    __slots__ = ("_always", "_budget", "_clocks", "_driver", "_incoming", "_limits", "_loop", "phase", "timer")
 
     def __init__(
         self,
