@@ -14,6 +14,7 @@ from headrace_common.operations.settings import (
     KafkaSettings,
     LimitSettings,
     ServiceSettings,
+    Settings,
     TopicSettings,
     TopicsProcessSettings,
     describe,
@@ -26,6 +27,7 @@ from headrace_common.operations.variables import each_setting, refuse_near_guard
 from headrace_courier.settings import CourierSettings
 from headrace_forward.settings import ForwardSettings
 from headrace_lake.configuration.settings import LakeProcessSettings
+from headrace_logjam.settings import LogjamSettings
 from headrace_lumberjack.settings import LumberjackSettings
 from headrace_segment.settings import SegmentSettings
 
@@ -96,8 +98,11 @@ class TestEnvironment:
         ):
             load(ForwardSettings)
 
-    @pytest.mark.parametrize("cls", [ForwardSettings, CourierSettings, LumberjackSettings, SegmentSettings])
-    def test_a_setting_that_was_removed(self, cls: type[ServiceSettings], monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize(
+        "cls",
+        [ForwardSettings, CourierSettings, LogjamSettings, LumberjackSettings, SegmentSettings, LakeProcessSettings],
+    )
+    def test_a_setting_that_was_removed(self, cls: type[Settings], monkeypatch: pytest.MonkeyPatch) -> None:
         removed = [
             (variable(section, name), instead)
             for section, info in cls.model_fields.items()

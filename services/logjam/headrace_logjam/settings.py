@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 from headrace_common.operations.networks import networks
 from headrace_common.operations.settings import KIB, MIB, LimitSettings, Section, ServiceSettings
@@ -37,6 +37,10 @@ class LogjamLimits(LimitSettings):
 
 class LogjamSection(Section):
     """What only Logjam has."""
+
+    removed: ClassVar[Mapping[str, str]] = {
+        "pub_messages": "ZeroMQ keeps 100,000 messages for a subscriber that is slow"
+    }
 
     pull_port: int = Field(PULL_PORT, ge=0, le=65_535, description="Port for producers that want no answer; 0: none.")
     answer_time: Seconds = Field(
@@ -91,9 +95,10 @@ class LogjamSection(Section):
         description="Where consumers reach PUB_PORT, as our heartbeats say it: `tcp://HOST:PORT`, the way their own settings name"
         " it; default: the host's name.",
     )
-    pub_messages: int = Field(
-        100_000, ge=1, description="Messages that ZeroMQ keeps for one subscriber that is slow; further ones it drops."
-    )
+    pub_messages: ClassVar[int] = 100_000
+    """Messages that ZeroMQ keeps for one subscriber that is slow, a tenth of what a device keeps: they take our memory, beyond
+    the budgets. It drops further ones."""
+
     device: int = Field(0, ge=0, le=2**32 - 1, description="Our own number as a device, needed by PUB_PORT.")
 
     @field_validator("endpoints")

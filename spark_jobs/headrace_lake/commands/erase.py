@@ -136,7 +136,7 @@ class Erase:
             if row["properties"].get(CHANGE_FEED) == "true":
                 raise HaltError(
                     f"nothing was erased: the table {table} has a change data feed, which holds what is deleted until vacuum."
-                    " Erase without --at-once, and the bytes go within LAKE__VACUUM_AGE and LAKE__VACUUM_EVERY"
+                    " Erase without --at-once, and the bytes go within LAKE__VACUUM_AGE and a day"
                 )
 
     def _read(self, table: str) -> DataFrame:

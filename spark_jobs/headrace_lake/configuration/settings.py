@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from headrace_common.operations.settings import MIB, KafkaSettings, OpsSettings, Section, Settings
@@ -34,6 +35,8 @@ def location(path: str) -> str:
 
 class LakeSettings(Section):
     """Where the tables are, and how the job fills them."""
+
+    removed: ClassVar[Mapping[str, str]] = {"vacuum_every": "each table is vacuumed once a day"}
 
     path: str = Field(".headrace/lake", description="Folder or URL that holds the tables.")
     checkpoint: str = Field(
@@ -124,7 +127,9 @@ class LakeSettings(Section):
         description="Seconds that files stay after compaction or retention removed them from the table: the longest time that"
         " a query may take.",
     )
-    vacuum_every: WholeSeconds = Field(86_400, ge=60, description="Seconds between two vacuums of a table.")
+    vacuum_every: ClassVar[int] = 86_400
+    """Seconds between two vacuums of a table: each lists the whole folder, which costs money in an object store."""
+
     gaps_every: Seconds = Field(
         600,
         ge=0,
