@@ -14,6 +14,7 @@ from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from tests.contract.courier import CourierDialect
 from tests.contract.dialect import Can, Dialect
 from tests.contract.forward import ForwardDialect, PythonForwardDialect
+from tests.contract.installed import without_adapter
 from tests.contract.logjam import LogjamDialect
 from tests.contract.lumberjack import LumberjackDialect
 from tests.contract.receiver import Receiver, Sections
@@ -21,7 +22,7 @@ from tests.contract.segment import SegmentDialect, TodayDialect
 from tests.contract.topic import now, own_topics
 from tests.contract.toy import MESSAGES, QUESTIONS
 
-DIALECTS: tuple[Dialect, ...] = (
+ADAPTERS: tuple[Dialect, ...] = (
     ForwardDialect(),
     PythonForwardDialect(),
     CourierDialect(),
@@ -32,7 +33,9 @@ DIALECTS: tuple[Dialect, ...] = (
     MESSAGES,
     QUESTIONS,
 )
-"""Every receiver there is. A new one adds its adapter here, and passes."""
+
+DIALECTS = (*ADAPTERS, *without_adapter(ADAPTERS))
+"""Every receiver there is. A new one passes with its own client, or adds an adapter above."""
 
 TOYS = (MESSAGES, QUESTIONS)
 """They show that the seam fits. The quick tier leaves that to the receivers; `test_toys.py` is in it."""

@@ -33,6 +33,7 @@ from headrace_common.record.event import (
 from headrace_common.record.json_object import Fault, JsonObject
 from headrace_common.service.parts import Own, Parts, Runtime
 from headrace_common.service.service import stream_listeners
+from headrace_common.session.client import Answer, Client, Compression, KeyedClient, OrderedClient, Remark
 from headrace_common.session.inflate import InflateLimits, inflate_gzip, inflate_stream, inflate_zlib
 from headrace_common.session.interface import (
     PAUSE,
@@ -45,6 +46,7 @@ from headrace_common.session.interface import (
     Question,
     Reply,
     Session,
+    Status,
     Ticket,
     paused,
 )
@@ -57,11 +59,14 @@ __all__ = [
     "MIB",
     "OCTETS",
     "PAUSE",
+    "Answer",
     "Backend",
     "ByteSession",
     "Bytes",
     "Caller",
     "Catalogue",
+    "Client",
+    "Compression",
     "ConfigError",
     "DeliveryError",
     "Endpoint",
@@ -73,6 +78,7 @@ __all__ = [
     "HeadraceError",
     "InflateLimits",
     "JsonObject",
+    "KeyedClient",
     "Ledger",
     "LedgerEntry",
     "LimitSettings",
@@ -82,6 +88,7 @@ __all__ = [
     "MessageConnection",
     "MessageSession",
     "MessageSocket",
+    "OrderedClient",
     "Own",
     "Part",
     "Parts",
@@ -94,12 +101,14 @@ __all__ = [
     "Reason",
     "ReceiverMetrics",
     "Reject",
+    "Remark",
     "Reply",
     "Runtime",
     "Seconds",
     "Section",
     "ServiceSettings",
     "Session",
+    "Status",
     "Ticket",
     "deterministic_frame_ids",
     "deterministic_id",

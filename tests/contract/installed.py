@@ -1,0 +1,49 @@
+"""The dialect of a protocol that is installed and has no adapter here: its own client says all that the suite needs.
+
+Its events are JSON objects, and its transport is TCP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from headrace_common.protocol import Protocol, installed
+from headrace_common.record.contract import Reason
+from headrace_common.session.client import Client
+from typing_extensions import override
+
+from tests.contract.dialect import EVERYTHING, Conversation, Dialect, Silent
+
+
+class InstalledConversation(Conversation):
+    """Its limit counts the bytes of a frame."""
+
+    @override
+    def measured(self, documents: Sequence[bytes]) -> int:
+        return len(type(self.client)().payload(documents, self.client.plain))
+
+
+class InstalledDialect(Silent):
+    """See `contract.dialect.Dialect`."""
+
+    can = EVERYTHING
+    fault = Reason.BAD_JSON
+
+    def __init__(self, protocol: Protocol[Any], client: type[Client]) -> None:
+        self.name, self.module, self.malformed = protocol.name, protocol.module, client.malformed
+        self._client = client
+
+    def conversation(self) -> InstalledConversation:
+        return InstalledConversation(self._client())
+
+    def stream(self, record_headers: Mapping[str, bytes]) -> None:
+        assert record_headers["ce_type"] == f"headrace.{self.name}.event".encode()
+
+
+def without_adapter(known: Iterable[Dialect]) -> Iterator[Dialect]:
+    """The dialects of the protocols that have none in `known`."""
+    modules = {dialect.module for dialect in known}
+    for protocol in installed():
+        if protocol.module not in modules and protocol.client is not None:
+            yield InstalledDialect(protocol, protocol.client())

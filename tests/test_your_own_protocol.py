@@ -1,0 +1,95 @@
+"""The page about a protocol of one's own: its package is installed as the page shows it, and nothing else knows of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "your-own-protocol.md"
+LINES = 100
+FILES = dict(re.findall(r"^`([\w.]+)`:\n\n```\w+\n(.*?)```", PAGE.read_text(), re.DOTALL | re.MULTILINE))
+
+pytestmark = pytest.mark.timeout(3600)
+
+
+def test_it_is_a_hundred_lines_of_code() -> None:
+    code = re.sub(r'""".*?"""', "", "".join(FILES.values()), flags=re.DOTALL)
+    lines = [line for line in code.splitlines() if line.strip()]
+    assert len(lines) <= LINES
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a process in which the package is installed."""
+    package, site = tmp_path_factory.mktemp("package"), tmp_path_factory.mktemp("site")
+    for name, text in FILES.items():
+        (package / name).write_text(text)
+    offline = ("--no-deps", "--no-build-isolation", "--no-index", "--no-compile")
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", *offline, "--target", str(site), str(package))
+    subprocess.run(pip, check=True, timeout=600)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), *filter(None, sys.path)])}
+
+
+def headrace(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "headrace_cli", *arguments],
+        env={**environment, "HEADRACE_LAKE__TRIGGER": "0.5"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=1800,
+    )
+
+
+def test_settings_and_tools_know_it(environment: dict[str, str]) -> None:
+    valid = headrace({**environment, "HEADRACE_JOTTER__X": "1"}, "validate", "jotter", "--offline")
+    assert valid.returncode == 0, valid.stdout + valid.stderr
+    assert "JOTTER" not in valid.stdout  # the section has a name, and who does not read it ignores it
+    refused = headrace(environment, "send", "jotter", "127.0.0.1:1", "--rate", "1", "--for", "1s")
+    assert "127.0.0.1:1 refuses connections" in refused.stderr
+
+
+@pytest.mark.kafka
+@pytest.mark.long
+def test_it_passes_the_contract_suite(environment: dict[str, str]) -> None:
+    suite = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/contract", "-k", "jotter")
+    done = subprocess.run(suite, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800)
+    assert done.returncode == 0, done.stdout[-10_000:]
+    assert re.search(r"\b[4-9]\d passed", done.stdout), done.stdout
+
+
+@pytest.fixture
+def stack(environment: dict[str, str], tmp_path: Path) -> Iterator[Path]:
+    state = tmp_path / "state"
+    done = headrace(
+        environment, "up", "--services", "jotter", "--any-port", "--no-live", "--detach", "--state", str(state)
+    )
+    try:
+        assert done.returncode == 0, done.stdout + done.stderr
+        yield state
+    finally:
+        headrace(environment, "down", "--state", str(state))
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.long
+def test_its_events_are_in_the_lake_once(environment: dict[str, str], stack: Path) -> None:
+    sent = headrace(
+        environment, "send", "jotter", "--rate", "200", "--for", "2s", "--then-check", "--json", "--state", str(stack)
+    )
+    assert sent.returncode == 0, sent.stdout + sent.stderr
+    told = json.loads(sent.stdout)
+    assert told["sent"] == told["acknowledged"] == told["lake"]["found"] > 0
+    found = headrace(
+        environment, "query", "select protocol, count(*) as n from events group by all", "--json", "--state", str(stack)
+    )
+    assert json.loads(found.stdout) == [{"protocol": "jotter", "n": told["sent"]}]
