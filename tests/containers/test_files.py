@@ -15,7 +15,7 @@ from headrace_cli.stack.services import LAKE_OPS_PORT
 from headrace_cli.verbs.up import START_SECONDS
 from headrace_common import __version__
 from headrace_common.operations.settings import LimitSettings, TopicsProcessSettings
-from headrace_common.operations.variables import each_setting, variable
+from headrace_common.operations.variables import each_setting, read_bytes, variable
 from headrace_lake.configuration.settings import LakeProcessSettings
 
 from tests.contract.conftest import DIALECTS
@@ -62,6 +62,22 @@ def test_a_receiver_listens_on_its_protocols_port_and_may_drain(name: str) -> No
     assert ENV[f"{name.upper()}_PORT"] == str(port)
     assert service["build"]["args"]["SERVICE"] == name
     assert seconds(service["stop_grace_period"]) >= LimitSettings().drain_time + 5
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_no_container_fills_the_disk_takes_all_memory_or_gains_rights(name: str) -> None:
+    service = SERVICES[name]
+    assert service["logging"]["options"].keys() == {"max-size", "max-file"}
+    assert service["mem_limit"]
+    assert service["pids_limit"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+
+
+@pytest.mark.parametrize("name", RECEIVERS)
+def test_a_receivers_memory_holds_its_budget(name: str) -> None:
+    assert (
+        read_bytes(SERVICES[name]["mem_limit"].replace("m", "MiB")) >= 2 * LimitSettings().process_budget + 128 * 2**20
+    )
 
 
 def test_the_versions_are_those_of_everything_else() -> None:
