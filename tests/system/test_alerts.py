@@ -1,0 +1,149 @@
+"""A receiver is driven into the states that alerts are about, and the rules are evaluated over what it says then."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from headrace_common.operations.settings import KIB, KafkaSettings
+
+from tests.contract.certificates import Authority
+from tests.contract.dialect import ContractClient, values
+from tests.contract.forward import ForwardDialect
+from tests.contract.receiver import Receiver
+from tests.contract.stopping import stopped
+from tests.contract.topic import own_topics
+from tests.contract.waiting import until
+from tests.scrapes import NOBODY, Page, firing
+from tests.system.buggy import BUG
+
+pytestmark = [pytest.mark.kafka, pytest.mark.requires("promtool"), pytest.mark.long]
+
+GROUPS = ["headrace-receivers"]
+
+
+async def page(receiver: Receiver) -> Page:
+    status, text = await receiver.get("/metrics")
+    assert status == 200
+    return Page(text)
+
+
+def fires(folder: Path, *pages: Page) -> set[str]:
+    return firing(GROUPS, "forward", pages, folder)
+
+
+async def client(receiver: Receiver) -> ContractClient:
+    return await ContractClient.connect(ForwardDialect(), receiver.address)
+
+
+async def works(receiver: Receiver) -> Page:
+    """A page after an event was stored."""
+    async with await client(receiver) as sender:
+        await sender.receives(await sender.send(values(1)))
+    return await page(receiver)
+
+
+async def test_one_that_works_is_silent_and_one_that_is_gone_is_named(start, tmp_path: Path) -> None:
+    receiver = await start()
+    first = await page(receiver)
+    assert fires(tmp_path, first, await works(receiver)) == set()
+    receiver.kill()
+    gone = {"HeadraceReceiverDown", "HeadraceReceiverGone", "HeadraceReceiversAbsent"}
+    assert fires(tmp_path, first, NOBODY) == gone
+
+
+async def test_a_broker_that_stands_still_and_a_budget_that_is_full(broker, start, tmp_path: Path) -> None:
+    limits = {
+        "connection_budget": 64 * KIB,
+        "process_budget": 128 * KIB,
+        "frame_bytes": 32 * KIB,
+        "event_bytes": 16 * KIB,
+    }
+    receiver = await start(limits={**limits, "inflated_bytes": 32 * KIB})
+    before = await works(receiver)
+    async with await client(receiver) as sender:
+        with stopped(broker.pid):
+
+            async def send() -> None:
+                while True:
+                    await sender.send(values(8, noise="x" * 1024))
+
+            sending = asyncio.create_task(send())
+
+            async def paused() -> bool:
+                return (
+                    await receiver.metric("connections_paused") > 0
+                    and await receiver.metric("oldest_pending_seconds") > 30
+                )
+
+            await until(paused, "nothing is read any more, and a frame has waited for half a minute")
+            waiting = await page(receiver)
+            sending.cancel()
+    found = fires(tmp_path, before, waiting)
+    assert found == {"HeadraceReceiverStandsStill", "HeadraceReceiverWaits", "HeadraceConnectionsPaused"}
+
+
+async def test_what_kafka_does_not_take_in_time_is_given_up(broker, start, tmp_path: Path) -> None:
+    receiver = await start(kafka={"ack_deadline": 1})
+    before = await works(receiver)
+    async with await client(receiver) as sender:
+        with stopped(broker.pid):
+            await sender.send(values(1))
+            await sender.sees_end()
+            given_up = await page(receiver)
+    assert "HeadraceReceiverAbandons" in fires(tmp_path, before, given_up)
+
+
+async def test_events_that_go_to_quarantine(start, tmp_path: Path) -> None:
+    receiver = await start(limits={"event_bytes": KIB})
+    before = await works(receiver)
+    async with await client(receiver) as sender:
+        await sender.receives(await sender.send(values(200, noise="x" * 2 * KIB)))
+    assert fires(tmp_path, before, await page(receiver)) == {"HeadraceReceiverQuarantine"}
+
+
+async def test_a_client_for_whom_there_is_no_room(start, tmp_path: Path) -> None:
+    receiver = await start(limits={"connections": 1})
+    before = await page(receiver)
+    async with await client(receiver) as first:
+        await first.receives(await first.send(values(1)))
+        async with await client(receiver) as second:
+            await second.sees_end()
+    assert fires(tmp_path, before, await page(receiver)) == {"HeadraceConnectionsRefused"}
+
+
+async def test_the_first_bug_of_a_process(topics: KafkaSettings, tmp_path: Path) -> None:
+    receiver = Receiver("forward", topics, tmp_path, module="tests.system.buggy")
+    try:
+        await receiver.start()
+        before = await works(receiver)
+        async with await client(receiver) as sender:
+            await sender.write(BUG)
+            await sender.sees_end()
+        assert fires(tmp_path, before, await page(receiver)) == {"HeadraceReceiverBug"}
+    finally:
+        receiver.stop()
+
+
+@pytest.mark.parametrize(("days", "found"), [(10, {"HeadraceCertificateExpires"}), (40, set())])
+async def test_a_certificate_that_ends(days: int, found: set[str], start, tmp_path: Path) -> None:
+    certificate, key = Authority(tmp_path).issue("server", "receiver", days=days)
+    receiver = await start(tls={"cert": certificate, "key": key})
+    pages = [await page(receiver), await page(receiver)]
+    assert fires(tmp_path, *pages) == found
+
+
+async def test_a_topic_that_would_lose_events(broker, start, tmp_path: Path) -> None:
+    topics = own_topics(broker.bootstrap)
+    compacted = topics.model_copy(update={"events_topic": f"{topics.events_topic}.compacted"})
+    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    await admin.start()
+    try:
+        await admin.create_topics([NewTopic(compacted.events_topic, 1, 1, topic_configs={"cleanup.policy": "compact"})])
+    finally:
+        await admin.close()
+    receiver = await start(compacted)
+    await until(lambda: receiver.metric("topic_settings_weak"), "it has looked at its topics")
+    assert fires(tmp_path, await page(receiver), await page(receiver)) == {"HeadraceTopicSettingsWeak"}
