@@ -13,7 +13,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 RULES: Final = Path(__file__).parents[1] / "docs" / "alerts.yml"
-MINUTES: Final = 20
+MINUTES: Final = 30
 """For so long each page is what Prometheus hears."""
 
 
