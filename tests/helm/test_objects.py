@@ -136,7 +136,7 @@ def test_selectors_select_what_they_mean(name: str) -> None:
         for constraint in pod["spec"].get("topologySpreadConstraints", []):
             assert matches(constraint["labelSelector"]["matchLabels"], pod["metadata"]["labels"])
         account = pod["spec"].get("serviceAccountName")
-        assert account in {None, "ingest", "landing"} or of(objects, "ServiceAccount", account)
+        assert account in {None, "site", "landing"} or of(objects, "ServiceAccount", account)
         for volume in pod["spec"].get("volumes", []):
             claim = volume.get("persistentVolumeClaim", {}).get("claimName")
             assert claim in {None, "tables"} or of(objects, "PersistentVolumeClaim", claim)

@@ -31,7 +31,7 @@ def test_everything_that_a_pod_may_be_given_is_in_every_pod() -> None:
         assert {"name": "site", "configMap": {"name": "site"}} in spec["volumes"], part
         assert pod["metadata"]["annotations"]["example.org/owner"] == "platform", part
         assert pod["metadata"]["labels"]["team"] == "platform", part
-        assert spec["serviceAccountName"] == ("landing" if part == "lake" else "ingest"), part
+        assert spec["serviceAccountName"] == ("landing" if part == "lake" else "site"), part
     assert found == {"forward", "lumberjack", "courier", "logjam", "segment", "kafka", "lake", "live", "topics", "test"}
     assert of(scenario("pods"), "ServiceAccount") == []
     assert one(scenario("pods"), "ConfigMap", "site")["data"] == {"site": "headrace"}

@@ -29,7 +29,7 @@ THEIRS |= {"strict-network", "tls-and-balancers"}
 OURS = sorted({*SCENARIOS} - THEIRS)
 """Scenarios without such kinds."""
 
-GIVEN = ("default", "ingest", "landing")
+GIVEN = ("default", "site", "landing")
 """ServiceAccounts that an example names, and the one that a controller makes."""
 
 
