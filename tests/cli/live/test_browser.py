@@ -110,15 +110,51 @@ async def test_what_clients_send_is_text(scene: Scene) -> None:
         assert await told(page) == []
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1440, False), (1440, True), (1000, False), (390, True), (320, False)])
-async def test_it_fits_the_screen_and_can_be_read(scene: Scene, width: int, dark: bool) -> None:
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+async def test_it_fits_the_screen_and_can_be_read(scene: Scene, dark: bool) -> None:
     services = ("forward", "lumberjack", "courier", "logjam", "segment")
-    parts = [receiver(0, service=name, url=f"http://{name}:1") for name in services]
+    parts = [receiver(0, service=name, url=f"http://{name}.receivers.example.org:8080/") for name in services]
+    long = "a text without any space that is as long as a path may be " + "x" * 400
+    sample = Sample(UNIX, "lumberjack", "json", "/lumberjack/host", "app.web", "detail", 5, long)
     async with browser() as page:
-        await page.show(width, 844, dark=dark)
-        await opened(page, scene, *parts, lake(0), away(0, service="forward", url="http://gone:1"))
-        assert await page.evaluate("document.documentElement.scrollWidth") <= width
-        assert json.loads(await page.evaluate(CONTRAST)) == []
+        await page.show(1440, 844, dark=dark)
+        await opened(page, scene, *parts, lake(0), away(0, service="forward", url="http://gone.example.org:1"))
+        for _ in range(3):
+            scene.show(*parts, lake(0), samples=[sample] * 20)
+        await page.until("document.querySelector('.samples')")
+        for width in (320, 390, 768, 1024, 1200, 1280, 1440, 1920):
+            await page.show(width, 844, dark=dark)
+            assert await page.evaluate("document.documentElement.scrollWidth") <= width, width
+            assert json.loads(await page.evaluate(STICKING_OUT)) == [], width
+            assert json.loads(await page.evaluate(CONTRAST)) == [], width
+            assert json.loads(await page.evaluate(UNREACHABLE)) == [], width
+
+
+STICKING_OUT = """(() => {
+  const clips = (n) => getComputedStyle(n).overflowX !== 'visible' || n.matches('.hidden, .skip');
+  const bad = [];
+  for (const node of document.querySelectorAll('main *, header *, footer *')) {
+    if (node.closest('svg, .hidden, .skip') || !node.getClientRects().length) continue;
+    const panel = node.parentElement.closest(
+        '.race, .card, .table, .chart, .pair > section, #parts, .verdict, header, footer, main');
+    let above = node.parentElement;
+    while (above !== panel && !clips(above)) above = above.parentElement;
+    if (above !== panel) continue;
+    const [own, its] = [node.getBoundingClientRect(), panel.getBoundingClientRect()];
+    if (own.right > its.right + 1 || own.left < its.left - 1) bad.push([node.id || node.className || node.tagName,
+        panel.id || panel.className || panel.tagName, Math.round(own.right - its.right)]);
+  }
+  return JSON.stringify(bad.slice(0, 8));
+})()"""
+"""What is wider than the panel that it lies in."""
+
+UNREACHABLE = """JSON.stringify([...document.querySelectorAll('main *')].filter((n) => {
+  const style = getComputedStyle(n);
+  const scrolls = (style.overflowY === 'auto' && n.scrollHeight > n.clientHeight) ||
+      (style.overflowX === 'auto' && n.scrollWidth > n.clientWidth);
+  return scrolls && n.tabIndex < 0;
+}).map((n) => n.id || n.className))"""
+"""What scrolls and cannot be focused: nobody reaches its rest without a mouse."""
 
 
 CONTRAST = """(() => {

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 from headrace_cli.operating.exposition import Scrape
-from headrace_cli.operating.live.looks import Figures, Gap, TablesLook
+from headrace_cli.operating.live.looks import Figures, Gap, Partition, TablesLook
 from headrace_cli.operating.live.model import FIELDS, POINTS, REPLICAS, SPAN, Model
 from headrace_cli.operating.live.service import _plain, document, rounded
 from headrace_cli.operating.live.words import BAD, GOOD, WATCH, count, seconds, size, span, verdict
@@ -55,6 +56,11 @@ class TestFigures:
         )
         (lane,) = figures.lanes
         assert (lane.rate, lane.lag, figures.lake.lag) == (100, 300, 300)
+
+    def test_part_of_a_lag_is_no_lag(self) -> None:
+        two = (Partition("headrace.events", 0, 100, 1, landed=90), Partition("headrace.events", 1, 100, 1))
+        figures = last(look(0, receiver(0), lake(0), kafka=replace(kafka(), partitions=two)))
+        assert ([lane.lag for lane in figures.lanes], figures.lake.lag) == ([10, None], None)
 
     def test_without_kafka_the_lag_is_what_the_landing_job_says(self) -> None:
         figures = last(look(0, lake(0, lag=7)))
@@ -141,7 +147,7 @@ class TestOutage:
         )
         assert told.lines[0].startswith("Nothing is lost")
         assert "it does not answer" in told.lines[0]
-        assert any("200 B of 1000 B are in flight" in line for line in told.lines)
+        assert any("forward: 200 B of 1000 B in flight" in line for line in told.lines)
 
     def test_it_is_seen_at_the_first_look_that_kafka_does_not_answer(self) -> None:
         figures = last(
@@ -191,6 +197,12 @@ class TestWords:
             verdict(last(look(0, idle[0]), look(3, idle[1]))).title
             == "All is ready. Nobody sends: nobody is connected."
         )
+
+    def test_a_landing_job_that_is_not_ready_is_not_all(self) -> None:
+        idle = [receiver(at, 5, headrace_connections=0) for at in (0, 3)]
+        not_ready = replace(lake(3), ready=False)
+        told = verdict(last(look(0, idle[0], lake(0)), look(3, idle[1], not_ready)))
+        assert not any("All is ready" in line for line in (told.title, *told.lines))
 
     def test_nothing_is_known(self) -> None:
         assert verdict(last(look(0))).level == WATCH

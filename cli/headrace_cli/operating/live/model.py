@@ -78,9 +78,7 @@ class Model:
             time=look.time,
             receivers=receivers,
             lanes=lanes,
-            lake=replace(
-                self._lake(look), lag=sum(known) if (known := [x.lag for x in lanes if x.lag is not None]) else None
-            ),
+            lake=replace(self._lake(look), lag=whole([lane.lag for lane in lanes])),
             kafka=look.kafka,
             tables=look.tables,
             samples=look.samples,
@@ -266,6 +264,12 @@ class Model:
         )
         while self.history[0][0] is not None and self.history[0][0] < figures.time - SPAN:
             self.history.popleft()
+
+
+def whole(parts: Sequence[int | None]) -> int | None:
+    """The sum; None if there are none, or one is not known: a part of a lag is no lag."""
+    known = [part for part in parts if part is not None]
+    return sum(known) if known and len(known) == len(parts) else None
 
 
 def _of_lake(scrape: Scrape) -> bool:

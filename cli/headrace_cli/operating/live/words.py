@@ -85,15 +85,16 @@ def _kafka(figures: Figures) -> Iterator[tuple[str, str]]:
 
 
 def _budget(figures: Figures) -> Iterator[tuple[str, str]]:
-    used = sum(receiver.used for receiver in figures.receivers)
-    budget = sum(receiver.budget for receiver in figures.receivers)
     paused = sum(receiver.paused for receiver in figures.receivers)
+    holding = [receiver for receiver in figures.receivers if receiver.used and receiver.budget]
     if paused:
+        used = sum(receiver.used for receiver in figures.receivers)
         yield WATCH, f"{count(paused, 'connection')} not read now: {size(used)} are in flight. These clients wait."
-    elif used and budget:
+    elif holding:
+        fullest = max(holding, key=lambda receiver: receiver.used / receiver.budget)
         yield (
             WATCH,
-            f"{size(used)} of {size(budget)} are in flight. When half is used, receivers stop reading and clients wait.",
+            f"{fullest.service}: {size(fullest.used)} of {size(fullest.budget)} in flight. At half, its clients wait.",
         )
 
 
@@ -194,7 +195,9 @@ def _flow(figures: Figures) -> str:
         return "The first rates come with the next look."
     if not events:
         who = f"{count(connections, 'connection')} open" if connections else "nobody is connected"
-        return f"All is ready. Nobody sends: {who}."
+        replicas = [*(each for one in figures.receivers for each in one.replicas), *figures.lake.replicas]
+        ready = all(replica.state == "ready" for replica in replicas)
+        return f"{'All is ready. ' if ready else ''}Nobody sends: {who}."
     acked = f", acknowledged within {seconds(figures.p99)} (99 of 100 frames)" if figures.p99 is not None else ""
     fresh = f"; landed {seconds(figures.lake.p50)} after receipt" if figures.lake.p50 is not None else ""
     return f"{short(events)} events a second from {count(connections, 'connection')}{acked}{fresh}."

@@ -267,7 +267,7 @@ function across(a, b, y) {
 function drawFlows() {
   const edges = [];
   const narrow = getComputedStyle($("race")).display === "flex";
-  const wide = window.matchMedia("(min-width: 1181px)").matches;
+  const wide = window.matchMedia("(min-width: 1331px)").matches;
   const kafka = box($("kafka"));
   const lake = box($("lake"));
   const rows = state.receivers.map((each) => ({ each, row: kept.get(`receiver ${each.service}`) })).filter(({ row }) => row);
@@ -441,7 +441,7 @@ function drawDoubts() {
   else out.push(make("p", { class: "calm" }, `Nothing went to quarantine in the last ${span(state.figures.span)}.`));
   if (since.length) out.push(make("p", { class: "said" }, `Since the receivers started: ${since.map((each) => `${each.service} ${whole(each.quarantined)}`).join(", ")}.`));
   if (state.samples.length) {
-    out.push(make("ul", { class: "samples", "aria-label": "The newest of the quarantine topic" }, ...state.samples.map((each) => make("li", {},
+    out.push(make("ul", { class: "samples", tabindex: "0", "aria-label": "The newest of the quarantine topic" }, ...state.samples.map((each) => make("li", {},
       make("b", {}, each.reason || "–"), ` ${each.protocol} ${each.stream} `, make("small", {}, `${clock(each.time)} · ${size(each.size)} · ${each.place}`),
       each.detail ? make("div", {}, make("small", {}, each.detail)) : null, each.content === null ? null : make("span", { class: "mono" }, each.content)))));
   }
