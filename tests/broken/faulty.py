@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import struct
 import time
 from typing import Final
 
@@ -24,6 +26,15 @@ SLOW_WINDOW: Final = 1024
 RECEIVE_BUFFER: Final = 4096
 """Bytes that its kernel takes in for it, about."""
 _RETURN: Final = 0.1
+
+
+RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 s
+
+
+def option(channel: StreamChannel, name: int, value: int | bytes) -> None:
+    """Sets an option of a connection's socket, if it is still there."""
+    with contextlib.suppress(OSError):
+        channel.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, name, value)
 
 
 class BrokenOffError(ServerError):
@@ -48,13 +59,14 @@ class FaultyConnection(Connection):
         """Answers that a frame has yet to get beside its first, because it was sent more than once."""
         self._heard = self._heard_before = self._came_back = 0
         self._channel: Channel | None = None
+        self._broke_off = False
         self._hearing: asyncio.TimerHandle | None = None
 
     @override
     def begun(self, channel: Channel) -> None:
         self._channel = channel
         if self._fault.kind is Kind.SLOW_READER and isinstance(channel, StreamChannel):
-            channel.shrink(RECEIVE_BUFFER)
+            option(channel, socket.SO_RCVBUF, RECEIVE_BUFFER)
         super().begun(channel)
         self._copies.clear()
         for frame in self.waiting:
@@ -76,6 +88,10 @@ class FaultyConnection(Connection):
         self._sent = {known: self._sent.get(known, data) for known in self.waiting}
         if due and kind is Kind.HALF_FRAME:
             channel.write(data[: len(data) // 2])
+            self._broke_off = True
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(self.timeout):
+                    await channel.close()
             raise BrokenOffError
         channel.write(data)
         if due and kind is Kind.RESEND:
@@ -86,6 +102,8 @@ class FaultyConnection(Connection):
             self._played.again += 1
         await channel.drain()
         if due and kind is Kind.CUT:
+            if isinstance(channel, StreamChannel):
+                option(channel, socket.SO_LINGER, RESET)
             raise BrokenOffError
         if due and kind is Kind.SLOW_READER and self._hearing is None:
             self._deafen(channel)
@@ -110,17 +128,17 @@ class FaultyConnection(Connection):
         super().taken(answer, now)
 
     @override
-    async def returns(self, error: Exception, channel: Channel) -> bool:
+    async def run(self, stop: asyncio.Event) -> None:
+        while (error := await self.converse(stop)) is not None and await self._returns(error):
+            pass
+        self.note(error)
+
+    async def _returns(self, error: Exception) -> bool:
+        """Whether it comes again after this."""
         self._hear_again()
-        if isinstance(error, BrokenOffError):
+        if isinstance(error, BrokenOffError) or self._broke_off:
+            self._broke_off = False
             self._played.times += 1
-            if self._fault.kind is Kind.CUT:
-                if isinstance(channel, StreamChannel):
-                    channel.reset_on_abort()
-                return True
-            with contextlib.suppress(OSError, TimeoutError):
-                async with asyncio.timeout(self.timeout):
-                    await channel.close()
             return True
         if not isinstance(error, ServerClosedError | OSError):
             return False
@@ -138,7 +156,7 @@ class FaultyConnection(Connection):
         self._played.times += 1
         self.progress = time.monotonic() + self._fault.pause
         if isinstance(channel, StreamChannel):
-            channel.hear(False)
+            channel.writer.transport.pause_reading()  # type: ignore[attr-defined]
         self._hearing = asyncio.get_running_loop().call_later(self._fault.pause, self._hear_again)
 
     def _hear_again(self) -> None:
@@ -147,8 +165,8 @@ class FaultyConnection(Connection):
         self._hearing.cancel()
         self._hearing = None
         self.progress = time.monotonic()
-        if isinstance(self._channel, StreamChannel):
-            self._channel.hear(True)
+        if isinstance(self._channel, StreamChannel) and not self._channel.writer.transport.is_closing():
+            self._channel.writer.transport.resume_reading()  # type: ignore[attr-defined]
 
 
 async def play(

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import socket
-import struct
 from collections import deque
 from typing import Final, Protocol
 
@@ -25,7 +23,6 @@ MESSAGE_FRAMES: Final = 5
 LINGER_MS: Final = 5000
 """Time that a message has to leave when its socket is closed in order."""
 _READ: Final = 65_536
-_RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 s
 
 
 class Channel(Protocol):
@@ -51,7 +48,7 @@ class StreamChannel(Channel):
     """TCP, with or without TLS."""
 
     def __init__(self, streams: Streams) -> None:
-        self._reader, self._writer = streams
+        self._reader, self.writer = streams
 
     @override
     async def read(self) -> bytes:
@@ -59,40 +56,20 @@ class StreamChannel(Channel):
 
     @override
     def write(self, data: bytes) -> None:
-        self._writer.write(data)
+        self.writer.write(data)
 
     @override
     async def drain(self) -> None:
-        await self._writer.drain()
+        await self.writer.drain()
 
     @override
     async def close(self) -> None:
-        self._writer.close()
-        await self._writer.wait_closed()
+        self.writer.close()
+        await self.writer.wait_closed()
 
     @override
     def abort(self) -> None:
-        self._writer.transport.abort()
-
-    def reset_on_abort(self) -> None:
-        """The server shall see a reset when this is aborted."""
-        self._option(socket.SO_LINGER, _RESET)
-
-    def shrink(self, size: int) -> None:
-        """Let the kernel take in only about so many bytes for us."""
-        self._option(socket.SO_RCVBUF, size)
-
-    def hear(self, on: bool) -> None:
-        """Read on, or read nothing."""
-        transport = self._writer.transport
-        if not on:
-            transport.pause_reading()  # type: ignore[attr-defined]
-        elif not transport.is_closing():
-            transport.resume_reading()  # type: ignore[attr-defined]
-
-    def _option(self, name: int, value: int | bytes) -> None:
-        with contextlib.suppress(OSError):
-            self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, name, value)
+        self.writer.transport.abort()
 
 
 class MessageChannel(Channel):

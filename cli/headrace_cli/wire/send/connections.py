@@ -99,33 +99,36 @@ class Connection:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Send until the source ends or `stop`, and wait for what is to come. A failure is noted in the tally."""
-        while await self._one(stop):
-            pass
-        self.tally.open += [each.numbers for each in self.waiting.values()]
+        self.note(await self.converse(stop))
 
-    async def _one(self, stop: asyncio.Event) -> bool:
-        """One connection to its end; whether another follows it."""
+    async def converse(self, stop: asyncio.Event) -> Exception | None:
+        """One connection to its end; why it ended, if that was not in order."""
         try:
             channel = await channel_to(self.target, self.timeout)
         except (OSError, TimeoutError) as error:
-            self.tally.problems[why_not(self.target, error, self.timeout)] += 1
-            return False
+            return NoConnectionError(why_not(self.target, error, self.timeout))
         self.begun(channel)
         self.progress = time.monotonic()
         sending = asyncio.create_task(self._send(channel))
         try:
             await self._listen(channel, sending, stop)
         except (OSError, ProtocolError, ServerError) as error:
-            if await self.returns(error, channel):
-                return True
-            self.tally.problems[f"{self.target.address} {_what_happened(error)}"] += 1
+            return error
         finally:
             sending.cancel()
             await asyncio.wait({sending})
             if not sending.cancelled():
                 sending.exception()  # it was told by the listener
             channel.abort()
-        return False
+        return None
+
+    def note(self, error: Exception | None) -> None:
+        """Tell the tally how it ended."""
+        if isinstance(error, NoConnectionError):
+            self.tally.problems[str(error)] += 1
+        elif error is not None:
+            self.tally.problems[f"{self.target.address} {_what_happened(error)}"] += 1
+        self.tally.open += [each.numbers for each in self.waiting.values()]
 
     def begun(self, channel: Channel) -> None:
         """Say what a new connection begins with."""
@@ -136,10 +139,6 @@ class Connection:
         """Send these events."""
         channel.write(self.made(numbers))
         await channel.drain()
-
-    async def returns(self, error: Exception, channel: Channel) -> bool:
-        """Whether it comes again after this."""
-        return False
 
     def made(self, numbers: range) -> bytes:
         """The frame of these events, which waits for its acknowledgement from now on."""
@@ -211,6 +210,10 @@ class Connection:
             self.tally.acknowledged += len(frame.numbers)
             self.tally.times.append(now - frame.at)
             self.room.release()
+
+
+class NoConnectionError(Exception):
+    """There is no connection; says why."""
 
 
 class ServerError(Exception):
