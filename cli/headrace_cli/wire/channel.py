@@ -175,8 +175,6 @@ async def channel_to(target: Target, seconds: float) -> Channel:
     return channel
 
 
-HELO: Final = b"\x92\xa4HELO"
-"""What a server of Forward begins with that asks for a login."""
 _SALT: Final = 16
 _MOST: Final = 64 << 10
 _LOGIN_READ: Final = 4096

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import msgpack
+from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.client import STREAM, Answer, Compression, KeyedClient, Remark
 from typing_extensions import override
 
@@ -22,6 +23,8 @@ else:
     from backports import zstd
 
 COMPRESSED = "CompressedPackedForward"
+HELO: Final = b"\x92\xa4HELO"
+"""What a server begins with that asks for a login."""
 
 
 class ForwardClient(KeyedClient):
@@ -100,6 +103,8 @@ class ForwardClient(KeyedClient):
 
     @override
     def receive(self, data: bytes) -> list[Answer | Remark]:
+        if data.startswith(HELO):
+            raise ProtocolError("it asks for a login")
         frames = [self._frame_of(chunk) for chunk in self._replies.receive(data)]
         return [self._answer(frame, self._sizes[frame]) for frame in frames]
 

@@ -11,7 +11,7 @@ from typing import Final
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.client import Answer, Compression
 
-from headrace_cli.wire.channel import HELO, Channel, channel_to
+from headrace_cli.wire.channel import Channel, channel_to
 from headrace_cli.wire.send.source import Source
 from headrace_cli.wire.target import Target, client_of, why_not
 
@@ -192,8 +192,6 @@ class Connection:
             reading.cancel()
 
     def _hear(self, data: bytes, now: float) -> None:
-        if self.target.login is None and self.target.protocol == "forward" and data.startswith(HELO):
-            raise ServerError("asks for a login: name a file with the shared key (--login)")
         for answer in self.client.receive(data):
             if isinstance(answer, Answer):
                 self.taken(answer, now)
