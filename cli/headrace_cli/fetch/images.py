@@ -18,6 +18,11 @@ from headrace_cli.places import ROOT
 
 NAME: Final = "headrace-{}"
 
+PASSED: Final = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout", "retries")
+"""pip's options that mean the same inside a build. Options with paths of this machine do not."""
+CA_IN_BUILD: Final = "/run/secrets/ca.pem"
+"""Where the Dockerfiles mount the secret ``ca.pem``."""
+
 
 class Target(StrEnum):
     """Where built images go, beside the builder's own store."""
@@ -143,13 +148,6 @@ def size(reference: str) -> int:
         ["docker", "image", "inspect", "--format", "{{.Size}}", reference], capture_output=True, text=True, check=False
     )
     return int(answer.stdout) if answer.returncode == 0 else 0
-
-
-PASSED: Final = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout", "retries")
-"""pip's options that mean the same inside a build. Options with paths of this machine do not."""
-
-CA_IN_BUILD: Final = "/run/secrets/ca.pem"
-"""Where the Dockerfiles mount the secret ``ca.pem``."""
 
 
 def pip_options() -> dict[str, str]:

@@ -45,6 +45,8 @@ _FAILURES: Final = (
     (r"UNRESOLVED DEPENDENCIES|not found", "the repository lacks it or cannot be reached"),
 )
 
+PASSWORD: Final = "headrace"  # noqa: S105  (the store holds public certificates)
+
 
 class Jar(NamedTuple):
     """One line of ``jars.txt``."""
@@ -225,9 +227,6 @@ def proxy_options(proxies: Mapping[str, str]) -> list[str]:
 
 def _failure_reason(output: str) -> str:
     return next((reason for pattern, reason in _FAILURES if re.search(pattern, output)), "Ivy failed without a reason")
-
-
-PASSWORD: Final = "headrace"  # noqa: S105  (the store holds public certificates)
 
 
 def authorities() -> list[bytes]:

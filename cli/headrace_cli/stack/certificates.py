@@ -25,6 +25,9 @@ CERTIFICATE_DAYS: Final = 397
 RENEW_DAYS: Final = 30
 """A start renews a certificate that is valid for fewer days than this."""
 
+CLIENT: Final = "client"
+"""What the client that has the other pair of keys is called in the source of its events."""
+
 
 @dataclass(frozen=True)
 class Certificates:
@@ -161,10 +164,6 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-
-
-CLIENT: Final = "client"
-"""What the client that has the other pair of keys is called in the source of its events."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,10 @@ LINGER_MS: Final = 5000
 """Time that a message has to leave when its socket is closed in order."""
 _READ: Final = 65_536
 
+_SALT: Final = 16
+_MOST: Final = 64 << 10
+_LOGIN_READ: Final = 4096
+
 
 class Channel(Protocol):
     """One connection that is open."""
@@ -174,10 +178,6 @@ async def channel_to(target: Target, seconds: float) -> Channel:
     await channel.open(seconds)
     return channel
 
-
-_SALT: Final = 16
-_MOST: Final = 64 << 10
-_LOGIN_READ: Final = 4096
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

@@ -18,6 +18,21 @@ from headrace_cli.places import command
 from headrace_cli.stack.certificates import CurveKeys
 from headrace_cli.stack.state import StateFolder
 
+SYSTEM: Final = "system"
+"""As `Security.ca`: what this machine trusts."""
+FILE_BYTES: Final = 64 << 10
+"""Most bytes of a file with secrets."""
+SECRETS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "forward": {"shared_key": (), "user": ("shared_key", "password"), "password": ("user",)},
+    "logjam": {"curve_server": ("curve_key",), "curve_key": ("curve_server",)},
+}
+"""Names that a file of secrets may have for each protocol, and what else each needs."""
+CLIENTS: Final[Mapping[str, type[Client]]] = {
+    protocol.name: protocol.client() for protocol in installed() if protocol.client is not None
+}
+ASKED: Final[Mapping[str, type[Client]]] = {name: client for name, client in CLIENTS.items() if client.elsewhere}
+"""What `conform` speaks."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -86,17 +101,6 @@ def why_not(target: Target, error: Exception, timeout: float) -> str:
     if isinstance(error, ssl.SSLError):
         return f"{target.address} does not speak TLS as we do: {error.reason or error}"
     return f"{target.address}: {getattr(error, 'strerror', None) or error}"
-
-
-SYSTEM: Final = "system"
-"""As `Security.ca`: what this machine trusts."""
-FILE_BYTES: Final = 64 << 10
-"""Most bytes of a file with secrets."""
-SECRETS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
-    "forward": {"shared_key": (), "user": ("shared_key", "password"), "password": ("user",)},
-    "logjam": {"curve_server": ("curve_key",), "curve_key": ("curve_server",)},
-}
-"""Names that a file of secrets may have for each protocol, and what else each needs."""
 
 
 @dataclass(frozen=True)
@@ -204,13 +208,6 @@ def _read(option: str, path: Path) -> str:
             return file.read(FILE_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"{option} {path}: {getattr(error, 'strerror', None) or 'no text'}.", status=2) from error
-
-
-CLIENTS: Final[Mapping[str, type[Client]]] = {
-    protocol.name: protocol.client() for protocol in installed() if protocol.client is not None
-}
-ASKED: Final[Mapping[str, type[Client]]] = {name: client for name, client in CLIENTS.items() if client.elsewhere}
-"""What `conform` speaks."""
 
 
 def client_of(protocol: str) -> type[Client]:

@@ -14,7 +14,7 @@ from headrace_cli.errors import CommandError
 from headrace_cli.operating.check import loss
 from headrace_cli.operating.live import tables
 from headrace_cli.wire.quarantined.verbs import Source, export_items, wanted_of
-from headrace_cli.wire.send import verb as landed
+from headrace_cli.wire.send import landed
 from headrace_cli.wire.send.connections import Tally
 from typer.testing import CliRunner
 

@@ -29,8 +29,7 @@ from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.stack.certificates import ensure
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.wire.explain.stream import receiver_of
-from headrace_cli.wire.send import connections, source
-from headrace_cli.wire.send import verb as landed
+from headrace_cli.wire.send import connections, landed, source
 from headrace_cli.wire.send.connections import Connection, Tally
 from headrace_cli.wire.send.source import LINE_BYTES, RateSource, Source
 from headrace_cli.wire.send.verb import Options, send

@@ -26,6 +26,9 @@ OWN_FILES: Final = 100
 RECORD_BYTES: Final = 64 * 1024
 """Room for what stands around an event in its batch: headers, and the batch's own."""
 
+SOON: Final = timedelta(days=30)
+CHECK: Final = "certificate"
+
 
 def of_machine(limits: LimitSettings) -> Iterator[Finding]:
     """Against the files and the memory of this machine. Only of use where the part runs."""
@@ -99,10 +102,6 @@ def of_plans(kafka: KafkaSettings, topics: TopicSettings, found: Mapping[str, To
                 f"{plan.name}: {topic.partitions} partitions, TOPICS__SEGMENTS_PARTITIONS is {plan.partitions}",
                 "they never change: set TOPICS__SEGMENTS_PARTITIONS to what is there",
             )
-
-
-SOON: Final = timedelta(days=30)
-CHECK: Final = "certificate"
 
 
 def check_certificates(settings: TlsSettings, now: datetime | None = None) -> list[Finding]:

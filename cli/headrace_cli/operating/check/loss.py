@@ -40,6 +40,10 @@ UNACKNOWLEDGED: Final = "unacknowledgeable"
 LAG: Final = "lag"
 CHECKS: Final = (PROOF, KAFKA, GAPS, LOGJAM, QUARANTINE, UNACKNOWLEDGED, LAG)
 
+LOW: Final = 0.1
+"""Share of the retention below which a margin is a doubt, as the landing job warns."""
+_READ_MS: Final = 5_000
+
 
 @dataclass(frozen=True)
 class Options:
@@ -229,11 +233,6 @@ def of_parts(scrapes: Sequence[Scrape]) -> list[Finding]:
     return [
         Finding(UNACKNOWLEDGED, Verdict.FINE, "every client asks for acknowledgements, since the receivers started")
     ]
-
-
-LOW: Final = 0.1
-"""Share of the retention below which a margin is a doubt, as the landing job warns."""
-_READ_MS: Final = 5_000
 
 
 @dataclass(frozen=True)

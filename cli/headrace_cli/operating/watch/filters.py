@@ -20,6 +20,11 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 _ABSENT: Final = object()
 ROOTS: Final = ("body", "attributes")
 
+NOW: Final = "now"
+BEGINNING: Final = "beginning"
+_AGO: Final = re.compile(r"(\d{1,6})(s|m|h|d)")
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
 
 @dataclass(frozen=True)
 class Where:
@@ -88,12 +93,6 @@ class Filters:
 
 
 NO_FILTERS: Final = Filters()
-
-
-NOW: Final = "now"
-BEGINNING: Final = "beginning"
-_AGO: Final = re.compile(r"(\d{1,6})(s|m|h|d)")
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def parse_moment(text: str, option: str, now: datetime) -> datetime:

@@ -18,6 +18,10 @@ from headrace_cli.errors import CommandError
 from headrace_cli.wire.line import Line, connected
 from headrace_cli.wire.target import ASKED, Target
 
+EVERY: Final[Collection[str]] = frozenset(ASKED)
+PATIENCE: Final = 60.0
+"""Seconds that a command has."""
+
 
 class Verdict(StrEnum):
     """What an answer means."""
@@ -85,8 +89,6 @@ class Bench:
 
 Ask = Callable[[Bench], Awaitable[Finding]]
 
-EVERY: Final[Collection[str]] = frozenset(ASKED)
-
 
 @dataclass(frozen=True)
 class Probe:
@@ -103,10 +105,6 @@ class Probe:
     protocols: Collection[str] = EVERY
     held: bool = False
     risky: bool = False
-
-
-PATIENCE: Final = 60.0
-"""Seconds that a command has."""
 
 
 @dataclass(frozen=True)

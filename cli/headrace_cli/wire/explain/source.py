@@ -23,6 +23,29 @@ _HEX: Final = re.compile(rb"[0-9a-fA-F\s:]*")
 _HEX_DIGIT: Final = re.compile(rb"[0-9a-fA-F]")
 _NOT_HEX: Final = b" \t\r\n\v\f:"
 
+BEGINNINGS: Final = (
+    b"\xa1\xb2\xc3\xd4",
+    b"\xd4\xc3\xb2\xa1",
+    b"\xa1\xb2\x3c\x4d",
+    b"\x4d\x3c\xb2\xa1",
+    b"\x0a\x0d\x0d\x0a",
+)
+MOST_BYTES: Final = 1 << 30
+"""Largest capture. All of it is in memory."""
+MOST_LISTED: Final = 20
+_HALF: Final = 1 << 31
+_WHOLE: Final = 1 << 32
+_FAULTS: Final = (dpkt.Error, ValueError, struct.error, KeyError, IndexError)
+_LINKS: Final[Mapping[int, Callable[[bytes], Any]]] = {
+    dpkt.pcap.DLT_EN10MB: dpkt.ethernet.Ethernet,
+    dpkt.pcap.DLT_LINUX_SLL: dpkt.sll.SLL,
+    dpkt.pcap.DLT_LINUX_SLL2: dpkt.sll2.SLL2,
+    dpkt.pcap.DLT_NULL: dpkt.loopback.Loopback,
+    dpkt.pcap.DLT_LOOP: dpkt.loopback.Loopback,
+}
+"""How a packet begins, by the capture's link type. All others begin with the IP header, or are none of ours."""
+_RAW: Final = frozenset({12, 14, 101, 228, 229})
+
 
 def read(name: str, *, as_hex: bool, connection: int = 0, server: bool = False) -> Iterator[bytes]:
     """Yield the bytes in pieces, decoded if they are hex (`as_hex`, or nothing but hex at the beginning).
@@ -91,30 +114,6 @@ def _from_hex(name: str, beginning: bytes, stream: BinaryIO) -> Iterator[bytes]:
     if odd:
         raise CommandError(f"{_title(name)} has an odd number of hex digits.", status=2)
 
-
-BEGINNINGS: Final = (
-    b"\xa1\xb2\xc3\xd4",
-    b"\xd4\xc3\xb2\xa1",
-    b"\xa1\xb2\x3c\x4d",
-    b"\x4d\x3c\xb2\xa1",
-    b"\x0a\x0d\x0d\x0a",
-)
-MOST_BYTES: Final = 1 << 30
-"""Largest capture. All of it is in memory."""
-MOST_LISTED: Final = 20
-
-_HALF: Final = 1 << 31
-_WHOLE: Final = 1 << 32
-_FAULTS: Final = (dpkt.Error, ValueError, struct.error, KeyError, IndexError)
-_LINKS: Final[Mapping[int, Callable[[bytes], Any]]] = {
-    dpkt.pcap.DLT_EN10MB: dpkt.ethernet.Ethernet,
-    dpkt.pcap.DLT_LINUX_SLL: dpkt.sll.SLL,
-    dpkt.pcap.DLT_LINUX_SLL2: dpkt.sll2.SLL2,
-    dpkt.pcap.DLT_NULL: dpkt.loopback.Loopback,
-    dpkt.pcap.DLT_LOOP: dpkt.loopback.Loopback,
-}
-"""How a packet begins, by the capture's link type. All others begin with the IP header, or are none of ours."""
-_RAW: Final = frozenset({12, 14, 101, 228, 229})
 
 End = tuple[bytes, int]
 

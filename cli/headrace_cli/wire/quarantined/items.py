@@ -1,5 +1,6 @@
 """Items of quarantine, put together from their parts: rows of the lake or of the topic."""
 
+# ruff: noqa: S608  (the SQL is assembled from constants; values are parameters)
 from __future__ import annotations
 
 import asyncio
@@ -25,6 +26,12 @@ from headrace_cli.verbs.console import format_size
 HELD_BYTES: Final = 256 * 1024 * 1024
 """Most bytes of items whose parts have not all come."""
 _ID: Final = re.compile(r"[ud]\.[0-9a-f]{32}")
+
+_COLUMNS: Final = (
+    "id", "reason", "detail", "protocol", "stream", "source", "part", "parts", "sha256", "attributes", "received_time",
+    "topic", "partition", "offset",
+)  # fmt: skip
+_AT_ONCE: Final = 100
 
 
 @dataclass
@@ -139,16 +146,6 @@ def _item(key: tuple[str, str], row: Row) -> Item:
         int(row.get("parts") or 1),
         row.get("attributes"),
     )
-
-
-# ruff: noqa: S608  (the SQL is assembled from constants; values are parameters)
-
-
-_COLUMNS: Final = (
-    "id", "reason", "detail", "protocol", "stream", "source", "part", "parts", "sha256", "attributes", "received_time",
-    "topic", "partition", "offset",
-)  # fmt: skip
-_AT_ONCE: Final = 100
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,13 @@ from headrace_cli.wire.explain.stream import Explainer
 from headrace_cli.wire.explain.verb import lines
 from headrace_cli.wire.quarantined.items import Item
 
+PARTS: Final = 5
+"""Events and fields of a frame that are shown."""
+_WHOLE: Final = ("forward", "logjam")
+"""Protocols whose items are whole messages, unless an attribute says of which message they are a part."""
+_PIECE: Final = (Attribute.INDEX.value, Attribute.DEVICE.value)
+_AROUND: Final = 20
+
 
 class Reader:
     """Reads items with the settings of the environment and of the YAML file `config`."""
@@ -61,14 +68,6 @@ class Reader:
 def received_ms(item: Item) -> int:
     """When it was received, Unix time in milliseconds."""
     return int(item.received.timestamp() * 1000)
-
-
-PARTS: Final = 5
-"""Events and fields of a frame that are shown."""
-_WHOLE: Final = ("forward", "logjam")
-"""Protocols whose items are whole messages, unless an attribute says of which message they are a part."""
-_PIECE: Final = (Attribute.INDEX.value, Attribute.DEVICE.value)
-_AROUND: Final = 20
 
 
 def explained(item: Item) -> Iterator[Text]:

@@ -36,6 +36,8 @@ AT_ONCE: Final = 2_000
 """Events that are looked up and published together, at most about so many, or `AT_ONCE_BYTES` of them."""
 AT_ONCE_BYTES: Final = 16 << 20
 
+_SOURCE: Final = EventHeader.SOURCE
+
 
 @dataclass(frozen=True)
 class Options:
@@ -186,9 +188,6 @@ def _print(total: Total, options: Options) -> None:
         console.ERR.print(f"--apply publishes {total.new:,} events; nothing was changed.")
     for why, count in total.refused.items():
         console.ERR.print(Text(f"Kafka refused {count:,} events: {printable(why)}", style="red"))
-
-
-_SOURCE: Final = EventHeader.SOURCE
 
 
 class Publisher:
