@@ -58,7 +58,20 @@ def lake(
 
 def row(spark: SparkSession, batch: int) -> DataFrame:
     counts = (1, 1, 0, 0, 0)
-    values = (1, batch, "t", "id", 0, batch, batch + 1, *counts, datetime(2026, 1, 1, tzinfo=UTC), batch + 1, None)
+    values = (
+        1,
+        batch,
+        "t",
+        "id",
+        0,
+        batch,
+        batch + 1,
+        *counts,
+        datetime(2026, 1, 1, tzinfo=UTC),
+        batch + 1,
+        None,
+        None,
+    )
     return spark.createDataFrame([values], SCHEMAS[BATCHES])
 
 

@@ -15,6 +15,7 @@ from headrace_lake.tables import fence
 from headrace_lake.tables.fence import Fence
 
 from tests.lake.model.history import LAKE, MOST_STEPS, History
+from tests.lake.model.job import ModelSlots
 from tests.lake.model.stage import Process
 from tests.lake.model.topics import EVENTS, QUARANTINE
 from tests.tiers import sized
@@ -39,6 +40,7 @@ MUTANTS: dict[str, tuple[Any, str, Callable[..., Any] | str, int]] = {
     "the events table is not claimed": (fence, "EVENTS", "batches", 0),
     "ids expire at the watermark": (EventsLanding, "_keep_from", lambda self: self._watermarks.watermark(), 0),
     "the ids of the table are not read": (EventsLanding, "rebuild_index", lambda *_: None, 4),
+    "the sums are not of what an earlier run wrote": (ModelSlots, "there", lambda self, *_: [(0, 0)] * 2 * self.each, 9),
 }  # fmt: skip
 """What is taken away, and a seed that finds it."""
 

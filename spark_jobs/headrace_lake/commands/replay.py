@@ -40,7 +40,7 @@ from headrace_lake.rows.decode import FAULT, Topics, quoted
 from headrace_lake.spark.causes import root_cause
 from headrace_lake.spark.halt import HaltError, KafkaAwayError
 from headrace_lake.spark.storage import Storage
-from headrace_lake.tables import layout
+from headrace_lake.tables import digest, layout
 from headrace_lake.tables.erasures import ERASED, ErasedIds
 from headrace_lake.tables.fence import REPLAYED, Fence, transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS, QUARANTINE, SCHEMAS
@@ -197,7 +197,7 @@ class Replay:
                     row["to"] if at is None else min(max(row["from"], at), row["to"]),
                     row["records"], row["events"], row["duplicates"], row["quarantined"], row["skipped"],
                     row["epoch"], row["batch"], row["landed_at"], row["number"],
-                    json.loads(row["routed"]) if row.asDict().get("routed") else None,
+                    json.loads(row["routed"]) if row.asDict().get("routed") else None, row.asDict().get("digest"),
                 )  # fmt: skip
                 if kept is not None and batch_range.landed_at.astimezone(UTC) < kept:
                     self._unreplayable.add(batch_range, batch_range.start, batch_range.end, _DROPPED)
@@ -310,9 +310,13 @@ class Replay:
                 duplicates=sound - landed,
                 skipped=faulty - kept,
                 routed=routes.counts(index),
+                digest=digest.forgotten(batch_range.digest),  # the line has other rows now
             )
             new = replace(new, records=new.events + new.quarantined + new.duplicates + new.skipped)
-            if batch_range.whole and new.counts != batch_range.counts:
+            other_body = self._shape.variant and (
+                landed or kept
+            )  # before a migration, body had what body_variant has now
+            if batch_range.whole and (new.counts != batch_range.counts or other_body):
                 corrected.append(new)
         adds = [sum(wanted for (_, kind), (_, wanted) in found.items() if kind is sound) for sound in (True, False)]
         if not self._dry_run:

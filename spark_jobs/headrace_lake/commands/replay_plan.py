@@ -44,6 +44,7 @@ class BatchRange:
     landed_at: datetime
     number: int | None = None  # of the row in the table
     routed: Mapping[str, int] | None = None  # route -> rows in its table
+    digest: str | None = None
 
     @property
     def whole(self) -> bool:
@@ -155,6 +156,7 @@ def values_of(batch_ranges: Iterable[BatchRange]) -> str:
         f"{p.records}L, {p.events}L, {p.duplicates}L, {p.quarantined}L, {p.skipped}L, "
         f"timestamp'{p.landed_at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z', "
         f"{'null' if p.number is None else f'{p.number}L'}, "
-        f"{'null' if p.routed is None else quoted(json.dumps(dict(p.routed)))})"
+        f"{'null' if p.routed is None else quoted(json.dumps(dict(p.routed)))}, "
+        f"{'null' if p.digest is None else quoted(p.digest)})"
         for p in batch_ranges
     )

@@ -18,18 +18,20 @@ from headrace_lake.kafka.checkpoint import Checkpoint, Range
 from headrace_lake.kafka.source import Brokers, TopicPartition
 from headrace_lake.kafka.start import Position, landed_already
 from headrace_lake.landing import freshness
+from headrace_lake.landing.digests import Slots
 from headrace_lake.landing.freshness import Ages
 from headrace_lake.landing.gathered import gathered
 from headrace_lake.landing.landing_events import DedupStatus, EventsLanding, PartitionCounts
 from headrace_lake.landing.markers import GapMarkers
-from headrace_lake.landing.quarantine import Quarantine
+from headrace_lake.landing.quarantine import Quarantine, QuarantineCounts
 from headrace_lake.landing.recovered import check_rows
 from headrace_lake.landing.routes import RouteCounts, Routes
 from headrace_lake.rows import decode
 from headrace_lake.rows.decode import Topics
 from headrace_lake.spark.halt import HaltError, StoppingError
+from headrace_lake.tables.digest import OF_QUARANTINE, Sums
 from headrace_lake.tables.fence import Fence, transaction
-from headrace_lake.tables.layout import BATCHES, QUARANTINE, SCHEMAS
+from headrace_lake.tables.layout import BATCHES, EVENTS, QUARANTINE, SCHEMAS
 
 _KEY: Final = ("topic_id", "partition", "offset")
 
@@ -149,11 +151,12 @@ class Landing:
         self._log.debug("events written", batch=batch)
         counts = {(self._topics.events, number): count for number, count in found.partitions.items()}
         self._markers.land(records, ranges, found.markers, version, landed_at)
-        reasons, skipped, quarantined_since = self._land_quarantine(records, ranges, counts, version, landed_at)
+        quarantined = self._land_quarantine(records, ranges, counts, version, landed_at)
         self._log.debug("quarantine written", batch=batch)
         routed = self._routes.land(ranges, version, batch, interrupted=interrupted)
-        earliest = min(since for since in (landed_at, found.since, quarantined_since) if since is not None)
-        self._fence.write(BATCHES, self._summary(batch, ranges, counts, routed, earliest), version)
+        earliest = min(since for since in (landed_at, found.since, quarantined.since) if since is not None)
+        digests = {EVENTS: found.digests, QUARANTINE: quarantined.digests, **routed.digests}
+        self._fence.write(BATCHES, self._summary(batch, ranges, counts, routed, digests, earliest), version)
         self._log.debug("batch written", batch=batch)
         self._fence.check(version)
 
@@ -162,18 +165,18 @@ class Landing:
         duplicates = sum(count.duplicates for count in counts.values())
         sound = sum(count.sound for count in counts.values())
         total = sum(count.records for count in counts.values())
-        quarantined = total - sound - sum(count.skipped for count in counts.values())
+        rejected = total - sound - sum(count.skipped for count in counts.values())
         took = time.monotonic() - began
         self._on_landed(
             BatchResult(
-                batch, total, sound - duplicates, quarantined, found.looked_up, took,
+                batch, total, sound - duplicates, rejected, found.looked_up, took,
                 ends={(topic, partition): end for topic, partition, _, end in ranges},
                 ages=freshness.ages(found.ages, took) if found.ages else Ages([]),
                 newest=max(found.latest.values(), default=None),
                 duplicates=found.duplicates,
                 erased=found.erased,
-                reasons=reasons,
-                skipped=skipped,
+                reasons=quarantined.reasons,
+                skipped=quarantined.skipped,
                 routed=routed.rows,
                 misfits=routed.misfits,
                 dedup_status=self._events.dedup_status(),
@@ -187,18 +190,19 @@ class Landing:
         counts: dict[TopicPartition, PartitionCounts],
         version: int,
         landed_at: datetime,
-    ) -> tuple[Mapping[str, int], Mapping[str, int], datetime | None]:
+    ) -> QuarantineCounts:
         """Lands the quarantine topic's records, and the faulty ones that `counts` found among the events.
 
-        Completes `counts`. Returns how many rows were landed, and how many skipped, by reason; and the earliest `landed_at`
-        of the rows, if an earlier run wrote some of them. Raises `HaltError` if some of those were deleted since.
+        Completes `counts`. Raises `HaltError` if rows that an earlier run wrote were deleted since.
         """
         faulty = {place for place, count in counts.items() if count.sound < count.records}
         decoded = self._quarantine.rows(records, ranges, landed_at, faults=bool(faulty))
         if decoded is None:
-            return {}, {}, None
+            return QuarantineCounts()
         places = [item[:2] for item in ranges if item.topic == self._topics.quarantine or item[:2] in faulty]
-        measures = self._quarantine.measures()
+        slots = Slots(ranges, self._topics)
+        decoded = slots.hashed(decoded, OF_QUARANTINE, self._quarantine.wanted)
+        measures = [*self._quarantine.measures(), *slots.sums(topics=2)]
         seen, whole = self._write(decoded, measures, ranges, version)
         there, since = ({}, None) if whole else self._quarantine.there(ranges)
         if not whole:
@@ -210,10 +214,14 @@ class Landing:
             if not whole:  # an earlier run may have had another policy: count what it landed
                 skipped = count.records - count.sound - there.get(place, 0)
             counts[place] = count._replace(skipped=skipped)
-        return (
+        digests = slots.read(seen, topics=2)
+        if not whole:
+            digests = slots.there(self._spark, self._lake, QUARANTINE, OF_QUARANTINE, ranges)
+        return QuarantineCounts(
             self._quarantine.by_reason(places, seen, Policy.LOG),
             self._quarantine.by_reason(places, seen, Policy.SKIP),
             since,
+            digests,
         )
 
     def _write(
@@ -255,9 +263,11 @@ class Landing:
         ranges: list[Range],
         counts: dict[TopicPartition, PartitionCounts],
         routed: RouteCounts,
+        digests: Mapping[str, Sequence[Sums | None]],
         landed_at: datetime,
     ) -> DataFrame:
         rows = []
+        slots = Slots(ranges, self._topics)
         for number, (topic, partition, start, end) in enumerate(ranges, self._position.rows + 1):
             records, sound, duplicates, skipped = counts[topic, partition]
             by_route = routed.partitions.get(partition) if topic == self._topics.events else None
@@ -268,6 +278,7 @@ class Landing:
                     "duplicates": duplicates, "quarantined": records - sound - skipped, "skipped": skipped,
                     "landed_at": f"{landed_at:%Y-%m-%d %H:%M:%S.%f}Z", "number": number,
                     "routed": json.dumps(by_route) if by_route else None,
+                    "digest": slots.line(topic, partition, digests),
                 }
             )  # fmt: skip
         # as one constant: a frame of Python rows would start Python workers in every batch, and Spark's parser is slow

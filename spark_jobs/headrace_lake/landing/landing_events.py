@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -21,11 +21,13 @@ from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.start import Position, landed_already, within
 from headrace_lake.kafka.watermarks import Watermarks
 from headrace_lake.landing import freshness
+from headrace_lake.landing.digests import Slots
 from headrace_lake.landing.recovered import EARLIEST, check_rows, moment
 from headrace_lake.rows import decode
 from headrace_lake.rows.decode import FAULT, GAP, LOOKED_UP, Topics
 from headrace_lake.rows.keyed_counts import counts, keyed_counts
 from headrace_lake.tables import layout
+from headrace_lake.tables.digest import OF_EVENTS, Sums
 from headrace_lake.tables.erasures import ERASED, ErasedIds, with_erased
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import EVENTS
@@ -87,6 +89,8 @@ class EventCounts:
     """The earliest `landed_at` of the rows, if an earlier run wrote some of them."""
     erased: int = 0
     """How many of the duplicates were erased before; 0 if the batch was counted afterwards."""
+    digests: Sequence[Sums | None] = ()
+    """By slot; see `Slots`."""
 
 
 class EventsLanding:
@@ -165,7 +169,8 @@ class EventsLanding:
             return EventCounts({})
         decoded = self.erased.marked(decode.events(records, self._topics, landed_at, self._shape), "event_id")
         strays = any(start < self._position.strays.get((topic, number), 0) for topic, number, start, _ in mine)
-        counted_again = partial(self._counted_again, decoded, mine, version, strays=strays)
+        slots = Slots(ranges, self._topics)
+        counted_again = partial(self._counted_again, decoded, mine, version, slots, strays=strays)
         if self._fence.written(EVENTS, version):  # an earlier run wrote this batch and did not finish it
             return counted_again()
         columns = layout.columns(EVENTS, self._shape)
@@ -190,7 +195,8 @@ class EventsLanding:
         def write(marked: DataFrame) -> dict[str, Any]:
             observation = Observation()
             measures = _measures(mine, erased=self.erased.any())
-            rows = self._without_erased(marked).observe(observation, *measures)
+            rows = slots.hashed(self._without_erased(marked), OF_EVENTS, _WANTED)
+            rows = rows.observe(observation, *measures, *slots.sums())
             ours = self._fence.write(EVENTS, rows.where(_WANTED).select(*columns), version)
             return (
                 dict(observation.get) if ours else {}
@@ -200,7 +206,7 @@ class EventsLanding:
         seen = self._index.deduplicate(decoded, id_projection, write)
         if not seen:
             return counted_again()
-        found = _measured(mine, seen)
+        found = replace(_measured(mine, seen), digests=slots.read(seen))
         self._faults = any(count.records > count.sound for count in found.partitions.values())
         return found
 
@@ -229,7 +235,9 @@ class EventsLanding:
         starts = {(item.topic, item.partition): item.start for item in ranges}
         return landed_already(self._spark, self._lake, EVENTS, starts, self._topics.ids)
 
-    def _counted_again(self, decoded: DataFrame, ranges: list[Range], version: int, *, strays: bool) -> EventCounts:
+    def _counted_again(
+        self, decoded: DataFrame, ranges: list[Range], version: int, slots: Slots, *, strays: bool
+    ) -> EventCounts:
         """The counts of a batch whose rows are in the table, by reading both once more. Only needed after a crash.
 
         A sound event that is not in the table was a duplicate, as long as the table has all rows that `version` wrote; else
@@ -259,7 +267,8 @@ class EventsLanding:
             partitions[number] = count._replace(duplicates=count.duplicates - events)
             duplicates[name] -= events
         since = min((moment(row[3]) for row in found), default=None)
-        return EventCounts(partitions, looked_up, +duplicates, latest, markers, since=since)
+        digests = slots.there(self._spark, self._lake, EVENTS, OF_EVENTS, ranges)
+        return EventCounts(partitions, looked_up, +duplicates, latest, markers, since=since, digests=digests)
 
     def _in_table(self, ranges: list[Range]) -> list[tuple[int, str, int, int]]:
         """(partition, protocol, number of rows, their earliest `landed_at` in µs) of `ranges` in the events table."""

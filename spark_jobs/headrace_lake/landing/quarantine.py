@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -19,11 +20,26 @@ from headrace_lake.rows import decode
 from headrace_lake.rows.decode import Topics
 from headrace_lake.rows.keyed_counts import counts, keyed_counts
 from headrace_lake.spark.halt import HaltError
+from headrace_lake.tables.digest import Sums
 from headrace_lake.tables.erasures import ERASED, ErasedIds
 from headrace_lake.tables.layout import QUARANTINE
 
 _BY_PLACE: Final = "by place"
 _FAULTS = tuple(str(fault) for fault in RecordFault)
+
+
+@dataclass(frozen=True)
+class QuarantineCounts:
+    """What a batch brought to the quarantine table."""
+
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    """Rows that landed, by reason, as far as they were counted."""
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    """Rows that a policy left out, by reason."""
+    since: datetime | None = None
+    """The earliest `landed_at` of the rows, if an earlier run wrote some of them."""
+    digests: Sequence[Sums | None] = ()
+    """By slot; see `Slots`."""
 
 
 class Quarantine:

@@ -7,7 +7,7 @@ look at Kafka, and no answer about duplicates: events has decided.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,10 +20,12 @@ from headrace_lake.configuration.routes import RouteSettings, sampled
 from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.start import Position, rows_in, within
 from headrace_lake.landing import route_tables
+from headrace_lake.landing.digests import Slots
 from headrace_lake.rows.decode import Topics
 from headrace_lake.rows.keyed_counts import counts, keyed_counts
 from headrace_lake.rows.routed import MISFITS, OWN, RouteTable, matches
 from headrace_lake.spark.storage import Storage
+from headrace_lake.tables.digest import Sums, of_route
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import DAY, EVENTS, SCHEMAS
 from headrace_lake.tables.shape import BODY_VARIANT, Shape
@@ -45,6 +47,8 @@ class RouteCounts:
     """Partition of the events topic -> route -> rows. A route is in it from its first batch on."""
     misfits: Mapping[str, int] = field(default_factory=dict)
     """Route -> values that did not fit their columns; without batches that were counted afterwards."""
+    digests: Mapping[str, Sequence[Sums | None]] = field(default_factory=dict)
+    """Route -> by slot; see `Slots`."""
 
     @property
     def rows(self) -> dict[str, int]:
@@ -106,17 +110,21 @@ class Routes:
         found = self._matching(events) if events is not None else {}
         partitions: dict[int, dict[str, int]] = {item.partition: {} for item in mine}
         misfits: dict[str, int] = {}
+        digests: dict[str, Sequence[Sums | None]] = {}
+        slots = Slots(ranges, self._topics)
         for name in self._routes:
             by_partition = found.get(name, Counter())
             table = self._tables[name] or self._sampled(name, events, by_partition, version)
             if table is None:
                 continue
             if events is not None and (by_partition or files is None):
-                by_partition = self._write(table, events, mine, version, by_partition, misfits, whole=files is not None)
+                by_partition, digests[name] = self._write(
+                    table, events, mine, version, slots, by_partition, misfits, whole=files is not None
+                )
                 self._log.debug("route written", batch=batch, table=name)
             for number, by_route in partitions.items():
                 by_route[name] = by_partition[number]
-        return RouteCounts(partitions, misfits)
+        return RouteCounts(partitions, misfits, digests)
 
     def _of_files(self, files: list[str]) -> DataFrame | None:
         """The rows that the batch has just written: its own files, which no look at the whole table is needed for."""
@@ -162,24 +170,28 @@ class Routes:
         events: DataFrame,
         ranges: list[Range],
         version: int,
+        slots: Slots,
         found: Counter[int],
         misfits: dict[str, int],
         *,
         whole: bool,
-    ) -> Counter[int]:
-        """Writes the rows of one route, and returns how many it has by partition.
+    ) -> tuple[Counter[int], Sequence[Sums | None]]:
+        """Writes the rows of one route; returns how many it has by partition, and their sums by slot.
 
         `whole`: `events` are the rows of this run's own write, and nothing of the batch can be in the route's table yet.
         """
+        covered = of_route(column.name for column in table.columns)
         if not self._fence.written(table.name, version):
             rows = table.rows(events)
             if whole:
                 observation = Observation()
-                observed = rows.observe(observation, sf.expr(_COUNT).alias("misfits"))
-                if self._fence.write(table.name, observed, version):
+                observed = slots.hashed(rows, covered, "true").observe(
+                    observation, sf.expr(_COUNT).alias("misfits"), *slots.sums()
+                )
+                if self._fence.write(table.name, observed.select(*(f"`{name}`" for name in rows.columns)), version):
                     seen: dict[str, Any] = dict(observation.get)
                     misfits[table.name] = seen["misfits"] or 0
-                    return found
+                    return found, slots.read(seen)
             else:
                 there = rows_in(self._spark, self._lake, table.name, ranges, self._topics.ids).select(*_KEY)
                 columns = rows.columns
@@ -188,4 +200,4 @@ class Routes:
         there = rows_in(self._spark, self._lake, table.name, ranges, self._topics.ids)
         for number, count in there.groupBy("partition").agg(sf.count(sf.lit(1))).collect():
             counted[number] = count
-        return counted
+        return counted, slots.there(self._spark, self._lake, table.name, covered, ranges)

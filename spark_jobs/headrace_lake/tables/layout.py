@@ -119,6 +119,10 @@ SCHEMAS: Final = {
         ("landed_at", TimestampType(), "when the batch was landed: the earliest landed_at of its rows"),
         ("number", LongType(), "of this row in the table, from 1, without holes; null in rows of older versions"),
         ("routed", StringType(), "JSON object: route -> rows in its table; null if there was no route"),
+        (
+            "digest", StringType(),
+            "JSON object: table -> sums of hashes of its rows, null if they are not known; null in rows of older versions",
+        ),
     ),
     GAPS: _columns(
         (

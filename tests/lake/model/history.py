@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import traceback
 from collections import Counter
 from collections.abc import Callable
@@ -11,12 +12,13 @@ from random import Random
 from typing import Any
 
 from headrace_lake.spark.halt import GapError, HaltError, KafkaAwayError, SupersededError
+from headrace_lake.tables.digest import NOTHING, OF_EVENTS, OF_QUARANTINE, Sums, added, hexadecimal
 from headrace_lake.tables.layout import BATCHES, GAPS
 from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
 from headrace_lake.tables.layout import QUARANTINE as QUARANTINE_TABLE
 from pyspark.errors import PySparkException
 
-from tests.lake.model.job import HORIZON, SLACK, Run, World
+from tests.lake.model.job import HORIZON, SLACK, Run, World, hashed
 from tests.lake.model.stage import Process, Stage
 from tests.lake.model.tables import Disk
 from tests.lake.model.topics import EVENTS, QUARANTINE, Kafka, Record, Topic
@@ -334,6 +336,19 @@ class Judge:
                 self.holds(there[place]["event_id"] == record.id != "", f"{what}: {record} landed as {there[place]}")
             else:
                 self.holds(record.id in ids and record.id != "", f"{what}: {record} is lost")
+        for table, columns, rows in (
+            (EVENTS_TABLE, OF_EVENTS, self.events), (QUARANTINE_TABLE, OF_QUARANTINE, self.quarantine)
+        ):  # fmt: skip
+            sums: Sums | None = NOTHING
+            for each in rows:
+                if (each["topic_id"], each["partition"]) == (topic.id, number) and row["from"] <= each["offset"] < row[
+                    "to"
+                ]:
+                    sums = added(sums, hashed(each, columns))
+            said = json.loads(row["digest"]).get(table, hexadecimal(NOTHING))
+            self.holds(
+                sums is not None and said == hexadecimal(sums), f"{what}: the digest of {table} is not of its rows"
+            )
         self.holds(row["events"] == landed, f"{what}: {row['events']} events, {landed} rows")
         self.holds(row["quarantined"] == quarantined, f"{what}: {row['quarantined']} in quarantine, {quarantined} rows")
 

@@ -10,12 +10,13 @@ import contextlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
+from zlib import crc32
 
 from headrace_common.record.contract import GapReason
 from headrace_lake.configuration.policy import Policies
@@ -27,6 +28,7 @@ from headrace_lake.kafka.gaps import Loss
 from headrace_lake.kafka.source import TopicInfo
 from headrace_lake.kafka.start import Position
 from headrace_lake.landing import landing, landing_events
+from headrace_lake.landing.digests import Slots
 from headrace_lake.landing.landing import BatchResult, Landing
 from headrace_lake.landing.landing_events import EventsLanding
 from headrace_lake.landing.routes import RouteCounts
@@ -34,6 +36,7 @@ from headrace_lake.rows.decode import Topics
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables import fence as fences
 from headrace_lake.tables import transaction_log
+from headrace_lake.tables.digest import KEY, NOTHING, Covered, Sums, added
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import BATCHES, GAPS
 from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
@@ -118,7 +121,7 @@ class World:
             (fences, "Storage", lambda _: self.disk),
             (fences, "Appender", lambda *_: Appender(self)),
             (transaction_log, "time", clock),
-            (start, "_read", lambda _, lake, __: Sums(self.disk, lake)),
+            (start, "_read", lambda _, lake, __: Totals(self.disk, lake)),
             (start, "landed_already", self.landed_already),
             (landing, "landed_already", self.landed_already),
             (landing_events, "landed_already", self.landed_already),
@@ -130,6 +133,8 @@ class World:
             (landing, "gathered", lambda records, _: records),
             (landing, "datetime", moment),
             (landing, "Quarantine", Rejects),
+            (landing, "Slots", ModelSlots),
+            (landing_events, "Slots", ModelSlots),
             (landing, "Observation", Observed),
             (landing_events, "Observation", Observed),
             (landing_events, "ErasedIds", lambda *_: Quiet()),
@@ -227,7 +232,7 @@ class Appender:
         world.step()
 
 
-class Sums:
+class Totals:
     """What `start.coverage` asks of `batches` and of the accepted gaps."""
 
     def __init__(self, disk: Disk, lake: str) -> None:
@@ -270,6 +275,47 @@ def measure_events(rows: Rows) -> dict[str, Any]:
     return {
         "by_place": places, "by_protocol": {}, "by_age": {}, "looked_up": 0, "markers": 0, "lately": json.dumps(lately)
     }  # fmt: skip
+
+
+class ModelSlots(Slots):
+    """Sums of rows in memory."""
+
+    def hashed(self, rows: Frame, covered: Covered, wanted: Any) -> Frame:  # type: ignore[override]
+        holds = CONDITIONS[wanted] if isinstance(wanted, str) else wanted.value
+
+        def read() -> Rows:
+            return [{**row, "hash": hashed(row, covered) if holds(row) else NOTHING} for row in rows.read()]
+
+        return Frame(read, rows.observed)
+
+    def sums(self, topics: int = 1) -> list[Any]:
+        def measure(rows: Rows) -> dict[str, Any]:
+            found: dict[int, Sums | None] = dict.fromkeys(range(self.each * topics), NOTHING)
+            for row in rows:
+                slot = self.of(row["topic"], row["partition"])
+                found[slot] = added(found[slot], row["hash"])
+            return {"slots": list(found.values())}
+
+        return [measure]
+
+    def read(self, seen: Mapping[str, Any], topics: int = 1) -> list[Sums | None]:
+        found: list[Sums | None] = seen["slots"]
+        return found
+
+    def there(self, spark: Any, lake: str, table: str, covered: Covered, ranges: Sequence[Range]) -> list[Sums | None]:
+        found: dict[int, Sums | None] = dict.fromkeys(range(2 * self.each), NOTHING)
+        for name, number, first, end in ranges:
+            slot = self.of(name, number)
+            for row in spark.load(f"{lake}/{table}").read():
+                if (row["topic"], row["partition"]) == (name, number) and first <= row["offset"] < end:
+                    found[slot] = added(found[slot], hashed(row, covered))
+        return list(found.values())
+
+
+def hashed(row: Mapping[str, Any], covered: Covered) -> Sums:
+    """In place of the two hashes of a row; its place, and its id if the digest covers that."""
+    named = "/".join(str(row[name]) for name in (*KEY, "event_id") if name in covered[0])
+    return crc32(named.encode()), crc32(named[::-1].encode())
 
 
 class Rejects:

@@ -1,0 +1,121 @@
+"""The digest of the rows that a line of `batches` covers: two sums, modulo 2^64, of two different hashes of each row.
+
+A sum knows no order: so merging and copying leave it as it is, and what is erased is taken away by subtraction. It tells
+damage from rows as they landed. It holds against no adversary: xxHash is no cryptographic hash, and its seeds are known.
+
+One hash covers all that landing fills but when a row landed, which a replay changes, and what follows from the body; the other
+one place, id and content. Partitions of one batch share sums if there are more than `SLOTS` of them. The command line reads
+all this without PySpark.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+Sums = tuple[int, int]
+
+NOTHING: Final[Sums] = (0, 0)
+"""Of no row."""
+
+SEEDS: Final = (0, 1)
+"""The first thing that each of the two hashes takes in."""
+
+SLOTS: Final = 8
+"""Most sums of a topic in a batch: each costs every row a comparison."""
+
+Covered = tuple[tuple[str, ...], tuple[str, ...]]
+"""The columns that each of the two hashes takes in, in this order; the first has them all."""
+
+KEY: Final = ("topic_id", "partition", "offset")
+OF_EVENTS: Final[Covered] = (
+    (
+        *KEY, "topic", "event_id", "protocol", "source", "stream", "event_time", "event_time_text", "received_time",
+        "content_type", "body", "payload", "attributes",
+    ),
+    (*KEY, "event_id", "body", "payload"),
+)  # fmt: skip
+OF_QUARANTINE: Final[Covered] = (
+    (
+        *KEY, "topic", "raw", "reason", "detail", "protocol", "source", "stream", "id", "part", "parts", "sha256", "attributes",
+        "received_time",
+    ),
+    (*KEY, "id", "raw"),
+)  # fmt: skip
+OF_TABLE: Final = {"events": OF_EVENTS, "quarantine": OF_QUARANTINE}
+_OF_ROUTES: Final = (
+    *KEY, "topic", "event_id", "protocol", "source", "stream", "event_time", "received_time", "body", "misfits",
+)  # fmt: skip
+
+_WORD: Final = (1 << 64) - 1
+
+
+def of_route(columns: Iterable[str]) -> Covered:
+    """The same for a route's table; `columns`: those that come from bodies, in any order."""
+    every = (*_OF_ROUTES, *sorted(columns))
+    return every, every
+
+
+def taken_in(columns: Sequence[str], seed: int) -> list[str | int]:
+    """Names of columns, and numbers, in the order in which a hash takes them in.
+
+    A column that may be null is followed by its number: xxhash64 passes over null, so that a value might change places unseen.
+    """
+    parts: list[str | int] = [seed]
+    for place, name in enumerate(columns):
+        parts += [name] if name in KEY else [name, place]
+    return parts
+
+
+def hashes_sql(covered: Covered) -> list[str]:
+    """The two hashes of a row in Spark's SQL."""
+    return [hash_sql(columns, seed) for columns, seed in zip(covered, SEEDS, strict=True)]
+
+
+def hash_sql(columns: Sequence[str], seed: int) -> str:
+    """One of them."""
+    parts = (f"`{part}`" if isinstance(part, str) else str(part) for part in taken_in(columns, seed))
+    return f"xxhash64({', '.join(parts)})"
+
+
+def slots_of(partitions: Iterable[int]) -> int:
+    """How many sums of each topic a batch keeps that has records of these `partitions`: a power of two."""
+    return int(min(SLOTS, 1 << max(partitions, default=0).bit_length()))
+
+
+def added(one: Sums | None, other: Sums | None) -> Sums | None:
+    """Both sums together; None if one of them is not known."""
+    if one is None or other is None:
+        return None
+    return (one[0] + other[0]) & _WORD, (one[1] + other[1]) & _WORD
+
+
+def hexadecimal(sums: Sums) -> str:
+    """Both sums in 32 digits."""
+    return f"{sums[0] & _WORD:016x}{sums[1] & _WORD:016x}"
+
+
+@dataclass(frozen=True)
+class LineDigest:
+    """The column `digest` of a line of `batches`. Lines of one batch with the same `slot` have the same sums, together."""
+
+    slots: int
+    slot: int
+    sums: Mapping[str, Sums | None]
+    """Table -> sums of its rows; None if they are not known. A table that is missing got no row."""
+
+    def __str__(self) -> str:
+        known = {table: None if sums is None else hexadecimal(sums) for table, sums in self.sums.items()}
+        return json.dumps({"slots": self.slots, "slot": self.slot, **{t: s for t, s in known.items() if s != _ZERO}})
+
+
+_ZERO: Final = hexadecimal(NOTHING)
+
+
+def forgotten(text: str | None) -> str | None:
+    """The digest of a line whose rows are others now: where its sums are, and none of them."""
+    if text is None:
+        return None
+    return json.dumps({name: value if isinstance(value, int) else None for name, value in json.loads(text).items()})
