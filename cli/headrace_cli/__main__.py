@@ -207,6 +207,10 @@ def query(
         str | None,
         typer.Option(metavar="HOST:PORT", help="With --named exactly-once: compare with where Kafka's partitions end."),
     ] = None,
+    content: Annotated[
+        bool,
+        typer.Option("--content", help="With --named exactly-once: read every row, and compare it with what landed."),
+    ] = False,
     explain_schema: Annotated[
         bool, typer.Option("--explain-schema", help="Show the tables and their columns, with what each means.")
     ] = False,
@@ -218,12 +222,12 @@ def query(
     place = lake or state / "lake"
     wanted = output_of(format_, output, as_json=as_json)
     if explain_schema:
-        if sql is not None or named is not None or kafka is not None:
+        if sql is not None or named is not None or kafka is not None or content:
             raise CommandError("--explain-schema takes no query.", status=2)
         raise typer.Exit(verb.explain(place, wanted))
-    if sql is None and named is None and kafka is None and sys.stdin.isatty() and sys.stdout.isatty():
+    if sql is None and named is None and kafka is None and not content and sys.stdin.isatty() and sys.stdout.isatty():
         raise typer.Exit(verb.shell(place, state, wanted))
-    raise typer.Exit(verb.query(sql, place, named=named, kafka=kafka, output=wanted))
+    raise typer.Exit(verb.query(sql, place, named=named, kafka=kafka, content=content, output=wanted))
 
 
 @app.command()

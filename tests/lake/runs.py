@@ -69,7 +69,7 @@ class Runs:
         return query.run(sql, self.lake)
 
     def proof(self) -> list[dict[str, Any]]:
-        return query.exactly_once(self.lake)
+        return query.exactly_once(self.lake, content=True)
 
     def proven(self) -> bool:
         return all(row["ok"] for row in self.proof())

@@ -309,7 +309,7 @@ def test_either_sql_or_a_name(lake: Path) -> None:
 def test_the_proof_holds(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert query.query(None, lake, named="exactly-once", output=Output(Format.JSON)) == 0
     proof = json.loads(capsys.readouterr().out)
-    assert [row["ok"] for row in proof] == [True] * 14
+    assert [row["ok"] for row in proof] == [True] * 15
     assert proof[-1]["detail"].startswith("ranges 3, partitions 2, records 5, events 4, ")
 
 

@@ -66,6 +66,15 @@ def _present(table: str) -> str:
     return f"({there} union all {gone})"
 
 
+def dropped(table: str, line: str) -> str:
+    """SQL: retention may have dropped rows of `table` that a `line` of `batches` covers.
+
+    Lines with a digest are of a version whose job says in the table's log what it drops.
+    """
+    kept = f"""k."table" = '{table}' and {line}.landed_at < k."from" and (k.by_job or {line}.digest is null)"""
+    return f"exists (from {RETAINED} k where {kept})"
+
+
 def _rows_agree(table: str, column: str) -> str:
     """Return a query that compares the rows of `table` with the counts in `batches` (an expression `column`), range by range.
 
@@ -85,8 +94,7 @@ def _rows_agree(table: str, column: str) -> str:
     select topic_id, "partition", "from", {column} as said, coalesce(found, 0) as found, coalesce(different, 0) as different
     from batches b full join placed p using (topic_id, "partition", "from")
     where coalesce(found, 0) <> coalesce(different, 0) or {column} is null or {column} < coalesce(found, 0)
-        or {column} > coalesce(found, 0)
-            and not exists (from {RETAINED} k where k."table" = '{table}' and b.landed_at < k."from")"""
+        or {column} > coalesce(found, 0) and not {dropped(table, "b")}"""
 
 
 def _beyond(table: str) -> str:
@@ -127,6 +135,14 @@ _NOT_ERASED: Final = " union all ".join(
         where exists (from erasures) and event_id in (select unnest(ids) from erasures)""",
     ]
 )
+
+_ERASURES_LISTED: Final = f"""
+    select * from (
+        select count(distinct erasure) as listed, count(b.digest) as of_these,
+            (select max(version) from {TRANSACTIONS} where "table" = 'erasures') as by_command
+        from erasures e left join batches b using (epoch, batch, topic_id, "partition", "from"))
+    where case when by_command >= 0 then listed <> by_command else of_these > 0 end"""
+"""The command says in the table's log how many erasures there are. Older versions do not, nor do they erase what has a digest."""
 
 _ERASURES: Final = """
     select erasure, min(erased_at)::date as day, any_value(requested_by) as "by", any_value(reason) as reason,
@@ -173,6 +189,7 @@ EXACTLY_ONCE: Final = (
         'select topic_id, "partition", "offset" from quarantine semi join events using (topic_id, "partition", "offset")',
     ),
     ProofCheck("nothing is there that was erased", _NOT_ERASED),
+    ProofCheck("each erasure was listed by the command", _ERASURES_LISTED),
     ProofCheck(
         "rows beyond all ranges are of a batch under way, or of one that a job left",
         f'select b.* from ({_ROWS_BEYOND}) b left join {STRAYED} s using (topic_id, "partition") '
@@ -227,8 +244,11 @@ _TOTALS: Final = f"""
         (select count(*) from ({_ROWS_BEYOND})) as rows_of_a_batch_under_way from batches"""
 
 
-def exactly_once(lake: LakeAddress | str) -> list[Row]:
-    """Prove that each record of the topics is in the tables once. Return a row for each check and one with the totals."""
+def exactly_once(lake: LakeAddress | str, *, content: bool = False) -> list[Row]:
+    """Prove that each record of the topics is in the tables once; with `content`, that its row is as it landed.
+
+    Return a row for each check and one with the totals.
+    """
     with connect(lake) as connection:
         there = _checked(connection, _TABLES_THERE)
         if not there["ok"]:
@@ -236,6 +256,10 @@ def exactly_once(lake: LakeAddress | str) -> list[Row]:
         routes = [row["name"] for row in rows(connection, f"select name from {ROUTES} order by name")]
         checks = [*EXACTLY_ONCE, *(check for name in routes for check in _of_route(name))]
         proof = [there, *(_checked(connection, check) for check in checks)]
+        if content:
+            from headrace_cli.lake.content import proven  # only here: NumPy and pyarrow take a moment to load
+
+            proof += proven(connection)
         totals = rows(connection, _TOTALS)[0]
         erased = rows(connection, _ERASURES)
     if erased:

@@ -22,7 +22,16 @@ from typing import Any, Final, TypeVar
 import duckdb
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
-from headrace_lake.tables.properties import APP_ID, RETAINED_FROM, STRAYS, route_names, strange_features
+from headrace_lake.tables.properties import (
+    APP_ID,
+    ERASED_APP,
+    RETAINED_APP,
+    RETAINED_FROM,
+    ROUTE,
+    STRAYS,
+    route_names,
+    strange_features,
+)
 
 from headrace_cli.errors import CommandError
 from headrace_cli.lake.address import OPTIONS, LakeAddress, located, trouble, without_secrets
@@ -63,7 +72,7 @@ _NO_GAPS: Final = ", ".join(
 _NO_ERASURES: Final = ", ".join(
     f'null::{kind} as "{name}"'
     for kind, names in {
-        "varchar": ("erasure", "requested_by", "reason", "predicate", "table", "topic", "topic_id"),
+        "varchar": ("erasure", "requested_by", "reason", "predicate", "table", "topic", "topic_id", "digest"),
         "bigint": ("partition", "epoch", "batch", "from", "to", "rows"),
         "bigint[]": ("offsets",),
         "varchar[]": ("ids",),
@@ -72,13 +81,19 @@ _NO_ERASURES: Final = ", ".join(
     for name in names
 )
 
-_LATER: Final = {"batches": (("number", "BIGINT"), ("routed", "VARCHAR"))}
+_LATER: Final = {
+    "batches": (("number", "BIGINT"), ("routed", "VARCHAR"), ("digest", "VARCHAR")),
+    "erasures": (("digest", "VARCHAR"),),
+}
 """Columns that tables of older versions lack."""
 
 RETAINED: Final = "kept_from"
 """Our own table: (table, from), the first moment whose rows retention has kept; of `RETAINED_SAID`, what can be."""
 RETAINED_SAID: Final = "kept_from_said"
-"""Our own table: the same as the tables' properties say it, also if it is in the future: so it excuses no missing row."""
+"""Our own table: the same as the tables say it, also if it is in the future: so it excuses no missing row.
+
+`by_job`: the job said so in the table's log. A property may be anybody's: it excuses rows that older versions landed.
+"""
 TRANSACTIONS: Final = "transactions"
 """Our own table: (table, version), the last of our transactions in each table; -1 if there is none."""
 STRAYED: Final = "strays"
@@ -86,6 +101,8 @@ STRAYED: Final = "strays"
 
 ROUTES: Final = "_routes"
 """Our own table: (name), the routes that have a table, or had one. No route can have its name."""
+ROUTE_COLUMNS: Final = "_route_columns"
+"""Our own table: (table, name), the columns of routes that come from bodies."""
 
 _KEYWORDS: Final = re.compile(r"(?<![\w\"])(?:offset|to)(?![\w\"])", re.IGNORECASE)
 """Columns of ours that SQL has as words."""
@@ -113,11 +130,12 @@ def connect(lake: LakeAddress | str, *, threads: int = 0, memory: str = "") -> d
         connection.execute(f"set threads = {threads}")
     if memory:
         connection.execute(f"set memory_limit = {_literal(memory)}")
-    connection.execute(f'create table {RETAINED_SAID} ("table" varchar, "from" timestamptz)')
+    connection.execute(f'create table {RETAINED_SAID} ("table" varchar, "from" timestamptz, by_job boolean)')
     connection.execute(f'create view {RETAINED} as from {RETAINED_SAID} where "from" <= now()')
     connection.execute(f'create table {TRANSACTIONS} ("table" varchar, version bigint)')
     connection.execute(f'create table {STRAYED} (topic_id varchar, "partition" bigint, "to" bigint)')
     connection.execute(f"create table {ROUTES} (name varchar)")
+    connection.execute(f'create table {ROUTE_COLUMNS} ("table" varchar, name varchar)')
     found = [name for name in TABLES[:1] if _view(connection, place, name)]
     if found:
         _add_routes_of_batches(connection)
@@ -165,7 +183,7 @@ def _view(connection: duckdb.DuckDBPyConnection, place: Path | str, name: str) -
     else:
         selected = _of_store(connection, path, name, table)
     try:
-        connection.execute(f"create view {_quoted(name)} as {selected}")
+        connection.execute(f"create view {quoted(name)} as {selected}")
     except duckdb.Error as error:  # a file is gone
         raise CommandError(f"The table {path} cannot be read: {first_line(str(error))}") from error
     _comment(connection, name, table)
@@ -174,12 +192,12 @@ def _view(connection: duckdb.DuckDBPyConnection, place: Path | str, name: str) -
 
 def _of_files(columns: list[tuple[str, str]], files: list[str], partitioned_by: Sequence[str]) -> str:
     """Return a query for the rows of `files`."""
-    empty = ", ".join(f"null::{kind} as {_quoted(column)}" for column, kind in columns)
+    empty = ", ".join(f"null::{kind} as {quoted(column)}" for column, kind in columns)
     selected = f"select {empty} where false"
     if not files:
         return selected
     partitions = dict(columns)
-    hive = ", ".join(f"{_quoted(key)}: {partitions[key]}" for key in partitioned_by)
+    hive = ", ".join(f"{quoted(key)}: {partitions[key]}" for key in partitioned_by)
     hive = f"hive_partitioning = true, hive_types = {{{hive}}}" if hive else "hive_partitioning = false"
     listed = ", ".join(_literal(path) for path in files)
     # by name, because older files lack newer columns
@@ -201,10 +219,10 @@ def _of_store(connection: duckdb.DuckDBPyConnection, path: str, name: str, table
 def _comment(connection: duckdb.DuckDBPyConnection, name: str, table: DeltaTable) -> None:
     """Give the view the comments that the landing job has written into the table."""
     if about := table.metadata().description:
-        connection.execute(f"comment on view {_quoted(name)} is {_literal(about)}")
+        connection.execute(f"comment on view {quoted(name)} is {_literal(about)}")
     for field in table.schema().fields:
         if said := field.metadata.get("comment"):
-            connection.execute(f"comment on column {_quoted(name)}.{_quoted(field.name)} is {_literal(str(said))}")
+            connection.execute(f"comment on column {quoted(name)}.{quoted(field.name)} is {_literal(str(said))}")
 
 
 def _files(path: Path, table: DeltaTable) -> list[str]:
@@ -247,10 +265,14 @@ def _note_properties(connection: duckdb.DuckDBPyConnection, name: str, table: De
     """Fill our own tables with what the table `name` says beside its rows."""
     properties = table.metadata().configuration
     if kept := properties.get(RETAINED_FROM):
-        connection.execute(f"insert into {RETAINED_SAID} values (?, ?)", [name, f"{kept} 00:00:00+00"])
+        connection.execute(f"insert into {RETAINED_SAID} values (?, ?, false)", [name, f"{kept} 00:00:00+00"])
+    if (days := table.transaction_version(RETAINED_APP)) is not None:
+        connection.execute(f"insert into {RETAINED_SAID} values (?, to_timestamp(86400 * ?), true)", [name, days])
     for route in route_names(properties) if name == "batches" else ():
         connection.execute(f"insert into {ROUTES} values (?)", [route])
-    last = table.transaction_version(APP_ID)
+    for column, *_ in json.loads(properties.get(ROUTE, "{}")).get("columns", ()):
+        connection.execute(f"insert into {ROUTE_COLUMNS} values (?, ?)", [name, column])
+    last = table.transaction_version(ERASED_APP if name == "erasures" else APP_ID)
     connection.execute(f"insert into {TRANSACTIONS} values (?, ?)", [name, -1 if last is None else last])
     for topic_id, ends in json.loads(properties.get(STRAYS, "{}")).items():
         for partition, end in ends.items():
@@ -304,7 +326,7 @@ def told(sql: str) -> Iterator[None]:
 def _about_keywords(sql: str) -> str:
     """What to do about our columns that are words of SQL."""
     words = sorted({word.lower() for word in _KEYWORDS.findall(sql)})
-    return f" Words of SQL that are columns need quotes: {', '.join(map(_quoted, words))}." if words else ""
+    return f" Words of SQL that are columns need quotes: {', '.join(map(quoted, words))}." if words else ""
 
 
 def _only_reads(sql: str) -> None:
@@ -344,5 +366,6 @@ def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """`text` as a name in SQL."""
     return '"' + text.replace('"', '""') + '"'

@@ -24,21 +24,31 @@ from headrace_cli.verbs import console
 
 
 def query(
-    sql: str | None, lake: Path | str, *, named: str | None = None, kafka: str | None = None, output: Output = PLAIN
+    sql: str | None,
+    lake: Path | str,
+    *,
+    named: str | None = None,
+    kafka: str | None = None,
+    content: bool = False,
+    output: Output = PLAIN,
 ) -> int:
     """Run `sql` or a named query on the tables in `lake`, write the rows and return the exit status.
 
-    `kafka`: brokers (HOST:PORT) with which the proof compares the tables' ends. Raises `CommandError` (bad SQL, more or less
-    than one query, no tables, no answer from Kafka or the lake's store).
+    `kafka`: brokers (HOST:PORT) with which the proof compares the tables' ends. `content`: the proof reads all rows. Raises
+    `CommandError` (bad SQL, more or less than one query, no tables, no answer from Kafka or the lake's store).
     """
     if kafka is not None and named != PROOF:
         raise CommandError(f"--kafka belongs to --named {PROOF}: it compares the tables with the topics.", status=2)
+    if content and named != PROOF:
+        raise CommandError(
+            f"--content belongs to --named {PROOF}: it reads whether the rows are as they landed.", status=2
+        )
     if (sql is None) == (named is None):
         raise CommandError('Give either SQL or --named NAME: ./headrace query "select count(*) from events".', status=2)
     if named is not None and named not in NAMED:
         raise CommandError(f"There is no query named {named}; there is: {', '.join(NAMED)}.", status=2)
     if named == PROOF:
-        return _prove(lake, kafka, output)
+        return _prove(lake, kafka, output, content=content)
     count = _ask(QUERIES[named] if named is not None else sql or "", lake, output)
     if not count:
         console.ERR.print(f"No rows. {_last_landing(lake)}" if sql is not None else "No rows.", markup=False)
@@ -88,8 +98,8 @@ def _ask(sql: str, lake: Path | str, output: Output) -> int:
     return write_query(sql, lake, output)
 
 
-def _prove(lake: Path | str, kafka: str | None, output: Output) -> int:
-    found = exactly_once(lake)
+def _prove(lake: Path | str, kafka: str | None, output: Output, *, content: bool) -> int:
+    found = exactly_once(lake, content=content)
     if kafka is not None:
         from headrace_cli.lake import against_kafka  # only here: aiokafka takes a moment to load
 

@@ -28,12 +28,16 @@ from pyspark.sql import functions as sf
 
 from headrace_lake.commands.predicate import Predicate, hashed
 from headrace_lake.configuration.settings import LakeSettings, location
+from headrace_lake.landing import route_tables
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.jvm import java_class
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import erasures
+from headrace_lake.tables.append import Appender
+from headrace_lake.tables.digest import OF_EVENTS, OF_QUARANTINE, SEEDS, Covered, hashes_sql, of_route
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import BATCHES, CHANGE_FEED, DAY, EVENTS, QUARANTINE
+from headrace_lake.tables.properties import ERASED_APP
 from headrace_lake.tables.shape import BODY_VARIANT
 
 _KEY: Final = ("topic_id", "partition", "offset")
@@ -42,6 +46,8 @@ _RANGE: Final = ("epoch", "batch", "from", "to")
 _ATTEMPTS: Final = 20  # at a deletion that a compaction overtakes
 _CONFLICT: Final = re.compile(r"Concurrent\w+Exception|DELTA_CONCURRENT_\w+|(Metadata|Protocol)ChangedException")
 _SOURCE: Final = "headrace_erased"
+_HASHES: Final = tuple(f"_headrace?hash_{seed}" for seed in SEEDS)
+"""Columns of the rows that are to go."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +153,7 @@ class Erase:
 
         Copies of a named event go with it, wherever they are: they have its id. So does what has an id that is listed.
         """
-        events, rejects = self._read(EVENTS), self._read(QUARANTINE)
+        events, rejects = self._hashed(EVENTS, OF_EVENTS), self._hashed(QUARANTINE, OF_QUARANTINE)
         variant = BODY_VARIANT in events.columns
         named = events.where(self._request.predicate.events(variant=variant)).select(sf.col("event_id").alias("gone"))
         of_rejects = rejects.where(self._request.predicate.quarantine())
@@ -155,7 +161,7 @@ class Erase:
         same = of_rejects.where(sf.col("id").startswith(DETERMINISTIC.decode())).select(sf.col("id").alias("gone"))
         before = erasures.read(self._spark, self._lake).select(sf.explode("ids").alias("gone"))
         ids = named.unionAll(same).unionAll(before).distinct().persist()
-        columns = ("topic", *_KEY, "landed_at")
+        columns = ("topic", *_KEY, "landed_at", *_HASHES)
         found = events.join(ids, events["event_id"] == ids["gone"], "left_semi")
         places = [self._unlisted(found.select(*columns, sf.col("event_id").alias("own_id")), EVENTS)]
         also = rejects.join(ids, rejects["id"] == ids["gone"], "left_semi")
@@ -163,8 +169,8 @@ class Erase:
         own_id = sf.when(sf.col("id").startswith(DETERMINISTIC.decode()), sf.col("id"))
         places.append(self._unlisted(rows.select(*columns, own_id.alias("own_id")), QUARANTINE))
         no_id = sf.lit(None).cast("string").alias("own_id")  # it is listed with the event itself
-        for name in self._routes:
-            gone = self._read(name)
+        for route in route_tables.load(self._spark, self._lake, self._routes):
+            name, gone = route.name, self._hashed(route.name, of_route(column.name for column in route.columns))
             gone = gone.join(ids, gone["event_id"] == ids["gone"], "left_semi")
             places.append(self._unlisted(gone.select(*columns, no_id), name))
         placed = self._with_batches(reduce(DataFrame.unionByName, places))
@@ -173,7 +179,13 @@ class Erase:
             sf.collect_list("offset").alias("offsets"),
             sf.collect_set("own_id").alias("ids"),
             sf.min("landed_at").alias("landed_at"),
+            sf.lower(sf.concat(*(sf.lpad(sf.hex(sf.sum(name)), 16, "0") for name in _HASHES))).alias("digest"),
         )
+
+    def _hashed(self, table: str, covered: Covered) -> DataFrame:
+        """The rows of `table` with the hashes of which the digests of lines in `batches` are the sums."""
+        hashes = {name: sf.expr(hash_) for name, hash_ in zip(_HASHES, hashes_sql(covered), strict=True)}
+        return self._read(table).withColumns(hashes)
 
     def _unlisted(self, rows: DataFrame, table: str) -> DataFrame:
         listed = erasures.places(self._spark, self._lake, table)
@@ -227,8 +239,19 @@ class Erase:
         ]  # fmt: skip
         erasures.create(self._storage, self._lake)
         path = f"{self._lake}/{erasures.ERASURES}"
-        rows.select(*columns).coalesce(1).write.format("delta").mode("append").save(path)
-        self._log.debug("listed", erasure=self._erasure)
+        appender = Appender(self._spark, ERASED_APP)
+        for _ in range(_ATTEMPTS):
+            count = self._read(erasures.ERASURES).select("erasure").distinct().count()
+            try:
+                appender.append(path, rows.select(*columns).coalesce(1), count + 1, self._erasure, lambda: -1)
+            except (Py4JJavaError, PySparkException) as error:
+                if _CONFLICT.search(str(error)) is None:
+                    raise
+                self._log.debug("another erasure came in between", table=erasures.ERASURES)
+                continue
+            self._log.debug("listed", erasure=self._erasure)
+            return
+        raise HaltError("nothing was erased: others write into the table erasures all the time")
 
     def _listed(self, table: str) -> DataFrame:
         """(topic_id, partition, offset, day) of rows in `table` that are listed."""

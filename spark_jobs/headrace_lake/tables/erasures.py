@@ -49,6 +49,7 @@ _COLUMNS: Final[dict[str, DataType]] = {
     "ids": ArrayType(StringType(), containsNull=False),  # that must not land again
     "landed_at": TimestampType(),  # the earliest of the erased rows
     "erased_at": TimestampType(),  # when the list was written: rows are deleted after that
+    "digest": StringType(),  # of the erased rows; null in rows of older versions
 }
 SCHEMA: Final = StructType([StructField(name, kind) for name, kind in _COLUMNS.items()])
 _KEY: Final = ("topic_id", "partition", "offset")
@@ -57,12 +58,14 @@ MOST_BROADCAST: Final = 20_000
 
 
 def create(storage: Storage, lake: str) -> None:
-    """Creates the table if it is missing. Blocks on storage."""
+    """Creates the table if it is missing, and adds what one of an older version lacks. Blocks on storage."""
     kinds = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in SCHEMA.fields)
     listed = ", ".join(f"'{name}' = {quoted(value)}" for name, value in PROPERTIES.items())
     storage.spark.sql(
         f"CREATE TABLE IF NOT EXISTS delta.`{lake}/{ERASURES}` ({kinds}) USING delta TBLPROPERTIES ({listed})"
     )
+    if "digest" not in storage.spark.read.format("delta").load(f"{lake}/{ERASURES}").columns:
+        storage.spark.sql(f"ALTER TABLE delta.`{lake}/{ERASURES}` ADD COLUMNS (digest string)")
 
 
 def exists(spark: SparkSession, lake: str) -> bool:

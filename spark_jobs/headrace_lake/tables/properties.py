@@ -33,6 +33,15 @@ ROUTE: Final = "headrace.route"
 APP_ID: Final = "headrace"
 """Our application in Delta's transaction identifiers."""
 
+RETAINED_APP: Final = "headrace.retainedFrom"
+"""Another application of ours: its version is `RETAINED_FROM` in days since 1970.
+
+The job commits it before it drops rows, so that the proof need not take everybody's word for it.
+"""
+
+ERASED_APP: Final = "headrace.erasures"
+"""Another, of the table of erasures: its version is how many there are."""
+
 KNOWN_FEATURES: Final = frozenset(
     {
         "appendOnly",

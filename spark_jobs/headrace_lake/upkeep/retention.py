@@ -11,8 +11,9 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from headrace_lake.spark.storage import Storage
+from headrace_lake.tables.append import Appender
 from headrace_lake.tables.layout import CHECKPOINT_EVERY, DAY, set_properties
-from headrace_lake.tables.properties import RETAINED_FROM, VACUUMED_AT
+from headrace_lake.tables.properties import RETAINED_APP, RETAINED_FROM, VACUUMED_AT
 from headrace_lake.upkeep.inventory import Inventory
 
 _TOMBSTONES: Final = "delta.deletedFileRetentionDuration"
@@ -35,8 +36,11 @@ def due(inventory: Inventory, first: date) -> bool:
 
 
 def drop(spark: SparkSession, path: str, inventory: Inventory, first: date) -> None:
-    """Drops the days before `first` from the table at `path`. The commit reads and writes no data file. Blocks."""
+    """Drops the days before `first` from the table at `path`. No commit reads or writes a data file. Blocks."""
     if inventory.properties.get(RETAINED_FROM, "") < first.isoformat():
+        nothing = spark.read.format("delta").load(path).where("false")
+        days = (first - date(1970, 1, 1)).days
+        Appender(spark, RETAINED_APP).append(path, nothing, days, f"retain {first}", lambda: -1)
         set_properties(spark, path, {RETAINED_FROM: first.isoformat()})
     spark.sql(f"DELETE FROM delta.`{path}` WHERE {DAY} < '{first.isoformat()}'")  # noqa: S608
 

@@ -1,0 +1,331 @@
+"""The proof of content: what landed is proven, what was changed since is named, by partition and offsets."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from headrace_cli.lake import xxh64
+from headrace_cli.lake.content import _AT_ONCE, _hashes
+from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_cli.verbs import query
+from headrace_common.operations.settings import KafkaSettings, TopicSettings
+from headrace_common.topics import ensure
+from headrace_lake.kafka.checkpoint import Range
+from headrace_lake.landing.digests import Slots
+from headrace_lake.rows.decode import Topics
+from headrace_lake.tables import upgrade
+from headrace_lake.tables.digest import (
+    OF_EVENTS,
+    OF_QUARANTINE,
+    SLOTS,
+    LineDigest,
+    added,
+    forgotten,
+    hash_sql,
+    slots_of,
+)
+from headrace_lake.tables.layout import BATCHES, DAY, EVENTS, GAPS, QUARANTINE, SCHEMAS
+from pyarrow import parquet
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from tests.lake.runs import Runs
+
+WORD = 1 << 64
+
+
+def test_a_digest_covers_all_columns_but_when_a_row_landed() -> None:
+    for table, covered in ((EVENTS, OF_EVENTS), (QUARANTINE, OF_QUARANTINE)):
+        assert set(covered[1]) < set(covered[0])
+        assert sorted(covered[0]) == sorted(set(SCHEMAS[table].names) - {"landed_at", DAY})
+
+
+@pytest.mark.parametrize(
+    ("text", "digest"),
+    [
+        ("", 0xEF46DB3751D8E999),
+        ("abc", 0x44BC2CF5AD770999),
+        ("Nobody inspects the spammish repetition", 0xFBCEA83C8A378BF1),
+    ],
+)
+def test_known_digests_of_xxh64(text: str, digest: int) -> None:
+    assert xxh64.of_texts(pa.array([text]), np.zeros(1, np.uint64)).tolist() == [digest]
+
+
+def test_values_of_all_lengths_in_a_slice_of_an_array() -> None:
+    """Each alone gives the same as among others, whatever lies before it in the array."""
+    rng = random.Random(1)
+    values = [None if n % 7 == 3 else rng.randbytes(n) for n in [*range(100), 1000, 4096, 5, 33]]
+    for kind in (pa.binary(), pa.large_binary()):
+        column = pa.array(values, kind)[2:]
+        seeds = np.arange(len(column), dtype=np.uint64)
+        alone = [
+            int(xxh64.of_texts(pa.array([value.as_py()], kind), seeds[n : n + 1])[0]) for n, value in enumerate(column)
+        ]
+        assert xxh64.of_texts(column, seeds).tolist() == alone
+
+
+@pytest.mark.parametrize(("partitions", "each"), [([0], 1), ([1], 2), ([0, 2], 4), ([7], 8), ([200], SLOTS)])
+def test_partitions_have_sums_of_their_own_as_long_as_there_are_enough(partitions: list[int], each: int) -> None:
+    slots = Slots([Range("e", number, 0, 1) for number in partitions], Topics("e", "q", {"e": "1", "q": "2"}))
+    assert (slots_of(partitions), slots.each) == (each, each)
+    assert slots.of("e", partitions[0]) == partitions[0] % each
+    assert slots.of("q", partitions[0]) == partitions[0] % each + each
+
+
+def test_sums_are_those_of_words() -> None:
+    assert added((WORD - 1, 5), (2, WORD - 5)) == (1, 0)
+    assert added((1, 1), None) is None
+
+
+def test_a_line_says_where_its_sums_are_and_leaves_out_tables_without_rows() -> None:
+    text = str(LineDigest(4, 1, {"events": (1, -1), "quarantine": (0, 0), "web": None}))
+    assert text == f'{{"slots": 4, "slot": 1, "events": "{1:016x}{"f" * 16}", "web": null}}'
+    assert forgotten(text) == '{"slots": 4, "slot": 1, "events": null, "web": null}'
+    assert forgotten(None) is None
+
+
+def _value(kind: str, rng: random.Random) -> Any:
+    if rng.random() < 0.2:
+        return None
+    moment = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(microseconds=rng.randrange(-(1 << 50), 1 << 50))
+    return {
+        "string": "é" * rng.randrange(3) + "x" * rng.randrange(120),
+        "binary": rng.randbytes(rng.randrange(120)),
+        "int": rng.randrange(-(1 << 31), 1 << 31),
+        "bigint": rng.randrange(-(1 << 63), 1 << 63),
+        "double": rng.choice((0.0, -0.0, 1.5, float("nan"), float("inf"), -1e300)),
+        "boolean": rng.random() < 0.5,
+        "date": date(1970, 1, 1) + timedelta(days=rng.randrange(-9999, 99999)),
+        "timestamp": moment,
+    }[kind]
+
+
+@pytest.mark.spark
+def test_a_row_has_the_same_hashes_in_spark_and_here(spark: SparkSession) -> None:
+    kinds = ["string", "binary", "int", "bigint", "double", "boolean", "date", "timestamp"] * 2
+    names = [f"{kind}_{number}" for number, kind in enumerate(kinds)]
+    rng = random.Random(2)
+    rows = [tuple(_value(kind, rng) for kind in kinds) for _ in range(300)]
+    schema = ", ".join(f"{name} {kind}" for name, kind in zip(names, kinds, strict=True))
+    frame = spark.createDataFrame(rows, schema).coalesce(1)
+    (batch,) = frame.toArrow().combine_chunks().to_batches(_AT_ONCE)
+    for seed in (0, 1):
+        there = [row[0] % WORD for row in frame.selectExpr(hash_sql(names, seed)).collect()]
+        assert _hashes(batch, names, seed).tolist() == there
+        assert len(set(there)) > 290
+
+
+ROUTES = {"web": {"streams": "app.*"}}
+
+
+@pytest.fixture(scope="module")
+def whole(spark: SparkSession, kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """A lake of several batches with a route, landed by one job."""
+    names = KafkaSettings(
+        bootstrap_servers=kafka.bootstrap, events_topic="events.content", quarantine_topic="quarantine.content"
+    )
+    asyncio.run(ensure(names, TopicSettings(events_partitions=4)))
+    runs = Runs(spark, names, tmp_path_factory.mktemp("content"))
+    runs.send(800)
+    runs.run(batch_records=300, routes=ROUTES)
+    runs.check()
+    return runs
+
+
+@pytest.fixture
+def lake(whole: Runs, tmp_path: Path) -> Path:
+    """A copy of it, to be damaged."""
+    shutil.copytree(whole.lake, tmp_path / "lake")
+    return tmp_path / "lake"
+
+
+def update(table: str, where: str = "true", **values: str) -> Callable[[Path], None]:
+    """Another writer changes rows."""
+
+    def act(lake: Path) -> None:
+        changed = DeltaTable(str(lake / table)).update(updates=values, predicate=where)
+        assert changed["num_updated_rows"]
+
+    return act
+
+
+def delete(table: str, where: str) -> Callable[[Path], None]:
+    return lambda lake: DeltaTable(str(lake / table)).delete(where)
+
+
+def rows_of(lake: Path, table: str, **wanted: int) -> pa.Table:
+    found: pa.Table = DeltaTable(str(lake / table)).to_pyarrow_table(
+        filters=[(n, "=", v) for n, v in wanted.items()] or None
+    )
+    return found
+
+
+def add(lake: Path, table: str, found: pa.Table) -> None:
+    write_deltalake(str(lake / table), found, mode="append", schema_mode="merge")
+
+
+def one_lost_and_another_doubled(lake: Path) -> None:
+    kept = rows_of(lake, EVENTS, partition=1, offset=10)
+    delete(EVENTS, '"partition" = 1 and "offset" = 11')(lake)
+    there = kept.schema.get_field_index("offset")
+    add(lake, EVENTS, kept.set_column(there, kept.schema.field(there), pa.array([11])))
+
+
+def exchanged_offsets(lake: Path) -> None:
+    update(EVENTS, '"partition" = 2 and "offset" in (20, 21)', offset='41 - "offset"')(lake)
+
+
+def replaced_file(lake: Path) -> None:
+    """A data file with the same rows, and other bodies."""
+    path = max((lake / EVENTS).glob("day=*/*.parquet"), key=lambda path: path.stat().st_size)
+    found = parquet.read_table(path, partitioning=None)
+    at = found.schema.get_field_index("body")
+    found = found.set_column(at, found.schema.field(at), pa.array([None] * len(found), pa.string()))
+    parquet.write_table(found, path)
+
+
+def alter(table: str, **properties: str) -> Callable[[Path], None]:
+    return lambda lake: DeltaTable(str(lake / table)).alter.set_table_properties(
+        {f"headrace.{name}": value for name, value in properties.items()}, raise_if_not_exists=False
+    )
+
+
+def all_of(*acts: Callable[[Path], None]) -> Callable[[Path], None]:
+    def act(lake: Path) -> None:
+        for each in acts:
+            each(lake)
+
+    return act
+
+
+def forged_gap(lake: Path) -> None:
+    (end,) = query.run("""select max("to") as "to" from batches where topic like 'events%' and "partition" = 1""", lake)
+    topic_id = query.run("""select topic_id from batches where topic like 'events%' limit 1""", lake)[0]["topic_id"]
+    columns = {"reason": "retention", "topic": "events.content", "topic_id": topic_id, "partition": 1, "from": end["to"],
+               "to": end["to"] + 100, "rows": 0, "epoch": 2, "landed_at": datetime.now(UTC), "covered": False}  # fmt: skip
+    schema = pa.schema(DeltaTable(str(lake / GAPS)).schema().to_arrow())
+    add(lake, GAPS, pa.table({field.name: pa.array([columns.get(field.name)], field.type) for field in schema}))
+
+
+def doubled(table: str, **wanted: int) -> Callable[[Path], None]:
+    return lambda lake: add(lake, table, rows_of(lake, table, **wanted))
+
+
+TOMORROW = f"{datetime.now(UTC) + timedelta(days=1):%Y-%m-%d}"
+
+
+@dataclass(frozen=True)
+class Damage:
+    """What another writer does, and the check that says so."""
+
+    does: Callable[[Path], None]
+    said: str
+
+
+IN_EVENTS = "each range of events holds"
+IN_QUARANTINE = "each range of quarantine holds"
+IN_ROUTE = "each range of web holds"
+DAMAGES = {
+    "bodies nulled": Damage(update(EVENTS, '"partition" = 1', body="null"), IN_EVENTS),
+    "bodies rewritten": Damage(update(EVENTS, '"offset" % 7 = 0', body="'{}'"), IN_EVENTS),
+    "a space in one body": Damage(update(EVENTS, '"partition" = 2 and "offset" = 10', body="body || ' '"), IN_EVENTS),
+    "bodies moved to payload": Damage(
+        update(EVENTS, payload="arrow_cast(body, 'Binary')", body="null"), IN_EVENTS
+    ),
+    "ids rewritten": Damage(update(EVENTS, event_id="'d.' || md5(event_id)"), IN_EVENTS),
+    "one id rewritten": Damage(update(EVENTS, '"partition" = 0 and "offset" = 3', event_id="'d.0'"), IN_EVENTS),
+    "rows exchanged between partitions": Damage(update(EVENTS, '"partition" in (1, 2)', partition='3 - "partition"'), IN_EVENTS),
+    "two rows exchanged": Damage(exchanged_offsets, IN_EVENTS),
+    "one event lost and another doubled in its place": Damage(one_lost_and_another_doubled, IN_EVENTS),
+    "a data file replaced": Damage(replaced_file, IN_EVENTS),
+    "landed_at moved back": Damage(update(EVENTS, landed_at="landed_at - interval '1 hour'"), IN_EVENTS),
+    "streams renamed": Damage(update(EVENTS, stream="'other'"), IN_EVENTS),
+    "sources rewritten": Damage(update(EVENTS, '"partition" = 3', source="'/forward/other'"), IN_EVENTS),
+    "protocols rewritten": Damage(update(EVENTS, protocol="'logjam'"), IN_EVENTS),
+    "event_time moved": Damage(update(EVENTS, event_time="event_time + interval '1 second'"), IN_EVENTS),
+    "event_time_text cut": Damage(update(EVENTS, event_time_text="substr(event_time_text, 1, 19)"), IN_EVENTS),
+    "received_time moved": Damage(update(EVENTS, received_time="received_time - interval '1 day'"), IN_EVENTS),
+    "attributes emptied": Damage(update(EVENTS, attributes="null"), IN_EVENTS),
+    "content types rewritten": Damage(update(EVENTS, '"offset" = 4', content_type="'text/plain'"), IN_EVENTS),
+    "raw bytes of quarantine emptied": Damage(update(QUARANTINE, raw="arrow_cast('', 'Binary')"), IN_QUARANTINE),
+    "raw bytes of quarantine nulled": Damage(update(QUARANTINE, raw="null"), IN_QUARANTINE),
+    "reasons rewritten": Damage(update(QUARANTINE, reason="'oversized'"), IN_QUARANTINE),
+    "sha256 rewritten": Damage(update(QUARANTINE, sha256="'00' || sha256"), IN_QUARANTINE),
+    "parts renumbered": Damage(update(QUARANTINE, part="part + 1", parts="parts + 1"), IN_QUARANTINE),
+    "values of a route rewritten": Damage(update("web", index="index + 1"), IN_ROUTE),
+    "a value of a route nulled": Damage(update("web", '"partition" = 0 and "offset" = 3', mark="null"), IN_ROUTE),
+    "misfits of a route invented": Damage(update("web", misfits="'index'"), IN_ROUTE),
+    "the digest of a line rewritten": Damage(
+        update(BATCHES, "events > 0", digest="replace(digest, '1', '2')"), IN_EVENTS
+    ),
+    "events deleted": Damage(delete(EVENTS, '"offset" % 2 = 1'), "the events table has"),
+    "events doubled": Damage(doubled(EVENTS, partition=2), "the events table has"),
+    "quarantine doubled": Damage(doubled(QUARANTINE), "the quarantine table has"),
+    "a line of batches deleted": Damage(delete(BATCHES, "batch = 1"), "no row of batches is missing"),
+    "rows of a route deleted": Damage(delete("web", '"offset" = 3'), "the route web has"),
+    "a route forgotten": Damage(
+        all_of(alter(BATCHES, routes="[]"), lambda lake: shutil.rmtree(lake / "web")), "all tables are there"
+    ),
+    "a gap beyond the end": Damage(forged_gap, "each gap was recorded by"),
+    "days dropped that are not over": Damage(
+        all_of(alter(EVENTS, retainedFrom=TOMORROW), delete(EVENTS, "true")), "the events table has"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damage_is_named(lake: Path, name: str) -> None:
+    DAMAGES[name].does(lake)
+    wrong = [row["check"] for row in query.exactly_once(lake, content=True)[:-1] if not row["ok"]]
+    assert any(check.startswith(DAMAGES[name].said) for check in wrong), wrong
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_a_lake_of_a_version_without_digests_goes_on_and_one_may_go_back(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What landed without a digest is neither proven nor contradicted, before and after."""
+
+    def older(context: pytest.MonkeyPatch) -> None:
+        before = [field for field in SCHEMAS[BATCHES].fields if field.name != "digest"]
+        context.setitem(SCHEMAS, BATCHES, StructType(before))
+        context.setattr(upgrade, "_LATER", {})
+
+    shutil.rmtree(runs.lake)
+    runs.send(200)
+    with monkeypatch.context() as context:
+        older(context)
+        runs.run()
+    runs.check()
+    runs.send(200, mark="b")
+    runs.run()
+    runs.check()
+    assert said(runs, "digest is not null") == said(runs, "digest is null") == 7
+    runs.send(200, mark="c")
+    with monkeypatch.context() as context:
+        older(context)
+        runs.run()
+    runs.check()
+    assert said(runs, "digest is null") == 14
+    DeltaTable(str(runs.lake / EVENTS)).update({"body": "null"}, predicate='"partition" = 1')
+    assert not runs.proven()
+
+
+def said(runs: Runs, where: str) -> int:
+    """How many lines of `batches` meet a condition."""
+    return int(runs.query(f"select count(*) as n from batches where {where}")[0]["n"])
