@@ -614,7 +614,7 @@ class TestBroken:
             assert len(bench.quarantined()) == 1
             assert bench.listener.heard[-1] == ("stored", 0, 4, True)
 
-    async def test_a_bug_behind_the_pump_ends_it_and_says_nothing_to_anybody(self) -> None:
+    async def test_a_bug_behind_the_pump_ends_it_and_abandons_its_frames(self) -> None:
         bench = Bench()
 
         async def script(batch: Batch) -> list[Refusal]:
@@ -625,7 +625,7 @@ class TestBroken:
         bench.submit(event(0))
         with pytest.raises(ZeroDivisionError):
             await asyncio.wait_for(task, 5)
-        assert bench.listener.heard == []
+        assert bench.listener.heard == [("abandoned", 0)]
 
 
 class TestGrowth:

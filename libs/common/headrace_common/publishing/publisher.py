@@ -19,7 +19,7 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import Tasks
 from headrace_common.publishing.delivery import Delivery
 from headrace_common.publishing.partitions import partition_of
-from headrace_common.publishing.pump import ENDED, Pump
+from headrace_common.publishing.pump import Pump
 
 QUIET_TIME: Final = 10.0
 """Seconds without a stored batch, while frames wait, after which a line says so, and `kafka_up` is 0."""
@@ -98,7 +98,7 @@ class Publisher:
                 self._log,
             )
             self._pumps.append(pump)
-            self._running.append(self._tasks.start(_run(pump), f"pump {partition}"))
+            self._running.append(self._tasks.start(pump.run(), f"pump {partition}"))
 
     async def _watch_partitions(self) -> None:
         """Looks for new partitions of the events topic. New connections use them; the others keep theirs, and their order."""
@@ -196,13 +196,3 @@ class Publisher:
         """Seconds since Kafka stored a batch; None: it has stored none."""
         stored = [pump.last_stored for pump in self._pumps if pump.has_stored]
         return self._loop.time() - max(stored) if stored else None
-
-
-async def _run(pump: Pump) -> None:
-    """Runs a pump. If it fails, abandons its frames at once, so that their clients do not wait in vain."""
-    try:
-        await pump.run()
-    except Exception:
-        pump.ended = True
-        pump.abandon_all(ENDED)
-        raise

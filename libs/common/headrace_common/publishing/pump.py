@@ -51,7 +51,7 @@ class Step(Enum):
 
 
 class Pump:
-    """Carries frames to one partition. `run` ends only by cancellation. Any other end is a bug and stops the service."""
+    """Carries frames to one partition."""
 
     def __init__(
         self,
@@ -88,15 +88,14 @@ class Pump:
         self.last_stored = self._clock()
         self.has_stored = False
         self.clock_refused: float | None = None
-        self.ended = False
-        """A bug has ended it: what is submitted now must be abandoned."""
+        self._ended = False  # by a bug: what is published now is abandoned
 
     def publish(self, frame: Frame, listener: DeliveryListener) -> None:
         """Takes a frame. `listener` learns the outcome later, never within this call."""
         now = self._clock()
         self.submit(InFlightFrame(frame, listener, now, now + self._ack_deadline if frame.expires else NO_DEADLINE))
-        if self.ended:
-            asyncio.get_running_loop().call_soon(self.abandon_all, ENDED)
+        if self._ended:
+            asyncio.get_running_loop().call_soon(self._abandon_all)
 
     def submit(self, frame: InFlightFrame) -> None:
         """Takes a frame with its deadline."""
@@ -108,7 +107,9 @@ class Pump:
         self._pending.watch(frame.deadline)
 
     async def run(self) -> None:
-        """Runs until it is cancelled."""
+        """Runs until it is cancelled. Any other end is a bug and stops the service. It then abandons all frames at once, so that
+        their clients do not wait in vain.
+        """
         try:
             while True:
                 if not self._pending:
@@ -126,6 +127,10 @@ class Pump:
                         break
                     self._give_up(cycle, failure)
                 self._delivering_since = None
+        except Exception:
+            self._ended = True
+            self._abandon_all()
+            raise
         finally:
             self._turn = None
             self._slices.close()
@@ -368,10 +373,9 @@ class Pump:
             self.idle.set()
         frame.listener.abandoned(frame.frame.ticket, error)
 
-    def abandon_all(self, error: DeliveryError) -> None:
-        """Abandons every frame, because the pump no longer runs."""
+    def _abandon_all(self) -> None:
         for frame in list(self._pending):
-            self._abandon(frame, error)
+            self._abandon(frame, ENDED)
 
     # What is known of it
 
