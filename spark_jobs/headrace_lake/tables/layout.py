@@ -47,7 +47,7 @@ _POSITION: Final = (
     ("topic_id", StringType(), "Kafka's id of the topic: one that is deleted and created again has another"),
     ("partition", IntegerType(), "partition of the record in Kafka"),
     ("offset", LongType(), "offset of the record in its partition"),
-    ("landed_at", TimestampType(), "when its batch was landed"),
+    ("landed_at", TimestampType(), "when the landing of its batch began; the row is there from its commit on"),
     (DAY, DateType(), "day of landed_at, UTC; the table is partitioned by it"),
 )
 
@@ -116,7 +116,7 @@ SCHEMAS: Final = {
         ("duplicates", LongType(), "left out because the same event had landed before"),
         ("quarantined", LongType(), "rows in quarantine"),
         ("skipped", LongType(), "left out because LAKE__QUARANTINE says skip for their reason"),
-        ("landed_at", TimestampType(), "when the batch was landed: the earliest landed_at of its rows"),
+        ("landed_at", TimestampType(), "when the landing of the batch began: the earliest landed_at of its rows"),
         ("number", LongType(), "of this row in the table, from 1, without holes; null in rows of older versions"),
         ("routed", StringType(), "JSON object: route -> rows in its table; null if there was no route"),
         (
@@ -152,7 +152,7 @@ SCHEMAS: Final = {
         ("detail", StringType(), "the marker as it came"),
         ("received_time", TimestampType(), "timestamp of the marker's Kafka record"),
         ("epoch", LongType(), "which job recorded it"),
-        ("landed_at", TimestampType(), "when the marker was landed or the loss accepted"),
+        ("landed_at", TimestampType(), "when the landing of the marker began, or the loss was accepted"),
     ),
 }  # fmt: skip
 

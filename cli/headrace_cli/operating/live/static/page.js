@@ -487,7 +487,7 @@ function drawWay(way) {
   if (record) list.append(step("Stored on Kafka: its client may be acknowledged", [`${record.topic}, partition ${record.partition}, offset ${whole(record.offset)} · ${size(record.bytes)}`,
     record.reason ? `quarantined: ${record.reason}` : ""]));
   else if (row) list.append(step("Stored on Kafka", [`${row.topic}, partition ${row.partition}, offset ${whole(row.offset)}`]));
-  if (row) list.append(step(`Landed in table ${row.table}`, [`at ${precise(row.landed)}, ${seconds(Math.max(0, row.landed - row.received))} after receipt`,
+  if (row) list.append(step(`Landed in table ${row.table}`, [`its batch began at ${precise(row.landed)}, ${seconds(Math.max(0, row.landed - row.received))} after receipt`,
     row.batch === null ? "its batch is not finished yet" : `batch ${whole(row.batch)} of job ${row.epoch}`]));
   else if (record) list.append(step("Not landed yet", [], true));
   $("way").replaceChildren(make("p", { class: "said" }, make("code", {}, way.id)), list, ...way.said.map((text) => make("p", { class: "said" }, text)));
