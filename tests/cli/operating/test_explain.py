@@ -255,11 +255,23 @@ def test_what_is_shown_is_bounded_and_the_rest_counted(
 
 
 @pytest.mark.parametrize(
+    ("content", "name"), [(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP"), (b"\x16\x03\x01\x02\x00\x01", "TLS")]
+)
+def test_what_is_none_of_ours_has_its_name_where_a_protocol_was_named(
+    content: bytes, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x").write_bytes(content)
+    assert explain(str(tmp_path / "x"), Options(protocol="forward")) == 1
+    assert f"These bytes are {name}" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
     ("content", "options", "sentence"),
     [
         (b"", {}, "is empty"),
         (b" \n", {}, "is empty"),
         (b"\x16\x03\x01\x02\x00", {}, "TLS"),
+        (b"GET /health HTTP/1.1\r\n\r\n", {}, "HTTP"),
         (b"\xd4\xc3\xb2\xa1" + bytes(20), {}, "no TCP connection"),
         (b"hello", {}, "No protocol begins with 68 65 6c 6c"),
         (b"325", {}, "odd number"),

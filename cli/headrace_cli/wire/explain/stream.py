@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -29,14 +30,26 @@ MESSAGE_BYTES = 32 << 20
 
 def protocol_of(beginning: bytes) -> str:
     """The protocol that begins so. Raises `CommandError` if none does."""
-    if beginning[:2] == b"\x16\x03":
-        raise CommandError("These bytes are TLS: what is encrypted cannot be explained.", status=2)
+    if other := stranger(beginning):
+        raise CommandError(f"These bytes are {other}.", status=2)
     for name, explanation in EXPLANATIONS.items():
         if explanation.begins(beginning):
             return name
     raise CommandError(
         f"No protocol begins with {beginning[:4].hex(' ')}: name it with --protocol, or say --hex.", status=2
     )
+
+
+_HTTP: Final = re.compile(rb"(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|CONNECT|TRACE) [/*h]|PRI \* HTTP/2|HTTP/1\.")
+
+
+def stranger(beginning: bytes) -> str:
+    """What bytes are that no client of ours begins with, and why they may come; empty if nothing is known."""
+    if beginning[:2] == b"\x16\x03":
+        return "TLS: what is encrypted cannot be explained, and a port without TLS does not take it"
+    if _HTTP.match(beginning):
+        return "HTTP: a browser, or a balancer's check, took the port for a web server's; health is on the port of the metrics"
+    return ""
 
 
 @dataclass

@@ -22,7 +22,7 @@ from headrace_cli.operating.watch.records import as_json
 from headrace_cli.operating.watch.shown import shown_value
 from headrace_cli.verbs import console
 from headrace_cli.wire.explain.source import read
-from headrace_cli.wire.explain.stream import EXPLANATIONS, Explained, Explainer, Heard, Summary
+from headrace_cli.wire.explain.stream import EXPLANATIONS, Explained, Explainer, Heard, Summary, stranger
 
 _BODY: Final = 300
 _PLACE: Final = "{:08x}"
@@ -189,6 +189,8 @@ def _conclusion(summary: Summary) -> Iterator[Text]:
     if summary.broken:
         limit = f" ({summary.limit})" if summary.limit and summary.limit not in summary.broken else ""
         sample = f"; there stands {summary.sample[:16].hex(' ')}" if summary.sample else ""
+        if summary.broken_at == 0 and (other := stranger(summary.sample)):
+            yield Text(f"These bytes are {other}.", style="red")
         unread = summary.size - summary.broken_at
         yield Text(
             f"It breaks at byte {summary.broken_at:,} (0x{summary.broken_at:x}): {printable(summary.broken)}{limit}{sample}. "
