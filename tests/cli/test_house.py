@@ -375,3 +375,9 @@ def test_no_file_names_a_registry() -> None:
 
 def test_the_rule_about_registries_can_fail() -> None:
     assert HOSTS.search("https://files." + "pythonhosted" + ".org/x")
+
+
+def test_the_licence_of_everything_shipped_is_told() -> None:
+    told = set(re.findall(r"^\| ([\w-]+) \|", (ROOT / "docs" / "licences.md").read_text(), re.MULTILINE)) - {"package"}
+    shipped = {name_of_pin(requirement) for requirement in requirements("cli", "msk")}
+    assert shipped <= told, "run: python release/licences.py"

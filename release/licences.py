@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""Writes docs/licences.md: what of others is in the packages' environment and the images, and under which licence.
+
+.venv/bin/python release/licences.py     after release/pins.py, in an environment that has what is pinned
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from pathlib import Path
+from typing import Final
+
+from pins import PINS, name_of, requirements
+
+PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "licences.md"
+SHIPPED: Final = {"cli", "common", "courier", "forward", "lake", "logjam", "lumberjack", "msk", "segment"}
+HEAD: Final = """\
+# Licences of what is shipped
+
+Headrace has the Apache License 2.0. An image or an environment also has these packages, each pinned in `constraints.txt`. What is
+said of a licence is what the package says of itself. Written by `release/licences.py`.
+
+The jars of `cli/headrace_cli/fetch/jars.txt` (Kafka, Spark's connectors, Delta, Hadoop's S3A, AWS's SDK and what they need) are
+fetched, not shipped, but for the landing job's image; each has its licence in `META-INF`. What comes with an image's base, Python
+and Debian's Java, has it in `/usr/share/doc`. `./headrace images --sbom FOLDER` lists all of an image.
+
+| package | licence | in |
+|---|---|---|
+"""
+
+
+def licence(name: str) -> str:
+    """Returns what a package says of its licence: the expression, else its classifiers, else the first line of its text."""
+    said = importlib.metadata.metadata(name)
+    classified = [
+        line.rpartition(" :: ")[2] for line in said.get_all("Classifier") or [] if line.startswith("License ::")
+    ]
+    text = said.get("License-Expression") or " or ".join(classified) or (said.get("License") or "see its files")
+    return re.sub(r"[|\n].*", "", text.strip(), flags=re.DOTALL)[:60]
+
+
+def page() -> str:
+    """Returns the page. Raises `PackageNotFoundError` if what is pinned is not installed."""
+    rows = []
+    for each in requirements(PINS.read_text()):
+        users = sorted(set(each.rpartition("# for ")[2].split()) & SHIPPED)
+        if users and "win32" not in each.partition("\n")[0]:
+            rows.append(f"| {name_of(each)} | {licence(name_of(each))} | {', '.join(users)} |")
+    return HEAD + "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
