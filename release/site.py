@@ -80,6 +80,8 @@ def navigation(text: str) -> str:
     def pages(match: re.Match[str]) -> str:
         indent, title, pattern = match.groups()
         found = [f"- {name}" for name in sorted(matching(pattern) - named)]
+        if not found:
+            return f"{indent}# {pattern}: each has a line of its own"
         inner = f"{indent}- {title}\n{indent}    " if title else indent
         return inner + f"\n{indent}{'    ' if title else ''}".join(found)
 
