@@ -113,13 +113,13 @@ def up(
     ] = False,
 ) -> None:
     """Start the stack: Kafka, the topics, the receivers and the landing job. Ctrl-C stops it."""
-    from headrace_cli.stack.stack import Options, check_processes
+    from headrace_cli.stack.stack import StackOptions, check_processes
     from headrace_cli.verbs import up as verb
 
     check_bootstrap(kafka)
     check_processes(processes)
     names = tuple(name.strip() for name in services.split(",") if name.strip())
-    options = Options(kafka, names, any_port, host, tls, processes, live, live_port)
+    options = StackOptions(kafka, names, any_port, host, tls, processes, live, live_port)
     raise typer.Exit((verb.detach if detach else verb.up)(state, options))
 
 
@@ -290,7 +290,7 @@ def images(
     if load not in list(Target):
         raise CommandError(f"--load {load}: it is one of {', '.join(Target)}.", status=2)
     maven = os.environ.get("HEADRACE_MAVEN_REPOSITORY", "")
-    options = verb.Options(Target(load), cluster, tag, registry, base, maven, msk, sbom)
+    options = verb.ImageOptions(Target(load), cluster, tag, registry, base, maven, msk, sbom)
     raise typer.Exit(verb.images(names or [], options))
 
 

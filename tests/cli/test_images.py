@@ -12,7 +12,7 @@ from headrace_cli.errors import CommandError
 from headrace_cli.fetch import images as index
 from headrace_cli.fetch.images import Target, all_images, load_command, select
 from headrace_cli.places import ROOT
-from headrace_cli.verbs.images import Options, images
+from headrace_cli.verbs.images import ImageOptions, images
 from headrace_common import __version__
 
 DOCKER = """\
@@ -56,9 +56,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(tmp_path, monkeypatch)
 
 
-def options(**changed: Any) -> Options:
+def options(**changed: Any) -> ImageOptions:
     given = {"cluster": "", "tag": "", "registry": "", "base": "", "maven": ""} | changed
-    return Options(Target(given.pop("load", "docker")), **given)
+    return ImageOptions(Target(given.pop("load", "docker")), **given)
 
 
 def test_every_image_is_built_of_its_file(machine: Machine) -> None:

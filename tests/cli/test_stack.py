@@ -26,7 +26,7 @@ from headrace_cli.stack.stack import (
     MOST_PROCESSES,
     OPS_STEP,
     RETENTION_BYTES,
-    Options,
+    StackOptions,
     _kafka_disk_bytes,
     _PortAllocator,
     plan,
@@ -211,10 +211,10 @@ class TestPorts:
             port = server.getsockname()[1]
             assert is_taken("127.0.0.1", port)
             assert holder(port) == f"{psutil.Process().name()} (pid {os.getpid()})"
-            ports = _PortAllocator(Options())
+            ports = _PortAllocator(StackOptions())
             with pytest.raises(CommandError, match=rf"^Port {port}, forward, is taken by .* \(pid {os.getpid()}\)"):
                 ports.take("forward", port, "127.0.0.1")
-            assert _PortAllocator(Options(any_port=True)).take("forward", port, "127.0.0.1") != port
+            assert _PortAllocator(StackOptions(any_port=True)).take("forward", port, "127.0.0.1") != port
         assert not is_taken("127.0.0.1", port)
         assert ports.take("forward", port, "127.0.0.1") == port
 
@@ -224,32 +224,32 @@ class TestPorts:
         with socket.create_server(("127.0.0.1", 0)) as server:
             taken = server.getsockname()[1]
             monkeypatch.setattr(planning, "LIVE_PORT", taken)
-            port, notes = _PortAllocator(Options()).take_live()
+            port, notes = _PortAllocator(StackOptions()).take_live()
             assert port != taken
             ((name, text),) = notes
             assert name == "live"
             assert text.startswith(f"port {taken} is taken by ")
             with pytest.raises(CommandError, match=rf"^Port {taken}, the live page, is taken by .*--live-port"):
-                _PortAllocator(Options(live_port=taken)).take_live()
-        assert _PortAllocator(Options()).take_live() == (taken, [])
+                _PortAllocator(StackOptions(live_port=taken)).take_live()
+        assert _PortAllocator(StackOptions()).take_live() == (taken, [])
 
     @pytest.mark.parametrize("any_port", [False, True])
     @pytest.mark.parametrize("host", ["192.0.2.1", "::1"])
     def test_an_address_that_is_not_this_machines(self, host: str, any_port: bool) -> None:
         with pytest.raises(CommandError, match=f"^Nothing can listen on {host}: "):
-            _PortAllocator(Options(any_port=any_port)).take("forward", 0, host)
+            _PortAllocator(StackOptions(any_port=any_port)).take("forward", 0, host)
 
     def test_free_ports_are_not_given_twice(self) -> None:
-        ports = _PortAllocator(Options(any_port=True))
+        ports = _PortAllocator(StackOptions(any_port=True))
         given = [ports.take("x", 0, "127.0.0.1") for _ in range(50)]
         assert len(set(given)) == 50
 
 
 class TestOptions:
     def test_without_the_live_page(self, tmp_path: Path) -> None:
-        stack = plan(StateFolder(tmp_path / "state"), Options(kafka="127.0.0.1:1", any_port=True, live=False))
+        stack = plan(StateFolder(tmp_path / "state"), StackOptions(kafka="127.0.0.1:1", any_port=True, live=False))
         assert (stack.live, stack.live_url) == (None, "")
-        stack = plan(StateFolder(tmp_path / "state"), Options(kafka="127.0.0.1:1", any_port=True))
+        stack = plan(StateFolder(tmp_path / "state"), StackOptions(kafka="127.0.0.1:1", any_port=True))
         assert stack.live is not None
         assert stack.live.command[-1] == stack.live_url.rpartition(":")[2].rstrip("/")
 
@@ -265,7 +265,7 @@ class TestOptions:
         monkeypatch.setattr(planning, "java_home", lambda: tmp_path)
 
     def test_several_processes_of_a_receiver_share_its_port_and_nothing_else(self, tmp_path: Path) -> None:
-        stack = plan(StateFolder(tmp_path / "state"), Options(kafka="127.0.0.1:1", any_port=True, processes=3))
+        stack = plan(StateFolder(tmp_path / "state"), StackOptions(kafka="127.0.0.1:1", any_port=True, processes=3))
         names = [spec.name for spec, _ in stack.receivers]
         assert {"forward", "forward-2", "forward-3"} <= set(names)
         assert [name for name in names if name.startswith("logjam")] == ["logjam"]
@@ -276,7 +276,7 @@ class TestOptions:
         assert shared == set(names) - {"logjam"}
 
     def test_one_process_shares_nothing(self, tmp_path: Path) -> None:
-        stack = plan(StateFolder(tmp_path / "state"), Options(kafka="127.0.0.1:1", any_port=True))
+        stack = plan(StateFolder(tmp_path / "state"), StackOptions(kafka="127.0.0.1:1", any_port=True))
         assert [spec.name for spec, _ in stack.receivers] == [service.name for service in SERVICES]
         assert not any("HEADRACE_LISTEN__REUSE_PORT" in spec.environment for spec, _ in stack.receivers)
 

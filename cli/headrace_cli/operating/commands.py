@@ -70,7 +70,7 @@ def tap(
     if quarantine and any(text.startswith("body") for text in where or ()):
         raise CommandError("--where body.…: what is in quarantine has no body; attributes.… has a value.", status=2)
     filters = Filters(protocol or (), stream, source, identity, where=[parse_where(text) for text in where or ()])
-    options = verb.Options(filters, quarantine, begin, last, limit, verb.Format(style), follow)
+    options = verb.TapOptions(filters, quarantine, begin, last, limit, verb.Format(style), follow)
     raise typer.Exit(verb.tap(state, kafka, options))
 
 
@@ -101,7 +101,7 @@ def check_loss(
     from headrace_cli.operating.check import loss as verb
 
     check_bootstrap(kafka)
-    options = verb.Options(lake or state / "lake", kafka, url or (), since, ignore or (), as_json)
+    options = verb.LossOptions(lake or state / "lake", kafka, url or (), since, ignore or (), as_json)
     raise typer.Exit(verb.check_loss(state, options))
 
 
@@ -188,4 +188,6 @@ def validate(
     """Check settings, certificates, limits, Kafka and its topics before anything starts. Exit status 78 if one is wrong."""
     from headrace_cli.operating.check import validate as verb
 
-    raise typer.Exit(verb.validate(verb.Options(parts or (), config, offline, strict, as_json, chart_values or ())))
+    raise typer.Exit(
+        verb.validate(verb.ValidateOptions(parts or (), config, offline, strict, as_json, chart_values or ()))
+    )

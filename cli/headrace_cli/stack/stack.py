@@ -43,7 +43,7 @@ _KAFKA_OWN_BYTES: Final = 4 * SEGMENT_BYTES  # metadata and consumer offsets
 
 
 @dataclass(frozen=True)
-class Options:
+class StackOptions:
     """The options of `up`. `kafka`: the user's own broker; `services`: names of receivers, all if empty.
 
     `processes`: of each receiver that can share its ports. `live`: with the live page; `live_port`: on this port, or not at all.
@@ -103,7 +103,7 @@ def select_receivers(names: Sequence[str]) -> list[Protocol[Any]]:
     return [known[name] for name in names] if names else list(SERVICES)
 
 
-def plan(state: StateFolder, options: Options, progress: FetchProgress | None = None) -> Stack:
+def plan(state: StateFolder, options: StackOptions, progress: FetchProgress | None = None) -> Stack:
     """Choose ports, fetch missing jars and prepare the broker. The first call may block for minutes.
 
     Raises `CommandError` (a port in use, an unknown service, no Java, no jars, an unusable folder).
@@ -278,7 +278,7 @@ def _kafka_disk_bytes(topics: Mapping[str, str]) -> int:
 class _PortAllocator:
     """Allocates default ports or free ones. For a port in use it raises `CommandError`, with the process that holds it."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: StackOptions) -> None:
         self._any = options.any_port
         self._live = options.live_port
         self._given: set[int] = set()

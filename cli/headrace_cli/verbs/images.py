@@ -32,7 +32,7 @@ from headrace_cli.verbs import console
 
 
 @dataclass(frozen=True)
-class Options:
+class ImageOptions:
     """The options of `images`."""
 
     load: Target
@@ -45,7 +45,7 @@ class Options:
     sbom: Path | None = None
 
 
-def images(names: Sequence[str], options: Options) -> int:
+def images(names: Sequence[str], options: ImageOptions) -> int:
     """Build the images called `names`, all if it is empty, and load them. Return 0, or raise `CommandError`."""
     check_checkout("images")
     selected = select(names)
@@ -91,7 +91,7 @@ def images(names: Sequence[str], options: Options) -> int:
     return 0
 
 
-def next_steps(options: Options, tag: str) -> str:
+def next_steps(options: ImageOptions, tag: str) -> str:
     """Return what to paste next, for this target."""
     lines = []
     changed = tag != __version__

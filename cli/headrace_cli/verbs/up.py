@@ -13,7 +13,7 @@ from typing import Final
 
 from headrace_cli.errors import EXIT_FAILED, CommandError
 from headrace_cli.places import command
-from headrace_cli.stack.stack import Options, Stack, module, plan, select_receivers
+from headrace_cli.stack.stack import Stack, StackOptions, module, plan, select_receivers
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.stack.supervisor import Supervisor
 from headrace_cli.verbs import console
@@ -25,7 +25,7 @@ START_SECONDS: Final = 900.0
 LOW_DISK: Final = 512 * 1024 * 1024
 
 
-def up(path: Path, options: Options) -> int:
+def up(path: Path, options: StackOptions) -> int:
     """Run the stack until a signal stops it. Return 0, or 78 when a service refuses its settings."""
     state = StateFolder(path)
     stack, lock = _prepare(state, options)
@@ -37,7 +37,7 @@ def up(path: Path, options: Options) -> int:
         os.close(lock)
 
 
-def _prepare(state: StateFolder, options: Options) -> tuple[Stack, int]:
+def _prepare(state: StateFolder, options: StackOptions) -> tuple[Stack, int]:
     """Lock the folder, end what a killed run left there, choose ports, fetch missing jars. Return the plan and the lock."""
     os.umask(0o077)  # for its processes, too: what they write is for this user alone
     state.make()
@@ -107,7 +107,7 @@ def show_addresses(state: StateFolder) -> None:
     console.OUT.print(f'  {command("query", state.path)} "{EXAMPLE_QUERY}"\n', markup=False)
 
 
-def detach(path: Path, options: Options) -> int:
+def detach(path: Path, options: StackOptions) -> int:
     """Start the stack in the background and wait until it is ready. Return 0, or raise `CommandError`."""
     state = StateFolder(path)
     stack, lock = _prepare(state, options)
@@ -144,7 +144,7 @@ def detach(path: Path, options: Options) -> int:
         time.sleep(0.1)
 
 
-def _arguments(options: Options) -> list[str]:
+def _arguments(options: StackOptions) -> list[str]:
     arguments = ["--host", options.host]
     if options.kafka is not None:
         arguments += ["--kafka", options.kafka]

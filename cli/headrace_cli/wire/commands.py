@@ -72,7 +72,9 @@ def explain(
     """Say what bytes mean, field by field, and what a receiver does with them. Exit status 1 if it does not understand all."""
     from headrace_cli.wire.explain import verb
 
-    options = verb.Options(protocol, as_hex, from_server, from_client, parts, frames, as_json, connection, limit or ())
+    options = verb.ExplainOptions(
+        protocol, as_hex, from_server, from_client, parts, frames, as_json, connection, limit or ()
+    )
     raise typer.Exit(verb.explain(file, options))
 
 
@@ -150,7 +152,7 @@ def send(
 
     if lake is not None and not then_check:
         raise CommandError("--lake: only --then-check looks there.", status=2)
-    options = verb.Options(
+    options = verb.SendOptions(
         target, file, rate, parse_span(duration, "--for"), size, connections, batch,
         Security(ca, cert, login), compression_of(compression, protocol), lake=(lake or state / "lake") if then_check else None,
         as_json=as_json,
@@ -201,5 +203,7 @@ def conform(
 
     if show:
         raise typer.Exit(verb.list_probes(protocol))
-    options = verb.Options(target, ca, wait, silence, hold, release, largest << 20, inflated << 20, only or (), style)
+    options = verb.ConformOptions(
+        target, ca, wait, silence, hold, release, largest << 20, inflated << 20, only or (), style
+    )
     raise typer.Exit(verb.conform(protocol, state, options))

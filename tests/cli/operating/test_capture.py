@@ -13,7 +13,7 @@ import pytest
 from headrace_cli.errors import CommandError
 from headrace_cli.wire.explain import source
 from headrace_cli.wire.explain import source as capture
-from headrace_cli.wire.explain.verb import Options, explain
+from headrace_cli.wire.explain.verb import ExplainOptions, explain
 from headrace_lumberjack import wire as lumberjack
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,9 +99,9 @@ def test_what_a_client_has_sent(data: bytes, tmp_path: Path, capsys: pytest.Capt
     assert sent(data) == (BEATS, False)
     file = tmp_path / "my.pcap"
     file.write_bytes(data)
-    assert explain(str(file), Options()) == 0
+    assert explain(str(file), ExplainOptions()) == 0
     assert "lumberjack, from a client" in capsys.readouterr().out
-    assert explain(str(file), Options(server=True)) == 0
+    assert explain(str(file), ExplainOptions(server=True)) == 0
     assert "lumberjack, from a server" in capsys.readouterr().out
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from headrace_cli.errors import CommandError
 from headrace_cli.operating.check import chart
-from headrace_cli.operating.check.validate import Options, validate
+from headrace_cli.operating.check.validate import ValidateOptions, validate
 
 from tests.helm.chart import CI, SCENARIOS
 
@@ -23,7 +23,7 @@ def judged(folder: Path, capfd: pytest.CaptureFixture[str], *texts: str, **optio
     for number, text in enumerate(texts):
         paths.append(folder / f"{number}.yaml")
         paths[-1].write_text(text)
-    status = validate(Options(chart_values=paths, as_json=True, **options))
+    status = validate(ValidateOptions(chart_values=paths, as_json=True, **options))
     return status, json.loads(capfd.readouterr().out)["checks"]
 
 
@@ -36,7 +36,7 @@ class TestWithHelm:
 
     @pytest.mark.parametrize("name", [name for name in SCENARIOS if name != "defaults"])
     def test_every_scenario_of_the_chart_is_valid(self, name: str, capfd: pytest.CaptureFixture[str]) -> None:
-        assert validate(Options(chart_values=[CI / f"{name}-values.yaml"])) == 0, capfd.readouterr().out
+        assert validate(ValidateOptions(chart_values=[CI / f"{name}-values.yaml"])) == 0, capfd.readouterr().out
 
     def test_wrong_settings_have_the_sentence_of_the_environment(
         self, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -86,11 +86,11 @@ class TestWithHelm:
 
 def test_what_is_missing_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CommandError, match="name one of them"):
-        validate(Options(chart_values=[tmp_path / "x"], config=tmp_path / "y"))
+        validate(ValidateOptions(chart_values=[tmp_path / "x"], config=tmp_path / "y"))
     monkeypatch.setattr(chart.shutil, "which", lambda name: None)
     with pytest.raises(CommandError, match="helm is missing"):
-        validate(Options(chart_values=[tmp_path / "x"]))
+        validate(ValidateOptions(chart_values=[tmp_path / "x"]))
     monkeypatch.setattr(chart.shutil, "which", lambda name: "/bin/true")
     with pytest.raises(CommandError, match="no such file") as raised:
-        validate(Options(chart_values=[tmp_path / "x"]))
+        validate(ValidateOptions(chart_values=[tmp_path / "x"]))
     assert raised.value.status == 2

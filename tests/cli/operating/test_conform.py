@@ -20,7 +20,7 @@ from headrace_cli.errors import EXIT_NOTHING_RUNS, CommandError
 from headrace_cli.processes.ports import free_port
 from headrace_cli.wire.conform import bench, verb
 from headrace_cli.wire.conform.bench import Storage
-from headrace_cli.wire.conform.verb import PROBES, Options, conform
+from headrace_cli.wire.conform.verb import PROBES, ConformOptions, conform
 from headrace_cli.wire.explain.stream import receiver_of
 from headrace_cli.wire.line import connected
 from headrace_cli.wire.target import ASKED
@@ -99,7 +99,7 @@ def told(
 ) -> tuple[int, dict[str, dict[str, Any]]]:
     """The exit status and the probes by name. Patience is long for what must come, and short for what must not."""
     given = {"wait": 60.0, "silence": 0.2, "inflated": 1 << 20, "largest": 1 << 20, "style": "json", **options}
-    status = conform(protocol, Path("/nowhere"), Options(target, **given))
+    status = conform(protocol, Path("/nowhere"), ConformOptions(target, **given))
     return status, {probe["name"]: probe for probe in json.loads(capfd.readouterr().out)["probes"]}
 
 
@@ -210,18 +210,18 @@ def test_the_storage_is_let_go_whatever_happens(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("protocol", "options", "sentence", "status"),
     [
-        ("syslog", Options("h:1"), "--protocol syslog: it is one of courier, forward, lumberjack", 2),
-        ("", Options("h:1"), "--protocol", 2),
-        ("forward", Options("h"), "expected HOST:PORT", 2),
-        ("forward", Options(), "Nothing runs", EXIT_NOTHING_RUNS),
-        ("forward", Options("h:1", hold="true"), "name both", 2),
-        ("forward", Options("h:1", style="xml"), "--format xml", 2),
-        ("forward", Options("h:1", only=["version-1"]), "--only version-1", 2),
-        ("forward", Options("h:1", ca=Path("missing")), "--ca missing", 2),
+        ("syslog", ConformOptions("h:1"), "--protocol syslog: it is one of courier, forward, lumberjack", 2),
+        ("", ConformOptions("h:1"), "--protocol", 2),
+        ("forward", ConformOptions("h"), "expected HOST:PORT", 2),
+        ("forward", ConformOptions(), "Nothing runs", EXIT_NOTHING_RUNS),
+        ("forward", ConformOptions("h:1", hold="true"), "name both", 2),
+        ("forward", ConformOptions("h:1", style="xml"), "--format xml", 2),
+        ("forward", ConformOptions("h:1", only=["version-1"]), "--only version-1", 2),
+        ("forward", ConformOptions("h:1", ca=Path("missing")), "--ca missing", 2),
     ],
 )
 def test_wrong_input_is_one_sentence(
-    protocol: str, options: Options, sentence: str, status: int, tmp_path: Path
+    protocol: str, options: ConformOptions, sentence: str, status: int, tmp_path: Path
 ) -> None:
     with pytest.raises(CommandError, match=sentence) as raised:
         conform(protocol, tmp_path, options)
@@ -230,12 +230,12 @@ def test_wrong_input_is_one_sentence(
 
 def test_nothing_listens_or_a_command_fails(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="refuses connections") as raised:
-        conform("forward", tmp_path, Options(f"{HOST}:{free_port()}"))
+        conform("forward", tmp_path, ConformOptions(f"{HOST}:{free_port()}"))
     assert raised.value.status == 1
     options = {"hold": "echo why >&2; exit 3", "release": "true", "only": ["before-storage"]}
     refused = pytest.raises(CommandError, match=r"--hold-command echo .*: it ended with 3 \(why\)")
     with serving(honest("forward", tmp_path / "hold")) as target, refused as raised:
-        conform("forward", tmp_path, Options(target, **options))  # type: ignore[arg-type]
+        conform("forward", tmp_path, ConformOptions(target, **options))  # type: ignore[arg-type]
     assert raised.value.status == 1
 
 

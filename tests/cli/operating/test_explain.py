@@ -16,7 +16,7 @@ import pytest
 from headrace_cli.errors import CommandError
 from headrace_cli.wire.explain import stream
 from headrace_cli.wire.explain.stream import EXPLANATIONS, Explainer
-from headrace_cli.wire.explain.verb import Options, explain, lines
+from headrace_cli.wire.explain.verb import ExplainOptions, explain, lines
 from headrace_common.operations.errors import ConfigError
 from headrace_common.protocol import installed
 from headrace_courier import wire as courier
@@ -66,7 +66,7 @@ def explained(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[...
     def run(data: bytes, **options: Any) -> tuple[int, list[Any], Any]:
         path = tmp_path / "bytes"
         path.write_bytes(data)
-        status = explain(str(path), Options(as_json=True, **options))
+        status = explain(str(path), ExplainOptions(as_json=True, **options))
         *frames, totals = map(json.loads, capfd.readouterr().out.splitlines())
         return status, frames, totals
 
@@ -247,7 +247,7 @@ def test_what_is_shown_is_bounded_and_the_rest_counted(
     assert (len(frames), totals["frames"], totals["events"]) == (3, 40, 1000)
     assert (len(frames[1]["events"]), frames[1]["events_left_out"], frames[1]["fields_left_out"]) == (2, 48, 48)
     (tmp_path / "x").write_bytes(data * 20 + b"3")
-    assert explain(str(tmp_path / "x"), Options(parts=2, frames=3)) == 1
+    assert explain(str(tmp_path / "x"), ExplainOptions(parts=2, frames=3)) == 1
     shown = capfd.readouterr().out
     assert "… 37 more frames" in shown
     assert f"It breaks at byte {len(data) * 20:,}" in shown
@@ -261,7 +261,7 @@ def test_what_is_none_of_ours_has_its_name_where_a_protocol_was_named(
     content: bytes, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "x").write_bytes(content)
-    assert explain(str(tmp_path / "x"), Options(protocol="forward")) == 1
+    assert explain(str(tmp_path / "x"), ExplainOptions(protocol="forward")) == 1
     assert f"These bytes are {name}" in " ".join(capsys.readouterr().out.split())
 
 
@@ -285,14 +285,14 @@ def test_wrong_input_is_one_sentence(content: bytes, options: dict[str, Any], se
     path = tmp_path / "x"
     path.write_bytes(content)
     with pytest.raises(CommandError, match=sentence) as raised:
-        explain(str(path), Options(**options))
+        explain(str(path), ExplainOptions(**options))
     assert raised.value.status == 2
 
 
 def test_no_file(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(CommandError, match="cannot be read") as raised:
-            explain(str(path), Options())
+            explain(str(path), ExplainOptions())
         assert raised.value.status == 2
 
 
@@ -333,7 +333,7 @@ def ends_in_a_sentence(data: bytes, protocol: str, *, server: bool) -> None:
 def limited(data: bytes, folder: Path, *limits: str, protocol: str = "") -> int:
     path = folder / "bytes"
     path.write_bytes(data)
-    return explain(str(path), Options(protocol, limits=limits))
+    return explain(str(path), ExplainOptions(protocol, limits=limits))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from headrace_cli.errors import CommandError
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.wire.quarantined.items import Item, Wanted
 from headrace_cli.wire.quarantined.reading import Reader
-from headrace_cli.wire.quarantined.replay import Options, replay
+from headrace_cli.wire.quarantined.replay import ReplayOptions, replay
 from headrace_cli.wire.quarantined.verbs import Source
 from headrace_cli.wire.target import ASKED
 from headrace_common.operations.settings import LimitSettings
@@ -105,7 +105,7 @@ def test_what_cannot_be_read_again_says_why() -> None:
 
 def test_without_a_lake_it_wants_to_be_told_so(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="--blind does without"):
-        replay(Source(tmp_path, tmp_path / "lake"), Wanted(), Options())
+        replay(Source(tmp_path, tmp_path / "lake"), Wanted(), ReplayOptions())
 
 
 def lake_of(folder: Path, items: Sequence[Item], landed: Sequence[Stored] = ()) -> Path:
@@ -134,7 +134,7 @@ def test_what_is_published_is_published_once(
     items = [item for protocol, client in clients.items() for item in rejected(protocol, client, client.frame(EVENTS))]
 
     def replayed(lake: Path, **options: bool) -> dict[str, object]:
-        assert replay(Source(tmp_path, lake), Wanted(), Options(as_json=True, **options)) == 0
+        assert replay(Source(tmp_path, lake), Wanted(), ReplayOptions(as_json=True, **options)) == 0
         told = json.loads(capsys.readouterr().out)
         return {name: told[name] for name in ("published", "new")}
 

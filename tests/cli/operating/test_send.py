@@ -32,7 +32,7 @@ from headrace_cli.wire.explain.stream import receiver_of
 from headrace_cli.wire.send import connections, landed, source
 from headrace_cli.wire.send.connections import Connection, Tally
 from headrace_cli.wire.send.source import LINE_BYTES, RateSource, Source
-from headrace_cli.wire.send.verb import Options, send
+from headrace_cli.wire.send.verb import SendOptions, send
 from headrace_cli.wire.target import CLIENTS, Security, Target
 
 from tests.contract import receiver as real
@@ -124,7 +124,7 @@ def silent() -> Callable[[bytes], bytes | None]:
 def test_events_at_a_rate_arrive_once(protocol: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     stored = Stored(protocol)
     with Server(stored).running() as server:
-        options = Options(server.target, rate=2000, duration=0.5, size=400, connections=3, batch=7, as_json=True)
+        options = SendOptions(server.target, rate=2000, duration=0.5, size=400, connections=3, batch=7, as_json=True)
         assert send(protocol, tmp_path, options) == 0
     told = json.loads(capfd.readouterr().out)
     assert (told["sent"], told["acknowledged"], told["problems"]) == (1000, 1000, {})
@@ -140,7 +140,7 @@ def test_lines_of_a_file(protocol: str, tmp_path: Path) -> None:
     path.write_bytes(b'plain \xff text\r\n\n{"a": 1}\n[1]\n' + b"x" * (LINE_BYTES + 5) + b"\nlast")
     stored = Stored(protocol)
     with Server(stored).running() as server:
-        assert send(protocol, tmp_path, Options(server.target, path, batch=2)) == 0
+        assert send(protocol, tmp_path, SendOptions(server.target, path, batch=2)) == 0
     first, *rest = sorted(stored.bodies, key=lambda body: body["headrace"]["n"])
     assert first["message"] == "plain \ufffd text"
     assert rest[0]["a"] == 1
@@ -152,7 +152,7 @@ def test_a_line_waits_for_no_other_and_many_fill_a_frame(tmp_path: Path, capfd: 
     path.write_bytes(b"".join(b"%d\n" % number for number in range(20_000)))
     stored = Stored("forward")
     with Server(stored).running() as server:
-        assert send("forward", tmp_path, Options(server.target, path, batch=1000, connections=2, as_json=True)) == 0
+        assert send("forward", tmp_path, SendOptions(server.target, path, batch=1000, connections=2, as_json=True)) == 0
     assert sorted(int(body["message"]) for body in stored.bodies) == list(range(20_000))
     assert json.loads(capfd.readouterr().out)["frames"] <= 40
 
@@ -166,7 +166,7 @@ def test_a_file_that_cannot_be_read_to_its_end(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "x").touch()
     stored = Stored("forward")
     with Server(stored).running() as server:
-        assert send("forward", tmp_path, Options(server.target, tmp_path / "x")) == 1
+        assert send("forward", tmp_path, SendOptions(server.target, tmp_path / "x")) == 1
     assert [body["message"] for body in stored.bodies] == ["one"]
 
 
@@ -197,7 +197,7 @@ def test_a_server_that_never_acknowledges(
 ) -> None:
     patient_to_connect(monkeypatch)
     with Server(silent).running() as server:
-        options = Options(server.target, rate=1000, duration=0.01, timeout=0.5)
+        options = SendOptions(server.target, rate=1000, duration=0.01, timeout=0.5)
         assert send("forward", tmp_path, options) == 1
     told = capfd.readouterr()
     assert f"{server.target} acknowledged nothing for 0.5 s" in told.err
@@ -217,7 +217,7 @@ def test_a_server_of_another_kind(
     protocol: str, answer: bytes | None, sentence: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with Server(lambda: lambda data: answer).running() as server:
-        assert send(protocol, tmp_path, Options(server.target, rate=1000, duration=0.1)) == 1
+        assert send(protocol, tmp_path, SendOptions(server.target, rate=1000, duration=0.1)) == 1
     told = capfd.readouterr().err
     assert sentence in told
     assert "were not acknowledged" in told
@@ -225,13 +225,13 @@ def test_a_server_of_another_kind(
 
 def test_an_acknowledgement_of_what_was_not_sent(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with Server(lambda: lambda data: b"\x81\xa3ack\xa1x").running() as server:
-        assert send("forward", tmp_path, Options(server.target, rate=10, duration=0.1)) == 1
+        assert send("forward", tmp_path, SendOptions(server.target, rate=10, duration=0.1)) == 1
     assert "which was not sent" in capfd.readouterr().err
 
 
 def test_nothing_listens(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="refuses connections") as raised:
-        send("forward", tmp_path, Options(f"{HOST}:{free_port()}", rate=10, connections=3))
+        send("forward", tmp_path, SendOptions(f"{HOST}:{free_port()}", rate=10, connections=3))
     assert raised.value.status == 1
 
 
@@ -245,33 +245,35 @@ def test_tls(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
             send(
                 "lumberjack",
                 tmp_path,
-                Options(server.target, rate=100, duration=0.1, security=Security(str(certificates.ca))),
+                SendOptions(server.target, rate=100, duration=0.1, security=Security(str(certificates.ca))),
             )
             == 0
         )
         assert len(stored.bodies) == 10
         with pytest.raises(CommandError, match="not trusted"):
-            send("lumberjack", tmp_path, Options(server.target, rate=10, security=Security("system")))
+            send("lumberjack", tmp_path, SendOptions(server.target, rate=10, security=Security("system")))
     with Server(silent).running() as server, pytest.raises(CommandError, match=f"{HOST}:{server.port}"):
         send(
-            "lumberjack", tmp_path, Options(server.target, rate=10, timeout=2, security=Security(str(certificates.ca)))
+            "lumberjack",
+            tmp_path,
+            SendOptions(server.target, rate=10, timeout=2, security=Security(str(certificates.ca))),
         )
 
 
 @pytest.mark.parametrize(
     ("protocol", "options", "sentence", "status"),
     [
-        ("syslog", Options(), "syslog is no protocol", 2),
-        ("forward", Options("host"), "expected HOST:PORT", 2),
-        ("forward", Options("host:99999"), "expected HOST:PORT", 2),
-        ("forward", Options(), "Nothing runs", EXIT_NOTHING_RUNS),
-        ("forward", Options("h:1", Path("missing")), "--file missing", 2),
-        ("forward", Options("h:1", Path("x"), rate=1.0), "name one of them", 2),
-        ("forward", Options("h:1", security=Security("missing")), "--ca missing", 2),
+        ("syslog", SendOptions(), "syslog is no protocol", 2),
+        ("forward", SendOptions("host"), "expected HOST:PORT", 2),
+        ("forward", SendOptions("host:99999"), "expected HOST:PORT", 2),
+        ("forward", SendOptions(), "Nothing runs", EXIT_NOTHING_RUNS),
+        ("forward", SendOptions("h:1", Path("missing")), "--file missing", 2),
+        ("forward", SendOptions("h:1", Path("x"), rate=1.0), "name one of them", 2),
+        ("forward", SendOptions("h:1", security=Security("missing")), "--ca missing", 2),
     ],
 )
 def test_wrong_input_is_one_sentence(
-    protocol: str, options: Options, sentence: str, status: int, tmp_path: Path
+    protocol: str, options: SendOptions, sentence: str, status: int, tmp_path: Path
 ) -> None:
     with pytest.raises(CommandError, match=sentence) as raised:
         send(protocol, tmp_path, options)

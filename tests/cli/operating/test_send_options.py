@@ -22,7 +22,7 @@ from headrace_cli.stack import certificates as curve
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.wire.channel import opened
 from headrace_cli.wire.send.source import RateSource
-from headrace_cli.wire.send.verb import Options, send
+from headrace_cli.wire.send.verb import SendOptions, send
 from headrace_cli.wire.target import CLIENTS, RefusedError, Security, Target, compression_of, target_of, why_not
 from headrace_common.session.client import Compression
 from headrace_forward.wire import Decoder
@@ -81,7 +81,7 @@ def told(capfd: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 def test_logjam_is_one_message_an_event_and_202_counts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with device(accepts) as (address, heard):
-        options = Options(address, rate=2000, duration=0.1, connections=2, batch=50, as_json=True)
+        options = SendOptions(address, rate=2000, duration=0.1, connections=2, batch=50, as_json=True)
         assert send("logjam", tmp_path, options) == 0
     found = told(capfd)
     assert (found["sent"], found["acknowledged"], found["frames"]) == (200, 200, 200)
@@ -113,7 +113,7 @@ def test_what_logjam_does_not_acknowledge(
 ) -> None:
     patient_to_connect(monkeypatch)
     with device(answer) as (address, _):
-        assert send("logjam", tmp_path, Options(address, rate=1000, duration=0.02, timeout=timeout)) == 1
+        assert send("logjam", tmp_path, SendOptions(address, rate=1000, duration=0.02, timeout=timeout)) == 1
     err = capfd.readouterr().err
     assert sentence in err
     assert "events were not acknowledged" in err
@@ -121,7 +121,7 @@ def test_what_logjam_does_not_acknowledge(
 
 def test_no_logjam_listens(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="refuses connections"):
-        send("logjam", tmp_path, Options(f"{HOST}:{free_port()}", rate=10, timeout=30))
+        send("logjam", tmp_path, SendOptions(f"{HOST}:{free_port()}", rate=10, timeout=30))
 
 
 @pytest.mark.long
@@ -130,7 +130,7 @@ def test_a_server_that_is_no_zeromq(tmp_path: Path) -> None:
         Server(lambda: lambda data: b"HTTP/1.1 400 Bad Request\r\n\r\n").running() as server,
         pytest.raises(CommandError, match=r"ends the connection|refuses us|took no"),
     ):
-        send("logjam", tmp_path, Options(server.target, rate=10, timeout=1))
+        send("logjam", tmp_path, SendOptions(server.target, rate=10, timeout=1))
 
 
 @pytest.mark.parametrize(
@@ -166,12 +166,13 @@ def test_curve(tmp_path: Path) -> None:
     keys, others = curve.ensure_curve(tmp_path / "keys"), curve.ensure_curve(tmp_path / "others")
     with device(accepts, keys) as (address, heard):
         assert (
-            send("logjam", tmp_path, Options(address, rate=100, duration=0.1, security=key_files(tmp_path, keys))) == 0
+            send("logjam", tmp_path, SendOptions(address, rate=100, duration=0.1, security=key_files(tmp_path, keys)))
+            == 0
         )
         assert len(heard) == 10
         for wrong in (key_files(tmp_path, others), Security()):
             with pytest.raises(CommandError, match=f"{address} (refuses|ends|took no connection)"):
-                send("logjam", tmp_path, Options(address, rate=10, timeout=1, security=wrong))
+                send("logjam", tmp_path, SendOptions(address, rate=10, timeout=1, security=wrong))
 
 
 # Compression
@@ -220,7 +221,9 @@ EACH = [
 def test_our_receivers_take_each(protocol: str, text: str, tmp_path: Path) -> None:
     stored = Stored(protocol)
     with Server(stored).running() as server:
-        options = Options(server.target, rate=4000, duration=0.05, batch=40, compression=compression_of(text, protocol))
+        options = SendOptions(
+            server.target, rate=4000, duration=0.05, batch=40, compression=compression_of(text, protocol)
+        )
         assert send(protocol, tmp_path, options) == 0
     assert sorted(body["headrace"]["n"] for body in stored.bodies) == list(range(200))
     sizes = sum(map(len, server.heard))
@@ -232,7 +235,7 @@ def test_forward_says_what_it_compresses_with(tmp_path: Path) -> None:
     for text, said in (("zstd", [b"zstd"]), ("gzip", [b"gzip"]), ("none", []), ("", [])):
         stored = Stored("forward")
         with Server(stored).running() as server:
-            options = Options(
+            options = SendOptions(
                 server.target, rate=1000, duration=0.02, batch=1, compression=compression_of(text, "forward")
             )
             assert send("forward", tmp_path, options) == 0
@@ -244,7 +247,7 @@ def test_forward_says_what_it_compresses_with(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", CLIENTS["logjam"].methods)
 def test_each_method_of_logjam(method: str, tmp_path: Path) -> None:
     with device(accepts) as (address, heard):
-        options = Options(address, rate=100, duration=0.04, compression=compression_of(method, "logjam"))
+        options = SendOptions(address, rate=100, duration=0.04, compression=compression_of(method, "logjam"))
         assert send("logjam", tmp_path, options) == 0
     assert {Method(decode_meta(message[-1]).compression).name.lower() for message in heard} == {method}
 
@@ -276,7 +279,7 @@ def test_what_makes_no_sense_is_one_sentence(
 ) -> None:
     security = given if isinstance(given, Security) else secrets(tmp_path, **given)
     with pytest.raises(CommandError, match=sentence) as raised:
-        send(protocol, tmp_path, Options("h:1", rate=1, security=security))
+        send(protocol, tmp_path, SendOptions("h:1", rate=1, security=security))
     assert raised.value.status == 2
 
 

@@ -16,7 +16,7 @@ from headrace_cli.errors import CommandError
 from headrace_cli.operating.check import limits
 from headrace_cli.operating.check.limits import SOON, check_certificates
 from headrace_cli.operating.check.parts import NAMES, Finding, Verdict, settings_class
-from headrace_cli.operating.check.validate import Options, validate
+from headrace_cli.operating.check.validate import ValidateOptions, validate
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.stack.certificates import CERTIFICATE_DAYS, Certificates, ensure
 from headrace_cli.stack.services import SERVICES
@@ -170,7 +170,7 @@ class TestOnKafka:
         monkeypatch.setenv("HEADRACE_TOPICS__SEGMENTS_PARTITIONS", "0")
         monkeypatch.setenv("HEADRACE_TOPICS__EVENTS_PARTITIONS", "4")
         monkeypatch.setattr(limits, "of_machine", lambda _: iter(()))
-        assert validate(Options(("forward", "lake", "topics"), strict=True, as_json=True)) == 0
+        assert validate(ValidateOptions(("forward", "lake", "topics"), strict=True, as_json=True)) == 0
         document = json.loads(capsys.readouterr().out)
         assert {check["verdict"] for check in document["checks"]} == {"fine"}
 
@@ -179,7 +179,7 @@ class TestOnKafka:
     ) -> None:
         monkeypatch.setenv("HEADRACE_KAFKA__BOOTSTRAP_SERVERS", kafka.bootstrap)
         monkeypatch.setenv("HEADRACE_KAFKA__EVENTS_TOPIC", "nowhere")
-        assert validate(Options(("forward",))) == 78
+        assert validate(ValidateOptions(("forward",))) == 78
         out = capsys.readouterr().out
         assert "topic nowhere is missing" in out
         assert "→ python -m headrace_common.topics makes it" in out
@@ -212,7 +212,7 @@ def test_a_wrong_setting_ends_with_78(
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert validate(Options(("forward", "courier"), offline=True)) == 78
+    assert validate(ValidateOptions(("forward", "courier"), offline=True)) == 78
     assert capsys.readouterr().out.count(said) == 1
 
 
@@ -222,14 +222,14 @@ def test_a_file_and_a_misspelt_variable(
     monkeypatch.setattr(limits, "of_machine", lambda _: iter(()))
     path = tmp_path / "headrace.yaml"
     path.write_text("limits: {depth: 5}\n")
-    assert validate(Options(("forward",), path, offline=True, strict=True)) == 0
+    assert validate(ValidateOptions(("forward",), path, offline=True, strict=True)) == 0
     monkeypatch.setenv("HEADRACE_LIMIT__DEPTH", "5")
-    assert validate(Options(("forward",), path, offline=True)) == 0
+    assert validate(ValidateOptions(("forward",), path, offline=True)) == 0
     assert "did you mean limits?" in capsys.readouterr().out
-    assert validate(Options(("forward",), path, offline=True, strict=True)) == 78
+    assert validate(ValidateOptions(("forward",), path, offline=True, strict=True)) == 78
     path.write_text("limits: {depth: 500}\nnonsense: {}\n")
-    assert validate(Options(("forward",), path, offline=True)) == 78
-    assert validate(Options(("forward",), tmp_path / "none.yaml", offline=True)) == 78
+    assert validate(ValidateOptions(("forward",), path, offline=True)) == 78
+    assert validate(ValidateOptions(("forward",), tmp_path / "none.yaml", offline=True)) == 78
 
 
 def test_a_part_that_is_none() -> None:
@@ -242,5 +242,5 @@ def test_a_part_that_is_none() -> None:
 
 def test_kafka_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("HEADRACE_KAFKA__BOOTSTRAP_SERVERS", "no-such-host.invalid:9092")
-    assert validate(Options(("lake",))) == 78
+    assert validate(ValidateOptions(("lake",))) == 78
     assert "does not resolve" in capsys.readouterr().out

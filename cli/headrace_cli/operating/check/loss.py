@@ -46,7 +46,7 @@ _READ_MS: Final = 5_000
 
 
 @dataclass(frozen=True)
-class Options:
+class LossOptions:
     """The options of `check-loss`. `ignore`: checks that are shown and do not count."""
 
     lake: LakeAddress
@@ -57,7 +57,7 @@ class Options:
     as_json: bool = False
 
 
-def check_loss(path: Path, options: Options) -> int:
+def check_loss(path: Path, options: LossOptions) -> int:
     """Run all checks, print them and the verdict. Return 0 if nothing was lost or doubtful, else 1.
 
     Raises `CommandError` (no tables, no answer from Kafka, options that make no sense), `ConfigError`.
@@ -161,7 +161,7 @@ def _quarantine(lake: LakeAddress, recent: str) -> Finding:
     )
 
 
-def _of_kafka(path: Path, options: Options) -> list[Finding]:
+def _of_kafka(path: Path, options: LossOptions) -> list[Finding]:
     try:
         settings = kafka_settings(path, options.kafka)
     except CommandError as error:

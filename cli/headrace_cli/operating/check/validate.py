@@ -28,7 +28,7 @@ from headrace_cli.operating.target import check_reachable
 
 
 @dataclass(frozen=True)
-class Options:
+class ValidateOptions:
     """The options of `validate`. `parts`: all if empty. `offline`: do not ask Kafka. `strict`: a doubt counts, too.
 
     `chart_values`: judge these instead of the environment.
@@ -42,7 +42,7 @@ class Options:
     chart_values: Sequence[Path] = ()
 
 
-def validate(options: Options) -> int:
+def validate(options: ValidateOptions) -> int:
     """Check and print everything. Return 0, or 78 if something is wrong. Raises `CommandError` for an unknown part."""
     unknown = [name for name in options.parts if name not in NAMES]
     if unknown:
@@ -57,7 +57,7 @@ def validate(options: Options) -> int:
     return EXIT_CONFIG if bad else 0
 
 
-def _all(options: Options) -> Iterator[Finding]:
+def _all(options: ValidateOptions) -> Iterator[Finding]:
     for sentence in misspelt(os.environ):
         yield Finding("settings", Verdict.DOUBT, f"{sentence}: it is ignored", "correct its name, or leave it out")
     loaded: dict[str, Settings] = {}

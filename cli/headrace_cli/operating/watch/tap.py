@@ -36,7 +36,7 @@ class Format(StrEnum):
 
 
 @dataclass(frozen=True)
-class Options:
+class TapOptions:
     """The options of `tap`. `begin`: as given, empty if it is not. `follow`: go on at the topic's end."""
 
     filters: Filters = NO_FILTERS
@@ -52,7 +52,7 @@ class _OutputClosedError(Exception):
     """Nobody reads our output any more."""
 
 
-def tap(path: Path, kafka: str | None, options: Options) -> int:
+def tap(path: Path, kafka: str | None, options: TapOptions) -> int:
     """Show records until the limit, the end, or Ctrl-C. Return 0.
 
     Raises `CommandError` (options that contradict each other, no Kafka), `ConfigError`, `DeliveryError`.
@@ -75,7 +75,7 @@ def tap(path: Path, kafka: str | None, options: Options) -> int:
 
 
 class _Tap:
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: TapOptions) -> None:
         self.shown = self.read = 0
         self._options = options
         self._decode = reject if options.quarantine else event

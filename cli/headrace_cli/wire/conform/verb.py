@@ -128,7 +128,7 @@ PROBES: Final = (
 
 
 @dataclass(frozen=True)
-class Options:
+class ConformOptions:
     """`wait`, `silence`: seconds, and `largest`, `inflated`: bytes, see `Bench`.
 
     `hold`, `release`: commands for the shell. `only`: names of probes; all if empty.
@@ -155,7 +155,7 @@ class Asked:
     seconds: float
 
 
-def conform(protocol: str, state: Path, options: Options) -> int:
+def conform(protocol: str, state: Path, options: ConformOptions) -> int:
     """Ask a server every probe, print the table, and return 1 if one finds something broken, else 0.
 
     Raises `CommandError` for what makes no sense, and if the server takes no connection or a command fails.
@@ -184,7 +184,7 @@ def list_probes(protocol: str) -> int:
     return 0
 
 
-def chosen(protocol: str, options: Options) -> list[Probe]:
+def chosen(protocol: str, options: ConformOptions) -> list[Probe]:
     """The probes of a run. Raises `CommandError`."""
     _check_protocol(protocol)
     if options.style not in FORMATS:

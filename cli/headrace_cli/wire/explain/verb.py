@@ -29,7 +29,7 @@ _PLACE: Final = "{:08x}"
 
 
 @dataclass(frozen=True)
-class Options:
+class ExplainOptions:
     """`parts`: events and fields that are shown of a frame; `frames`: frames that are shown; `connection`: of a capture.
 
     `limits`: settings as ``NAME=VALUE``, beside those of the environment; ``frame_bytes`` is ``LIMITS__FRAME_BYTES``.
@@ -46,7 +46,7 @@ class Options:
     limits: Sequence[str] = ()
 
 
-def explain(name: str, options: Options) -> int:
+def explain(name: str, options: ExplainOptions) -> int:
     """Print what the bytes of a file, or of standard input (``-``), mean. Return 1 if they are not all understood.
 
     Raises `CommandError` for what cannot be read, or is no protocol of ours.

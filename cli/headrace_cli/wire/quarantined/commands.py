@@ -143,4 +143,4 @@ def replay(
     check_bootstrap(kafka)
     wanted = verbs.wanted_of(reason or [], protocol or [], since, until)
     source = verbs.Source(state, lake or state / "lake", kafka, topic)
-    raise typer.Exit(verb.replay(source, wanted, verb.Options(apply, blind, config, as_json)))
+    raise typer.Exit(verb.replay(source, wanted, verb.ReplayOptions(apply, blind, config, as_json)))

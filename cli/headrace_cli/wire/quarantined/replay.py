@@ -40,7 +40,7 @@ _SOURCE: Final = EventHeader.SOURCE
 
 
 @dataclass(frozen=True)
-class Options:
+class ReplayOptions:
     """`apply`: publish, not only count. `blind`: do not look into the lake. `config`: a YAML file with settings."""
 
     apply: bool = False
@@ -77,7 +77,7 @@ class Total:
         return sum(row.events - row.there for row in self.rows.values())
 
 
-def replay(source: Source, wanted: Wanted, options: Options) -> int:
+def replay(source: Source, wanted: Wanted, options: ReplayOptions) -> int:
     """Read the items once more and print what came of it; with `apply` publish the events. Return 1 if Kafka refused one.
 
     Raises `CommandError`, `ConfigError`, `DeliveryError`.
@@ -169,7 +169,7 @@ def _described(total: Total) -> dict[str, Any]:
     }
 
 
-def _print(total: Total, options: Options) -> None:
+def _print(total: Total, options: ReplayOptions) -> None:
     if not total.rows:
         console.OUT.print("Nothing is in quarantine that fits.")
         return

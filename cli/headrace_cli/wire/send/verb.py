@@ -31,7 +31,7 @@ _EVERY: Final = 0.25
 
 
 @dataclass(frozen=True)
-class Options:
+class SendOptions:
     """`rate`: events a second, None for lines of `file` (None: standard input). `lake`: where `check` looks. Times in seconds."""
 
     target: str = ""
@@ -48,7 +48,7 @@ class Options:
     as_json: bool = False
 
 
-def send(protocol: str, state: Path, options: Options) -> int:
+def send(protocol: str, state: Path, options: SendOptions) -> int:
     """Send, and print what became of it. Return 0 if all was acknowledged (with `lake`: and landed once), else 1.
 
     Raises `CommandError` for what makes no sense, and if nothing could be sent at all.
@@ -81,7 +81,7 @@ def send(protocol: str, state: Path, options: Options) -> int:
     return 0 if fine else EXIT_FAILED
 
 
-def _opened(options: Options, stack: ExitStack) -> Source:
+def _opened(options: SendOptions, stack: ExitStack) -> Source:
     if options.rate is not None:
         return RateSource(options.rate, options.duration, options.size)
     if options.file is None:
@@ -109,7 +109,7 @@ async def run(
     tally.took = time.monotonic() - tally.began
 
 
-async def _watched(target: Target, source: Source, options: Options) -> Tally:
+async def _watched(target: Target, source: Source, options: SendOptions) -> Tally:
     tally, stop = Tally(), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
     working = asyncio.create_task(
