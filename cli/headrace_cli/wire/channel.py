@@ -16,7 +16,7 @@ from headrace_logjam.wire import joined, split
 from typing_extensions import override
 from zmq.utils.monitor import parse_monitor_message, recv_monitor_message
 
-from headrace_cli.wire.target import Login, RefusedError, Target
+from headrace_cli.wire.target import Login, RefusedError, Target, over_zeromq
 
 MESSAGE_FRAMES: Final = 5
 """Frames of a Logjam message that asks for an answer."""
@@ -172,7 +172,7 @@ class MessageChannel(Channel):
 
 async def channel_to(target: Target, seconds: float) -> Channel:
     """Connect within `seconds`. Raises `OSError`, `TimeoutError`, `RefusedError`."""
-    if target.protocol != "logjam":
+    if not over_zeromq(target.protocol):
         return StreamChannel(await opened(target, seconds))
     channel = MessageChannel(target)
     await channel.open(seconds)

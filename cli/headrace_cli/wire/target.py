@@ -134,7 +134,7 @@ class Security:
 
     def check(self, protocol: str) -> None:
         """Raise `CommandError` if the protocol has no TLS or none of the secrets, or if one of a pair is missing."""
-        if protocol == "logjam" and (self.ca or self.cert):
+        if over_zeromq(protocol) and (self.ca or self.cert):
             raise CommandError("ZeroMQ has no TLS: give CURVE keys (--login: curve_server=, curve_key=).", status=2)
         given, known = self.secrets(), SECRETS.get(protocol, {})
         for name in given:
@@ -208,6 +208,11 @@ def _read(option: str, path: Path) -> str:
             return file.read(FILE_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"{option} {path}: {getattr(error, 'strerror', None) or 'no text'}.", status=2) from error
+
+
+def over_zeromq(protocol: str) -> bool:
+    """Whether clients of a protocol speak over ZeroMQ, with CURVE in place of TLS."""
+    return any(each.curve for each in installed() if each.name == protocol)
 
 
 def client_of(protocol: str) -> type[Client]:

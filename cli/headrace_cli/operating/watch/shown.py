@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import Any, Final
 
 import orjson
+from headrace_common.protocol import installed
 from rich.text import Text
 
 from headrace_cli.lake.text import json_value, printable, text
@@ -13,13 +15,8 @@ from headrace_cli.operating.watch.records import Row
 LINE: Final = 2_000
 """Most characters of a value that are shown."""
 _BYTES: Final = 64
-_COLORS: Final = {
-    "forward": "cyan",
-    "lumberjack": "green",
-    "courier": "magenta",
-    "logjam": "yellow",
-    "segment": "blue",
-}
+_PALETTE: Final = ("magenta", "cyan", "yellow", "green", "blue", "red")
+_COLORS: Final = {protocol.name: color for protocol, color in zip(installed(), cycle(_PALETTE), strict=False)}
 
 
 def shown_value(value: Any) -> str:

@@ -20,7 +20,7 @@ from headrace_cli.verbs import console
 from headrace_cli.wire.send.connections import Tally
 from headrace_cli.wire.send.source import ShopSource
 from headrace_cli.wire.send.verb import run
-from headrace_cli.wire.target import Security, Target, client_of, parse_address
+from headrace_cli.wire.target import Security, Target, client_of, over_zeromq, parse_address
 
 NUMBERS: Final = 1 << 52
 """Events are numbered at random below this, so that ours can be told from all others. JSON holds such numbers exactly."""
@@ -47,8 +47,8 @@ def parse(targets: Sequence[str], tls: ssl.SSLContext | None = None) -> list[Tar
     found = []
     for target in targets:
         protocol, _, address = target.partition("=")
-        streams = bool(client_of(protocol).malformed)
-        found.append(Target(protocol, *parse_address(address), tls if streams else None))
+        client_of(protocol)
+        found.append(Target(protocol, *parse_address(address), None if over_zeromq(protocol) else tls))
     return found
 
 
