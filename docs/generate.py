@@ -22,6 +22,7 @@ from headrace_common.operations.metrics import Declared, ReceiverMetrics  # noqa
 from headrace_common.operations.settings import ServiceSettings, TopicsProcessSettings  # noqa: E402
 from headrace_common.operations.variables import each_setting, variable  # noqa: E402
 from headrace_common.protocol import installed  # noqa: E402
+from headrace_common.record.contract import EVENT_RULES  # noqa: E402
 from headrace_lake.configuration.settings import LakeProcessSettings  # noqa: E402
 from headrace_lake.tables.layout import SCHEMAS  # noqa: E402
 from headrace_lake.upkeep.metrics import LakeMetrics  # noqa: E402
@@ -157,6 +158,7 @@ def performance() -> str:
     return "\n".join((PERFORMANCE, *tables))
 
 
+_RULES = "| header | what it must be |\n|---|---|\n"
 _COLUMNS = "| column | type | what it is |\n|---|---|---|\n"
 
 
@@ -172,7 +174,10 @@ def lake() -> str:
             for field in schema.fields
         ]
         text = before + heading + lead + columns + "\n".join(rows) + "\n\n" + rest
-    return text
+    before, head, after = text.partition(_RULES)
+    _, _, rest = after.partition("\n\n")
+    rules = [f"| `{name}` | " + str(rule).replace("|", r"\|") + " |" for name, rule in EVENT_RULES.items()]
+    return before + head + "\n".join(rules) + "\n\n" + rest
 
 
 CHART = ROOT / "deploy" / "helm" / "headrace"

@@ -13,17 +13,18 @@ from datetime import datetime
 from typing import Final
 
 from headrace_common.record.contract import (
-    DETERMINISTIC,
+    EVENT_RULES,
     GAP_TYPE,
     HEADERS,
-    ID_LENGTH,
     JSON,
     QUARANTINE_HEADERS,
+    QUARANTINE_RULES,
     REQUIRED_HEADERS,
-    SPECVERSION,
-    UNIQUE,
+    TYPE_PREFIX,
     Attribute,
+    EventHeader,
     RecordFault,
+    Rule,
 )
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
@@ -42,9 +43,7 @@ GAP: Final = "gap"
 """Column of decoded events: the event marks a Logjam gap (`headrace_common.record.contract.GAP_TYPE`)."""
 
 _RECORD: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-_RFC3339: Final = r"^\\d{4}-\\d\\d-\\d\\d[Tt]\\d\\d:\\d\\d:\\d\\d(\\.\\d+)?([Zz]|[+-]\\d\\d:\\d\\d)$"
 _CALENDAR_BEGINS: Final = "timestamp'0001-01-01 00:00:00Z'"  # Spark has earlier times, other readers do not
-_TYPE_PREFIX: Final = "headrace."
 _TEXT: Final = "if(json, string(value), null)"
 _PARSED: Final = "parsed"
 _PLAIN: Final = Shape()
@@ -198,37 +197,42 @@ def _headers(records: DataFrame, names: Sequence[str], required: Sequence[str]) 
     )  # fmt: skip
 
 
-_PROTOCOL: Final = f"substring_index(substring(ce_type, {len(_TYPE_PREFIX) + 1}), '.', 1)"
+_PROTOCOL: Final = f"substring_index(substring(ce_type, {len(TYPE_PREFIX) + 1}), '.', 1)"
 
 
-def _any_prefix(text: str, *prefixes: bytes) -> str:
-    return " or ".join(f"startswith({text}, '{prefix.decode()}')" for prefix in prefixes)
+def _name(name: str) -> str:
+    return f"`{name}`"
+
+
+def _obeyed(text: str, rule: Rule) -> str:
+    """SQL: whether `text` obeys a rule; null for null."""
+    found = [f"{text} = {quoted(rule.equals)}"] if rule.equals else []
+    if rule.least and rule.least == rule.most:
+        found.append(f"octet_length({text}) = {rule.least}")
+    else:
+        found += [f"octet_length({text}) >= {rule.least}"] if rule.least else []
+        found += [f"octet_length({text}) <= {rule.most}"] if rule.most is not None else []
+    if rule.begins:
+        found.append("(" + " or ".join(f"startswith({text}, {quoted(each)})" for each in rule.begins) + ")")
+    found += [f"endswith({text}, {quoted(rule.ends)})"] if rule.ends else []
+    found += [f"{text} rlike {quoted(f'^{rule.pattern}$')}"] if rule.pattern else []
+    return " and ".join(found) or "true"
 
 
 def is_id(text: str) -> str:
     """SQL: whether `text` has the form of an event's id; null for null."""
-    return f"octet_length({text}) = {ID_LENGTH} and ({_any_prefix(text, DETERMINISTIC, UNIQUE)})"
+    return _obeyed(text, EVENT_RULES[EventHeader.ID])
 
 
-_EVENT_RULES: Final = {
-    "ce_specversion": f"ce_specversion = '{SPECVERSION.decode()}'",
-    "ce_id": is_id("ce_id"),
-    "ce_source": "startswith(ce_source, '/')",
-    "ce_type": f"startswith(ce_type, '{_TYPE_PREFIX}') and octet_length(ce_type) > {len(_TYPE_PREFIX)}",
-    "ce_subject": "octet_length(ce_subject) > 0",
-    # Spark also reads less than a date with a time of day, and it cannot read every valid time.
-    "ce_time": "(time is not null and octet_length(ce_time) >= 20 and substring(ce_time, 11, 1) = 'T')"
-    f" or ce_time rlike '{_RFC3339}'",
-    "content-type": "octet_length(`content-type`) > 0",
-    "ce_attributes": "startswith(ce_attributes, '{') and endswith(ce_attributes, '}')",
-}
-"""The rule of each header. All must be UTF-8 as well."""
+_EVENT_RULES: Final = {name.value: _obeyed(_name(name), rule) for name, rule in EVENT_RULES.items()}
+# Spark reads most times quickly. It also reads less than a date with a time of day, and it cannot read every valid time.
+_EVENT_RULES["ce_time"] = (
+    "(time is not null and octet_length(ce_time) >= 20 and substring(ce_time, 11, 1) = 'T')"
+    f" or {_EVENT_RULES['ce_time']}"
+)
 
-_REJECT_RULES: Final = {
-    **dict.fromkeys(QUARANTINE_HEADERS, "true"),
-    "reason": "octet_length(reason) > 0",
-    "part": "part rlike '^[0-9]+/[0-9]+$' and part_number >= 1 and part_number <= parts",
-}
+_REJECT_RULES: Final = {str(name): _obeyed(_name(name), rule) for name, rule in QUARANTINE_RULES.items()}
+_REJECT_RULES["part"] += " and part_number >= 1 and part_number <= parts"
 
 
 def _fault(rules: Mapping[str, str]) -> str:
@@ -277,10 +281,6 @@ def _every(conditions: Iterable[str]) -> str:
 def _listed(conditions: Iterable[tuple[str, str]]) -> str:
     names = ", ".join(f"if({condition}, {quoted(name)}, null)" for name, condition in conditions)
     return f"nullif(concat_ws(', ', {names}), '')"
-
-
-def _name(name: str) -> str:
-    return f"`{name}`"
 
 
 def _bytes(value: bytes) -> str:

@@ -7,43 +7,27 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import orjson
 from headrace_common.record.contract import (
-    DETERMINISTIC,
-    HEADERS,
-    ID_LENGTH,
+    EVENT_RULES,
     JSON,
     QUARANTINE_HEADERS,
+    QUARANTINE_RULES,
     REQUIRED_HEADERS,
-    SPECVERSION,
-    UNIQUE,
+    TYPE_PREFIX,
+    QuarantineHeader,
     RecordFault,
+    Rule,
 )
 
 from headrace_cli.lake.text import json_value
 
-_TYPE_PREFIX: Final = "headrace."
-_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 _PART: Final = re.compile(r"([1-9][0-9]{0,8})/([1-9][0-9]{0,8})")
-
-_RULES: Final[Mapping[str, Callable[[str], bool]]] = {
-    "ce_specversion": lambda text: text == SPECVERSION.decode(),
-    "ce_id": lambda text: len(text) == ID_LENGTH and text.startswith((DETERMINISTIC.decode(), UNIQUE.decode())),
-    "ce_source": lambda text: text.startswith("/"),
-    "ce_type": lambda text: text.startswith(_TYPE_PREFIX) and len(text) > len(_TYPE_PREFIX),
-    "ce_subject": bool,
-    "ce_time": lambda text: _TIME.fullmatch(text) is not None,
-    "content-type": bool,
-    "ce_attributes": lambda text: text.startswith("{") and text.endswith("}"),
-    "reason": bool,
-    "part": lambda text: (found := _PART.fullmatch(text)) is not None and int(found[1]) <= int(found[2]),
-}
-"""What a header must be, beside UTF-8: the landing job's rules (`headrace_lake.rows.decode`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +57,7 @@ Row = dict[str, Any]
 
 def event(record: Kept) -> Row:
     """A row of the events topic; `body` is parsed JSON, `payload` the bytes of any other content. `fault`: why it is none."""
-    texts, fault = _texts(record, HEADERS, REQUIRED_HEADERS)
+    texts, fault = _texts(record, EVENT_RULES, REQUIRED_HEADERS)
     json = texts.get("content-type") == JSON.decode()
     body = None
     if json and record.value is not None:
@@ -85,7 +69,7 @@ def event(record: Kept) -> Row:
     return _without_nothing(
         {
             "received_time": moment(record.timestamp),
-            "protocol": kind.removeprefix(_TYPE_PREFIX).partition(".")[0] if kind.startswith(_TYPE_PREFIX) else None,
+            "protocol": kind.removeprefix(TYPE_PREFIX).partition(".")[0] if kind.startswith(TYPE_PREFIX) else None,
             "stream": texts.get("ce_subject"),
             "source": texts.get("ce_source"),
             "event_id": texts.get("ce_id"),
@@ -102,7 +86,7 @@ def event(record: Kept) -> Row:
 
 def reject(record: Kept) -> Row:
     """A row of the quarantine topic; `raw` are the bytes of this part."""
-    texts, fault = _texts(record, QUARANTINE_HEADERS, QUARANTINE_HEADERS)
+    texts, fault = _texts(record, QUARANTINE_RULES, QUARANTINE_HEADERS)
     part = _PART.fullmatch(texts.get("part") or "")
     return _without_nothing(
         {
@@ -143,25 +127,28 @@ def _without_nothing(columns: Row, content: Row, record: Kept) -> Row:
 
 
 def _texts(
-    record: Kept, names: Sequence[str], required: Sequence[str]
+    record: Kept, rules: Mapping[Any, Rule], required: Sequence[str]
 ) -> tuple[dict[str, str | None], RecordFault | None]:
     """The headers' texts by name, and the first fault in the order of the landing job."""
     counts = Counter(key for key, _ in record.headers)
-    raw = {key: value for key, value in reversed(list(record.headers)) if key in names}
+    raw = {key: value for key, value in reversed(list(record.headers)) if key in rules}
     texts = {key: None if value is None or not _is_utf8(value) else value.decode() for key, value in raw.items()}
     if record.value is None:
         return texts, RecordFault.NULL_VALUE
     if any(name not in raw for name in required):
         return texts, RecordFault.MISSING_HEADER
-    if any(counts[name] > 1 for name in names):
+    if any(counts[name] > 1 for name in rules):
         return texts, RecordFault.REPEATED_HEADER
-    if any(text is None or not _RULES.get(name, _anything)(text) for name, text in texts.items()):
+    if any(text is None or not rules[name].obeyed(text) for name, text in texts.items()):
+        return texts, RecordFault.MALFORMED_HEADER
+    if rules is QUARANTINE_RULES and not _is_part(texts.get(QuarantineHeader.PART) or ""):
         return texts, RecordFault.MALFORMED_HEADER
     return texts, None
 
 
-def _anything(_: str) -> bool:
-    return True
+def _is_part(text: str) -> bool:
+    found = _PART.fullmatch(text)
+    return found is not None and int(found[1]) <= int(found[2])
 
 
 def _parsed(value: bytes) -> tuple[Any, bool]:

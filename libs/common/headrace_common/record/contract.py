@@ -1,10 +1,14 @@
 """The contract between receivers and the lake: every name on both topics, declared here and nowhere else.
 
-The landing job reads headers by position and checks the key, so their order is part of the contract.
+The landing job reads headers by position and checks the key, so their order is part of the contract. A `Rule` says what a header
+of a sound record is: the landing job's SQL, the tools' Python and a page derive from these.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -52,6 +56,9 @@ UNIQUE: Final = b"u."
 
 ID_LENGTH: Final = 34
 """Bytes of an event id: kind and 32 hex digits."""
+
+TYPE_PREFIX: Final = "headrace."
+"""`ce_type` is this, the protocol, a dot and the kind of record."""
 
 
 class Reason(StrEnum):
@@ -131,3 +138,63 @@ class Attribute(StrEnum):
 
 REPUBLISHED: Final = b'"%b":true}' % Attribute.REPUBLISHED.value.encode()
 """The end of the attributes of a record that a fresh producer sent again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What is demanded of a text: all that is given. `least` and `most` are bytes.
+
+    `pattern` is of the whole text, in what the regular expressions of Python and Java have in common.
+    """
+
+    equals: str = ""
+    begins: tuple[str, ...] = ()
+    ends: str = ""
+    least: int = 0
+    most: int | None = None
+    pattern: str = ""
+
+    def obeyed(self, text: str) -> bool:
+        """Whether a text is what it must be."""
+        size = len(text.encode("utf-8", "surrogatepass"))
+        return (
+            (not self.equals or text == self.equals)
+            and (not self.begins or text.startswith(self.begins))
+            and text.endswith(self.ends)
+            and self.least <= size
+            and (self.most is None or size <= self.most)
+            and (not self.pattern or re.fullmatch(self.pattern, text, re.ASCII) is not None)
+        )
+
+    def __str__(self) -> str:
+        """What a page says."""
+        said = [f"is `{self.equals}`"] if self.equals else []
+        said += ["begins with " + " or ".join(f"`{each}`" for each in self.begins)] if self.begins else []
+        said += [f"ends with `{self.ends}`"] if self.ends else []
+        if self.least and self.least == self.most:
+            said.append(f"has {self.least} bytes")
+        elif self.least:
+            said.append(f"has at least {self.least} byte{'s' * (self.least > 1)}")
+        said += [f"is of the form `{self.pattern}`"] if self.pattern else []
+        return ", ".join(said) or "any text"
+
+
+EVENT_RULES: Final[Mapping[EventHeader, Rule]] = {
+    EventHeader.SPECVERSION: Rule(equals=SPECVERSION.decode()),
+    EventHeader.ID: Rule(begins=(DETERMINISTIC.decode(), UNIQUE.decode()), least=ID_LENGTH, most=ID_LENGTH),
+    EventHeader.SOURCE: Rule(begins=("/",)),
+    EventHeader.TYPE: Rule(begins=(TYPE_PREFIX,), least=len(TYPE_PREFIX) + 1),
+    EventHeader.SUBJECT: Rule(least=1),
+    EventHeader.TIME: Rule(
+        pattern=r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+    ),
+    EventHeader.CONTENT_TYPE: Rule(least=1),
+    EventHeader.ATTRIBUTES: Rule(begins=("{",), ends="}"),
+}
+
+QUARANTINE_RULES: Final[Mapping[str, Rule]] = {
+    **dict.fromkeys(QUARANTINE_HEADERS, Rule()),
+    QuarantineHeader.REASON: Rule(least=1),
+    QuarantineHeader.PART: Rule(pattern=r"[0-9]+/[0-9]+"),
+}
+"""The first number of `part` is 1 at least and not above the second."""
