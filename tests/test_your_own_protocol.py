@@ -9,12 +9,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.contract.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "your-own-protocol.md"
 LINES = 100
+LANDING = 900.0
+"""Seconds for what waits for Spark, as in `tests/cli/test_stack.py`."""
 FILES = dict(re.findall(r"^`([\w.]+)`:\n\n```\w+\n(.*?)```", PAGE.read_text(), re.DOTALL | re.MULTILINE))
 
 pytestmark = pytest.mark.timeout(3600)
@@ -83,13 +88,17 @@ def stack(environment: dict[str, str], tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.spark
 @pytest.mark.long
 def test_its_events_are_in_the_lake_once(environment: dict[str, str], stack: Path) -> None:
-    sent = headrace(
-        environment, "send", "jotter", "--rate", "200", "--for", "2s", "--then-check", "--json", "--state", str(stack)
-    )
-    assert sent.returncode == 0, sent.stdout + sent.stderr
-    told = json.loads(sent.stdout)
+    def landed() -> list[dict[str, Any]]:
+        asked = ("query", "select protocol, count(*) as n from events group by all", "--json", "--state", str(stack))
+        found = headrace(environment, *asked)
+        return json.loads(found.stdout) if found.returncode == 0 else []
+
+    sends = ("send", "jotter", "--rate", "100", "--for", "1s", "--json", "--state", str(stack))
+    first = json.loads(headrace(environment, *sends).stdout)
+    assert first["sent"] == first["acknowledged"] > 0
+    wait_for(lambda: landed() == [{"protocol": "jotter", "n": first["sent"]}], "the first batch", LANDING)
+    checked = headrace(environment, *sends, "--then-check")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    told = json.loads(checked.stdout)
     assert told["sent"] == told["acknowledged"] == told["lake"]["found"] > 0
-    found = headrace(
-        environment, "query", "select protocol, count(*) as n from events group by all", "--json", "--state", str(stack)
-    )
-    assert json.loads(found.stdout) == [{"protocol": "jotter", "n": told["sent"]}]
+    assert landed() == [{"protocol": "jotter", "n": first["sent"] + told["sent"]}]
