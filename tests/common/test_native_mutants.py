@@ -41,6 +41,18 @@ MUTANTS: Final = {
     "escapes no control": Mutant("json", "(word | below_space | quote | backslash)", "(word | quote | backslash)"),
     "looks at no tail": Mutant("json", "byte.is_ascii() && !escaped(*byte)", "true"),
     "writes exponents": Mutant("json", "digits.contains(&b'e')", "false"),
+    "takes what is compressed": Mutant("message", "COMPRESSED.iter().any(|magic| content.starts_with(magic))", "false"),
+    "takes a tag of any length": Mutant("message", "tag.len() > limits.tag", "false"),
+    "takes a tag that is no text": Mutant("message", "std::str::from_utf8(tag).is_err()", "false"),
+    "takes a chunk of any length": Mutant("message", "chunk.len() <= limits.chunk", "true"),
+    "takes a chunk that is no text": Mutant("message", "&& std::str::from_utf8(chunk).is_ok()", ""),
+    "takes two chunks": Mutant("message", "seen.contains(&name)", "false"),
+    "takes bytes behind a message": Mutant("message", "input.at() != data.len()", "false"),
+    "takes an option of any length": Mutant("message", "input.at() - start > limits.option", "false"),
+    "skips what is nested without a limit": Mutant("message", "level >= DEEPEST", "false"),
+    "takes a wide header": Mutant("message", "start != 1", "false"),
+    "takes gzip for text": Mutant("message", 'Item::Text(b"text")', "Item::Text(_)"),
+    "takes metrics for logs": Mutant("message", "Item::Positive(0)", "Item::Positive(_)"),
     "takes the byte that is never used": Mutant("msgpack", "0xc1 => return Err(Odd)", "0xc1 => Item::Nil"),
     "takes half a text": Mutant(
         "msgpack", "self.data.get(self.at..end).ok_or(Odd)?", "&self.data[self.at.min(self.data.len())..end.min(self.data.len())]"

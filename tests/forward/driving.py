@@ -9,8 +9,7 @@ from typing import Any
 import msgpack
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.record.event import Reject
-from headrace_common.session.interface import Peer
-from headrace_forward.events import MessageFrame
+from headrace_common.session.interface import Frame, Peer
 from headrace_forward.login.access import security
 from headrace_forward.session import ForwardSession
 from headrace_forward.settings import ForwardSection
@@ -40,7 +39,7 @@ def session(peer: Peer = PEER, **limits: Any) -> ForwardSession:
     return ForwardSession(peer, LimitSettings(**limits), forward, security(forward))
 
 
-def parts_of(frame: MessageFrame) -> list[Seen | Reject]:
+def parts_of(frame: Frame) -> list[Seen | Reject]:
     return driving.parts_of(frame, grows=True)
 
 
@@ -51,7 +50,6 @@ def drive(pieces: Iterable[bytes], *, end: bool = True, now_ms: int = NOW_MS, **
 
     def serve() -> None:
         for frame in driven.frames():
-            assert isinstance(frame, MessageFrame)
             parts = parts_of(frame)
             outcome.parts.append(parts)
             driven.stored(frame.ticket, len(parts), True)

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from tests.common.kafkaless import ENVELOPE
 from tests.driving import feed
-from tests.forward.driving import TIME, event_time, pack, session
-from tests.forward.msgpacks import records, unusual
+from tests.forward.driving import TIME, drive, event_time, pack, session
+from tests.forward.msgpacks import bins, maps, records, strs, unusual
 from tests.forward.test_property import SMALL, mutated, shaped
-from tests.native import needs_native, using
+from tests.native import needs_native, the_same, using
 from tests.tiers import examples
 
 pytestmark = needs_native
@@ -39,7 +39,7 @@ def built(data: bytes, core: str, **limits: Any) -> list[Any]:
         for frame in driven.frames():
             parts = [part for part in frame.parts() if part]
             assert not frame.small or frame.at_once() in (None, parts)
-            made += parts
+            made += [frame.acknowledged, frame.size, frame.ticket, *parts]
     return made
 
 
@@ -77,12 +77,37 @@ def test_messages_with_any_parts(data: bytes) -> None:
     check(data)
 
 
+entries_of = st.tuples(st.just(b"\x01") | unusual, records).map(lambda pair: b"\x92" + pair[0] + pair[1])
+
+
 @settings(max_examples=examples(1500))
 @given(st.lists(st.tuples(st.just(pack(TIME)) | unusual, records), max_size=6), st.booleans())
 def test_entries_of_any_records(entries: list[tuple[bytes, bytes]], listed: bool) -> None:
     body = b"".join(b"\x92" + time + record for time, record in entries)
     second = bytes((0x90 | len(entries),)) + body if listed else pack(body)
     check(b"\x93\xa1t" + second + pack({"chunk": "c"}))
+
+
+tags = st.just(b"\xa1t") | strs(st.binary(max_size=6)) | bins()
+seconds = (
+    st.just(pack(b"\x92\x01\x80")) | unusual | st.lists(entries_of, max_size=3).map(lambda each: pack(b"".join(each)))
+)
+keys = st.sampled_from([b"\xa5chunk", b"\xa4size", b"\xaacompressed", b"\xadfluent_signal", b"\xa8metadata", b"\xa1x"])
+said = st.sampled_from([b"\xa1c", b"\xc4\x01c", b"\x01", b"\x00", b"\x80", b"\xa4text", b"\xa4gzip"]) | unusual
+options = maps(keys | st.just(b"\xd9\x05chunk"), said) | unusual
+
+
+@settings(max_examples=examples(8000))
+@given(
+    st.sampled_from(range(0x91, 0x96)), tags, seconds, records | options, options | st.just(b""), st.just(b"") | options
+)
+def test_small_messages_of_any_parts(
+    head: int, tag: bytes, second: bytes, third: bytes, fourth: bytes, rest: bytes
+) -> None:
+    data = bytes((head,)) + tag + second + third + fourth + rest
+    check(data)
+    check(data, **SMALL)
+    the_same(drive, [data, data])
 
 
 NUMBERS = [
@@ -149,9 +174,9 @@ def test_large_frames_with_odd_entries_among_them(odd: int, mode: str) -> None:
     if mode == "listed":
         second = b"\xdc" + len(entries).to_bytes(2, "big") + body
     found = check(b"\x93\xa1t" + second + pack({"chunk": "c"}))
-    assert len(found) == len(entries)
+    assert len(found) == 3 + len(entries)
     few = check(b"\x93\xa1t" + second + pack({"chunk": "c"}), frame_events=1_000)
-    assert len(few) == 1_001
+    assert len(few) == 3 + 1_001
     assert isinstance(few[-1], Reject)
 
 
@@ -184,7 +209,7 @@ def test_what_clients_send_is_plain() -> None:
     assert plain(b"".join(entries)) == sum(map(len, entries))
     assert plain(entries[0] + pack([0, {}]) + entries[0]) == len(entries[0])
     frame = encode("t", [(EventTime(1_700_000_000, n), {"n": n}) for n in range(9)], chunk="c")
-    assert len(check(frame)) == 9
+    assert len(check(frame)) == 3 + 9
 
 
 def test_a_call_ends_after_a_bounded_number_of_bytes() -> None:

@@ -13,7 +13,7 @@ use crate::record::{Envelope, Event};
 use crate::time::Clock;
 
 /// Deepest nesting that is followed: each level is a call.
-const DEEPEST: usize = 128;
+pub const DEEPEST: usize = 128;
 
 /// Most bytes of pointers to texts that came as bin: a few bytes of them may have long pointers.
 const MOST_NOTED: usize = 64 << 10;

@@ -7,6 +7,7 @@
 
 pub mod entries;
 pub mod json;
+pub mod message;
 pub mod msgpack;
 pub mod record;
 pub mod time;

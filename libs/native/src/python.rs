@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
 use crate::entries::{Message, Writer};
+use crate::message as taken;
 use crate::record::Envelope;
 
 /// Bytes of records after which a call returns.
@@ -66,9 +67,27 @@ fn entries<'py>(
     })
 }
 
+/// The tag's element, the entries, the chunk and its element of a plain message: see `message::plain`. None if it is not.
+type Parts<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>, Bound<'py, PyBytes>);
+
+/// Takes a message apart. `limits`: most bytes of its tag, its chunk and its option.
+#[pyfunction]
+fn message<'py>(py: Python<'py>, data: &[u8], limits: (usize, usize, usize)) -> PyResult<Option<Parts<'py>>> {
+    caught(|| {
+        let (tag, chunk, option) = limits;
+        let Ok(found) = taken::plain(data, &taken::Limits { tag, chunk, option }) else {
+            return Ok(None);
+        };
+        let body = if found.is_entry { [b"\x92", found.body].concat() } else { found.body.to_vec() };
+        let bytes = |content: &[u8]| PyBytes::new(py, content);
+        Ok(Some((bytes(found.tag), bytes(&body), found.chunk.map(bytes), bytes(found.reply))))
+    })
+}
+
 /// The native core.
 #[pymodule]
 fn headrace_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
-    module.add_function(wrap_pyfunction!(entries, module)?)
+    module.add_function(wrap_pyfunction!(entries, module)?)?;
+    module.add_function(wrap_pyfunction!(message, module)?)
 }

@@ -13,7 +13,7 @@ from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.explain import PEER, SAMPLE, Explanation, Part, ReplyWalker, Unit, count, cut_text
 
 from headrace_forward.entries import option
-from headrace_forward.events import MAGICS
+from headrace_forward.events.message import MAGICS
 from headrace_forward.json_form.wire import FIRST, JsonDecoder, JsonMessage
 from headrace_forward.kinds import MsgpackKind, content
 from headrace_forward.session import PING_ELEMENTS, PINGS, ForwardSession

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 import msgpack
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import LimitSettings
+from headrace_common.record import native
 from headrace_common.record.event import source
 from headrace_common.session.inflate import InflateLimits
 from headrace_common.session.interface import ByteSession, Frame, Peer, Status, Ticket
@@ -30,7 +31,8 @@ from typing_extensions import override
 from headrace_forward.entries import option
 from headrace_forward.entries.ids import PROTOCOL
 from headrace_forward.entries.option import Option
-from headrace_forward.events import ForwardFrame, Limits, MessageFrame, Origin
+from headrace_forward.events.message import ForwardFrame, Limits, Origin
+from headrace_forward.events.plain import PlainFrame
 from headrace_forward.json_form import wire
 from headrace_forward.json_form.events import JsonFrame
 from headrace_forward.kinds import KINDS, MsgpackKind
@@ -79,7 +81,7 @@ class ForwardSession(ByteSession):
             self._handshake = Handshake(security, peer.address, random(NONCE_BYTES), random(NONCE_BYTES))
             self._handshake_replies.append(self._handshake.helo())
             self._deadline = AT_ONCE  # so that a tick tells it the time
-        self._ready: deque[MessageFrame] = deque()
+        self._ready: deque[Frame] = deque()
         self._pending: Ledger[bytes | None] = Ledger()  # each message's reply; None if its client asked for none
         self._unacknowledgeable = False
         self._undecided = True
@@ -120,6 +122,8 @@ class ForwardSession(ByteSession):
             else:
                 self._decoder = Decoder(limits.frame_bytes, limits.frame_events, self._read)
         if isinstance(self._decoder, Decoder):
+            if self._take_plain(self._decoder, data, now_ms):
+                return
             whole = self._decoder.whole(data)
             try:
                 for message in self._decoder.receive(data) if whole is None else (whole,):
@@ -136,6 +140,19 @@ class ForwardSession(ByteSession):
                 self._check(wanted, text.offset, text.raw)
                 ticket = self._await(reply)
                 self._ready.append(JsonFrame(text, wanted, ticket, now_ms, self._origin, self._limits))
+
+    def _take_plain(self, decoder: Decoder, data: bytes, now_ms: int) -> bool:
+        """Takes `data` if it is one small message that the native core can take apart. Returns whether it is."""
+        if not decoder.may_be_whole(data):
+            return False
+        limits = self._limits
+        found = native.core.message(data, (limits.tag_bytes, self._chunk_bytes, limits.option_bytes))
+        if found is None:
+            return False
+        ticket = self._await(None if found[2] is None else acknowledgement(found[3]))
+        offset = decoder.taken(data)
+        self._ready.append(PlainFrame(data, offset, found, ticket, now_ms, self._origin, limits))
+        return True
 
     def _take(self, message: Message, now_ms: int) -> None:
         if len(message.ends) == PING_ELEMENTS and message.element(0) in PINGS:

@@ -156,21 +156,21 @@ class Decoder:
         """Bytes kept for an incomplete message: ours, the unpacker's copy, and the positions of its entries."""
         return 2 * len(self._buffer) + (0 if self._entries is None else _size(self._entries))
 
-    def whole(self, data: bytes) -> Message | None:
-        """The message that `data` is: one small message, all of it, and nothing else. None: it must be received.
+    def may_be_whole(self, data: bytes) -> bool:
+        """Whether `data` begins a message and is as short as a small one."""
+        fresh = not self._buffer and self._stage is _Stage.TOP and self._failed is None and not self.paused
+        return fresh and len(data) <= min(SMALL, self.frame_bytes)
 
-        A short way for what most small clients send. It takes what `receive` takes, and leaves the rest to it.
-        """
-        if self._buffer or self._stage is not _Stage.TOP or self._failed is not None or self.paused:
-            return None
-        if len(data) > SMALL or len(data) > self.frame_bytes:
-            return None
-        found = cut(data, self.frame_events)
-        if found is None:
-            return None
+    def taken(self, data: bytes) -> int:
+        """Goes on after `data`, a whole message. Returns its offset in the connection."""
         offset = self.origin + self._first
         self.origin += len(data)
-        return Message(data, offset, 1, *found)
+        return offset
+
+    def whole(self, data: bytes) -> Message | None:
+        """The message that `data` is: one small message, all of it, and nothing else. None: it must be received."""
+        found = cut(data, self.frame_events) if self.may_be_whole(data) else None
+        return None if found is None else Message(data, self.taken(data), 1, *found)
 
     def receive(self, data: bytes) -> Iterator[Message]:
         """Yields the messages that `data` completes, unless it pauses. Exhaust it before the next call.

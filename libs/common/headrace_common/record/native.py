@@ -49,6 +49,12 @@ class Core(Protocol):
         `index`: of the first entry in its message.
         """
 
+    def message(self, data: bytes, limits: tuple[int, int, int], /) -> tuple[bytes, bytes, bytes | None, bytes] | None:
+        """Takes apart a message of Forward: the element of its tag, its entries, its chunk, and the chunk's element.
+
+        None if it is not exactly one plain message. `limits`: most bytes of its tag, its chunk and its option.
+        """
+
 
 class Python:
     """No native core: nothing is plain."""
@@ -58,6 +64,9 @@ class Python:
     def entries(self, *_: object) -> tuple[list[Event], int]:
         """Returns no events."""
         return [], 0
+
+    def message(self, *_: object) -> None:
+        """Returns None."""
 
 
 PYTHON: Final[Core] = cast("Core", Python())

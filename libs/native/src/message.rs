@@ -1,0 +1,208 @@
+//! A whole message of Forward as most small clients send it: `headrace_forward.events.plain` makes its frame.
+
+#![forbid(unsafe_code)]
+
+use crate::entries::DEEPEST;
+use crate::msgpack::{Input, Item, Odd};
+
+/// Payloads that begin like this are compressed.
+const COMPRESSED: [&[u8]; 2] = [b"\x1f\x8b", b"\x28\xb5\x2f\xfd"];
+
+/// Most bytes of a message's parts.
+pub struct Limits {
+    pub tag: usize,
+    pub chunk: usize,
+    pub option: usize,
+}
+
+/// Parts of the bytes of a message.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Plain<'a> {
+    /// The tag's element.
+    pub tag: &'a [u8],
+    /// Its entries; in Message mode the time and the record, which lack the entry's header.
+    pub body: &'a [u8],
+    pub is_entry: bool,
+    pub chunk: Option<&'a [u8]>,
+    /// The chunk's element.
+    pub reply: &'a [u8],
+}
+
+/// Takes `data` apart, if it is one message and nothing else, asks for nothing but an acknowledgement, and is in PackedForward
+/// or Message mode.
+pub fn plain<'a>(data: &'a [u8], limits: &Limits) -> Result<Plain<'a>, Odd> {
+    let mut input = Input::new(data);
+    let Item::Array(elements @ 2..=4) = input.item()? else {
+        return Err(Odd);
+    };
+    let start = input.at();
+    if start != 1 {
+        return Err(Odd);
+    }
+    let Item::Text(tag) = input.item()? else {
+        return Err(Odd);
+    };
+    if tag.is_empty() || tag.len() > limits.tag || std::str::from_utf8(tag).is_err() {
+        return Err(Odd);
+    }
+    let middle = input.at();
+    let (body, is_entry) = match input.item()? {
+        Item::Text(content) | Item::Bin(content) => {
+            if content.is_empty() || COMPRESSED.iter().any(|magic| content.starts_with(magic)) {
+                return Err(Odd);
+            }
+            (content, false)
+        }
+        Item::Ext(..) | Item::Positive(_) | Item::Float(_) if elements > 2 => {
+            let record = input.at();
+            if !matches!(data.get(record), Some(0x80..=0x8f | 0xde | 0xdf)) {
+                return Err(Odd);
+            }
+            skip(&mut input, 0)?;
+            (&data[middle..input.at()], true)
+        }
+        _ => return Err(Odd),
+    };
+    let mut found = Plain { tag: &data[start..middle], body, is_entry, chunk: None, reply: b"" };
+    let before = 2 + usize::from(is_entry);
+    match elements - before {
+        0 => {}
+        1 => option(&mut input, data, limits, &mut found)?,
+        _ => return Err(Odd),
+    }
+    if input.at() != data.len() {
+        return Err(Odd);
+    }
+    Ok(found)
+}
+
+/// Reads the option map.
+fn option<'a>(input: &mut Input<'a>, data: &'a [u8], limits: &Limits, found: &mut Plain<'a>) -> Result<(), Odd> {
+    let start = input.at();
+    let Item::Map(pairs @ 0..=4) = input.item()? else {
+        return Err(Odd);
+    };
+    let mut seen = [""; 4];
+    for each in 0..pairs {
+        let Item::Text(key) = input.item()? else {
+            return Err(Odd);
+        };
+        let at = input.at();
+        let value = input.item()?;
+        let name = match (key, value) {
+            (b"chunk", Item::Text(chunk)) if chunk.len() <= limits.chunk && std::str::from_utf8(chunk).is_ok() => {
+                found.chunk = Some(chunk);
+                found.reply = &data[at..input.at()];
+                "chunk"
+            }
+            (b"size", Item::Positive(_)) => "size",
+            (b"compressed", Item::Text(b"text")) => "compressed",
+            (b"fluent_signal", Item::Positive(0)) => "fluent_signal",
+            _ => return Err(Odd),
+        };
+        if seen.contains(&name) {
+            return Err(Odd);
+        }
+        seen[each] = name;
+    }
+    if input.at() - start > limits.option {
+        return Err(Odd);
+    }
+    Ok(())
+}
+
+/// Skips one object. `level`: how many containers are around it.
+fn skip(input: &mut Input, level: usize) -> Result<(), Odd> {
+    let inner = match input.item()? {
+        Item::Array(count) => count,
+        Item::Map(pairs) => pairs.checked_mul(2).ok_or(Odd)?,
+        _ => return Ok(()),
+    };
+    if level >= DEEPEST {
+        return Err(Odd);
+    }
+    for _ in 0..inner {
+        skip(input, level + 1)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { tag: 4, chunk: 3, option: 40 };
+
+    fn taken(data: &[u8]) -> Result<Plain<'_>, Odd> {
+        plain(data, &LIMITS)
+    }
+
+    #[test]
+    fn packed_entries() {
+        let found = taken(b"\x93\xa1t\xc4\x03\x92\x01\x80\x82\xa5chunk\xa1c\xa4size\x01");
+        let expected =
+            Plain { tag: b"\xa1t", body: b"\x92\x01\x80", is_entry: false, chunk: Some(b"c"), reply: b"\xa1c" };
+        assert_eq!(found, Ok(expected));
+        let found = taken(b"\x92\xa1t\xa3\x92\x01\x80").expect("plain");
+        assert_eq!((found.chunk, found.reply), (None, &b""[..]));
+    }
+
+    #[test]
+    fn one_entry() {
+        let found = taken(b"\x94\xa1t\x01\x81\xa1a\x92\x01\x80\x81\xa5chunk\xa1c").expect("plain");
+        assert_eq!((found.body, found.is_entry), (&b"\x01\x81\xa1a\x92\x01\x80"[..], true));
+        assert_eq!(found.chunk, Some(&b"c"[..]));
+        assert!(taken(b"\x93\xa1t\x01\x80").is_ok());
+    }
+
+    #[test]
+    fn what_python_must_see() {
+        for data in [
+            &b"\x91\xa1t"[..],
+            b"\x95\xa1t\x01\x80\x80\x80",
+            b"\xdc\x00\x03\xa1t\xa1x\x80",                     // a wide header
+            b"\x93\xa0\xa1x\x80",                              // no tag
+            b"\x93\xa5ttttt\xa1x\x80",                         // a long one
+            b"\x93\xa1\xff\xa1x\x80",                          // one that is not UTF-8
+            b"\x93\xc4\x01t\xa1x\x80",                         // one that is bin
+            b"\x93\xa1t\xa0\x80",                              // no entries
+            b"\x93\xa1t\xa2\x1f\x8b\x80",                      // gzip
+            b"\x93\xa1t\xa4\x28\xb5\x2f\xfd\x80",              // zstd
+            b"\x93\xa1t\x91\x92\x01\x80\x80",                  // Forward mode
+            b"\x94\xa1t\xc0\x80\x80",                          // no time
+            b"\x94\xa1t\x01\xa1x\x80",                         // no record
+            b"\x92\xa1t\x01",                                  // none at all
+            b"\x94\xa1t\xa1x\x80\x80",                         // an element more
+            b"\x93\xa1t\xa1x\xc0",                             // no map
+            b"\x93\xa1t\xa1x\x81\xa5chunk\xa4long",            // a long chunk
+            b"\x93\xa1t\xa1x\x81\xa5chunk\xa1\xff",            // one that is not UTF-8
+            b"\x93\xa1t\xa1x\x81\xa5chunk\x01",                // one that is no text
+            b"\x93\xa1t\xa1x\x82\xa5chunk\xa1a\xa5chunk\xa1b", // two
+            b"\x93\xa1t\xa1x\x81\xaacompressed\xa4gzip",       // compressed
+            b"\x93\xa1t\xa1x\x81\xadfluent_signal\x01",        // metrics
+            b"\x93\xa1t\xa1x\x81\xa8metadata\x80",             // another key
+            b"\x93\xa1t\xa1x\x82\xd9\x05chunk\xd9\x01c\xd9\x04size\xcf\0\0\0\0\0\0\0\x01\xc0", // a byte more
+            b"\x93\xa1t\xa1x\x82\xa5chunk\xa1c",               // half
+            b"",
+        ] {
+            assert_eq!(taken(data), Err(Odd), "{data:?}");
+        }
+    }
+
+    #[test]
+    fn the_option_has_a_limit() {
+        let data = b"\x93\xa1t\xa1x\x82\xdb\0\0\0\x05chunk\xdb\0\0\0\x01c\xdb\0\0\0\x04size\xcf\0\0\0\0\0\0\0\x01";
+        assert!(taken(data).is_ok());
+        assert_eq!(plain(data, &Limits { tag: 4, chunk: 3, option: 30 }), Err(Odd));
+    }
+
+    #[test]
+    fn nesting_has_a_limit() {
+        for (levels, plain) in [(DEEPEST - 1, true), (DEEPEST, false), (1 << 20, false)] {
+            let mut data = b"\x93\xa1t\x01\x81\xa1a".to_vec();
+            data.resize(data.len() + levels, 0x91);
+            data.push(0xc0);
+            assert_eq!(taken(&data).is_ok(), plain, "{levels}");
+        }
+    }
+}

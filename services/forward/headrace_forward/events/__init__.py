@@ -1,0 +1,1 @@
+"""Messages as frames: their events, built as the publisher asks."""

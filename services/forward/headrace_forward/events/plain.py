@@ -1,0 +1,84 @@
+"""A message that the native core has taken apart: its events are made in one call, if all of its entries are plain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, cast
+
+import orjson
+from headrace_common.record import native
+from headrace_common.record.event import Part, Reject
+from headrace_common.session.interface import AT_ONCE, Frame, Pause, Ticket
+from typing_extensions import override
+
+from headrace_forward.entries import option
+from headrace_forward.entries.ids import small_message_ids
+from headrace_forward.events.message import CHUNK, OVERHEAD, ForwardFrame, Limits, Origin
+from headrace_forward.kinds import cut
+from headrace_forward.wire import Message
+
+_BEFORE: Final = b'{"%b":' % CHUNK.encode()
+
+
+class PlainFrame(Frame):
+    """A small message, of which `tag` is the element. What is not plain in it, `ForwardFrame` does."""
+
+    __slots__ = ("_body", "_chunk", "_limits", "_offset", "_origin", "_raw", "_tag", "received_ms", "size", "ticket")
+
+    small = True
+
+    def __init__(
+        self,
+        raw: bytes,
+        offset: int,
+        found: tuple[bytes, bytes, bytes | None, bytes],
+        ticket: Ticket,
+        received_ms: int,
+        origin: Origin,
+        limits: Limits,
+    ) -> None:
+        """`offset`: of `raw` in the connection; `found`: what `Core.message` returns."""
+        self._raw = raw
+        self._offset = offset
+        self._tag, self._body, self._chunk, _ = found
+        self._origin = origin
+        self._limits = limits
+        self.ticket = ticket
+        self.received_ms = received_ms
+        self.size = len(raw) + OVERHEAD
+
+    @property
+    def acknowledged(self) -> bool:  # type: ignore[override]
+        """See `Frame.acknowledged`."""
+        return self._chunk is not None
+
+    @override
+    def at_once(self) -> list[Part] | None:
+        origin, limits, chunk, body = self._origin, self._limits, self._chunk, self._body
+        known = origin.plain_tag(self._tag, limits.tag_bytes)
+        if known is not None:
+            tag, content = known
+            ids, content_ids = small_message_ids(content, chunk, origin.name, body, self.received_ms // 1000)
+            attributes = b"" if chunk is None else b"%b%b}" % (_BEFORE, orjson.dumps(chunk.decode()))
+            events, read = native.core.entries(
+                origin.envelope(tag).pieces, attributes, ids.prefix, content_ids.prefix,
+                (limits.event_bytes, limits.depth), body, 0, min(AT_ONCE, limits.frame_events),
+            )  # fmt: skip
+            if read == len(body):
+                return cast("list[Part]", events)
+        return self._carefully().at_once()
+
+    @override
+    def parts(self) -> Iterator[Part | Pause]:
+        return self._carefully().parts()
+
+    @override
+    def spoiled(self, detail: str) -> Reject:
+        return self._carefully().spoiled(detail)
+
+    def _carefully(self) -> ForwardFrame:
+        """The same message as Python takes it apart."""
+        found = cut(self._raw, self._limits.frame_events)
+        assert found is not None, "a plain message that Python cannot take apart"
+        message = Message(self._raw, self._offset, 1, *found)
+        return ForwardFrame(message, option.read(message), self.ticket, self.received_ms, self._origin, self._limits)
