@@ -122,7 +122,8 @@ other. An event is then one object that Python's cycle collector does not track,
 
 Decoding msgpack twice sounds like waste: entries are decoded by msgspec, encoded again, and only if the bytes are the same
 is the fast path believed (a repeated key, a float32, a length written wider than need be would show). What is not believed
-takes a slower path that loses nothing.
+takes a slower path that loses nothing. The native core, where it is built, checks and writes an entry in one pass over its
+bytes ([decisions/native-core.md](decisions/native-core.md)).
 
 ## Why ids are kept in memory
 
