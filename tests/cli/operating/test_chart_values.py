@@ -54,7 +54,7 @@ class TestWithHelm:
         assert os.environ == before
         said = dict(wrong(found))
         name = "HEADRACE_LIMITS__FRAME_BYTS: there is no such setting; did you mean HEADRACE_LIMITS__FRAME_BYTES?"
-        assert said[name] == "in the settings of receivers.forward, or receiverDefaults: {limits: {frame_byts: …}}"
+        assert said[name] == "in the settings of receivers.courier, or receiverDefaults: {limits: {frame_byts: …}}"
         assert any(reason.startswith("HEADRACE_LUMBERJACK__WINDOW_EVENTS: expected ") for reason in said)
         assert "in kafka.settings: ack_deadline" in said.values()
         assert any("did you mean HEADRACE_LAKE__HORIZON" in reason for reason in said)
