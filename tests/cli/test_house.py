@@ -250,6 +250,20 @@ def test_a_part_is_installed_with_all_that_it_needs(part: str) -> None:
                 assert name_of_pin(requirement) in own, f"{name} needs {requirement.name}"
 
 
+def test_the_pins_of_a_part_are_of_what_it_declares() -> None:
+    """Else an image lacks what was added to a pyproject.toml."""
+    sys.path.insert(0, str(PINS.parent))
+    try:
+        import pins as script
+    finally:
+        sys.path.pop(0)
+    declared = script.parts()
+    for part in declared:
+        wanted = [Requirement(each) for each in script.of_others(part, declared)]
+        names = {name_of_pin(each) for each in wanted if each.marker is None or each.marker.evaluate()}
+        assert names <= {name_of_pin(each) for each in requirements(part)}, f"{part}: run python release/pins.py"
+
+
 def test_pins_of_no_part_are_refused() -> None:
     done = subprocess.run([sys.executable, PINS, "--of", "forwards"], capture_output=True, text=True)
     assert done.returncode != 0
