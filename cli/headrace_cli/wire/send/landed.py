@@ -59,10 +59,9 @@ class Landed:
 
 
 def _of(run: str) -> str:
-    """The run's events: `n`, their numbers."""
+    """The run's events: `n`, their numbers. However a client spaces its JSON, the run's name is in it."""
     text = "coalesce(cast(body as varchar), try(decode(payload)))"
-    mark = f'"run":"{run}"'
-    return f"select cast(json_extract_string({text}, '$.headrace.n') as bigint) as n from events where contains({text}, '{mark}')"
+    return f"select cast(json_extract_string({text}, '$.headrace.n') as bigint) as n from events where contains({text}, '{run}')"
 
 
 def _outside(open_frames: Sequence[range]) -> str:
