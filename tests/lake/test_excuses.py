@@ -102,7 +102,14 @@ def test_a_row_that_landed_before_its_batch_or_on_another_day_is_named(tmp_path:
     assert list(failed(lake)) == [HOLDS]
 
 
-@pytest.mark.parametrize("digest", [None, '{"slots": 4, "slot": 0, "events": null, "quarantine": null}'])
+@pytest.mark.parametrize(
+    "digest",
+    [
+        None,
+        '{"slots": 4, "slot": 0, "sums": {"events": null, "quarantine": null}}',
+        '{"slots": 4, "slot": 0, "sums": null}',
+    ],
+)
 def test_lines_without_sums_prove_nothing_and_contradict_nothing(lake: Path, digest: str | None) -> None:
     DeltaTable(str(lake / EVENTS)).update({"body": "'{}'"}, predicate="event_id = 'd.3'")
     value = "null" if digest is None else f"'{digest}'"

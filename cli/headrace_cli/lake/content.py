@@ -148,10 +148,11 @@ def _lines(table: str) -> str:
             (sum({number("digest", 1)}) % {word})::ubigint as gone_a, (sum({number("digest", 17)}) % {word})::ubigint as gone_b
         from erasures where "table" = '{table}' and digest is not null and "from" is not null group by all),
     said as (
-        select l.*, coalesce(digest->>'$."{table}"', '{_ZERO}') as sums, coalesce(gone_a, 0) as gone_a,
+        select l.*, coalesce(digest->>'$.sums."{table}"', '{_ZERO}') as sums, coalesce(gone_a, 0) as gone_a,
             coalesce(gone_b, 0) as gone_b,
             {dropped(table, "l")} as excused,
-            digest is not null and not (json_exists(digest, '$."{table}"') and digest->>'$."{table}"' is null)
+            coalesce(json_type(digest->'$.sums') = 'OBJECT', false)
+            and not (json_exists(digest, '$.sums."{table}"') and digest->>'$.sums."{table}"' is null)
             and not exists (from erasures e where e."table" = '{table}' and {here} and (e."from" is null or e.digest is null)
                 and list_min(e.offsets) < l."to" and list_max(e.offsets) >= l."from") as known
         from lines l left join gone using (topic_id, "partition", "from"))

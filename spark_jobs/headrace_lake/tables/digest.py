@@ -108,7 +108,8 @@ class LineDigest:
 
     def __str__(self) -> str:
         known = {table: None if sums is None else hexadecimal(sums) for table, sums in self.sums.items()}
-        return json.dumps({"slots": self.slots, "slot": self.slot, **{t: s for t, s in known.items() if s != _ZERO}})
+        sums = {table: text for table, text in known.items() if text != _ZERO}
+        return json.dumps({"slots": self.slots, "slot": self.slot, "sums": sums})
 
 
 _ZERO: Final = hexadecimal(NOTHING)
@@ -118,4 +119,4 @@ def forgotten(text: str | None) -> str | None:
     """The digest of a line whose rows are others now: where its sums are, and none of them."""
     if text is None:
         return None
-    return json.dumps({name: value if isinstance(value, int) else None for name, value in json.loads(text).items()})
+    return json.dumps({**json.loads(text), "sums": None})

@@ -121,7 +121,7 @@ SCHEMAS: Final = {
         ("routed", StringType(), "JSON object: route -> rows in its table; null if there was no route"),
         (
             "digest", StringType(),
-            "JSON object: table -> sums of hashes of its rows, null if they are not known; null in rows of older versions",
+            "JSON object; its sums: table -> those of hashes of its rows, null if not known; null in rows of older versions",
         ),
     ),
     GAPS: _columns(

@@ -345,7 +345,7 @@ class Judge:
                     "to"
                 ]:
                     sums = added(sums, hashed(each, columns))
-            said = json.loads(row["digest"]).get(table, hexadecimal(NOTHING))
+            said = json.loads(row["digest"])["sums"].get(table, hexadecimal(NOTHING))
             self.holds(
                 sums is not None and said == hexadecimal(sums), f"{what}: the digest of {table} is not of its rows"
             )
