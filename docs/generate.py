@@ -149,6 +149,10 @@ What was compared on the way: zstd at level 1 instead of 3 (files are larger unt
 dictionaries and no ranges for columns whose values hardly repeat, one histogram that counts by partition instead of three
 aggregates for each partition (every row pays for each of them, and every task carries it). Writing
 without the sort by day (`spark.sql.maxConcurrentOutputFileWriters`) gained nothing.
+
+For the [proof of content](lake.md#the-proof-of-content) each row is hashed twice while it is written, and every row pays for each
+sum that a batch keeps. Rows with bodies of 250 bytes, sent through both into Spark's no-op sink, took 0.6 µs of CPU more, 0.04 of
+them for eight sums instead of four: some 4 % of landing. Hashing all columns twice took 0.2 µs more, 32 sums 0.5.
 """
 
 
