@@ -98,3 +98,10 @@ def test_a_benchmark_is_run_as_it_says(path: Path) -> None:
         assert f"-m benchmarks.{path.parent.name}" in docstring
     elif f"benchmarks/{path.name}" in docstring or f"benchmarks.{path.stem}" in docstring:
         assert re.search(rf"-m\s+benchmarks\.{path.stem}\b", docstring) is not None or not needs_root
+
+
+def test_a_change_is_one_bullet_in_a_file_and_a_release_is_short() -> None:
+    for path in (ROOT / "changes").glob("*.md"):
+        assert path.name == "README.md" or re.fullmatch(r"- .+\n(  .+\n)*", path.read_text()), path.name
+    for section in re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)[1:]:
+        assert len(section.splitlines()) <= 60, section.splitlines()[0]
