@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
+from headrace_cli.errors import EXIT_NOTHING_RUNS, CommandError
+from headrace_cli.operating.snippets import snippet
+from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import console, status
 from rich.console import Console
 
@@ -30,3 +34,43 @@ def test_an_address_is_whole_on_its_line(monkeypatch: pytest.MonkeyPatch) -> Non
     lines = shown.getvalue().splitlines()
     for address in ("127.0.0.1:5044", "http://127.0.0.1:8081/", "http://127.0.0.1:8086/", "http://127.0.0.1:8080/"):
         assert sum(address in line for line in lines) == 1, lines
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StateFolder:
+    state = StateFolder(tmp_path / "state")
+    state.make()
+    return state
+
+
+def told(capsys: pytest.CaptureFixture[str], state: StateFolder) -> tuple[int, str]:
+    result = status.status(state.path, as_json=False)
+    return result, capsys.readouterr().out
+
+
+def test_a_damaged_record_of_a_living_stack_is_no_dead_supervisor(
+    state: StateFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state.lock()
+    result, shown = told(capsys, state)
+    assert (result, "starting" in shown) == (EXIT_NOTHING_RUNS, True)
+    state.record.write_text('{"serv')
+    result, shown = told(capsys, state)
+    assert result == 1
+    assert str(state.record) in shown.replace("\n", "")
+
+
+def test_a_record_that_is_left_says_that_the_last_run_was_killed(
+    state: StateFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told(capsys, state)[0] == EXIT_NOTHING_RUNS
+    state.write_record({"services": {}})
+    result, shown = told(capsys, state)
+    assert (result, "killed" in shown) == (EXIT_NOTHING_RUNS, True)
+    state.delete_record()
+    assert "killed" not in told(capsys, state)[1]
+
+
+def test_a_misspelt_client_is_recognised(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="did you mean fluent-bit"):
+        snippet("fluentbit", tmp_path, "")

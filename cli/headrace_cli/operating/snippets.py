@@ -10,6 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final
 
+from headrace_common.operations.variables import did_you_mean
 from headrace_common.protocol import Snippet, installed
 
 from headrace_cli.errors import CommandError
@@ -113,7 +114,8 @@ def snippet(name: str, path: Path, host: str) -> int:
     port of this machine. Raises `CommandError` (unknown client, no such receiver, a client that cannot speak as the stack does).
     """
     if name not in NAMED:
-        raise CommandError(f"There is no client called {name}; there is: {', '.join(NAMED)}.", status=2)
+        known = ", ".join(NAMED)
+        raise CommandError(f"There is no client called {name}{did_you_mean(name, NAMED)}; there is: {known}.", status=2)
     client = NAMED[name]
     state = StateFolder(path)
     record = state.read_record() if state.running() else {}

@@ -38,7 +38,7 @@ class StateFolder:
         self.checkpoint = self.path / "checkpoint"
         self.logs = self.path / "log"
         self._lock = self.path / "lock"
-        self._record = self.path / "run" / "stack.json"
+        self.record = self.path / "run" / "stack.json"
 
     def log(self, name: str) -> Path:
         """Return the log file of the process called `name`."""
@@ -100,18 +100,18 @@ class StateFolder:
 
     def write_record(self, record: dict[str, Any]) -> None:
         """Write the record of what runs. Readers see either the old or the new record."""
-        _write(self._record, record)
+        _write(self.record, record)
 
     def read_record(self) -> dict[str, Any]:
         """Return the supervisor's last record; empty if there is none."""
         try:
-            record = json.loads(self._record.read_text())
+            record = json.loads(self.record.read_text())
         except (OSError, ValueError):
             return {}
         return record if isinstance(record, dict) else {}
 
     def delete_record(self) -> None:
-        self._record.unlink(missing_ok=True)
+        self.record.unlink(missing_ok=True)
 
     def processes(self) -> list[psutil.Process]:
         """Return this user's living processes with this stack's name in their environment, except the supervisor and this

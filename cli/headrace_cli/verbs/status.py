@@ -17,19 +17,29 @@ from headrace_cli.verbs import console
 
 
 def status(path: Path, *, as_json: bool) -> int:
-    """Print the stack's state. Exit status 3 when nothing runs."""
+    """Print the stack's state. Exit status 3 when nothing runs, 1 when it runs and its record cannot be read."""
     state = StateFolder(path)
-    record = state.read_record() if state.running() else {}
+    running = state.running()
+    record = state.read_record() if running else {}
+    if running and not record and state.record.exists():
+        start = command("up", state.path)
+        told = f"it runs, but {state.record} cannot be read; {command('down', state.path)} and {start} write it again"
+        console.line("stack", "bad", told)
+        return 1
     if not record:
         if as_json:
             json.dump({}, sys.stdout)
             print()
+        elif running:
+            console.line("stack", "note", f"a stack is starting on {state.path}")
         elif left := state.processes():
             console.line(
                 "stack",
                 "bad",
                 f"its supervisor has died and left {len(left)} processes; {command('down', state.path)} ends them",
             )
+        elif state.record.exists():
+            console.line("stack", "note", f"nothing runs on {state.path}; the last run was killed")
         else:
             console.line("stack", "note", f"nothing runs on {state.path}")
         return EXIT_NOTHING_RUNS

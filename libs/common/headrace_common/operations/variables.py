@@ -118,7 +118,7 @@ def refuse_near_guards(cls: type[BaseSettings], names: Iterable[str]) -> None:
 
 
 def did_you_mean(name: str, names: Collection[str]) -> str:
-    """The end of a sentence about a name that is not there: the one that was probably meant."""
+    """Returns the middle of a sentence about a name that is not there: the one that was probably meant; empty if none is near."""
     near = get_close_matches(name, names, n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
