@@ -8,6 +8,7 @@ The pyproject.toml of its package names it, and nothing else in the repository h
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -128,6 +129,7 @@ class Protocol(Generic[S]):
 
 def run(protocol: Protocol[S]) -> None:
     """Runs the protocol's receiver until it is told to stop. Exits 78 if the settings are wrong, 1 if a task has ended."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a Ctrl-C while modules load ends the process, as SIGTERM does
     from headrace_common.service.service import main
 
     main(protocol.name, f"python -m {protocol.module}", protocol.settings, protocol.build)

@@ -6,10 +6,11 @@ import sys
 
 from headrace_common.protocol import run
 
-from headrace_segment import look
 from headrace_segment.protocol import PROTOCOL
 
 if __name__ == "__main__":
-    if sys.argv[1:2] and sys.argv[1] in look.VERBS:
+    if sys.argv[1:2] and not sys.argv[1].startswith("-"):
+        from headrace_segment import look
+
         sys.exit(look.main(sys.argv[1:]))
     run(PROTOCOL)

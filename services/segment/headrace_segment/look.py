@@ -35,7 +35,6 @@ from headrace_segment.store.reading import Gathering
 from headrace_segment.store.recent import RecentBlocks
 from headrace_segment.store.state import Segment
 
-VERBS: Final = ("ls", "cat", "info", "seal", "delete")
 PIECE: Final = 1 << 20
 PATIENCE: Final = 60.0
 """Seconds within which Kafka must answer."""

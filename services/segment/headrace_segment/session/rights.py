@@ -25,10 +25,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-from headrace_common.session.interface import Peer
+
+if TYPE_CHECKING:  # the command line reads the rights' names at each start
+    from headrace_common.session.interface import Peer
 
 ANYBODY: Final = "*"
 _DIGESTS: Final = {"HS256": "sha256", "HS384": "sha384", "HS512": "sha512"}
