@@ -162,4 +162,4 @@ def build(runtime: Runtime[ServiceSettings]) -> Parts:
 
 
 if __name__ == "__main__":
-    main(PROTOCOL, "toy", ServiceSettings, build)
+    main(PROTOCOL, "python -m tests.contract.toys.questions", ServiceSettings, build)
