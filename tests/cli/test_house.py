@@ -336,7 +336,7 @@ def test_every_indirect_dependency_is_pinned() -> None:
 
 
 def committed_files() -> list[Path]:
-    skipped = {".git", "__pycache__", "node_modules", ".headrace"}
+    skipped = {".git", ".tools", "__pycache__", "node_modules", ".headrace", "target"}
     found = []
     for folder, folders, names in os.walk(ROOT):
         folders[:] = [

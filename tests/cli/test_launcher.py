@@ -381,6 +381,6 @@ def test_an_old_python_can_read_the_launcher() -> None:
 
 
 def test_the_disk_that_the_set_up_takes_is_what_the_pages_say(launcher: ModuleType) -> None:
-    assert f"({launcher.SIZE} of disk in all)" in (LAUNCHER.parent / "README.md").read_text()
+    assert f"{launcher.SIZE.removeprefix('about ')} of disk" in (LAUNCHER.parent / "README.md").read_text()
     taken = blocks_of(Path(sys.prefix))  # another worker may be compiling modules there
     assert 0.75 * launcher.DISK_NEEDED < taken < 1.25 * launcher.DISK_NEEDED
