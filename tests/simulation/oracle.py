@@ -196,8 +196,8 @@ class Oracle:
         """At any time: no frame waits beyond its deadline, and no budget is exceeded."""
         settings = self._world.settings
         publisher = getattr(life.service, "_publisher", None)
-        if publisher is None:
-            return
+        if publisher is None or all(task.done() for task in publisher._running):
+            return  # its pumps have not begun, or have ended behind the connections: what was not stored waits no more
         oldest, now = publisher.oldest(), self._world.loop.now
         if (
             self._world.spoken.frames_expire
