@@ -6,7 +6,6 @@ Filebeat writes JSON keys in a new random order at every attempt, so the hash is
 from __future__ import annotations
 
 import json
-import re
 import struct
 from binascii import hexlify
 from collections.abc import Generator
@@ -16,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 from headrace_common.record.contract import DETERMINISTIC
 from headrace_common.record.json_object import SHORT
+from headrace_common.record.windows_1252 import STEPS, TOKEN
 from headrace_common.session.memory import Memory
 from msgspec import Raw
 
@@ -33,12 +33,6 @@ _KNOWN: Final = 2048
 _LENGTHS: Final = tuple(_u32(number) for number in range(_KNOWN))
 
 
-STEP: Final = 512
-"""Tokens of JSON between two pauses: about a millisecond of work."""
-
-_TOKEN: Final = re.compile(
-    rb'[ \t\r\n:,]*+(?:("(?:[^"\\]++|\\.)*+")|([\[{])|([\]}])|([^\[\]{}", \t\r\n:,]++))', re.DOTALL
-)
 _SUM_BYTES: Final = 32
 
 
@@ -189,23 +183,24 @@ def canonical(document: bytes) -> bytes:
 def digest(document: bytes) -> Generator[None, None, bytes]:
     """Returns 32 bytes that are equal for every order of keys of valid JSON, and different for different content as written.
 
-    The sum of the hashes of all values, each with its place and as written. Yields after each `STEP` tokens; takes about 2 µs a
+    The sum of the hashes of all values, each with its place and as written. Yields after each `STEPS` tokens; takes about 2 µs a
     token.
     """
     total, key = 0, b""
     places, counts, maps = [b""], [0], [False]  # of the open containers
-    for number, found in enumerate(_TOKEN.finditer(document), start=1):
-        if number % STEP == 0:
+    for number, found in enumerate(TOKEN.finditer(document), start=1):
+        if number % STEPS == 0:
             yield
         text, opens, closes, plain = found.groups()
         if closes:
             value = places.pop() + closes + b"%d" % counts.pop()
             maps.pop()
-        elif text and maps[-1] and not key:
-            key = text
+        elif text is not None and maps[-1] and not key:
+            key = b'"%b"' % text
             continue
         else:
-            value = b"%b\0%b\0%b" % (places[-1], key or b"%d" % counts[-1], text or opens or plain)
+            written = opens or plain if text is None else b'"%b"' % text
+            value = b"%b\0%b\0%b" % (places[-1], key or b"%d" % counts[-1], written)
             counts[-1] += 1
             key = b""
         hashed = blake2b(value, digest_size=_SUM_BYTES).digest()

@@ -22,9 +22,12 @@ Refusal = tuple[Reason, str]
 STEPS: Final = 512
 """Tokens of JSON between two pauses: about half a millisecond."""
 
-_TOKEN: Final = re.compile(
+TOKEN: Final = re.compile(
     rb'[ \t\r\n:,]*+(?:"((?:[^"\\]++|\\.)*+)"|([\[{])|([\]}])|([^\[\]{}", \t\r\n:,]++))', re.DOTALL
 )
+"""A token of JSON, with what separates it from the one before: a text without its quotes, an opening bracket, a closing one, or
+another value.
+"""
 
 
 class Mended(NamedTuple):
@@ -72,7 +75,7 @@ def mended(raw: bytes, depth: int, most: int) -> Generator[None, None, Mended | 
     kept: dict[str, bytes] = {}
     opened: list[_Open] = []
     at = copied = size = steps = 0
-    while found := _TOKEN.match(raw, at):
+    while found := TOKEN.match(raw, at):
         at = found.end()
         steps += 1
         if steps % STEPS == 0:
