@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,14 @@ def test_every_command_of_the_parts_is_a_verb() -> None:
     for verbs, parser in ((parts.LAKE, _parser()), (parts.SEGMENT, look._parser())):
         (commands,) = (action.choices for action in parser._actions if isinstance(action.choices, dict))
         assert verbs.keys() == commands.keys()
+
+
+def test_the_command_line_starts_without_the_settings_and_what_verbs_need() -> None:
+    late = {"aiokafka", "duckdb", "headrace_common.operations.settings", "pydantic_settings", "rich.table", "zmq"}
+    said = "import sys, headrace_cli.__main__; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True).stdout.split()
+    assert "headrace_cli.verbs.parts" in loaded
+    assert late.isdisjoint(loaded)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from headrace_common.operations.settings import environment
-from headrace_common.operations.variables import variable
 
 from headrace_cli.errors import EXIT_NOTHING_RUNS, CommandError
 from headrace_cli.places import DEFAULT_STATE, command
@@ -32,9 +30,12 @@ SEGMENT: Final = {
 def run(module: str, arguments: Sequence[str], path: Path) -> int:
     """Run a command of `module` with the settings of the stack in `path`; return its status.
 
-    If that does not run: with the environment's, or of the lake with those of the stack's tables. Raises `CommandError` if there
-    is none of it.
+    If no stack runs there, the environment says where Kafka is; the lake's commands do with the tables that a stack has left.
+    Raises `CommandError` if there is neither.
     """
+    from headrace_common.operations.settings import environment
+    from headrace_common.operations.variables import variable
+
     from headrace_cli.stack.broker import HOST
     from headrace_cli.stack.services import KAFKA_PORT
     from headrace_cli.stack.stack import base_environment, lake_environment
