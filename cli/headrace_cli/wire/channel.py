@@ -12,14 +12,13 @@ import msgpack
 import zmq
 import zmq.asyncio
 from headrace_forward.login.handshake import ping, proof_of, read_pong
+from headrace_logjam.client import MESSAGE_FRAMES
 from headrace_logjam.wire import joined, split
 from typing_extensions import override
 from zmq.utils.monitor import parse_monitor_message, recv_monitor_message
 
 from headrace_cli.wire.target import Login, RefusedError, Target, over_zeromq
 
-MESSAGE_FRAMES: Final = 5
-"""Frames of a Logjam message that asks for an answer."""
 LINGER_MS: Final = 5000
 """Time that a message has to leave when its socket is closed in order."""
 _READ: Final = 65_536

@@ -94,7 +94,6 @@ class Connection:
         """By the frames' numbers, in the order in which they were made."""
         self.progress = time.monotonic()
         self.room = asyncio.Semaphore(self.window)
-        self._frames = 0
         self._batch = min(batch, self.client.batch)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -142,11 +141,11 @@ class Connection:
 
     def made(self, numbers: range) -> bytes:
         """The frame of these events, which waits for its acknowledgement from now on."""
+        name = self.client.made
         frame = self.client.frame([self.source.event(number) for number in numbers])
         if not self.waiting:
             self.progress = time.monotonic()
-        self.waiting[self._frames] = Waiting(numbers, time.monotonic())
-        self._frames += 1
+        self.waiting[name] = Waiting(numbers, time.monotonic())
         self.tally.count(len(numbers), frame)
         return frame
 
