@@ -36,7 +36,7 @@ def read(item: Rejected, settings: CourierSettings) -> Replayed:
     session = CourierSession(peer_of(item), settings.limits, settings.courier)
     made = frames_of(session, courier.jdat(nonce, events), item.received_ms)
     # Ids count from a payload's end, so those of its rest come out as they were.
-    return read_again(item, parts_of(made), own_ids(item) if whole else item_ids(item))
+    return read_again(parts_of(made), own_ids(item) if whole else item_ids(item))
 
 
 def _entries(content: bytes) -> Iterator[bytes]:

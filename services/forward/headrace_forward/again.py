@@ -37,15 +37,15 @@ def read(item: Rejected, settings: ForwardSettings) -> Replayed:
     if Attribute.INDEX.value in about:
         session = ForwardSession(peer_of(item), settings.limits, settings.forward)
         message = _message_around(content, about, listed=item.reason == Reason.TOO_MANY_EVENTS)
-        return read_again(item, parts_of(frames_of(session, message, now)), numbered_ids(item))
+        return read_again(parts_of(frames_of(session, message, now)), numbered_ids(item))
     # Whether the client's name is a part of the ids shows only by the item's own.
     for certified in (True, False):
         peer = replace(peer_of(item), certified=certified)
         frames = list(frames_of(ForwardSession(peer, settings.limits, settings.forward), content, now))
         if any(frame.spoiled("").id == item.name.encode() for frame in frames):
-            return read_again(item, parts_of(frames), own_ids(item))
+            return read_again(parts_of(frames), own_ids(item))
     frames = list(frames_of(ForwardSession(peer_of(item), settings.limits, settings.forward), content, now))
-    return read_again(item, parts_of(frames), own_ids(item))
+    return read_again(parts_of(frames), own_ids(item))
 
 
 def _message_around(content: bytes, about: Mapping[str, Any], *, listed: bool) -> bytes:

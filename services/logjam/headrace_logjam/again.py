@@ -29,8 +29,8 @@ def read(item: Rejected, settings: LogjamSettings) -> Replayed:
     part: Part
     if Attribute.DEVICE.value in item.attributes:
         part = finish(SubscriptionMaker(origin, _CONSUMER, made).make(read_published(frames), now))
-        return read_again(item, [part], own_ids(item))
+        return read_again([part], own_ids(item))
     maker = Maker(made)
     messages = [logjam.split(frame) for frame in frames] if item.reason == Reason.INTERNAL else [frames]
     parts = [finish(maker.make(logjam.read_unanswered(message), origin, now)).part for message in messages]
-    return read_again(item, parts, own_ids(item))
+    return read_again(parts, own_ids(item))

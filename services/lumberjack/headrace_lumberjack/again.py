@@ -30,7 +30,7 @@ def read(item: Rejected, settings: LumberjackSettings) -> Replayed:
         frames = lumberjack.json_frame(item.attributes.get(Attribute.SEQUENCE.value, 1), content)
     session = LumberjackSession(peer_of(item), settings.limits, settings.lumberjack)
     made = frames_of(session, lumberjack.window(count, version) + frames, item.received_ms)
-    return read_again(item, parts_of(made), own_ids(item))
+    return read_again(parts_of(made), own_ids(item))
 
 
 def _count_frames(content: bytes, settings: LumberjackSettings) -> int:

@@ -49,7 +49,7 @@ class Published:
 
 @dataclass
 class Replayed:
-    """What became of an item: its `events`; what of it is still not understood, by reason; or why it cannot be read again."""
+    """What became of an item. `rejects`: parts that are still not understood, by reason; `impossible`: why it cannot be read."""
 
     events: list[Published] = field(default_factory=list)
     rejects: Counter[str] = field(default_factory=Counter)
@@ -61,10 +61,10 @@ class ImpossibleError(Exception):
 
 
 Name = Callable[[bytes, int], bytes]
-"""The id of an item's n-th event (from 0), for which the receiver's code found another."""
+"""Returns the id of an item's event from the one that the receiver's code made, and the event's number (from 0)."""
 
 
-def read_again(item: Rejected, parts: Iterable[Part], name: Name) -> Replayed:
+def read_again(parts: Iterable[Part], name: Name) -> Replayed:
     """Collect the parts of an item, with the ids that `name` gives."""
     found = Replayed()
     for index, part in enumerate(parts):
@@ -142,4 +142,4 @@ def as_it_is(item: Rejected, most: int, content_type: bytes) -> Replayed:
         part: Part = envelope.reject(Reason.OVERSIZED, f"{len(content)} bytes", content, unique_id())
     else:
         part = envelope.event(unique_id(), rfc3339_ms(item.received_ms), content, about)
-    return read_again(item, [part], item_ids(item))
+    return read_again([part], item_ids(item))
