@@ -12,7 +12,7 @@ from headrace_common.session.again import Rejected, Replayed, as_it_is, own_ids,
 
 from headrace_logjam import wire as logjam
 from headrace_logjam.devices.subscription import SubscriptionMaker, read_published
-from headrace_logjam.events import Limits, Maker
+from headrace_logjam.session import limits_of, maker
 from headrace_logjam.settings import LogjamSettings
 
 _CONSUMER: Final = "replay"
@@ -23,14 +23,13 @@ def read(item: Rejected, settings: LogjamSettings) -> Replayed:
     limits = settings.limits
     if item.reason == Reason.REFUSED:
         return as_it_is(item, limits.event_bytes, JSON)
-    made = Limits(logjam.BodyLimits(limits.event_bytes, limits.inflated_bytes, limits.ratio), limits.depth)
     frames, now = logjam.split(item.content), item.received_ms
     origin = unquote(item.source.rpartition("/")[2])
     part: Part
     if Attribute.DEVICE.value in item.attributes:
-        part = finish(SubscriptionMaker(origin, _CONSUMER, made).make(read_published(frames), now))
+        part = finish(SubscriptionMaker(origin, _CONSUMER, limits_of(limits)).make(read_published(frames), now))
         return read_again([part], own_ids(item))
-    maker = Maker(made)
+    make = maker(limits).make
     messages = [logjam.split(frame) for frame in frames] if item.reason == Reason.INTERNAL else [frames]
-    parts = [finish(maker.make(logjam.read_unanswered(message), origin, now)).part for message in messages]
+    parts = [finish(make(logjam.read_unanswered(message), origin, now)).part for message in messages]
     return read_again(parts, own_ids(item))

@@ -74,9 +74,14 @@ class _Gathered:
     frame: ProducerFrame | None = None
 
 
+def limits_of(limits: LogjamLimits) -> Limits:
+    """What an event may be, by the settings."""
+    return Limits(BodyLimits(limits.event_bytes, limits.inflated_bytes, limits.ratio), limits.depth)
+
+
 def maker(limits: LogjamLimits) -> Maker:
     """What makes the events, by the settings."""
-    return Maker(Limits(BodyLimits(limits.event_bytes, limits.inflated_bytes, limits.ratio), limits.depth))
+    return Maker(limits_of(limits))
 
 
 class ProducerSession(MessageSession):

@@ -15,7 +15,7 @@ from headrace_common.session.again import (
 )
 
 from headrace_lumberjack import wire as lumberjack
-from headrace_lumberjack.session import LumberjackSession
+from headrace_lumberjack.session import LumberjackSession, wire_limits
 from headrace_lumberjack.settings import LumberjackSettings
 
 
@@ -34,10 +34,7 @@ def read(item: Rejected, settings: LumberjackSettings) -> Replayed:
 
 
 def _count_frames(content: bytes, settings: LumberjackSettings) -> int:
-    limits, own = settings.limits, settings.lumberjack
-    cutter = lumberjack.Cutter(
-        lumberjack.WireLimits(limits.frame_bytes, own.window_events, own.pairs, own.key_bytes, own.value_bytes)
-    )
+    cutter = lumberjack.Cutter(wire_limits(settings.limits, settings.lumberjack))
     cutter.feed(content)
     count = 0
     while (run := cutter.cut()) is not None:

@@ -11,7 +11,7 @@ from headrace_common.session.explain import PEER, Explanation, Part, ReplyWalker
 from headrace_common.session.inflate import InflateLimits
 
 from headrace_lumberjack.content import Content
-from headrace_lumberjack.session import LumberjackSession
+from headrace_lumberjack.session import LumberjackSession, wire_limits
 from headrace_lumberjack.settings import LumberjackSection, LumberjackSettings
 from headrace_lumberjack.wire import (
     DATA_HEADER,
@@ -140,8 +140,7 @@ def _data(frame: bytes, offset: int) -> list[Part]:
 
 def _stream(most: int, given: LumberjackSettings | None) -> tuple[LumberjackWalker, LumberjackSession]:
     limits, section = (given.limits, given.lumberjack) if given else (LimitSettings(), LumberjackSection())
-    wire = WireLimits(limits.frame_bytes, section.window_events, section.pairs, section.key_bytes, section.value_bytes)
-    walker = LumberjackWalker(wire, InflateLimits(limits.inflated_bytes, limits.ratio), most)
+    walker = LumberjackWalker(wire_limits(limits, section), InflateLimits(limits.inflated_bytes, limits.ratio), most)
     return walker, LumberjackSession(PEER, limits, section)
 
 

@@ -105,6 +105,11 @@ class _Window:
         return self.zero or self.next + self.missing > 1 << 32
 
 
+def wire_limits(limits: LimitSettings, own: LumberjackSection) -> WireLimits:
+    """Returns the limits of one frame, by the settings."""
+    return WireLimits(limits.frame_bytes, own.window_events, own.pairs, own.key_bytes, own.value_bytes)
+
+
 class LumberjackSession(ByteSession):
     """Windows in, acknowledgements out."""
 
@@ -112,13 +117,7 @@ class LumberjackSession(ByteSession):
         self, peer: Peer, limits: LimitSettings, lumberjack: LumberjackSection, memory: Memory | None = None
     ) -> None:
         """`memory`: that of the service; without it, the session has its own."""
-        self._wire = WireLimits(
-            limits.frame_bytes,
-            lumberjack.window_events,
-            lumberjack.pairs,
-            lumberjack.key_bytes,
-            lumberjack.value_bytes,
-        )
+        self._wire = wire_limits(limits, lumberjack)
         self._inflate = InflateLimits(limits.inflated_bytes, limits.ratio)
         self._records = Records(peer, limits.event_bytes, limits.depth, memory or Memory())
         self._cutter = Cutter(self._wire)

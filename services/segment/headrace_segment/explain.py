@@ -12,8 +12,7 @@ from headrace_common.session.explain import PEER, SAMPLE, Explanation, Part, Uni
 
 from headrace_segment import questions
 from headrace_segment.session.dialects import SegmentSession
-from headrace_segment.session.limits import Limits
-from headrace_segment.settings import FRAME_BYTES, SegmentLimits, SegmentSection, SegmentSettings
+from headrace_segment.settings import FRAME_BYTES, SegmentLimits, SegmentSection, SegmentSettings, limits_of
 from headrace_segment.wire import messages as today
 from headrace_segment.wire import original
 from headrace_segment.wire.codes import HEADER, MAX_BODY, Kind
@@ -89,10 +88,7 @@ def _shown(value: object) -> str:
 
 def _stream(most: int, given: SegmentSettings | None) -> tuple[SegmentWalker, SegmentSession]:
     limits, section = (given.limits, given.segment) if given else (SegmentLimits(), SegmentSection())
-    wanted = Limits(
-        limits.frame_bytes, limits.event_bytes, section.reply_bytes, section.name_bytes, section.connection_writers
-    )
-    return SegmentWalker(limits.frame_bytes), SegmentSession(PEER, wanted)
+    return SegmentWalker(limits.frame_bytes), SegmentSession(PEER, limits_of(limits, section))
 
 
 def _answer(question: object) -> object:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from headrace_common.protocol import Port, Protocol, Snippets
 
 from headrace_segment.metrics import SegmentMetrics
-from headrace_segment.settings import PORT, SegmentSettings
+from headrace_segment.settings import PORT, SegmentSettings, limits_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,18 +30,11 @@ def build(runtime: Runtime[SegmentSettings]) -> Parts:
 
     from headrace_segment.replica.segments import Segments
     from headrace_segment.session.dialects import SegmentSession
-    from headrace_segment.session.limits import Limits
     from headrace_segment.session.rights import Rights
 
     settings, metrics = runtime.settings, SegmentMetrics(runtime.metrics)
     section = settings.segment
-    limits = Limits(
-        settings.limits.frame_bytes,
-        settings.limits.event_bytes,
-        section.reply_bytes,
-        section.name_bytes,
-        section.connection_writers,
-    )
+    limits = limits_of(settings.limits, section)
 
     def refused(peer: Peer, segment: str, right: Right) -> None:
         metrics.refused.labels(right.value).inc()

@@ -9,6 +9,7 @@ from headrace_common.operations.settings import KIB, MIB, LimitSettings, Section
 from headrace_common.operations.variables import Bytes, Seconds
 from pydantic import Field, SecretStr, model_validator
 
+from headrace_segment.session.limits import Limits
 from headrace_segment.session.rights import Right
 
 PORT: Final = 12345
@@ -114,6 +115,13 @@ class SegmentSection(Section):
         if 0 < self.retention_time < 60:
             raise ValueError("SEGMENT__RETENTION_TIME is 0, or 60 seconds at least")
         return self
+
+
+def limits_of(limits: SegmentLimits, section: SegmentSection) -> Limits:
+    """Returns what one client may ask for."""
+    return Limits(
+        limits.frame_bytes, limits.event_bytes, section.reply_bytes, section.name_bytes, section.connection_writers
+    )
 
 
 class SegmentSettings(ServiceSettings):

@@ -21,12 +21,12 @@ from headrace_logjam.devices.consumer import Chosen, ConsumerSession
 from headrace_logjam.devices.gaps import Notice, Ranges
 from headrace_logjam.devices.positions import Position, Positions
 from headrace_logjam.devices.tail import read_tail
-from headrace_logjam.events import Limits
 from headrace_logjam.metrics import LogjamMetrics
 from headrace_logjam.peers.access import Context, Curve, monitor
 from headrace_logjam.reading import ALIVE, ReadSocket
+from headrace_logjam.session import limits_of
 from headrace_logjam.settings import LogjamSettings, words
-from headrace_logjam.wire import HEARTBEAT, BodyLimits
+from headrace_logjam.wire import HEARTBEAT
 
 SILENCE: Final = 30.0
 """Seconds without any message, of those in which the socket was read, after which an endpoint is connected anew. A device says
@@ -123,7 +123,6 @@ class Subscription:
     def start(self, known: Mapping[int, Position], held: Mapping[int, Ranges]) -> None:
         """Begins to read. `known` is where this consumer stood, and `held` what it has stored behind that."""
         runtime, settings, made = self._runtime, self._runtime.settings, self._socket
-        limits = settings.limits
         assert made is not None
         lost = self._metrics.lost_messages.labels(self._name)
         for notice in Notice:  # exported with 0: an alert sees the first one
@@ -131,7 +130,7 @@ class Subscription:
         self._session = session = ConsumerSession(
             self._name,
             name_of(settings),
-            Limits(BodyLimits(limits.event_bytes, limits.inflated_bytes, limits.ratio), limits.depth),
+            limits_of(settings.limits),
             self._noticed,
             lost.inc,
             known,
