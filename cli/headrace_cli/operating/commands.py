@@ -59,14 +59,12 @@ def tap(
     """Show what passes on the topic: decoded, filtered, live until Ctrl-C. It joins no group and changes nothing."""
     from headrace_cli.operating.watch import tap as verb
     from headrace_cli.operating.watch.filters import Filters, parse_where
-    from headrace_cli.stack.services import SERVICES
+    from headrace_cli.stack.services import check_protocols
 
     check_bootstrap(kafka)
     if style not in list(verb.Format):
         raise CommandError(f"--format {style}: it is one of {', '.join(verb.Format)}.", status=2)
-    for name in protocol or ():
-        if name not in (known := [service.name for service in SERVICES]):
-            raise CommandError(f"--protocol {name}: it is one of {', '.join(known)}.", status=2)
+    check_protocols(protocol or ())
     if quarantine and any(text.startswith("body") for text in where or ()):
         raise CommandError("--where body.…: what is in quarantine has no body; attributes.… has a value.", status=2)
     filters = Filters(protocol or (), stream, source, identity, where=[parse_where(text) for text in where or ()])

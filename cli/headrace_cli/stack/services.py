@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from headrace_common.protocol import installed
+
+from headrace_cli.errors import CommandError
 
 SERVICES: Final = installed()
 KAFKA_PORT: Final = 9092
@@ -15,3 +18,11 @@ LAKE_MODULE: Final = "headrace_lake"
 EVENTS_PARTITIONS: Final = 4
 SEGMENTS_PARTITIONS: Final = 4
 """Partitions of these topics on a laptop. The defaults for clusters are in `headrace_common.operations.settings`."""
+
+
+def check_protocols(names: Iterable[str]) -> None:
+    """Raise `CommandError` for a ``--protocol`` that is not installed."""
+    known = [service.name for service in SERVICES]
+    for name in names:
+        if name not in known:
+            raise CommandError(f"--protocol {name}: it is one of {', '.join(known)}.", status=2)

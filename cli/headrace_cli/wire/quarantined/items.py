@@ -98,6 +98,11 @@ def name_of(row: Row) -> str:
     found = row.get("id")
     if isinstance(found, str) and _ID.fullmatch(found):
         return found
+    return _place(row)
+
+
+def _place(row: Row) -> str:
+    """Where a row is on its topic."""
     return f"{row['topic']}-{row['partition']}-{row['offset']}"
 
 
@@ -230,11 +235,10 @@ async def _of_topic(settings: KafkaSettings, wanted: Wanted, *, content: bool) -
 
 
 def _passes(row: Row, wanted: Wanted) -> bool:
-    place = f"{row['topic']}-{row['partition']}-{row['offset']}"
     return (
         (not wanted.reasons or row.get("reason") in wanted.reasons)
         and (not wanted.protocols or row.get("protocol") in wanted.protocols)
         and (wanted.since is None or row["received_time"] >= wanted.since)
         and (wanted.until is None or row["received_time"] < wanted.until)
-        and (not wanted.name or wanted.name in (row.get("id"), place))
+        and (not wanted.name or wanted.name in (row.get("id"), _place(row)))
     )

@@ -154,15 +154,13 @@ def wanted_of(reasons: list[str], protocols: list[str], since: str, until: str) 
     from headrace_common.record.contract import Reason, RecordFault
 
     from headrace_cli.operating.watch.filters import parse_moment
-    from headrace_cli.stack.services import SERVICES
+    from headrace_cli.stack.services import check_protocols
 
     known = [*Reason, *RecordFault]
     for name in reasons:
         if name not in known:
             raise CommandError(f"--reason {name}: it is one of {', '.join(known)}.", status=2)
-    for name in protocols:
-        if name not in (services := [service.name for service in SERVICES]):
-            raise CommandError(f"--protocol {name}: it is one of {', '.join(services)}.", status=2)
+    check_protocols(protocols)
     now = datetime.now(UTC)
     found = Wanted(reasons, protocols)
     if since:
