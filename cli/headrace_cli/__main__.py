@@ -234,7 +234,7 @@ def query(
 def demo(
     events: Annotated[int, typer.Option(min=1, max=10_000_000, help="How many events to send.")] = 10_000,
     protocol: Annotated[
-        str, typer.Option(help="The protocol to send with: courier, forward, logjam or lumberjack.")
+        str, typer.Option(help="The protocol to send with: courier, forward, logjam, lumberjack or segment.")
     ] = "forward",
 ) -> None:
     """Start a stack, send events through it and count them at every step."""

@@ -154,7 +154,7 @@ def _send_and_count(record: dict[str, Any], events: int, protocol: str) -> tuple
         tally = asyncio.run(_send(record["services"][protocol]["listen"], protocol, events, bars, sending))
         if tally.problems:
             raise CommandError(f"{next(iter(tally.problems))}.")
-        on_topic, quarantined = asyncio.run(_count_on_topics(record["kafka"]))
+        on_topic, quarantined = _count_on_topics(record["kafka"])
         deadline = time.monotonic() + LANDING_SECONDS
         counted = {"n": 0, "ids": 0}
         while counted["n"] < events and time.monotonic() < deadline:
@@ -187,25 +187,15 @@ async def _send(listen: str, protocol: str, events: int, bars: Progress, bar: Ta
     return tally
 
 
-async def _count_on_topics(bootstrap: str) -> tuple[int, int]:
+def _count_on_topics(bootstrap: str) -> tuple[int, int]:
     """Return the records on the events and on the quarantine topic, counted from first to last offset."""
-    from aiokafka import AIOKafkaConsumer, TopicPartition
-    from headrace_common.kafka.client import describe
+    from headrace_cli.lake.against_kafka import held_at
 
     settings = KafkaSettings(bootstrap_servers=bootstrap)
-    topics = await describe(settings)
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap)
-    await consumer.start()
-    try:
-        counts = []
-        for topic in topics:
-            partitions = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
-            ends = await consumer.end_offsets(partitions)
-            begins = await consumer.beginning_offsets(partitions)
-            counts.append(sum(ends.values()) - sum(begins.values()))
-        return counts[0], counts[1]
-    finally:
-        await consumer.stop()
+    counts = dict.fromkeys((settings.events_topic, settings.quarantine_topic), 0)
+    for (topic, _), (first, end) in held_at(settings, counts).items():
+        counts[topic] += end - first
+    return counts[settings.events_topic], counts[settings.quarantine_topic]
 
 
 def _show(counts: DemoCounts, rows: list[dict[str, Any]]) -> None:
