@@ -12,7 +12,6 @@ import dpkt
 import pytest
 from headrace_cli.errors import CommandError
 from headrace_cli.wire.explain import source
-from headrace_cli.wire.explain import source as capture
 from headrace_cli.wire.explain.verb import ExplainOptions, explain
 from headrace_lumberjack import wire as lumberjack
 from hypothesis import given
@@ -78,7 +77,7 @@ def pcapng(packets: list[Packet]) -> bytes:
 
 
 def sent(data: bytes) -> tuple[bytes, bool]:
-    (found,) = capture.read_all(data[:7], BytesIO(data[7:]))
+    (found,) = source.read_all(data[:7], BytesIO(data[7:]))
     return found.client.data()
 
 
@@ -161,9 +160,9 @@ def test_a_capture_that_tells_nothing_is_one_sentence(data: bytes, said: str, tm
 
 def test_a_capture_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     data = pcap(conversation(BEATS, []))
-    monkeypatch.setattr(capture, "MOST_BYTES", len(data))
+    monkeypatch.setattr(source, "MOST_BYTES", len(data))
     assert sent(data) == (BEATS, False)
-    monkeypatch.setattr(capture, "MOST_BYTES", len(data) - 1)
+    monkeypatch.setattr(source, "MOST_BYTES", len(data) - 1)
     with pytest.raises(CommandError, match="choose packets when you capture"):
         sent(data)
 
@@ -180,4 +179,4 @@ def test_a_damaged_capture_ends_in_a_sentence_or_in_bytes(at: int, value: int) -
     data = bytearray(pcapng(conversation(BEATS, [5, 900])) if at % 2 else pcap(conversation(BEATS, [5, 900])))
     data[at] = value
     with contextlib.suppress(CommandError):
-        capture.read_all(bytes(data), BytesIO())
+        assert all(str(each) for each in source.read_all(bytes(data), BytesIO()))

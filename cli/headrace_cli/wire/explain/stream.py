@@ -339,11 +339,11 @@ class Receiver:
         return bool(asked)
 
 
-def receiver_of(protocol: str, most: int, settings: Any = None) -> Receiver:
-    """The receiver of a protocol of streams."""
+def receiver_of(protocol: str, most: int) -> Receiver:
+    """The receiver of a protocol of streams, with the default settings."""
     explanation = EXPLANATIONS[protocol]
     assert explanation.stream is not None
-    return Receiver(explanation.stream(most, settings)[1], most, explanation.answer)
+    return Receiver(explanation.stream(most, None)[1], most, explanation.answer)
 
 
 def hear_message(session: MessageSession, most: int) -> Heard:
