@@ -26,7 +26,7 @@ RENEW_DAYS: Final = 30
 """A start renews a certificate that is valid for fewer days than this."""
 
 CLIENT: Final = "client"
-"""What the client that has the other pair of keys is called in the source of its events."""
+"""The name of the client that has the other pair of keys, in the source of its events."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ CLIENTS: Final[Mapping[str, type[Client]]] = {
     protocol.name: protocol.client() for protocol in installed() if protocol.client is not None
 }
 ASKED: Final[Mapping[str, type[Client]]] = {name: client for name, client in CLIENTS.items() if client.elsewhere}
-"""What `conform` speaks."""
+"""The clients of the protocols that `conform` asks."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def target_of(protocol: str, state: Path, named: str, security: Security) -> Tar
 
 
 def _reachable(host: str) -> str:
-    """What listens everywhere is reached by loopback."""
+    """The host to connect to: loopback if the receiver listens on every address."""
     return "127.0.0.1" if host in ("", "0.0.0.0", "::", "[::]") else host.strip("[]")  # noqa: S104
 
 
@@ -123,7 +123,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Security:
-    """What the user says. `ca`: a PEM file of authorities, or `SYSTEM`; `cert`: a PEM file with our certificate and its key.
+    """The user's options. `ca`: a PEM file of authorities, or `SYSTEM`; `cert`: a PEM file with our certificate and its key.
 
     `login_file`: one of ``name=value`` lines, so that no list of processes shows a secret; see `SECRETS`.
     """
@@ -146,7 +146,7 @@ class Security:
                     raise CommandError(f"--login {self.login_file}: {name} needs {needed}.", status=2)
 
     def context(self, authority: str = "") -> ssl.SSLContext | None:
-        """What to speak TLS with; None: plain. `authority`: trusted if the user names none. Raises `CommandError`."""
+        """How to speak TLS; None: plain. `authority`: trusted if the user names none. Raises `CommandError`."""
         if not (self.ca or self.cert or authority):
             return None
         ca = self.ca or authority

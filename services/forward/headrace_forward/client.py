@@ -24,7 +24,7 @@ else:
 
 COMPRESSED = "CompressedPackedForward"
 HELO: Final = b"\x92\xa4HELO"
-"""What a server begins with that asks for a login."""
+"""The first bytes of a server that asks for a login."""
 
 
 class ForwardClient(KeyedClient):

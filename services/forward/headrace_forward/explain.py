@@ -57,7 +57,7 @@ class ForwardWalker:
             self._broken = True
 
     def _between(self, offset: int) -> Iterator[Unit]:
-        """What stands before a message: the decoders skip it."""
+        """The heartbeats in front of a message, which the decoders skip."""
         size = offset - self._end
         if size:
             json = isinstance(self._decoder, JsonDecoder)

@@ -18,4 +18,4 @@ MORE: Final = """\
   Consume your logjam-devices, too:
                 HEADRACE_LOGJAM__ENDPOINTS='{"device-1": "tcp://HOST:9606"}' ./headrace up
 """
-"""What the demo says at its end, beside them."""
+"""The demo says this at its end, after the configurations."""

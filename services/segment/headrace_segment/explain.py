@@ -92,7 +92,7 @@ def _stream(most: int, given: SegmentSettings | None) -> tuple[SegmentWalker, Se
 
 
 def _answer(question: object) -> object:
-    """What a store says whose segments are new and empty."""
+    """Answers as a store does whose segments are new and empty."""
     if isinstance(question, questions.OpenSession):
         return questions.SessionOpened(_SESSION, question.numbering.first)
     if isinstance(question, questions.AppendBlock):

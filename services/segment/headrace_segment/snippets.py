@@ -23,4 +23,4 @@ MORE: Final = """\
                 ./headrace segment ls
                 ./headrace segment cat demo.shop
 """
-"""What the demo says at its end, beside them."""
+"""The demo says this at its end, after the configurations."""

@@ -1,4 +1,4 @@
-"""`headrace explain`: what stands in the bytes, what a receiver does with them, and where they break."""
+"""`headrace explain`: the fields of the bytes, what a receiver does with them, and where they break."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from headrace_cli.verbs.console import format_size
 OWN_FILES: Final = 100
 """Files that a receiver opens beside its connections."""
 RECORD_BYTES: Final = 64 * 1024
-"""Room for what stands around an event in its batch: headers, and the batch's own."""
+"""Room for an event's headers in its batch, and for the batch's own."""
 
 SOON: Final = timedelta(days=30)
 CHECK: Final = "certificate"

@@ -1,4 +1,4 @@
-"""What every probe works with: connections, events, limits and a storage to stall; and what a probe finds."""
+"""The bench of every probe: connections, events, limits and a storage to stall; and a probe's finding."""
 
 from __future__ import annotations
 
@@ -109,14 +109,14 @@ class Probe:
 
 @dataclass(frozen=True)
 class Storage:
-    """`hold` stalls the storage, `release` lets it go: commands for the shell."""
+    """`hold` stalls the storage, `release` ends that: commands for the shell."""
 
     hold: str
     release: str
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Within it nothing is stored; it is let go at its end, whatever happens. Raises `CommandError` if a command fails."""
+        """Stalls the storage for a block; however that ends, releases it. Raises `CommandError` if a command fails."""
         try:
             await asyncio.to_thread(_run, self.hold, "--hold-command")
             yield

@@ -1,4 +1,4 @@
-"""What is asked of a server: by what any client may send, while its storage stands still, and by what none should send."""
+"""The probes: they send what any client may send, also while the storage is stalled, and what none should send."""
 
 from __future__ import annotations
 

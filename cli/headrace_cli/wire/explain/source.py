@@ -155,7 +155,7 @@ class Side:
 
 @dataclass(eq=False)
 class Connection:
-    """A TCP connection: the client is who asked for it, or else who has the higher port."""
+    """A TCP connection. The client is the end that opened it; if the capture lacks that, the end with the higher port."""
 
     client: Side
     server: Side

@@ -1,4 +1,4 @@
-"""A stream explained frame by frame: what stands there, and what the receiver's own session does with it. Pure."""
+"""Explains a stream frame by frame: the fields of each, and what the receiver's own session does with it. Pure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _HTTP: Final = re.compile(rb"(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|CONNECT|T
 
 
 def stranger(beginning: bytes) -> str:
-    """What bytes are that no client of ours begins with, and why they may come; empty if nothing is known."""
+    """Names bytes with which no client of ours begins, and says why they may come; empty if nothing is known of them."""
     if beginning[:2] == b"\x16\x03":
         return "TLS: what is encrypted cannot be explained, and a port without TLS does not take it"
     if _HTTP.match(beginning):

@@ -83,7 +83,7 @@ def explained(item: Item) -> Iterator[Text]:
 
 
 def _broken_json(content: bytes) -> Iterator[Text]:
-    """Where JSON breaks, with what stands around it."""
+    """Where JSON breaks, with the text before and after."""
     try:
         orjson.loads(content)
     except orjson.JSONDecodeError as error:

@@ -81,12 +81,12 @@ def read_again(parts: Iterable[Part], name: Name) -> Replayed:
 
 
 def own_ids(item: Rejected) -> Name:
-    """The receiver's id if it is a fact of the client; otherwise one that the item's own name gives, the same each time."""
+    """The receiver's id if it is deterministic; otherwise `derived`."""
     return lambda given, index: given if given.startswith(DETERMINISTIC) else derived(item, index)
 
 
 def item_ids(item: Rejected) -> Name:
-    """The item is one event that has the item's id; if that is random, one that it gives."""
+    """Of an item that is one event: the item's own id, unless that is random."""
     name = item.name.encode()
     return lambda given, index: name if name.startswith(DETERMINISTIC) and index == 0 else own_ids(item)(given, index)
 
@@ -101,7 +101,7 @@ def numbered_ids(item: Rejected) -> Name:
 
 
 def derived(item: Rejected, index: int) -> bytes:
-    """An id for what only the item's name names: the same in every replay."""
+    """An id made of the item's name and hash: the same in every replay."""
     return deterministic_id(
         item.protocol, b"quarantine", item.name.encode(), item.sha256.encode(), index.to_bytes(4, "big")
     )
@@ -134,7 +134,7 @@ def parts_of(frames: Iterable[Frame]) -> Iterator[Part]:
 
 
 def as_it_is(item: Rejected, most: int, content_type: bytes) -> Replayed:
-    """An event whose value and attributes are there, of at most `most` bytes; its time is not."""
+    """An item that is one event's value, of at most `most` bytes, with its attributes; its time is that of its receipt."""
     content = item.content
     envelope = Envelope(item.protocol, item.source, item.stream, content_type=content_type)
     about = orjson.dumps({**item.attributes, Attribute.TIME.value: "received"})

@@ -13,7 +13,7 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.interface import ByteSession, MessageSession, Peer
 
 PEER: Final = Peer("client", 0, "client")
-"""Whose bytes are explained."""
+"""The client whose bytes are explained."""
 SAMPLE: Final = 16
 """Most bytes of a field that are shown."""
 TEXT: Final = 200
