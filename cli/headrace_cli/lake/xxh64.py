@@ -91,8 +91,8 @@ def _striped(words: Any, start: Any, length: Any, seed: Words) -> Words:
     """Hashes the stripes of 32 bytes, four words side by side."""
     lanes = seed[:, None] + _LANES
     within = np.arange(0, _STRIPE, 8)
-    for number in range(int(length[0]) // _STRIPE if len(length) else 0):
-        rows = _at_least(length, _STRIPE * (number + 1))
+    most = int(length[0]) // _STRIPE if len(length) else 0
+    for number, rows in enumerate(_at_least(length, _STRIPE * np.arange(1, most + 1))):
         read = words[start[:rows, None] + (_STRIPE * number + within)]
         lanes[:rows] = _turned(lanes[:rows] + read * _P2, 31) * _P1
     hashed = _turned(lanes[:, 0], 1) + _turned(lanes[:, 1], 7) + _turned(lanes[:, 2], 12) + _turned(lanes[:, 3], 18)
@@ -101,9 +101,9 @@ def _striped(words: Any, start: Any, length: Any, seed: Words) -> Words:
     return hashed
 
 
-def _at_least(falling: Any, least: int) -> int:
-    """How many of the `falling` lengths are at least `least`."""
-    return int(np.searchsorted(-falling, -least, side="right"))
+def _at_least(falling: Any, least: Any) -> Any:
+    """How many of the `falling` lengths are at least `least`: a number, or one for each of several."""
+    return np.searchsorted(-falling, -least, side="right")
 
 
 def _turned(values: Words, bits: int) -> Words:
