@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from pins import PINS, name_of, requirements
+from pins import PINS, name_of, requirements, users_of
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "licences.md"
 SHIPPED: Final = {"cli", "common", "courier", "forward", "lake", "logjam", "lumberjack", "msk", "segment"}
@@ -44,7 +44,7 @@ def page() -> str:
     """Returns the page. Raises `PackageNotFoundError` if what is pinned is not installed."""
     rows = []
     for each in requirements(PINS.read_text()):
-        users = sorted(set(each.rpartition("# for ")[2].split()) & SHIPPED)
+        users = sorted(users_of(each) & SHIPPED)
         if users and "win32" not in each.partition("\n")[0]:
             rows.append(f"| {name_of(each)} | {licence(name_of(each))} | {', '.join(users)} |")
     return HEAD + "\n".join(rows) + "\n"

@@ -12,21 +12,28 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
+CODE: Final = ROOT / "libs" / "common" / "headrace_common" / "__init__.py"
+"""Says the version of all parts."""
+
+
+def version_of(code: str) -> str | None:
+    """Returns the version that the text of `CODE` declares; None if there is none."""
+    found = re.search(r'^__version__ = "(.+)"$', code, re.MULTILINE)
+    return found[1] if found else None
 
 
 def notes(tag: str, changelog: str, code: str) -> str:
     """Returns the section of the release `tag`. Raises `SystemExit` if it is missing, or the code has another version."""
-    version = re.search(r'^__version__ = "(.+)"$', code, re.MULTILINE)
-    if version is None or tag != f"v{version[1]}":
-        raise SystemExit(f"{tag}: the code's version is {version and version[1]}.")
+    version = version_of(code)
+    if version is None or tag != f"v{version}":
+        raise SystemExit(f"{tag}: the code's version is {version}.")
     section = re.search(
-        rf"^## {re.escape(version[1])} \(\d{{4}}-\d\d-\d\d\)\n(.+?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL
+        rf"^## {re.escape(version)} \(\d{{4}}-\d\d-\d\d\)\n(.+?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL
     )
     if section is None:
-        raise SystemExit(f"CHANGELOG.md has no section of {version[1]} with a date.")
+        raise SystemExit(f"CHANGELOG.md has no section of {version} with a date.")
     return section[1].strip()
 
 
 if __name__ == "__main__":
-    code = ROOT / "libs" / "common" / "headrace_common" / "__init__.py"
-    print(notes(sys.argv[1], (ROOT / "CHANGELOG.md").read_text(), code.read_text()))
+    print(notes(sys.argv[1], (ROOT / "CHANGELOG.md").read_text(), CODE.read_text()))

