@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
@@ -43,7 +44,7 @@ from headrace_lake.tables.shape import BODY_VARIANT
 _KEY: Final = ("topic_id", "partition", "offset")
 _ID: Final = {EVENTS: "event_id", QUARANTINE: "id"}
 _RANGE: Final = ("epoch", "batch", "from", "to")
-_ATTEMPTS: Final = 20  # at a deletion that a compaction overtakes
+_ATTEMPTS: Final = 20  # at a commit that another one overtakes
 _CONFLICT: Final = re.compile(r"Concurrent\w+Exception|DELTA_CONCURRENT_\w+|(Metadata|Protocol)ChangedException")
 _SOURCE: Final = "headrace_erased"
 _HASHES: Final = tuple(f"_headrace?hash_{seed}" for seed in SEEDS)
@@ -98,8 +99,8 @@ class Erase:
     def run(self) -> ErasureResult:
         """Erases, logs a line for each table and partition, and returns the sum. Blocks: reads all of both tables.
 
-        Raises `HaltError` without tables, if bytes that are to go at once are in a change data feed as well, or if a compaction
-        overtakes it again and again.
+        Raises `HaltError` without tables, if bytes that are to go at once are in a change data feed as well, or if commits of
+        others overtake it again and again.
         """
         if not self._storage.exists(f"{self._lake}/{EVENTS}/_delta_log"):
             raise HaltError(f"there are no tables in {self._lake}: nothing was landed that could be erased")
@@ -242,15 +243,12 @@ class Erase:
         appender = Appender(self._spark, ERASED_APP)
         for _ in range(_ATTEMPTS):
             count = self._read(erasures.ERASURES).select("erasure").distinct().count()
-            try:
-                appender.append(path, rows.select(*columns).coalesce(1), count + 1, self._erasure, lambda: -1)
-            except (Py4JJavaError, PySparkException) as error:
-                if _CONFLICT.search(str(error)) is None:
-                    raise
-                self._log.debug("another erasure came in between", table=erasures.ERASURES)
-                continue
-            self._log.debug("listed", erasure=self._erasure)
-            return
+            made = rows.select(*columns).coalesce(1)
+            if self._committed(
+                erasures.ERASURES, partial(appender.append, path, made, count + 1, self._erasure, lambda: -1)
+            ):
+                self._log.debug("listed", erasure=self._erasure)
+                return
         raise HaltError("nothing was erased: others write into the table erasures all the time")
 
     def _listed(self, table: str) -> DataFrame:
@@ -269,22 +267,28 @@ class Erase:
             sf.broadcast(places).createOrReplaceTempView(_SOURCE)
             same = " and ".join(f"t.`{name}` = s.`{name}`" for name in _KEY)
             within = ", ".join(f"date'{day}'" for day in sorted(days))
-            try:
-                self._spark.sql(
-                    f"MERGE INTO delta.`{self._lake}/{table}` t USING {_SOURCE} s"
-                    f" ON {same} and t.{DAY} in ({within}) WHEN MATCHED THEN DELETE"
-                )
-            except (Py4JJavaError, PySparkException) as error:
-                if _CONFLICT.search(str(error)) is None:
-                    raise
-                self._log.debug("a commit came in between", table=table)
-                continue
-            deleted += sum(days.values())
-            self._log.debug("deleted", table=table, rows=sum(days.values()))
+            merge = (
+                f"MERGE INTO delta.`{self._lake}/{table}` t USING {_SOURCE} s"
+                f" ON {same} and t.{DAY} in ({within}) WHEN MATCHED THEN DELETE"
+            )
+            if self._committed(table, partial(self._spark.sql, merge)):
+                deleted += sum(days.values())
+                self._log.debug("deleted", table=table, rows=sum(days.values()))
         raise HaltError(
             f"the rows of the table {table} are listed and not deleted yet, because compaction changes the same files all the"
             " time: run `python -m headrace_lake erase --finish --apply` later"
         )
+
+    def _committed(self, table: str, commit: Callable[[], object]) -> bool:
+        """Makes a commit to `table`. False if another one came in between, so that nothing of it is there. Blocks."""
+        try:
+            commit()
+        except (Py4JJavaError, PySparkException) as error:
+            if _CONFLICT.search(str(error)) is None:
+                raise
+            self._log.debug("a commit came in between", table=table)
+            return False
+        return True
 
     def _purge(self, table: str) -> int:
         """Deletes the data files that the table's newest version does not need; returns how many. Blocks on storage.
