@@ -58,7 +58,7 @@ def _closed(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 UNITS: Final[Mapping[Any, Mapping[str, Any]]] = {read_bytes: BYTE_UNITS, read_seconds: SECOND_UNITS}
-"""By what reads a setting, the units that it takes: in any case of letters."""
+"""The units of a setting, by the function that reads it; their letters may be of either case."""
 
 
 def _units_of(annotation: Any, metadata: Iterable[Any]) -> Mapping[str, Any]:

@@ -194,7 +194,7 @@ def alerts() -> str:
 
 
 def verbs() -> str:
-    """What the launcher's help says before there is anything that could ask the command line itself."""
+    """The verbs as the launcher's help lists them while there is no environment that could run the command line."""
     command = typer.main.get_command(app)
     assert isinstance(command, typer.core.TyperGroup)
     first = {name: (each.help or "").split("\n\n")[0].replace("\n", " ") for name, each in command.commands.items()}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/licences.md: what of others is in the packages' environment and the images, and under which licence.
+"""Writes docs/licences.md: the packages of others in the environment and in the images, each with its licence.
 
 .venv/bin/python release/licences.py     after release/pins.py, in an environment that has what is pinned
 """

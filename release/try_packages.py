@@ -33,9 +33,8 @@ def install(environment: Path, dist: Path, others: Path | None) -> Path:
         subprocess.run([*pip, "--require-hashes", "-r", str(pins)], check=True)
     else:
         (site,) = environment.glob("lib/python3*/site-packages")
-        (site / "others.pth").write_text(
-            f"{others}\n"
-        )  # what is in it, but none of its own .pth files, which name a checkout
+        # its packages, and none of its own .pth files, which name a checkout
+        (site / "others.pth").write_text(f"{others}\n")
     subprocess.run([*pip, "--no-index", *map(str, sorted(dist.glob("*.whl")))], check=True)
     subprocess.run([str(python), "-m", "pip", "check"], check=True)
     return environment / "bin" / "headrace"

@@ -92,7 +92,7 @@ RETAINED: Final = "kept_from"
 RETAINED_SAID: Final = "kept_from_said"
 """Our own table: the same as the tables say it, also if it is in the future: so it excuses no missing row.
 
-`by_job`: the job said so in the table's log. A property may be anybody's: it excuses rows that older versions landed.
+`by_job`: the job said so in the table's log. Anybody can have set a property: it excuses only rows that older versions landed.
 """
 TRANSACTIONS: Final = "transactions"
 """Our own table: (table, version), the last of our transactions in each table; -1 if there is none."""

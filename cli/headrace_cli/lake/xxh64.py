@@ -20,7 +20,7 @@ _LANES: Final = np.array(
     [(each % (1 << 64)) for each in (_PRIMES[0] + _PRIMES[1], _PRIMES[1], 0, -_PRIMES[0])], np.uint64
 )
 SEED: Final = np.uint64(42)
-"""With which Spark's function begins."""
+"""The seed that Spark's function begins with."""
 _STRIPE: Final = 32
 
 

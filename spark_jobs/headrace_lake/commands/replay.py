@@ -313,9 +313,8 @@ class Replay:
                 digest=digest.forgotten(batch_range.digest),  # the line has other rows now
             )
             new = replace(new, records=new.events + new.quarantined + new.duplicates + new.skipped)
-            other_body = self._shape.variant and (
-                landed or kept
-            )  # before a migration, body had what body_variant has now
+            # before a migration, body had what body_variant has now
+            other_body = self._shape.variant and bool(landed or kept)
             if batch_range.whole and (new.counts != batch_range.counts or other_body):
                 corrected.append(new)
         adds = [sum(wanted for (_, kind), (_, wanted) in found.items() if kind is sound) for sound in (True, False)]

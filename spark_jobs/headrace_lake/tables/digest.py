@@ -18,7 +18,7 @@ from typing import Final
 Sums = tuple[int, int]
 
 NOTHING: Final[Sums] = (0, 0)
-"""Of no row."""
+"""The sums of no row."""
 
 SEEDS: Final = (0, 1)
 """The first thing that each of the two hashes takes in."""
@@ -53,7 +53,7 @@ _WORD: Final = (1 << 64) - 1
 
 
 def of_route(columns: Iterable[str]) -> Covered:
-    """The same for a route's table; `columns`: those that come from bodies, in any order."""
+    """The columns of a route's table that the hashes take in; `columns`: those that come from bodies, in any order."""
     every = (*_OF_ROUTES, *sorted(columns))
     return every, every
 
@@ -75,7 +75,7 @@ def hashes_sql(covered: Covered) -> list[str]:
 
 
 def hash_sql(columns: Sequence[str], seed: int) -> str:
-    """One of them."""
+    """A hash of a row in Spark's SQL."""
     parts = (f"`{part}`" if isinstance(part, str) else str(part) for part in taken_in(columns, seed))
     return f"xxhash64({', '.join(parts)})"
 

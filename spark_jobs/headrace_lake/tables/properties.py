@@ -34,13 +34,13 @@ APP_ID: Final = "headrace"
 """Our application in Delta's transaction identifiers."""
 
 RETAINED_APP: Final = "headrace.retainedFrom"
-"""Another application of ours: its version is `RETAINED_FROM` in days since 1970.
+"""Our application in Delta's transaction identifiers whose version is `RETAINED_FROM`, in days since 1970.
 
-The job commits it before it drops rows, so that the proof need not take everybody's word for it.
+The job commits it before it drops rows, so that the proof need not believe a property, which anybody can have set.
 """
 
 ERASED_APP: Final = "headrace.erasures"
-"""Another, of the table of erasures: its version is how many there are."""
+"""Our application in the transaction identifiers of the table of erasures: its version is the number of erasures."""
 
 KNOWN_FEATURES: Final = frozenset(
     {
