@@ -7,6 +7,7 @@ What a digest covers, and what it holds against: `headrace_lake.tables.digest`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import duckdb
@@ -35,7 +36,7 @@ def proven(connection: duckdb.DuckDBPyConnection) -> list[Row]:
     for table in (*OF_TABLE, *names):
         lines = _Lines(connection, table)
         covered = OF_TABLE.get(table) or of_route(_columns_of(connection, table))
-        interruptible(connection, lambda lines=lines, covered=covered: lines.read(connection, covered))  # type: ignore[misc]
+        interruptible(connection, partial(lines.read, connection, covered))
         wrong = lines.wrong()
         detail = "" if not wrong else f"{len(wrong)} ranges contradict it, the first: {compact(wrong[0])}"
         found.append({"check": f"each range of {table} holds what landed", "ok": not wrong, "detail": detail})
