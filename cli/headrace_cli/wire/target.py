@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -136,7 +137,7 @@ class Security:
         """Raise `CommandError` if the protocol has no TLS or none of the secrets, or if one of a pair is missing."""
         if over_zeromq(protocol) and (self.ca or self.cert):
             raise CommandError("ZeroMQ has no TLS: give CURVE keys (--login: curve_server=, curve_key=).", status=2)
-        given, known = self.secrets(), SECRETS.get(protocol, {})
+        given, known = self.secrets, SECRETS.get(protocol, {})
         for name in given:
             if name not in known:
                 there = f"it is one of {', '.join(known)}" if known else f"{protocol} has no login"
@@ -162,8 +163,9 @@ class Security:
                 raise CommandError(f"--cert {self.cert}: {str(why).lower().replace('_', ' ')}.", status=2) from error
         return context
 
+    @cached_property
     def secrets(self) -> Mapping[str, str]:
-        """The secrets by name. Raises `CommandError` if the file cannot be read, or a line is none."""
+        """By name; read once, since the file may be a pipe. Raises `CommandError` if it cannot be read, or a line is none."""
         if self.login_file is None:
             return {}
         text = _read("--login", self.login_file)
@@ -177,12 +179,12 @@ class Security:
 
     def login(self) -> Login | None:
         """Forward's login; None without a shared key. Raises `CommandError`."""
-        given = self.secrets()
+        given = self.secrets
         return Login(**given) if "shared_key" in given else None
 
     def curve(self, stack: str = "") -> Curve | None:
         """Logjam's keys; None: plain. `stack`: the folder with a stack's, if the user names none. Raises `CommandError`."""
-        given = self.secrets()
+        given = self.secrets
         if "curve_key" in given:
             server, own = given["curve_server"], given["curve_key"]
         elif stack:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.wire.channel import opened
 from headrace_cli.wire.send.source import RateSource
 from headrace_cli.wire.send.verb import SendOptions, send
-from headrace_cli.wire.target import CLIENTS, RefusedError, Security, Target, compression_of, target_of, why_not
+from headrace_cli.wire.target import CLIENTS, Login, RefusedError, Security, Target, compression_of, target_of, why_not
 from headrace_common.session.client import Compression
 from headrace_forward.wire import Decoder
 from headrace_logjam.wire import Compression as Method
@@ -281,6 +282,18 @@ def test_what_makes_no_sense_is_one_sentence(
     with pytest.raises(CommandError, match=sentence) as raised:
         send(protocol, tmp_path, SendOptions("h:1", rate=1, security=security))
     assert raised.value.status == 2
+
+
+def test_secrets_may_come_through_a_pipe() -> None:
+    """As of ``--login <(decrypt …)``, which can be read only once."""
+    reading, writing = os.pipe()
+    os.write(writing, b"shared_key=k\nuser=web\npassword=p\n")
+    os.close(writing)
+    security = Security(login_file=Path(f"/dev/fd/{reading}"))
+    security.check("forward")
+    login = security.login()
+    os.close(reading)
+    assert login == Login("k", "web", "p")
 
 
 @pytest.mark.parametrize(
