@@ -350,3 +350,11 @@ def test_a_device_that_is_heard_for_the_first_time_is_written_down_before_it_is_
         session.receive(Message(event({}, device=device, sequence=number)), NOW_MS)
     one = {8: Position(5, 1), 7: Position(39, NOW_MS)}
     assert written == [one, one | {9: Position(0, NOW_MS)}]
+    session.tick(0.0)
+    assert not list(session.frames())
+    assert session.deadline() is None
+    assert not session.status().idle
+    session.written()
+    assert session.deadline() == 0.0
+    session.tick(0.0)
+    assert list(session.frames())

@@ -173,5 +173,6 @@ async def test_a_device_that_is_heard_for_the_first_time_is_written_down_at_once
         session = subscriptions._all[0]._session
         assert session is not None
         session.receive(Message(event({}, device=9, sequence=40)), NOW_MS)
-        await until(lambda: 9 in kept.places["one"])
+        assert session._unwritten
+        await until(lambda: not session._unwritten)
         assert kept.places["one"] == {7: Position(12, 1), 9: Position(39, NOW_MS)}

@@ -60,6 +60,7 @@ class ConsumerSession(MessageSession):
 
     `noticed` hears what the numbers tell, with the device; `lost` how many numbers a new marker stands for; `first` that a device
     is heard for the first time: until `positions` are written, a kill would make it so again, and hide what was lost meanwhile.
+    So nothing is handed out from then on until `written`.
     """
 
     def __init__(
@@ -72,16 +73,18 @@ class ConsumerSession(MessageSession):
         known: Mapping[int, Position] | None = None,
         chosen: Chosen = ALL,
         held: Mapping[int, Ranges] | None = None,
-        first: Callable[[], None] = lambda: None,
+        first: Callable[[], None] | None = None,
     ) -> None:
         """`known`: where this consumer stood when it ended, and `held`: which later numbers are stored all the same. `chosen`:
-        if that is not all, nothing is counted.
+        if that is not all, nothing is counted. `first`: None if no positions are written.
         """
         self._endpoint = endpoint.encode()
         self._maker = SubscriptionMaker(endpoint, consumer, limits)
         self._noticed = noticed
         self._lost = lost
         self._first = first
+        self._unwritten = False
+        """A device was heard for the first time, and `positions` are not written."""
         self._numbers = Numbers(known, held)
         self.sure = True
         """That what is read comes by one connection."""
@@ -124,7 +127,9 @@ class ConsumerSession(MessageSession):
             _, device, _, sequence = published.meta
             if device not in self._positions:
                 self._positions[device] = Position(max(sequence - 1, 0), gathered.now_ms)
-                self._first()
+                if self._first is not None:
+                    self._unwritten = True
+                    self._first()
             found = self._numbers.received(device, Told(sequence, now_ms, hash(published.frames), published.address))
             if found.notice is not None:
                 self._noticed(found.notice, device)
@@ -167,6 +172,10 @@ class ConsumerSession(MessageSession):
         self._turns = turns
         return self._positions
 
+    def written(self) -> None:
+        """`positions` are written, or could not be: what is gathered may be handed out, by the next `tick`."""
+        self._unwritten = False
+
     @override
     def frames(self) -> Iterator[Frame]:
         while self._ready:
@@ -198,11 +207,20 @@ class ConsumerSession(MessageSession):
     @override
     def deadline(self) -> float | None:
         """At once when something is gathered: what is read before the event loop turns belongs together."""
-        return self._now if self._gathered else self._again
+        return self._now if self._gathered and not self._unwritten else self._again
 
     @override
     def tick(self, now: float) -> None:
         self._now = now
+        if not self._unwritten:
+            self._hand_out_gathered()
+        if self._again is not None and self._again <= now:
+            self._again = None
+            refused = sorted(self._refused + self._unmarked, key=lambda gap: gap[:3])
+            self._refused, self._unmarked = [], []
+            self._hand_out(refused, b"", self._refused_ms, OVERHEAD * len(refused), [self._one_for_refused()])
+
+    def _hand_out_gathered(self) -> None:
         if self._seen:
             self._turns.append((set(self._gathered.values()), self._seen))
             self._seen = {}
@@ -211,11 +229,6 @@ class ConsumerSession(MessageSession):
             gathered.items = []
         self._gathered.clear()
         self._gathered_bytes = 0
-        if self._again is not None and self._again <= now:
-            self._again = None
-            refused = sorted(self._refused + self._unmarked, key=lambda gap: gap[:3])
-            self._refused, self._unmarked = [], []
-            self._hand_out(refused, b"", self._refused_ms, OVERHEAD * len(refused), [self._one_for_refused()])
 
     def _one_for_refused(self) -> _Gathered:
         """What stands for all that was refused until now: Kafka may refuse for hours."""

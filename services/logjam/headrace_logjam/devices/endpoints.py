@@ -79,6 +79,7 @@ class Subscription:
         self._read = ReadSocket(routed=False, named=False, reads=self._reads)
         self._socket: zmq.Socket[bytes] | None = None
         self._session: ConsumerSession | None = None
+        self._connection: MessageConnection | None = None
         self._monitor: zmq.Socket[bytes] | None = None
 
     @property
@@ -89,6 +90,12 @@ class Subscription:
     def positions(self) -> Mapping[int, Position] | None:
         """See `ConsumerSession.positions`. None: it was not started."""
         return self._session.positions() if self._session is not None else None
+
+    def written(self) -> None:
+        """See `ConsumerSession.written`. Nothing if it was not started."""
+        if self._session is not None and self._connection is not None:
+            self._session.written()
+            self._connection.received([])
 
     def is_stored(self) -> bool:
         """Whether it was started, and all that it has heard is stored."""
@@ -139,7 +146,9 @@ class Subscription:
             self._first,
         )
         session.resume(time.time_ns() // 1_000_000)
-        connection = MessageConnection(runtime.receiver, Peer(self._address, 0, self._name), session, self._read)
+        self._connection = connection = MessageConnection(
+            runtime.receiver, Peer(self._address, 0, self._name), session, self._read
+        )
         connection.received([])
         self._read.open(made, connection)
         runtime.tasks.start(self._watch(made, connection, session), f"endpoint {self._name}")
@@ -233,6 +242,9 @@ class Subscriptions:
         while True:
             self._first.clear()
             await self._save()
+            if not self._first.is_set():
+                for each in self._all:
+                    each.written()
             await asyncio.sleep(PAUSE)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._first.wait(), SAVE)
