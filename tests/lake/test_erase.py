@@ -19,6 +19,7 @@ from headrace_lake.commands.replay_plan import ReplayRequest
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import erasures
+from headrace_lake.tables.append import Appender
 from headrace_lake.tables.erasures import ERASED, ERASURES, ErasedIds
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import EVENTS, QUARANTINE
@@ -165,6 +166,37 @@ class TestOnKafka:
         assert not thread.is_alive()
         assert not failed
         runs.run()
+        gone(runs)
+
+    @pytest.mark.parametrize("begun", [False, True])
+    def test_two_erasures_of_the_same_rows_at_once_list_them_once(
+        self, runs: Runs, monkeypatch: pytest.MonkeyPatch, begun: bool
+    ) -> None:
+        """The other one comes after the plan; `begun`: after the transaction of the list has begun, so that Delta refuses it."""
+        runs.send(400)
+        runs.run()
+        append = Appender.append
+        others: list[ErasureResult] = []
+
+        def overtaken(self: Appender, *given: Any) -> None:
+            *rest, latest = given
+
+            def late() -> int:
+                found: int = latest() if begun else 0
+                others.append(erase(runs, "source=/forward/host-1"))
+                return found if begun else latest()
+
+            monkeypatch.setattr(Appender, "append", append)
+            append(self, *rest, late)
+
+        monkeypatch.setattr(Appender, "append", overtaken)
+        done = erase(runs, "body.partition=1", "body.mark=a")
+        forget(runs, 1)
+        (other,) = others
+        assert other.events
+        assert done.events == done.quarantined == 0
+        named = [offset for row in runs.query("select * from erasures") for offset in row["offsets"] or ()]
+        assert len(named) == other.events + other.quarantined
         gone(runs)
 
     @pytest.mark.parametrize("point", [pytest.param("listed", marks=pytest.mark.full), EVENTS])

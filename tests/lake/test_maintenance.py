@@ -20,6 +20,7 @@ from headrace_lake.spark.halt import HaltError, SupersededError
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.fence import Fence, transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS, SCHEMAS
+from headrace_lake.tables.properties import RETAINED_APP, RETAINED_FROM
 from headrace_lake.upkeep import maintenance, retention
 from headrace_lake.upkeep.inventory import Inventory
 from headrace_lake.upkeep.maintenance import Maintenance
@@ -394,6 +395,7 @@ def test_whole_days_go_and_the_proof_still_holds(lake: Lake, monkeypatch: pytest
     assert lake.value("maintenance_runs_total", task="retain") == 0, "nothing is deleted while clocks disagree"
     assert lake.value("maintenance_runs_total", task="vacuum") == 0
     lake.clocks_agree = True
+    plan_of_a_job_that_is_frozen = lake.inventory(EVENTS)
     lake.maintenance(retention_days=2).run_due()
     (row,) = query.run("select min(day) as first, count(*) as n from events", lake.folder)
     assert row == {"first": today - timedelta(days=2), "n": 3 * 2 * PER_BATCH}
@@ -404,6 +406,11 @@ def test_whole_days_go_and_the_proof_still_holds(lake: Lake, monkeypatch: pytest
     assert lake.value("maintenance_files_removed_total", task="retain") == 4
     lake.maintenance(retention_days=2).run_due()
     assert lake.value("maintenance_runs_total", task="retain") == 1, "nothing was due"
+    retention.drop(lake.spark, lake.path(EVENTS), plan_of_a_job_that_is_frozen, today - timedelta(days=3))
+    now = DeltaTable(lake.path(EVENTS))
+    assert now.metadata().configuration[RETAINED_FROM] == (today - timedelta(days=2)).isoformat()
+    assert now.transaction_version(RETAINED_APP) == (today - timedelta(days=2) - date(1970, 1, 1)).days
+    assert lake.proof() == []
 
     lake.spark.sql(f"delete from delta.`{lake.path(EVENTS)}` where day = '{today}'")
     assert next(row["check"] for row in lake.proof()) == "the events table has what batches says, each record once"

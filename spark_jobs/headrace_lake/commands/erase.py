@@ -112,11 +112,19 @@ class Erase:
         self._tables = (EVENTS, QUARANTINE, *self._routes)
         if self._at_once:
             self._refuse_change_feeds()
+        for _ in range(_ATTEMPTS):
+            if (result := self._planned_and_done()) is not None:
+                return result
+        raise HaltError("nothing was erased: others write into the table erasures all the time")
+
+    def _planned_and_done(self) -> ErasureResult | None:
+        """Plans and erases. None, and nothing is done, if another erasure came in between: it may have listed the same rows."""
+        before = self._erasures()  # what comes after that spoils the plan
         listed = self._plan().persist()
         try:
             found = self._say(listed)
             left = 0
-            if erasures.exists(self._spark, self._lake):
+            if before:
                 left = sum(self._listed(table).count() for table in self._tables)
             if left:
                 self._log.warning("rows that an earlier erasure listed are still there", rows=left)
@@ -124,17 +132,22 @@ class Erase:
             if not self._apply:
                 self._log.info("would erase", events=found[EVENTS], quarantined=found[QUARANTINE], routed=routed)
                 return ErasureResult(found[EVENTS], found[QUARANTINE], routed)
-            if self._request.predicate or any(found.values()):
-                self._list(listed, any(found.values()))
+            any_found = any(found.values())
+            if (self._request.predicate or any_found) and not self._list(listed, any_found, before + 1):
+                return None
         finally:
             listed.unpersist()
-        deleted = sum(self._delete(table) for table in self._tables) if left or any(found.values()) else 0
+        deleted = sum(self._delete(table) for table in self._tables) if left or any_found else 0
         files = sum(self._purge(table) for table in self._tables) if self._at_once else 0
         self._log.info(
             "erased", erasure=self._erasure, events=found[EVENTS], quarantined=found[QUARANTINE], routed=routed,
             deleted=deleted, files_deleted=files,
         )  # fmt: skip
         return ErasureResult(found[EVENTS], found[QUARANTINE], routed, deleted, files)
+
+    def _erasures(self) -> int:
+        """How many erasures the table has."""
+        return erasures.read(self._spark, self._lake).select("erasure").distinct().count()
 
     def _refuse_change_feeds(self) -> None:
         """Their files hold deleted rows until vacuum, and a reader of the feed needs them."""
@@ -221,8 +234,11 @@ class Erase:
             )  # fmt: skip
         return found
 
-    def _list(self, listed: DataFrame, found: bool) -> None:
-        """Writes the list, in one commit; from here on nothing of it lands again."""
+    def _list(self, listed: DataFrame, found: bool, number: int) -> bool:
+        """Writes the list as the erasure of this `number`, in one commit; from here on nothing of it lands again.
+
+        False, and nothing is written, if another erasure has the number.
+        """
         request = self._request
         text = str(request.predicate)
         rows = listed if found else self._spark.range(1).select(sf.lit(0).alias("rows"))
@@ -240,16 +256,11 @@ class Erase:
         ]  # fmt: skip
         erasures.create(self._storage, self._lake)
         path = f"{self._lake}/{erasures.ERASURES}"
-        appender = Appender(self._spark, ERASED_APP)
-        for _ in range(_ATTEMPTS):
-            count = self._read(erasures.ERASURES).select("erasure").distinct().count()
-            made = rows.select(*columns).coalesce(1)
-            if self._committed(
-                erasures.ERASURES, partial(appender.append, path, made, count + 1, self._erasure, lambda: -1)
-            ):
-                self._log.debug("listed", erasure=self._erasure)
-                return
-        raise HaltError("nothing was erased: others write into the table erasures all the time")
+        made = rows.select(*columns).coalesce(1)
+        append = partial(Appender(self._spark, ERASED_APP).append, path, made, number, self._erasure, self._erasures)
+        if not self._committed(erasures.ERASURES, append):
+            return False
+        return not self._read(erasures.ERASURES).where(sf.col("erasure") == self._erasure).isEmpty()
 
     def _listed(self, table: str) -> DataFrame:
         """(topic_id, partition, offset, day) of rows in `table` that are listed."""

@@ -11,7 +11,6 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from headrace_lake.spark.storage import Storage
-from headrace_lake.tables.append import Appender
 from headrace_lake.tables.layout import CHECKPOINT_EVERY, DAY, set_properties
 from headrace_lake.tables.properties import RETAINED_APP, RETAINED_FROM, VACUUMED_AT
 from headrace_lake.upkeep.inventory import Inventory
@@ -39,9 +38,11 @@ def drop(spark: SparkSession, path: str, inventory: Inventory, first: date) -> N
     """Drops the days before `first` from the table at `path`. No commit reads or writes a data file. Blocks."""
     if inventory.properties.get(RETAINED_FROM, "") < first.isoformat():
         nothing = spark.read.format("delta").load(path).where("false")
-        days = (first - date(1970, 1, 1)).days
-        Appender(spark, RETAINED_APP).append(path, nothing, days, f"retain {first}", lambda: -1)
-        set_properties(spark, path, {RETAINED_FROM: first.isoformat()})
+        said = nothing.write.format("delta").mode("append").option("userMetadata", f"retain {first}")
+        said.option("txnAppId", RETAINED_APP).option("txnVersion", (first - date(1970, 1, 1)).days).save(path)
+        inventory.latest()  # a job that has taken over may have dropped more: Delta skips the write then
+        if inventory.properties.get(RETAINED_FROM, "") < first.isoformat():
+            set_properties(spark, path, {RETAINED_FROM: first.isoformat()})
     spark.sql(f"DELETE FROM delta.`{path}` WHERE {DAY} < '{first.isoformat()}'")  # noqa: S608
 
 
