@@ -16,7 +16,7 @@ from headrace_lake.tables import erasures
 from headrace_lake.tables.digest import OF_TABLE, LineDigest, Sums
 from headrace_lake.tables.erasures import ERASURES
 from headrace_lake.tables.fence import transaction
-from headrace_lake.tables.layout import BATCHES, EVENTS, QUARANTINE, SCHEMAS
+from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE, SCHEMAS
 from headrace_lake.tables.properties import ERASED_APP, RETAINED_APP, RETAINED_FROM
 
 from tests.lake.test_query import DAY_OF_IT, MOMENT, append, batch, commit, event, make, reject
@@ -140,14 +140,22 @@ def test_only_the_job_excuses_what_it_landed_with_a_digest(lake: Path, digests: 
     assert failed(lake) == {}
 
 
-def erased(lake: Path, number: int, digest: str | None, by_command: bool = True) -> None:
-    """Deletes the first event, as the erasure `number`."""
+def erased(
+    lake: Path,
+    number: int,
+    digest: str | None,
+    *,
+    by_command: bool = True,
+    offsets: tuple[int, ...] = (0,),
+) -> None:
+    """Deletes events of the first partition, as the erasure `number`."""
     columns = [(field.name, field.dataType.simpleString()) for field in erasures.SCHEMA.fields]
     row = {"erasure": f"e{number}", "table": EVENTS, "topic_id": "id", "partition": 0, "epoch": 1, "batch": 0, "from": 0,
-           "to": 2, "rows": 1, "offsets": [0], "ids": [], "erased_at": MOMENT, "digest": digest}  # fmt: skip
+           "to": 2, "rows": len(offsets), "offsets": [*offsets], "ids": [], "erased_at": MOMENT, "digest": digest}  # fmt: skip
     told = CommitProperties(app_transactions=[Transaction(ERASED_APP, number)]) if by_command else None
     append(lake / ERASURES, columns, [row], told)
-    DeltaTable(str(lake / EVENTS)).delete("event_id = 'd.0' and \"partition\" = 0")
+    named = ", ".join(map(str, offsets))
+    DeltaTable(str(lake / EVENTS)).delete(f'"offset" in ({named}) and "partition" = 0')
 
 
 def test_what_was_erased_takes_its_sums_along(lake: Path) -> None:
@@ -191,3 +199,47 @@ def test_an_erasure_of_what_an_older_version_landed_needs_no_word_of_the_command
 def test_a_digest_that_is_no_json_contradicts_nothing_that_it_says(lake: Path) -> None:
     DeltaTable(str(lake / BATCHES)).update({"digest": "'{'"}, predicate="batch = 2")
     assert "1 of 3 ranges" in unproven(lake)
+
+
+MARKER = {"source": "/logjam/x", "received_time": MOMENT, "body": '{"consumer":"a","device":7,"from":5,"to":9}'}
+MISSED = {"reason": "logjam", "topic_id": "id", "partition": 0, "offset": 1, "source": "/logjam/x", "device": 7,
+          "from_sequence": 5, "to_sequence": 9, "covered": False, "detail": MARKER["body"], "received_time": MOMENT,
+          "landed_at": MOMENT}  # fmt: skip
+ODD = '{"from":"x","to":1.5}'
+
+
+@pytest.fixture
+def marked(tmp_path: Path) -> Path:
+    """A lake with a Logjam gap, and one of an odd marker."""
+    rows = [event(0), event(1, **MARKER), event(2, **{**MARKER, "body": ODD})]
+    odd = {**MISSED, "offset": 2, "device": None, "from_sequence": None, "to_sequence": 1, "detail": ODD}
+    return lake_of(tmp_path / "lake", batch(0, 3, 3), events=rows, gaps=[MISSED, odd])
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"detail": "'{}'"},
+        {"from_sequence": "6"},
+        {"to_sequence": "null"},
+        {"device": "8"},
+        {"source": "'/logjam/y'"},
+        {"received_time": "received_time + interval '1 hour'"},
+        {'"offset"': "7"},
+    ],
+)
+def test_a_gap_that_is_not_what_its_marker_says_is_named(marked: Path, changed: dict[str, str]) -> None:
+    assert failed(marked) == {}
+    DeltaTable(str(marked / GAPS)).update(changed, predicate="device = 7")
+    assert list(failed(marked)) == ["each Logjam gap is what its marker in events says"]
+
+
+def test_a_gap_stays_when_its_marker_was_erased_or_dropped(marked: Path) -> None:
+    dropped = marked.parent / "dropped"
+    shutil.copytree(marked, dropped)
+    DeltaTable(str(dropped / EVENTS)).delete()
+    assert "each Logjam gap is what its marker in events says" in failed(dropped)
+    by_job(dropped, EVENTS, RETAINED_APP, DAYS + 1)
+    assert failed(dropped) == {}
+    erased(marked, 1, None, offsets=(0, 1, 2))
+    assert failed(marked) == {}

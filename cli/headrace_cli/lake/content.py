@@ -13,11 +13,12 @@ from typing import Any, Final
 import duckdb
 import numpy as np
 import pyarrow as pa
+from headrace_common.record.contract import GapField, GapReason
 from headrace_lake.tables.digest import OF_TABLE, SEEDS, Covered, of_route, taken_in
 
 from headrace_cli.lake import xxh64
-from headrace_cli.lake.proof import dropped
-from headrace_cli.lake.tables import ROUTE_COLUMNS, ROUTES, Row, interruptible, quoted, rows
+from headrace_cli.lake.proof import ProofCheck, checked, dropped
+from headrace_cli.lake.tables import RETAINED, ROUTE_COLUMNS, ROUTES, Row, interruptible, quoted, rows
 from headrace_cli.lake.text import compact
 from headrace_cli.lake.xxh64 import Words
 
@@ -28,8 +29,30 @@ _DAY: Final = 86_400_000_000
 _ZERO: Final = "0" * 32
 
 
+def _contradicts(column: str, field: GapField) -> str:
+    """SQL: a marker has a whole number at `field`, and `column` has another one."""
+    number = f"try_cast(regexp_extract(try_cast(g.detail as json)->>'$.{field}', '^-?[0-9]{{1,18}}$') as bigint)"
+    return f"({number} is not null and {number} is distinct from g.{column})"
+
+
+_HERE: Final = 'e.topic_id = g.topic_id and e."partition" = g."partition"'
+_MARKERS: Final = ProofCheck(
+    "each Logjam gap is what its marker in events says",
+    f"""select g.topic, g."partition", g."offset" from gaps g
+    left join main.events e on {_HERE} and e."offset" = g."offset"
+    where g.reason in ('{GapReason.LOGJAM}', '{GapReason.JOINED}') and case when e.topic_id is null
+        then not exists (from erasures e where e."table" = 'events' and {_HERE} and list_contains(e.offsets, g."offset"))
+            and not exists (from {RETAINED} k where k."table" = 'events' and g.landed_at < k."from")
+        else e.source is distinct from g.source or e.received_time is distinct from g.received_time
+            or coalesce(e.body <> g.detail, false) or {_contradicts("device", GapField.DEVICE)}
+            or {_contradicts("from_sequence", GapField.FROM)} or {_contradicts("to_sequence", GapField.TO)} end""",
+)
+
+
 def proven(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """Return a row for each table that landing fills, and one for the ranges whose content nothing proves, if there are any."""
+    """Return a row for each table that landing fills, one for Logjam's gaps, and one for the ranges whose content nothing proves,
+    if there are any.
+    """
     names = [row["name"] for row in rows(connection, f"select name from {ROUTES} order by name")]
     places(connection)
     found, unknown = [], []
@@ -41,6 +64,7 @@ def proven(connection: duckdb.DuckDBPyConnection) -> list[Row]:
         detail = "" if not wrong else f"{len(wrong)} ranges contradict it, the first: {compact(wrong[0])}"
         found.append({"check": f"each range of {table} holds what landed", "ok": not wrong, "detail": detail})
         unknown += [f"{table}: {said}"] if (said := lines.unknown()) else []
+    found.append(checked(connection, _MARKERS))
     if unknown:
         found.append({"check": "ranges whose content nothing proves", "ok": True, "detail": "; ".join(unknown)})
     return found

@@ -250,12 +250,12 @@ def exactly_once(lake: LakeAddress | str, *, content: bool = False) -> list[Row]
     Return a row for each check and one with the totals.
     """
     with connect(lake) as connection:
-        there = _checked(connection, _TABLES_THERE)
+        there = checked(connection, _TABLES_THERE)
         if not there["ok"]:
             return [there, {"check": "all of it", "ok": False, "detail": ""}]
         routes = [row["name"] for row in rows(connection, f"select name from {ROUTES} order by name")]
         checks = [*EXACTLY_ONCE, *(check for name in routes for check in _of_route(name))]
-        proof = [there, *(_checked(connection, check) for check in checks)]
+        proof = [there, *(checked(connection, check) for check in checks)]
         if content:
             from headrace_cli.lake.content import proven  # only here: NumPy and pyarrow take a moment to load
 
@@ -272,7 +272,8 @@ def exactly_once(lake: LakeAddress | str, *, content: bool = False) -> list[Row]
     return proof
 
 
-def _checked(connection: duckdb.DuckDBPyConnection, check: ProofCheck) -> Row:
+def checked(connection: duckdb.DuckDBPyConnection, check: ProofCheck) -> Row:
+    """Return a row that says whether `check` holds, and what contradicts it first."""
     wrong = rows(connection, f"select * from ({check.sql}) limit 1000")
     detail = "" if not wrong else f"{len(wrong)} contradict it, the first: {compact(wrong[0])}"
     return {"check": check.name, "ok": not wrong, "detail": detail}
