@@ -23,8 +23,8 @@ from tests.contract.waiting import PATIENCE
 async def test_a_client_that_has_gone_is_noticed_within_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     accepted: asyncio.Queue[socket.socket] = asyncio.Queue()
 
-    async def welcome(self: Listener, client: socket.socket, address: Any, place: Any) -> None:
-        accepted.put_nowait(client)
+    async def welcome(self: Listener, arrival: Any) -> None:
+        accepted.put_nowait(arrival.socket.dup())
 
     monkeypatch.setattr(Listener, "_welcome", welcome)
     receiver: Any = SimpleNamespace(

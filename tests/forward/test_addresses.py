@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import uuid
 from collections.abc import Iterator
@@ -98,6 +99,10 @@ async def test_a_silent_crowd_makes_way_and_who_has_sent_a_frame_does_not(start,
             assert acknowledged(client)
             assert await _hit(receiver, f"LIMITS__{limit.upper()}", 3 * MOST + 2)
         assert silent[0].recv(1) == b""
+    await gone(receiver)
+    receiver.signal(signal.SIGTERM)
+    assert await receiver.ended() == 0
+    assert not receiver.lines("connections cut")
 
 
 async def _hit(receiver: Receiver, limit: str, times: int) -> bool:
@@ -150,6 +155,21 @@ async def test_a_handshake_that_fails_gives_its_place_back(start, tmp_path: Path
     with speaking(receiver.address, authority.context()) as client:
         client.send(msgpack.packb(["t", 1, {"mark": uuid.uuid4().hex}, {"chunk": "c"}]))
         client.acknowledges("c")
+
+
+async def test_who_makes_way_in_a_handshake_gives_its_place_back(start, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("server", "server")
+    receiver = await start(tls={"cert": cert, "key": key}, limits={"connections": MOST})
+    with ExitStack() as crowd:
+        for _ in range(4 * MOST):
+            crowd.enter_context(from_address(receiver, HOST))
+        await until(lambda: _hit(receiver, "LIMITS__CONNECTIONS", 3 * MOST), "they have made way for each other")
+    for _ in range(2 * MOST):
+        with speaking(receiver.address, authority.context()) as client:
+            client.send(msgpack.packb(["t", 1, {"mark": uuid.uuid4().hex}, {"chunk": "c"}]))
+            client.acknowledges("c")
+    await gone(receiver)
 
 
 @pytest.mark.long

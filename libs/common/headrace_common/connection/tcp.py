@@ -53,6 +53,9 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is ready, and so is TLS if it is used."""
+        if self._lost:
+            cast("asyncio.Transport", transport).abort()
+            return
         self._transport = self.incoming.transport = self._outgoing.transport = cast("asyncio.Transport", transport)
         self._receiver.connections.add(self)
         self._flush()
@@ -108,7 +111,9 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone. Pending frames still go to Kafka, but are not acknowledged."""
+        """The socket is gone. Pending frames still go to Kafka, but are not acknowledged. Further calls do nothing."""
+        if self._lost:
+            return
         unseen = self._life.phase <= LINGERING and self.incoming.is_behind()
         self._life.advance(CLOSED)
         self._lost = True

@@ -8,6 +8,7 @@ import socket
 import ssl
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, cast
 
@@ -47,6 +48,18 @@ NO_TLS: Final = (
 HANDSHAKE_TIME: Final = "LIMITS__HANDSHAKE_TIME"
 
 SessionFactory = Callable[[Peer], ByteSession]
+
+
+@dataclass(eq=False, slots=True)
+class _Arrival:
+    """A client that was accepted. `place`: among the unproven, with what its address has taken. `connection`: None until its
+    session is made; its end gives back what the client took.
+    """
+
+    socket: socket.socket
+    address: Client
+    place: Unproven
+    connection: TcpConnection | None = None
 
 
 class Listener(Endpoint):
@@ -151,12 +164,12 @@ class Listener(Endpoint):
             client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for option, value in KEEP_ALIVE.items():
                 client.setsockopt(socket.IPPROTO_TCP, option, value)
-        place = Unproven(lambda: None, address.address, now, taken)
-        task = asyncio.create_task(self._welcome(client, address, place))
-        place.leave = partial(_cancel, task)
-        receiver.crowd.enter(place)
+        arrival = _Arrival(client, address, Unproven(lambda: None, address.address, now, taken))
+        task = asyncio.create_task(self._welcome(arrival))
+        arrival.place.leave = partial(_cancel, task)
+        receiver.crowd.enter(arrival.place)
         self._handshakes.add(task)
-        task.add_done_callback(self._handshakes.discard)
+        task.add_done_callback(partial(self._welcomed, arrival))
 
     def _take(self, address: Client) -> str | None:
         """What an address gives back when its connection ends. A silent connection of it makes way; None: there is none."""
@@ -178,29 +191,25 @@ class Listener(Endpoint):
         self._receiver.limited.warning("too many connections of an address", limit=LIMIT, peer=address.address)
         client.close()
 
-    async def _welcome(self, client: socket.socket, address: Client, place: Unproven) -> None:
-        """Reads the PROXY header and does the TLS handshake where these apply, then hands the client to its connection.
-
-        `place`: its place among the unproven, with what its address has taken, to give back when it ends.
-        """
+    async def _welcome(self, arrival: _Arrival) -> None:
+        """Reads the PROXY header and does the TLS handshake where these apply, then hands the client to its connection."""
         loop = asyncio.get_running_loop()
-        receiver = self._receiver
-        connection: TcpConnection | None = None
+        receiver, client, place = self._receiver, arrival.socket, arrival.place
 
         def connect(subject: str | None = None) -> TcpConnection:
-            nonlocal connection
+            address = arrival.address
             peer = Peer(address.address, address.port, subject or self._identity(address), certified=bool(subject))
             made = TcpConnection(receiver, peer, self._new_session(peer))
             made.driver.unproven = receiver.places[made] = place
-            connection = made  # from now on the connection's end decrements `admitted`
+            arrival.connection = made
             return made
 
         try:
-            if within(address.address, self._proxies):
+            if within(arrival.address.address, self._proxies):
                 async with asyncio.timeout(receiver.limits.handshake_time):
                     named = await _proxied(client)
                 if named is not None:  # else the balancer speaks for itself
-                    address = named
+                    arrival.address = named
                     found = self._take(named)
                     if found is None:
                         self._refuse(client, named)
@@ -217,18 +226,23 @@ class Listener(Endpoint):
                     ssl_handshake_timeout=receiver.limits.handshake_time,
                     ssl_shutdown_timeout=2.0,
                 )
-            if connection is not None:
-                place.leave = partial(_leave, connection)
+            if arrival.connection is not None:
+                place.leave = partial(_leave, arrival.connection)
         except (OSError, ssl.SSLError, TimeoutError, ProtocolError) as error:
             client.close()
-            if connection is None:
-                self._unwelcome(address, error)
-        finally:
-            if connection is None:
-                client.close()
-                receiver.crowd.remove(place)
-                receiver.admitted -= 1
-                receiver.addresses.give_back(place.counted_as)
+            if arrival.connection is None:
+                self._unwelcome(arrival.address, error)
+
+    def _welcomed(self, arrival: _Arrival, welcome: asyncio.Task[None]) -> None:
+        """Gives back what a client took that has come to no connection, or was cancelled, even before the task began."""
+        self._handshakes.discard(welcome)
+        if arrival.connection is None:
+            arrival.socket.close()
+            self._receiver.crowd.remove(arrival.place)
+            self._receiver.admitted -= 1
+            self._receiver.addresses.give_back(arrival.place.counted_as)
+        elif welcome.cancelled():  # uvloop has closed the transport, and tells the connection nothing
+            arrival.connection.connection_lost(None)
 
     def _unwelcome(self, address: Client, error: Exception) -> None:
         """Logs a client that failed before its protocol began. One that just left (a health check) is only a debug line."""
