@@ -14,6 +14,7 @@ from headrace_forward.entries.option import MOST_PAIRS, read
 from headrace_forward.wire import Decoder
 
 from tests.forward.driving import NOW_MS, TIME, Outcome, Seen, ack, drive, every_way, message, pack, parts_of, session
+from tests.tiers import sized
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -159,12 +160,13 @@ class TestEventBytes:
 
     def test_an_entry_that_is_larger_as_it_arrives_is_not_even_decoded(self) -> None:
         """A megabyte of msgpack can be sixty of Python's objects."""
-        body = b"\x92" + pack(TIME) + b"\x81\xa1a\xdd" + (4 * MIB).to_bytes(4, "big") + b"\x90" * (4 * MIB)
+        size = sized(256 * KIB, 4 * MIB, 4 * MIB)
+        body = b"\x92" + pack(TIME) + b"\x81\xa1a\xdd" + size.to_bytes(4, "big") + b"\x90" * size
         for form in (packed(ENTRY + body + ENTRY), listed([ENTRY, body, ENTRY]), zipped(ENTRY + body + ENTRY)):
-            (outcome, peak) = measured(form, ratio=10_000)
+            (outcome, peak) = measured(form, ratio=10_000, event_bytes=size // 4)
             assert [len(frame) for frame in outcome.parts] == [3]
             assert reasons(outcome) == ["oversized"]
-            assert peak < 12 * len(form) + 40 * MIB
+            assert peak < 12 * len(form) + 10 * size
 
 
 class TestInflatedBytes:
