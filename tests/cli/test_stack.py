@@ -176,6 +176,7 @@ class TestRunning:
         assert gone(pids)
         assert state.processes() == []
 
+    @pytest.mark.long
     def test_it_goes_on_where_it_was(self, state: StateFolder) -> None:
         done = headrace("up", "--any-port", "--detach", "--state", str(state.path))
         assert done.returncode == 0, done.stdout + done.stderr
@@ -187,6 +188,7 @@ class TestRunning:
 
 @pytest.mark.kafka
 @pytest.mark.spark
+@pytest.mark.long
 def test_demo_counts_the_same_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     done = headrace("demo", "--events", "2000")
