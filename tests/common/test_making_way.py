@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -89,6 +90,11 @@ class Door:
         """So many are there once all who made way are gone."""
         await until(lambda: self.receiver.admitted == number, f"{number} are there")
 
+    def gave_everything_back(self) -> None:
+        receiver = self.receiver
+        kept = [receiver.connections, receiver.places, receiver.crowd, receiver.addresses]
+        assert [len(each) for each in kept] == [0] * len(kept)  # type: ignore[arg-type]
+
 
 def run(work: Awaitable[None]) -> None:
     """In the loop that receivers use."""
@@ -170,3 +176,41 @@ def test_of_an_address_behind_a_balancer_its_own_silent_connection_makes_way() -
             await door.proves(other)
 
     run(scene())
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_who_makes_way_gives_everything_back_at_each_step_of_its_welcome(turns: int) -> None:
+    """Before its task has begun, while its connection is made, and after."""
+
+    async def scene() -> None:
+        door = Door(connections_per_address=1)
+        host, port = (await door.listener.bind()).split(":")
+        listening = door.listener._socket
+        assert listening is not None
+        listening.listen()
+        with socket.create_connection((host, int(port))):
+            door.listener._admit(*listening.accept())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            (silent,) = door.receiver.crowd.leaving(1, 1, 0.0)
+            silent.leave()
+            await door.admits(0)
+        door.gave_everything_back()
+        await door.listener.close()
+
+    run(scene())
+
+
+async def test_who_cannot_be_welcomed_gives_everything_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its socket fails when its connection is made already."""
+    door = Door(connections_per_address=1)
+
+    async def fails(make: Callable[[], asyncio.Protocol], client: socket.socket) -> None:
+        make()
+        raise OSError
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "connect_accepted_socket", fails)
+    async with door.open() as connect:
+        assert await ended(await connect())
+        await door.admits(0)
+    door.gave_everything_back()

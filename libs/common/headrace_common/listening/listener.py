@@ -60,6 +60,8 @@ class _Arrival:
     address: Client
     place: Unproven
     connection: TcpConnection | None = None
+    welcomed: bool = False
+    """The event loop tells the connection its end."""
 
 
 class Listener(Endpoint):
@@ -228,6 +230,7 @@ class Listener(Endpoint):
                 )
             if arrival.connection is not None:
                 place.leave = partial(_leave, arrival.connection)
+                arrival.welcomed = True
         except (OSError, ssl.SSLError, TimeoutError, ProtocolError) as error:
             client.close()
             if arrival.connection is None:
@@ -241,7 +244,7 @@ class Listener(Endpoint):
             self._receiver.crowd.remove(arrival.place)
             self._receiver.admitted -= 1
             self._receiver.addresses.give_back(arrival.place.counted_as)
-        elif welcome.cancelled():  # uvloop has closed the transport, and tells the connection nothing
+        elif not arrival.welcomed:  # uvloop has closed the transport, and tells the connection nothing
             arrival.connection.connection_lost(None)
 
     def _unwelcome(self, address: Client, error: Exception) -> None:
