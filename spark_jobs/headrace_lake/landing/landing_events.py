@@ -47,6 +47,8 @@ _PROTOCOL_NUMBER: Final = (
     + " ".join(f"when '{name}' then {number}" for number, name in enumerate(_KNOWN))
     + f" else {len(_KNOWN)} end"
 )
+_AGE: Final = "_headrace?age"
+"""Column of rows that are counted: their `freshness.span`. What an aggregate computes itself has no generated code."""
 _LAST: Final = 16
 """How many of a partition's last records are asked for their times."""
 
@@ -195,7 +197,8 @@ class EventsLanding:
         def write(marked: DataFrame) -> dict[str, Any]:
             observation = Observation()
             measures = _measures(mine, erased=self.erased.any())
-            rows = slots.hashed(self._without_erased(marked), OF_EVENTS, _WANTED)
+            rows = self._without_erased(marked).withColumn(_AGE, sf.expr(freshness.span(_WANTED)))
+            rows = slots.hashed(rows, OF_EVENTS, _WANTED)
             rows = rows.observe(observation, *measures, *slots.sums())
             ours = self._fence.write(EVENTS, rows.where(_WANTED).select(*columns), version)
             return (
@@ -289,7 +292,7 @@ def _measures(ranges: Iterable[Range], *, erased: bool) -> list[Column]:
     named = {
         "by_place": keyed_counts(sf.expr(f"partition * 3 + if({_SOUND}, if({DUPLICATE}, 2, 1), 0)")),
         "by_protocol": keyed_counts(sf.expr(f"if({DUPLICATE}, {_PROTOCOL_NUMBER}, null)")),
-        "by_age": keyed_counts(sf.expr(freshness.span(_WANTED))),
+        "by_age": keyed_counts(sf.col(_AGE)),
         "looked_up": sf.count_if(sf.expr(LOOKED_UP)),
         "markers": sf.count_if(sf.expr(_MARKER)),
         **({"erased": sf.count_if(sf.expr(f"{ERASED} and {_SOUND}"))} if erased else {}),

@@ -60,6 +60,7 @@ _TUNED: Final = {
     "spark.hadoop.parquet.size.statistics.enabled": "false",
     **{f"spark.hadoop.parquet.enable.dictionary#{column}": "false" for column in (*UNLIKE, "offset")},
     **{f"spark.hadoop.parquet.column.statistics.enabled#{column}": "false" for column in UNLIKE},
+    "spark.python.sql.dataFrameDebugging.enabled": "false",  # four calls to the JVM for each function of a column
     "spark.sql.adaptive.enabled": "false",  # a batch has no shuffle to adapt, and planning twice costs time
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "1",  # the default is 50 tasks for each commit

@@ -7,44 +7,52 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any, Final, Self
 
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from typing_extensions import override
 
 from headrace_lake.kafka.source import TopicPartition
+from headrace_lake.spark.jvm import java_class
 
 Offsets = Mapping[TopicPartition, int]
 
 
 class ProgressListener(StreamingQueryListener):
-    """Calls `on_report` with each progress report of the query, in a thread of Spark's; with an empty one while it idles."""
+    """Calls `on_report` with each progress report of the query, in a thread of Spark's; with an empty one while it idles.
 
-    def __init__(self, on_report: Callable[[Mapping[str, Any]], None]) -> None:
+    The JVM calls it with its own events. PySpark would make Python objects of a report first, by hundreds of calls to the JVM
+    after each batch, dozens of which fail; as text it comes by two.
+    """
+
+    class Java:
+        """What py4j tells the JVM about this class."""
+
+        implements: Final = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
+
+    def __init__(self, spark: SparkSession, on_report: Callable[[Mapping[str, Any]], None]) -> None:
         self._on_report = on_report
+        self._jlistenerobj = java_class(spark, "org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper")(
+            self
+        )
 
     @override
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+    def onQueryStarted(self, event: Any) -> None:
         pass
 
     @override
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        self._on_report(event.progress)
+    def onQueryProgress(self, event: Any) -> None:
+        self._on_report(json.loads(event.progress().json()))
 
     @override
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+    def onQueryIdle(self, event: Any) -> None:
         self._on_report({})
 
     @override
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+    def onQueryTerminated(self, event: Any) -> None:
         pass
 
 

@@ -63,7 +63,7 @@ class Upkeep(AbstractContextManager["Upkeep"]):
 
     def __enter__(self) -> Self:
         self._maintenance.begin()
-        reports = ProgressListener(self._on_report)
+        reports = ProgressListener(self._spark, self._on_report)
         self._spark.streams.addListener(reports)
         self._open.callback(self._group_reporter.finish)
         self._open.callback(self._beside.shutdown)
