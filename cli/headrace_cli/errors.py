@@ -8,6 +8,7 @@ from headrace_common.operations.errors import HeadraceError
 
 EXIT_FAILED: Final = 1
 EXIT_NOTHING_RUNS: Final = 3
+EXIT_DOUBT: Final = 4
 
 
 class CommandError(HeadraceError):

@@ -9,7 +9,7 @@ import typer
 
 from headrace_cli.errors import CommandError
 from headrace_cli.operating.live.commands import app as live
-from headrace_cli.operating.options import KafkaOption, LakeOption, StateOption, UrlOption, check_bootstrap
+from headrace_cli.operating.options import KafkaOption, StateOption, UrlOption, check_bootstrap
 from headrace_cli.places import DEFAULT_STATE
 
 app = typer.Typer()
@@ -70,37 +70,6 @@ def tap(
     filters = Filters(protocol or (), stream, source, identity, where=[parse_where(text) for text in where or ()])
     options = verb.TapOptions(filters, quarantine, begin, last, limit, verb.Format(style), follow)
     raise typer.Exit(verb.tap(state, kafka, options))
-
-
-_CHECK_EXAMPLES = """Examples:
-
-./headrace check-loss
-
-./headrace check-loss --since 1d --ignore quarantine --json
-
-./headrace check-loss --lake /data/lake --kafka kafka-1:9092 --url http://receiver-1:8080"""
-
-
-@app.command("check-loss", epilog=_CHECK_EXAMPLES)
-def check_loss(
-    state: StateOption = DEFAULT_STATE,
-    kafka: KafkaOption = None,
-    lake: LakeOption = None,
-    url: UrlOption = None,
-    since: Annotated[
-        str, typer.Option(metavar="TIME", help="Gaps and quarantine only since an ISO time, or for so long: 1d.")
-    ] = "",
-    ignore: Annotated[
-        list[str] | None, typer.Option(metavar="CHECK", help="Show this check, and do not count it; may be repeated.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
-) -> None:
-    """Say whether anything was lost, or may be, and why: 0 if not, 1 if so. For cron and CI."""
-    from headrace_cli.operating.check import loss as verb
-
-    check_bootstrap(kafka)
-    options = verb.LossOptions(lake or state / "lake", kafka, url or (), since, ignore or (), as_json)
-    raise typer.Exit(verb.check_loss(state, options))
 
 
 _SNIPPET_EXAMPLES = """Examples:

@@ -1,4 +1,4 @@
-"""``explain``, ``send`` and ``conform``, as the command line takes them."""
+"""``explain``, ``send``, ``conform`` and ``check-loss``, as the command line takes them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headrace_cli.errors import CommandError
-from headrace_cli.operating.options import StateOption
+from headrace_cli.operating.options import KafkaOption, LakeOption, StateOption, UrlOption, check_bootstrap
 from headrace_cli.places import DEFAULT_STATE
 
 app = typer.Typer()
@@ -207,3 +207,38 @@ def conform(
         target, ca, wait, silence, hold, release, largest << 20, inflated << 20, only or (), style
     )
     raise typer.Exit(verb.conform(protocol, state, options))
+
+
+_CHECK_EXAMPLES = """Examples:
+
+./headrace check-loss
+
+./headrace check-loss --since 1d --ignore quarantine --json
+
+./headrace check-loss --lake /data/lake --kafka kafka-1:9092 --url http://receiver-1:8080"""
+
+
+@app.command("check-loss", epilog=_CHECK_EXAMPLES)
+def check_loss(
+    state: StateOption = DEFAULT_STATE,
+    kafka: KafkaOption = None,
+    lake: LakeOption = None,
+    url: UrlOption = None,
+    since: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="What landed since an ISO time, or for so long: 1d.",
+        ),
+    ] = "",
+    ignore: Annotated[
+        list[str] | None, typer.Option(metavar="CHECK", help="Show this check, and do not count it; may be repeated.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Say whether anything was lost, or may be, and why: 0 if not, 1 if lost, 4 if in doubt. For cron and CI."""
+    from headrace_cli.wire import loss as verb
+
+    check_bootstrap(kafka)
+    options = verb.LossOptions(lake or state / "lake", kafka, url or (), since, ignore or (), as_json)
+    raise typer.Exit(verb.check_loss(state, options))

@@ -112,6 +112,9 @@ class Protocol(Generic[S]):
     snippets: Callable[[], Snippets] | None = None
     """Returns how its clients are configured. It imports that only then."""
 
+    asked: str = ""
+    """The attribute of each event whose client asked for an acknowledgement; empty: all clients of this protocol ask."""
+
     hint: str
     tls_hint: str = ""
     curve: bool = False

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace_common.protocol import Port, Protocol, Snippets
 
+from headrace_forward.attributes import ForwardAttribute
 from headrace_forward.settings import PORT, ForwardSettings
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ PROTOCOL: Final = Protocol(
     explanation=explanation,
     again=again,
     snippets=snippets,
+    asked=ForwardAttribute.CHUNK.value,
     hint="fluent-bit -i cpu -o forward://{listen} -p Require_ack_response=true -p Retry_Limit=no_limits",
     tls_hint=" -p tls=on -p tls.ca_file={ca}",
 )

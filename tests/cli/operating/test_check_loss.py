@@ -5,22 +5,27 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_cli.errors import CommandError
-from headrace_cli.operating.check import loss
-from headrace_cli.operating.check.loss import LOW, Waiting, waiting
+from headrace_cli.errors import EXIT_DOUBT, CommandError
 from headrace_cli.operating.check.parts import Finding, Verdict
 from headrace_cli.operating.exposition import Scrape, parts_of
 from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_cli.wire import loss
+from headrace_cli.wire.loss import LOW, Waiting, waiting
+from headrace_cli.wire.quarantined.reading import Reader
+from headrace_cli.wire.target import ASKED
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
+from headrace_common.session.again import Published
 from typer.testing import CliRunner
 
+from tests.cli.operating.test_replay import EVENTS, lake_of, rejected
 from tests.cli.operating.topics import event_headers, lead_to, put
 from tests.contract.topic import own_topics
-from tests.lake.test_query import batch, event, gap, make, reject
+from tests.lake.test_query import MOMENT, batch, event, gap, make, reject
 
 UNACKNOWLEDGEABLE = "headrace_events_unacknowledgeable_total"
 
@@ -66,7 +71,7 @@ def test_a_whole_lake_is_fine(tmp_path: Path) -> None:
             {"batches": [named(**batch(0, 3, 2, 1))], "quarantine": [reject(2)]},
             loss.QUARANTINE,
             Verdict.DOUBT,
-            "1 records were not understood, and are kept byte for byte: 1 bad_json by unknown",
+            "1 were not understood, and are kept byte for byte: 1 bad_json by unknown",
         ),
     ],
 )  # fmt: skip
@@ -79,6 +84,46 @@ def test_a_loss_is_found_by_its_check_alone(
     (found,) = (found for found in findings if found.check == check)
     assert said in found.reason
     assert found.next
+
+
+def test_an_item_in_parts_that_was_sent_again_counts_once(tmp_path: Path) -> None:
+    parts = [
+        {**reject(number), "id": "d." + "1" * 32, "sha256": "x", "part": 1 + number % 2, "parts": 2}
+        for number in range(2, 6)
+    ]
+    make(tmp_path, **{**WHOLE, "batches": [named(**batch(0, 6, 2, 4))], "quarantine": [*parts, reject(6)]})
+    found = next(each for each in loss.of_tables(tmp_path) if each.check == loss.QUARANTINE)
+    assert found.reason.startswith("2 were not understood")
+
+
+def test_what_was_replayed_and_has_landed_is_no_doubt(tmp_path: Path) -> None:
+    client = ASKED["forward"]()
+    items = [item for _ in range(2) for item in rejected("forward", client, client.frame(EVENTS))]
+    (first,), (second,) = (Reader(wide=True).read(item).events for item in items)
+    assert first.id != second.id
+
+    def found(folder: str, *landed: Published) -> Finding:
+        lake = lake_of(tmp_path / folder, items, landed)
+        return next(each for each in loss.of_tables(lake) if each.check == loss.QUARANTINE)
+
+    assert found("none").reason.startswith("2 were not understood")
+    half = found("half", first)
+    assert (half.verdict, half.reason[:22]) == (Verdict.DOUBT, "1 were not understood,")
+    assert found("both", first, second).verdict is Verdict.FINE
+
+
+@pytest.mark.parametrize(("since", "count"), [(None, 1), (MOMENT, 2), (MOMENT + timedelta(seconds=1), 1)])
+def test_the_tables_know_whose_clients_asked_for_nothing(tmp_path: Path, since: datetime | None, count: int) -> None:
+    rows = [
+        event(0, protocol="forward", attributes=None, landed_at=datetime.now(UTC)),
+        event(1, protocol="forward", attributes='{"index":3}'),
+        event(2, protocol="forward", attributes='{"chunk":"a","index":3}', landed_at=datetime.now(UTC)),
+        event(3, protocol="courier", attributes=None, landed_at=datetime.now(UTC)),
+    ]
+    make(tmp_path, events=rows)
+    unasked = loss.unacknowledged(tmp_path, since)
+    assert unasked == {"forward": count}
+    assert loss.of_parts([TestParts().receiver(0)], unasked).verdict is Verdict.DOUBT
 
 
 def test_a_gap_that_another_consumer_covers_is_none(tmp_path: Path) -> None:
@@ -107,19 +152,19 @@ class TestParts:
         return Scrape("forward", "http://h:1", 0, values=values, problem=problem)
 
     def test_clients_that_ask_for_nothing_are_a_doubt(self) -> None:
-        (found,) = loss.of_parts([self.receiver(0), self.receiver(3)])
+        found = loss.of_parts([self.receiver(0), self.receiver(3)])
         assert (found.verdict, "forward 3" in found.reason) == (Verdict.DOUBT, True)
 
     def test_a_receiver_that_does_not_answer_is_no_proof(self) -> None:
-        (found,) = loss.of_parts([self.receiver(0), self.receiver(problem="does not answer")])
+        found = loss.of_parts([self.receiver(0), self.receiver(problem="does not answer")])
         assert found.verdict is Verdict.UNKNOWN
 
     def test_all_ask(self) -> None:
-        (found,) = loss.of_parts([self.receiver(0), Scrape("lake", "http://h:2", 0, problem="does not answer")])
+        found = loss.of_parts([self.receiver(0), Scrape("lake", "http://h:2", 0, problem="does not answer")])
         assert found.verdict is Verdict.FINE
 
     def test_none_is_known(self) -> None:
-        assert loss.of_parts([])[0].verdict is Verdict.UNKNOWN
+        assert loss.of_parts([]).verdict is Verdict.UNKNOWN
 
     @pytest.mark.parametrize("url", ["ftp://h:1", "http://", "a=", "http://h h"])
     def test_what_is_no_address(self, url: str) -> None:
@@ -169,7 +214,7 @@ def test_the_verb_and_its_status(
     whole = {name: [{**row, "topic": topics.events_topic} for row in each] for name, each in rows.items()}
     make(tmp_path / "lake", **whole)
     put(topics, topics.events_topic, [(b"{}", event_headers(n)) for n in range(3)])
-    assert loss.check_loss(tmp_path, loss.LossOptions(tmp_path / "lake", kafka.bootstrap)) == 1
+    assert loss.check_loss(tmp_path, loss.LossOptions(tmp_path / "lake", kafka.bootstrap)) == EXIT_DOUBT
     said = capsys.readouterr().out
     assert said.splitlines()[-1] == "in doubt: quarantine"
     ignored = loss.LossOptions(tmp_path / "lake", kafka.bootstrap, ignore=[loss.QUARANTINE], as_json=True)

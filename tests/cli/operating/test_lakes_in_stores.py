@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from headrace_cli.__main__ import app
 from headrace_cli.errors import CommandError
-from headrace_cli.operating.check import loss
 from headrace_cli.operating.live import tables
+from headrace_cli.wire import loss
 from headrace_cli.wire.quarantined.verbs import Source, export_items, wanted_of
 from headrace_cli.wire.send import landed
 from headrace_cli.wire.send.connections import Tally

@@ -20,7 +20,7 @@ from headrace_cli.wire.target import ASKED
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.record.encoding import decode
 from headrace_common.record.event import Reject
-from headrace_common.session.again import Replayed, frames_of, parts_of
+from headrace_common.session.again import Published, Replayed, frames_of, parts_of
 from headrace_common.session.client import Client
 from headrace_common.session.interface import ByteSession, Peer
 from headrace_courier.session import CourierSession
@@ -108,7 +108,7 @@ def test_without_a_lake_it_wants_to_be_told_so(tmp_path: Path) -> None:
         replay(Source(tmp_path, tmp_path / "lake"), Wanted(), ReplayOptions())
 
 
-def lake_of(folder: Path, items: Sequence[Item], landed: Sequence[Stored] = ()) -> Path:
+def lake_of(folder: Path, items: Sequence[Item], landed: Sequence[Stored | Published] = ()) -> Path:
     """A lake with these items in quarantine, and these events."""
     rows = [
         {

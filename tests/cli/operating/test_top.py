@@ -85,7 +85,8 @@ class TestRates:
         declared = {row.name for metrics in (ReceiverMetrics(), LakeMetrics()) for row in metrics.table()}
         declared |= {row.name for protocol in installed() for row in protocol.own_metrics()}
         read = set()
-        for path in (Path(__file__).parents[3] / "cli/headrace_cli/operating").rglob("*.py"):
+        tools = Path(__file__).parents[3] / "cli/headrace_cli"
+        for path in [*(tools / "operating").rglob("*.py"), tools / "wire" / "loss.py"]:
             read |= {
                 word for word in path.read_text().split('"') if word.startswith("headrace_") and word.isidentifier()
             }
@@ -114,13 +115,28 @@ def test_the_table_fits_80_columns_and_problems_stand_below() -> None:
     found = rows([receiver(0, 0, service="lumberjack")], [busy])
     console = Console(width=80)
     with console.capture() as captured:
-        console.print(table(found))
+        console.print(table(found, 80))
     assert all(len(line) <= 80 for line in captured.get().splitlines())
     many = [Scrape("forward", f"http://h:{n}", 0, problem="does not answer") for n in range(PROBLEMS + 2)]
     with console.capture() as captured:
-        console.print(table(rows([], many)))
+        console.print(table(rows([], many), 80))
     assert f"0/{PROBLEMS + 2}" in captured.get()
     assert "… and 2 more" in captured.get()
+
+
+@pytest.mark.parametrize(("width", "left"), [(80, 0), (60, 2), (45, 5)])
+def test_a_narrow_terminal_shows_fewer_columns_and_each_of_them_whole(width: int, left: int) -> None:
+    busy = receiver(
+        1, 123_456, service="lumberjack", headrace_budget_used_bytes=123_456_789, headrace_oldest_pending_seconds=99
+    )
+    console = Console(width=width)
+    with console.capture() as captured:
+        console.print(table(rows([receiver(0, 0, service="lumberjack")], [busy]), width))
+    lines = captured.get().splitlines()
+    assert "…" not in lines[0] + lines[1]
+    assert 12 - len(lines[0].split()) == left
+    assert ("left out" in lines[-1]) == bool(left)
+    assert {"service", "ready", "ev/s"} <= set(lines[0].split())
 
 
 class _Part(http.server.BaseHTTPRequestHandler):

@@ -22,6 +22,8 @@ from headrace_cli.verbs import console
 
 ONCE_SECONDS: Final = 1.0
 """Time between the two looks of `--once`."""
+LEFT_OUT: Final = ("wait", "p50", "fresh", "budget", "oldest", "conn", "p99", "quar")
+"""Columns that a narrow terminal does without, in this order."""
 PROBLEMS: Final = 8
 """Most problems below the table."""
 
@@ -41,7 +43,7 @@ def top(path: Path, urls: Sequence[str], *, once: bool, as_json: bool, every: fl
         if as_json:
             sys.stdout.write(json.dumps([asdict(row) for row in found], indent=1, ensure_ascii=False) + "\n")
         else:
-            console.OUT.print(table(found), soft_wrap=False)
+            console.OUT.print(table(found, console.OUT.width), soft_wrap=False)
         return _status(found)
     if not console.OUT.is_terminal:
         raise CommandError("top draws on a terminal: --once prints one table.", status=2)
@@ -53,7 +55,10 @@ def top(path: Path, urls: Sequence[str], *, once: bool, as_json: bool, every: fl
                 time.sleep(min(every, ONCE_SECONDS) if not found else every)
                 after = scrape_all(parts)
                 before, found = after, rows(before, after)
-                live.update(Group(table(found), Text(f"every {every:g} s; Ctrl-C ends", style="dim")), refresh=True)
+                live.update(
+                    Group(table(found, console.OUT.width), Text(f"every {every:g} s; Ctrl-C ends", style="dim")),
+                    refresh=True,
+                )
     except KeyboardInterrupt:
         return _status(found)
 
@@ -68,30 +73,34 @@ def _status(found: Sequence[ServiceRow]) -> int:
     return 0 if all(row.ready == row.parts for row in found) else EXIT_FAILED
 
 
-def table(found: Sequence[ServiceRow]) -> Group:
-    """The table, and the problems below it."""
-    figures = (">ready", ">conn", ">ev/s", ">p50", ">p99", ">budget", ">wait", ">oldest", ">quar", ">lag", ">fresh")
-    shown = console.table("service", *figures)
+def table(found: Sequence[ServiceRow], width: int) -> Group:
+    """The table, without the columns for which `width` has no room, and the problems below it."""
+    columns: dict[str, list[Text]] = {
+        "service": [Text(printable(row.service)) for row in found],
+        "ready": [Text(f"{row.ready}/{row.parts}", "green" if row.ready == row.parts else "bold red") for row in found],
+        "conn": [Text(short(row.connections)) for row in found],
+        "ev/s": [Text(short(row.events_per_second)) for row in found],
+        "p50": [Text(seconds(row.ack_p50)) for row in found],
+        "p99": [Text(seconds(row.ack_p99)) for row in found],
+        "budget": [Text(short(row.budget_used_bytes)) for row in found],
+        "wait": [Text(short(row.pending)) for row in found],
+        "oldest": [Text(seconds(row.oldest)) for row in found],
+        "quar": [Text(short(row.quarantined), "yellow" if row.quarantined else "") for row in found],
+        "lag": [Text(short(row.lag)) for row in found],
+        "fresh": [Text(seconds(row.freshness_p50)) for row in found],
+    }
+    left = list(LEFT_OUT)
+    while left and sum(max(map(len, [name, *cells])) + 1 for name, cells in columns.items()) > width:
+        del columns[left.pop(0)]
+    shown = console.table(*(name if name == "service" else f">{name}" for name in columns))
     shown.padding = (0, 1, 0, 0)
-    for row in found:
-        good = row.ready == row.parts
-        shown.add_row(
-            printable(row.service),
-            Text(f"{row.ready}/{row.parts}", style="green" if good else "bold red"),
-            short(row.connections),
-            short(row.events_per_second),
-            seconds(row.ack_p50),
-            seconds(row.ack_p99),
-            short(row.budget_used_bytes),
-            short(row.pending),
-            seconds(row.oldest),
-            Text(short(row.quarantined), style="yellow" if row.quarantined else ""),
-            short(row.lag),
-            seconds(row.freshness_p50),
-        )
+    for cells in zip(*columns.values(), strict=True):
+        shown.add_row(*cells)
     problems = [Text(f"{row.service}: {printable(text)}", style="red") for row in found for text in row.problems]
     more = [Text(f"… and {len(problems) - PROBLEMS} more")] if len(problems) > PROBLEMS else []
-    return Group(shown, *problems[:PROBLEMS], *more)
+    gone = LEFT_OUT[: len(LEFT_OUT) - len(left)]
+    narrow = [Text(f"left out: {', '.join(gone)}", style="dim")] if gone else []
+    return Group(shown, *problems[:PROBLEMS], *more, *narrow)
 
 
 def short(number: float | None) -> str:

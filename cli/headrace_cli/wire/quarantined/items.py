@@ -155,13 +155,14 @@ def _item(key: tuple[str, str], row: Row) -> Item:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which rows: all of what is given must hold. `name`: of one item."""
+    """Which rows: all of what is given must hold. `name`: of one item. `landed_since`: of the lake alone."""
 
     reasons: Sequence[str] = ()
     protocols: Sequence[str] = ()
     since: datetime | None = None
     until: datetime | None = None
     name: str = ""
+    landed_since: datetime | None = None
 
 
 def of_lake(lake: LakeAddress, wanted: Wanted, *, content: bool) -> Iterator[Row]:
@@ -178,6 +179,8 @@ def of_lake(lake: LakeAddress, wanted: Wanted, *, content: bool) -> Iterator[Row
         conditions.append(("received_time >= ?", wanted.since))
     if wanted.until is not None:
         conditions.append(("received_time < ?", wanted.until))
+    if wanted.landed_since is not None:
+        conditions.append(("landed_at >= ?", wanted.landed_since))
     place = """(topic || '-' || "partition" || '-' || "offset")"""
     if wanted.name:
         conditions.append((f"? in (id, {place})", wanted.name))

@@ -9,7 +9,7 @@ from typing import Final
 
 import orjson
 from headrace_common.operations.errors import ConfigError, ProtocolError
-from headrace_common.operations.settings import Settings, load
+from headrace_common.operations.settings import ServiceSettings, Settings, load
 from headrace_common.protocol import installed
 from headrace_common.record.contract import Attribute, Reason
 from headrace_common.session.again import ImpossibleError, Rejected, Replayed
@@ -17,7 +17,7 @@ from headrace_common.session.explain import count
 from rich.text import Text
 
 from headrace_cli.lake.text import printable
-from headrace_cli.operating.check.parts import settings_class
+from headrace_cli.operating.check.parts import as_environment, settings_class
 from headrace_cli.wire.explain.stream import Explainer
 from headrace_cli.wire.explain.verb import lines
 from headrace_cli.wire.quarantined.items import Item
@@ -30,11 +30,18 @@ _PIECE: Final = (Attribute.INDEX.value, Attribute.DEVICE.value)
 _AROUND: Final = 20
 
 
-class Reader:
-    """Reads items with the settings of the environment and of the YAML file `config`."""
+_WIDE: Final = {"frame_bytes": 1 << 30, "event_bytes": 1 << 30, "frame_events": 1 << 30, "depth": 200}
 
-    def __init__(self, config: Path | None = None) -> None:
+
+class Reader:
+    """Reads items with the settings of the environment and of the YAML file `config`.
+
+    `wide`: with those of nobody, and with limits that no event exceeds; what compressed bytes may inflate to stays limited.
+    """
+
+    def __init__(self, config: Path | None = None, *, wide: bool = False) -> None:
         self._config = config
+        self._wide = wide
         self._settings: dict[str, Settings] = {}
 
     def read(self, item: Item) -> Replayed:
@@ -61,7 +68,13 @@ class Reader:
 
     def _settings_of(self, protocol: str) -> Settings:
         if protocol not in self._settings:
-            self._settings[protocol] = load(settings_class(protocol), self._config)
+            if self._wide:
+                with as_environment({}):
+                    found = load(settings_class(protocol))
+                assert isinstance(found, ServiceSettings)
+                self._settings[protocol] = found.model_copy(update={"limits": found.limits.model_copy(update=_WIDE)})
+            else:
+                self._settings[protocol] = load(settings_class(protocol), self._config)
         return self._settings[protocol]
 
 

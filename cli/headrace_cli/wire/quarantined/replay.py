@@ -267,5 +267,5 @@ def landed(lake: LakeAddress, ids: Sequence[str]) -> set[str]:
     with connect(lake) as connection:
         if not connection.execute("select 1 from duckdb_views() where view_name = 'events'").fetchall():
             return set()
-        found = connection.execute("select event_id from events where list_contains(?, event_id)", [list(ids)])
+        found = connection.execute("select event_id from events where event_id in (select unnest(?))", [list(ids)])
         return {row[0] for row in found.fetchall()}

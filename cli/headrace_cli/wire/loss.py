@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -14,9 +16,10 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 from headrace_common.kafka.client import Topic, describe, explain, make_consumer
 from headrace_common.operations.settings import KafkaSettings
+from headrace_common.protocol import installed
 from headrace_common.record.contract import GapField, GapReason
 
-from headrace_cli.errors import EXIT_FAILED, EXIT_NOTHING_RUNS, CommandError
+from headrace_cli.errors import EXIT_DOUBT, EXIT_FAILED, EXIT_NOTHING_RUNS, CommandError
 from headrace_cli.lake import against_kafka
 from headrace_cli.lake.address import LakeAddress
 from headrace_cli.lake.against_kafka import Place
@@ -27,6 +30,9 @@ from headrace_cli.operating.exposition import Scrape, parts_of, scrape_all
 from headrace_cli.operating.target import check_reachable, kafka_settings
 from headrace_cli.operating.watch.filters import parse_moment
 from headrace_cli.verbs import query
+from headrace_cli.wire.quarantined.items import Item, Wanted, gathered, of_lake
+from headrace_cli.wire.quarantined.reading import Reader
+from headrace_cli.wire.quarantined.replay import landed
 
 # ruff: noqa: S608  (the SQL is assembled from constants and a time that we have parsed)
 
@@ -42,6 +48,8 @@ CHECKS: Final = (PROOF, KAFKA, GAPS, LOGJAM, QUARANTINE, UNACKNOWLEDGED, LAG)
 
 LOW: Final = 0.1
 """Share of the retention below which a margin is a doubt, as the landing job warns."""
+READ_AGAIN: Final = 2_000
+"""Most items of quarantine, the newest, that are read once more to see whether they were replayed."""
 _READ_MS: Final = 5_000
 
 
@@ -58,7 +66,7 @@ class LossOptions:
 
 
 def check_loss(path: Path, options: LossOptions) -> int:
-    """Run all checks, print them and the verdict. Return 0 if nothing was lost or doubtful, else 1.
+    """Run all checks, print them and the verdict. Return 0 if nothing was lost or doubtful, 1 if something was lost, else 4.
 
     Raises `CommandError` (no tables, no answer from Kafka, options that make no sense), `ConfigError`.
     """
@@ -67,7 +75,8 @@ def check_loss(path: Path, options: LossOptions) -> int:
         raise CommandError(f"--ignore {unknown[0]}: it is one of {', '.join(CHECKS)}.", status=2)
     since = parse_moment(options.since, "--since", datetime.now(UTC)) if options.since else None
     parts = _parts(path, options.urls)
-    findings = [*of_tables(options.lake, since), *_of_kafka(path, options), *of_parts(scrape_all(parts))]
+    findings = [*of_tables(options.lake, since), *_of_kafka(path, options)]
+    findings.append(of_parts(scrape_all(parts), unacknowledged(options.lake, since)))
     findings.sort(key=lambda found: CHECKS.index(found.check))
     bad = [found for found in findings if found.bad and found.check not in options.ignore]
     lost = any(found.verdict is Verdict.WRONG for found in bad)
@@ -76,7 +85,7 @@ def check_loss(path: Path, options: LossOptions) -> int:
         unseen = [found.check for found in findings if found.verdict is Verdict.UNKNOWN]
         verdict = "nothing was lost" + (f", without a look at {', '.join(unseen)}" if unseen else "")
     show(findings, verdict, fine=not bad, as_json=options.as_json)
-    return EXIT_FAILED if bad else 0
+    return (EXIT_FAILED if lost else EXIT_DOUBT) if bad else 0
 
 
 def _parts(path: Path, urls: Sequence[str]) -> list[tuple[str, str]]:
@@ -93,7 +102,9 @@ def of_tables(lake: LakeAddress, since: datetime | None = None) -> list[Finding]
     recent = f"landed_at >= timestamptz '{since.isoformat()}'" if since is not None else "true"
     return [
         _proof(exactly_once(lake)),
-        *(check(lake, recent) for check in (_gaps, _logjam, _quarantine)),
+        _gaps(lake, recent),
+        _logjam(lake, recent),
+        _quarantine(lake, recent, since),
     ]
 
 
@@ -142,23 +153,66 @@ def _logjam(lake: LakeAddress, recent: str) -> Finding:
     )
 
 
-def _quarantine(lake: LakeAddress, recent: str) -> Finding:
-    found = query.run(
-        "select reason, protocol, count(*) as n from quarantine"
-        f" where {recent} group by all order by n desc, reason, protocol",
+def _quarantine(lake: LakeAddress, recent: str, since: datetime | None) -> Finding:
+    """Count items, not records: what came in parts, or again, is one. What was replayed and has landed does not count."""
+    place = """concat(topic, '-', "partition", '-', "offset")"""
+    rows = query.run(
+        f"select reason, protocol, count(distinct (coalesce(id, {place}), sha256)) as n from quarantine"
+        f" where {recent} group by all",
         lake,
     )
-    if not found:
+    if not rows:
         return Finding(QUARANTINE, Verdict.FINE, "everything was understood")
-    total = sum(row["n"] for row in found)
-    named = ", ".join(f"{row['n']:,} {row['reason']} by {row['protocol'] or 'unknown'}" for row in found[:3])
-    reason = f"{total:,} records were not understood, and are kept byte for byte: {named}"
+    settled = replayed(lake, since)
+    left = Counter({(row["reason"], row["protocol"]): row["n"] for row in rows}) - settled
+    again = f"{settled.total():,} were replayed, and have landed"
+    if not left:
+        return Finding(QUARANTINE, Verdict.FINE, f"what was not understood is landed by now: {again}")
+    named = ", ".join(f"{n:,} {reason} by {protocol or 'unknown'}" for (reason, protocol), n in left.most_common(3))
+    reason = f"{left.total():,} were not understood, and are kept byte for byte: {named}"
     return Finding(
         QUARANTINE,
         Verdict.DOUBT,
-        reason,
+        f"{reason}; {again}" if settled else reason,
         "./headrace quarantine list and show have them; docs/operations.md explains",
     )
+
+
+def replayed(lake: LakeAddress, since: datetime | None = None) -> Counter[tuple[str, str]]:
+    """Return how many items of the newest `READ_AGAIN`, by reason and protocol, are events in the lake by now, whole.
+
+    Limits of this process do not matter: the bytes are read with wide ones, since a replay may have had those.
+    """
+    reader = Reader(wide=True)
+    events: dict[str, list[str]] = {}
+    items: dict[str, Item] = {}
+    for item in islice(gathered(of_lake(lake, Wanted(landed_since=since), content=True)), READ_AGAIN):
+        found = reader.read(item)
+        if found.events and not found.rejects and not found.impossible:
+            key = f"{item.name} {item.sha256}"
+            events[key], items[key] = [event.id for event in found.events], item
+    there = landed(lake, [name for names in events.values() for name in names]) if events else set()
+    whole = [items[key] for key, names in events.items() if there.issuperset(names)]
+    return Counter((item.reason, item.protocol) for item in whole)
+
+
+def unacknowledged(lake: LakeAddress, since: datetime | None = None) -> dict[str, int]:
+    """Return how many events landed, by protocol, whose clients asked for no acknowledgement: since then, or in the last day.
+
+    Their attributes say so. A receiver that has started again has counted none of them.
+    """
+    asking = {each.name: each.asked for each in installed() if each.asked}
+    begin = f"timestamptz '{since.isoformat()}'" if since is not None else "now() - interval 1 day"
+    unasked = " or ".join(
+        f"(protocol = '{name}' and (attributes is null or attributes not like '%\"{attribute}\":%'))"
+        for name, attribute in asking.items()
+    )
+    rows = query.run(
+        f"select protocol, count(*) as n from events where landed_at >= {begin} and ({unasked or 'false'})"
+        " group by all order by all",
+        lake,
+    )
+    return {row["protocol"]: row["n"] for row in rows}
 
 
 def _of_kafka(path: Path, options: LossOptions) -> list[Finding]:
@@ -211,28 +265,30 @@ def of_kafka(
     return [ends, Finding(LAG, Verdict.FINE, f"{count:,} offsets wait to be landed{left_over}")]
 
 
-def of_parts(scrapes: Sequence[Scrape]) -> list[Finding]:
-    """What the receivers count since they started. Those that do not answer cannot be asked."""
+def of_parts(scrapes: Sequence[Scrape], landed_unasked: Mapping[str, int] | None = None) -> Finding:
+    """What the receivers count since they started, and what has landed before. Those that do not answer cannot be asked."""
     receivers = [found for found in scrapes if found.problem or found.has("headrace_events_unacknowledgeable_total")]
     silent = [found for found in receivers if found.problem and found.service != "lake"]
     counted: Callable[[Scrape], float] = lambda found: found.total("headrace_events_unacknowledgeable_total")  # noqa: E731
-    total = sum(map(counted, receivers))
-    if total:
-        who = ", ".join(f"{found.service} {counted(found):,.0f}" for found in receivers if counted(found))
-        reason = f"{total:,.0f} events came from clients that ask for no acknowledgement: they would not notice a loss ({who})"
-        return [
-            Finding(
-                UNACKNOWLEDGED, Verdict.DOUBT, reason, "let them ask: ./headrace snippet has configurations that do"
-            )
-        ]
+    told = [f"{found.service} {counted(found):,.0f} since it started" for found in receivers if counted(found)]
+    told += [f"{name} {count:,} of those that have landed" for name, count in (landed_unasked or {}).items()]
+    if told:
+        reason = f"events came from clients that ask for no acknowledgement: they would not notice a loss ({', '.join(told)})"
+        advice = "let them ask: ./headrace snippet has configurations that do"
+        return Finding(UNACKNOWLEDGED, Verdict.DOUBT, reason, advice)
     if silent:
         who = "; ".join(f"{found.service}: {found.problem}" for found in silent)
-        return [Finding(UNACKNOWLEDGED, Verdict.UNKNOWN, f"some receivers could not be asked: {who}")]
+        return Finding(UNACKNOWLEDGED, Verdict.UNKNOWN, f"some receivers could not be asked: {who}")
     if not receivers:
-        return [Finding(UNACKNOWLEDGED, Verdict.UNKNOWN, "no receiver is known", "name them with --url")]
-    return [
-        Finding(UNACKNOWLEDGED, Verdict.FINE, "every client asks for acknowledgements, since the receivers started")
-    ]
+        return Finding(UNACKNOWLEDGED, Verdict.UNKNOWN, "no receiver is known", "name them with --url")
+    starts = [found.most("process_start_time_seconds") for found in receivers]
+    youngest = max((start for start in starts if start is not None), default=None)
+    when = f" at {datetime.fromtimestamp(youngest, UTC):%Y-%m-%d %H:%M:%S}Z" if youngest is not None else ""
+    return Finding(
+        UNACKNOWLEDGED,
+        Verdict.FINE,
+        f"every client has asked for acknowledgements since the last receiver started{when}",
+    )
 
 
 @dataclass(frozen=True)
