@@ -93,7 +93,10 @@ def up(
         str | None, typer.Option(metavar="HOST:PORT", help="Use this Kafka; the default is an embedded one.")
     ] = None,
     services: Annotated[str, typer.Option(metavar="A,B", help="Start only these receivers.")] = "",
-    any_port: Annotated[bool, typer.Option("--any-port", help="Use free ports instead of the usual ones.")] = False,
+    any_port: Annotated[
+        bool,
+        typer.Option("--any-port", help="Use free ports, at each start the same."),
+    ] = False,
     host: Annotated[
         str, typer.Option(help="Address that the receivers listen on; 0.0.0.0 admits other machines.")
     ] = "127.0.0.1",

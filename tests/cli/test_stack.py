@@ -241,6 +241,24 @@ class TestPorts:
         with pytest.raises(CommandError, match=f"^Nothing can listen on {host}: "):
             _PortAllocator(StackOptions(any_port=any_port)).take("forward", 0, host)
 
+    def test_the_next_start_takes_the_same_free_ports_unless_somebody_has_one_now(self, tmp_path: Path) -> None:
+        state = StateFolder(tmp_path / "state")
+        state.make()
+        first = _PortAllocator(StackOptions(any_port=True), state.read_ports())
+        one, two = first.take("a", 1, "127.0.0.1"), first.take("a", 2, "127.0.0.1")
+        state.write_ports(first.chosen)
+        with socket.create_server(("127.0.0.1", one)):
+            second = _PortAllocator(StackOptions(any_port=True), state.read_ports())
+            assert second.take("a", 2, "127.0.0.1") == two
+            assert second.take("a", 1, "127.0.0.1") not in (one, two)
+
+    @pytest.mark.parametrize("text", ["", "[]", '{"a 1": "x"}', '{"a 1": 0}', '{"a 1": 65536}', '{"a 1": true}'])
+    def test_a_damaged_note_of_ports_is_as_none(self, tmp_path: Path, text: str) -> None:
+        state = StateFolder(tmp_path / "state")
+        state.make()
+        (state.path / "run" / "ports.json").write_text(text)
+        assert state.read_ports() == {}
+
     def test_free_ports_are_not_given_twice(self) -> None:
         ports = _PortAllocator(StackOptions(any_port=True))
         given = [ports.take("x", 0, "127.0.0.1") for _ in range(50)]

@@ -111,7 +111,7 @@ def plan(state: StateFolder, options: StackOptions, progress: FetchProgress | No
     services = select_receivers(options.services)
     if options.tls and variable("tls", "cert") in os.environ:
         raise CommandError(f"{variable('tls', 'cert')} is set: leave out --tls, which uses certificates of its own.")
-    ports = _PortAllocator(options)
+    ports = _PortAllocator(options, state.read_ports())
     kafka_port = ports.take("kafka", KAFKA_PORT, HOST) if options.kafka is None else 0
     controller_port = ports.take("kafka's controller", CONTROLLER_PORT, HOST) if options.kafka is None else 0
     assigned = [
@@ -128,6 +128,8 @@ def plan(state: StateFolder, options: StackOptions, progress: FetchProgress | No
     lake_ops = ports.take("the landing job's health and metrics", LAKE_OPS_PORT, HOST)
     live_port, notes = ports.take_live() if options.live else (0, [])
     state.make()
+    if options.any_port:
+        state.write_ports(ports.chosen)
     certificates = ensure(state.path / "tls", options.host) if options.tls else None
     spark_jars = jars("spark", progress)
     broker = kafka = None
@@ -276,18 +278,25 @@ def _kafka_disk_bytes(topics: Mapping[str, str]) -> int:
 
 
 class _PortAllocator:
-    """Allocates default ports or free ones. For a port in use it raises `CommandError`, with the process that holds it."""
+    """Allocates default ports or free ones. For a port in use it raises `CommandError`, with the process that holds it.
 
-    def __init__(self, options: StackOptions) -> None:
+    `before`: the free ones that an earlier start chose, by what they are for: they are taken again while they are free.
+    """
+
+    def __init__(self, options: StackOptions, before: Mapping[str, int] | None = None) -> None:
         self._any = options.any_port
         self._live = options.live_port
+        self._before = before or {}
         self._given: set[int] = set()
+        self.chosen: dict[str, int] = {}
 
     def take(self, what: str, port: int, host: str) -> int:
         if self._any:
-            port = free_port(host)
-            while port in self._given:
+            name = f"{what} {port}"
+            port = self._before.get(name, 0)
+            while not port or port in self._given or is_taken(host, port):
                 port = free_port(host)
+            self.chosen[name] = port
         elif is_taken(host, port):
             raise CommandError(f"Port {port}, {what}, is taken by {holder(port)}: stop that, or use --any-port.")
         self._given.add(port)

@@ -1,4 +1,4 @@
-"""The state folder of a stack: ``kafka/ lake/ checkpoint/ log/<name>.log run/stack.json lock`` and a marker file.
+"""The state folder of a stack: ``kafka/ lake/ checkpoint/ log/<name>.log run/stack.json run/ports.json lock`` and a marker file.
 
 The supervisor holds the lock while it lives, and the lock's file says which process it is. Only this user may open the folder:
 its topics, its lake and its logs hold what clients have sent. The marker holds the stack's name, and every process of the stack
@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +40,7 @@ class StateFolder:
         self.logs = self.path / "log"
         self._lock = self.path / "lock"
         self.record = self.path / "run" / "stack.json"
+        self._ports = self.path / "run" / "ports.json"
 
     def log(self, name: str) -> Path:
         """Return the log file of the process called `name`."""
@@ -104,11 +106,15 @@ class StateFolder:
 
     def read_record(self) -> dict[str, Any]:
         """Return the supervisor's last record; empty if there is none."""
-        try:
-            record = json.loads(self.record.read_text())
-        except (OSError, ValueError):
-            return {}
-        return record if isinstance(record, dict) else {}
+        return _read(self.record)
+
+    def write_ports(self, ports: Mapping[str, int]) -> None:
+        """Keep the ports that were chosen, so that the next start takes the same."""
+        _write(self._ports, dict(ports))
+
+    def read_ports(self) -> dict[str, int]:
+        """Return the ports that the last start chose, by what they are for; those that are none are left out."""
+        return {name: port for name, port in _read(self._ports).items() if type(port) is int and 0 < port < 65_536}
 
     def delete_record(self) -> None:
         self.record.unlink(missing_ok=True)
@@ -178,6 +184,14 @@ def _signal(process: psutil.Process, *, hard: bool) -> None:
             process.terminate()
     except psutil.NoSuchProcess:
         pass
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def _write(path: Path, document: dict[str, Any]) -> None:

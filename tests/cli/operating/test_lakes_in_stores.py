@@ -19,7 +19,7 @@ from headrace_cli.wire.send.connections import Tally
 from typer.testing import CliRunner
 
 from tests.lake.s3 import BUCKET, S3
-from tests.lake.test_query import batch, event, make, reject
+from tests.lake.test_query import MOMENT, batch, event, make, reject
 
 pytestmark = pytest.mark.long
 
@@ -40,7 +40,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lake,
         batches=[named(**batch(0, 3, 2, 1))],
         events=[event(0, body=body, topic="t"), event(1, topic="t")],
-        quarantine=[{**reject(2), "id": name, "topic": "t", "protocol": "forward", "part": 1, "parts": 1}],
+        quarantine=[
+            {
+                **reject(2),
+                "received_time": MOMENT,
+                "id": name,
+                "topic": "t",
+                "protocol": "forward",
+                "part": 1,
+                "parts": 1,
+            }
+        ],
     )
     return lake
 

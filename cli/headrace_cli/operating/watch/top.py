@@ -90,7 +90,7 @@ def table(found: Sequence[ServiceRow], width: int) -> Group:
         "fresh": [Text(seconds(row.freshness_p50)) for row in found],
     }
     left = list(LEFT_OUT)
-    while left and sum(max(map(len, [name, *cells])) + 1 for name, cells in columns.items()) > width:
+    while left and sum(max(len(name), *map(len, cells)) + 1 for name, cells in columns.items()) > width:
         del columns[left.pop(0)]
     shown = console.table(*(name if name == "service" else f">{name}" for name in columns))
     shown.padding = (0, 1, 0, 0)
