@@ -49,7 +49,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Gap:
-    """Missing offsets (`retention`, `recreated`) or numbers of Logjam's devices, over all rows of one reason."""
+    """Missing offsets (`retention`, `recreated`) or numbers of devices, over all rows of one reason."""
 
     reason: str
     rows: int
