@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestServer
@@ -14,6 +15,8 @@ from headrace_cli.operating.exposition import Scrape
 from headrace_cli.operating.live.looks import Look, Sample, TablesLook
 from headrace_cli.operating.live.server import LiveServer, allowed_names
 from headrace_cli.operating.live.service import LiveService
+from headrace_cli.operating.watch.filters import Filters
+from headrace_common.operations.settings import KafkaSettings
 
 from tests.cli.live.chromium import Page, browser
 from tests.cli.live.seen import UNIX, away, kafka, lake, receiver
@@ -48,7 +51,7 @@ class Scene:
 @pytest.fixture
 async def scene() -> AsyncIterator[Scene]:
     service = LiveService(no_parts, None, None)
-    server = LiveServer(service, None, None, allowed_names("127.0.0.1", ()))
+    server = LiveServer(service, KafkaSettings(), None, allowed_names("127.0.0.1", ()), show=True)
     async with TestServer(server.application()) as one:
         yield Scene(f"http://127.0.0.1:{one.port}/", service)
         await service.stop()
@@ -110,18 +113,78 @@ async def test_what_clients_send_is_text(scene: Scene) -> None:
         assert await told(page) == []
 
 
+def a_message(number: int, text: str = "{}") -> dict[str, Any]:
+    fields = {"event_id": f"d.{number:032x}", "protocol": "forward", "stream": "shop", "body": text}
+    heading = {
+        "place": f"t-0-{number}",
+        "time": UNIX + number,
+        "id": fields["event_id"],
+        "content": text,
+        "fields": fields,
+    }
+    return {"protocol": "forward", "stream": "shop", "source": "/forward/h", "reason": "", "fault": "", **heading}
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Filters, str]]:
+    """What the page asked for; each answer has one message more."""
+    asked: list[tuple[Filters, str]] = []
+
+    async def messages(_: KafkaSettings, filters: Filters, text: str, *, quarantine: bool) -> dict[str, Any]:
+        asked.append((filters, text))
+        found = [a_message(number, NASTY) for number in reversed(range(len(asked)))]
+        return {"messages": found, "read": len(asked), "whole": True}
+
+    monkeypatch.setattr("headrace_cli.operating.live.server.messages", messages)
+    return asked
+
+
+async def test_messages_come_pause_open_and_go_on(scene: Scene, sent: list[tuple[Filters, str]]) -> None:
+    count = "document.querySelectorAll('#message-list li').length"
+    async with browser() as page:
+        await page.show(1440, 900)
+        await opened(page, scene, receiver(0), lake(0))
+        assert sent == []
+        await page.evaluate("document.querySelector('[name=stream]').value = 'sh*'")
+        await page.evaluate("document.querySelector('[name=text]').value = 'a&b'")
+        await page.evaluate("document.querySelector('#messages-form button').click()")
+        await page.until(f"{count} >= 2")
+        assert sent[0] == (Filters(stream="sh*"), "a&b")
+        await page.evaluate("document.querySelector('#message-list summary').click()")
+        await page.until(f"{text('#messages-pause')} === 'Go on'")
+        assert NASTY in await page.evaluate(text("#message-list dl"))
+        assert await page.evaluate("document.querySelectorAll('main img').length") == 0
+        shown = await page.evaluate(count)
+        await page.evaluate("document.querySelector('#message-list button').click()")
+        await page.until("document.querySelector('#follow-id').value.startsWith('d.0')")
+        await page.evaluate("document.querySelector('#messages-pause').click()")
+        await page.until(f"{count} > {shown}")
+        assert await told(page) == []
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-async def test_it_fits_the_screen_and_can_be_read(scene: Scene, dark: bool) -> None:
+async def test_it_fits_the_screen_and_can_be_read(scene: Scene, dark: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     services = ("forward", "lumberjack", "courier", "logjam", "segment")
     parts = [receiver(0, service=name, url=f"http://{name}.receivers.example.org:8080/") for name in services]
     long = "a text without any space that is as long as a path may be " + "x" * 400
     sample = Sample(UNIX, "lumberjack", "json", "/lumberjack/host", "app.web", "detail", 5, long)
+
+    async def messages(*_: object, **__: object) -> dict[str, Any]:
+        return {
+            "messages": [{**a_message(number, long), "source": long} for number in range(5)],
+            "read": 5,
+            "whole": True,
+        }
+
+    monkeypatch.setattr("headrace_cli.operating.live.server.messages", messages)
     async with browser() as page:
         await page.show(1440, 844, dark=dark)
         await opened(page, scene, *parts, lake(0), away(0, service="forward", url="http://gone.example.org:1"))
         for _ in range(3):
             scene.show(*parts, lake(0), samples=[sample] * 20)
-        await page.until("document.querySelector('.samples')")
+        await page.evaluate("document.querySelector('#messages-form button').click()")
+        await page.until("document.querySelector('.samples') && document.querySelector('#message-list summary')")
+        await page.evaluate("document.querySelector('#message-list summary').click()")
         for width in (320, 390, 768, 1024, 1200, 1280, 1440, 1920):
             await page.show(width, 844, dark=dark)
             assert await page.evaluate("document.documentElement.scrollWidth") <= width, width
@@ -136,7 +199,7 @@ STICKING_OUT = """(() => {
   for (const node of document.querySelectorAll('main *, header *, footer *')) {
     if (node.closest('svg, .hidden, .skip') || !node.getClientRects().length) continue;
     const panel = node.parentElement.closest(
-        '.race, .card, .table, .chart, .pair > section, #parts, .verdict, header, footer, main');
+        '.race, .card, .table, .chart, .pair > section, #messages, #parts, .verdict, header, footer, main');
     let above = node.parentElement;
     while (above !== panel && !clips(above)) above = above.parentElement;
     if (above !== panel) continue;

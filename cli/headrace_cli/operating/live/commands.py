@@ -54,7 +54,7 @@ def live(
         bool | None,
         typer.Option(
             "--samples/--no-samples",
-            help="Show the beginning of what is in quarantine. Default: only where nobody else can look, on loopback.",
+            help="Show what clients sent: messages, and the quarantine's. Default: only where nobody else can look, on loopback.",
         ),
     ] = None,
 ) -> None:
@@ -83,7 +83,7 @@ def live(
         service = LiveService(
             find, KafkaWatch(settings, show=show, group=group) if settings is not None else None, tables
         )
-        server = LiveServer(service, settings, tables, allowed_names(host, names))
+        server = LiveServer(service, settings, tables, allowed_names(host, names), show=show)
         runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=1)
         await runner.setup()
         stop = asyncio.Event()

@@ -7,7 +7,6 @@ import hashlib
 import html
 import ipaddress
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict
 from importlib.resources import files
 from typing import Final
 
@@ -21,6 +20,8 @@ from headrace_cli.lake.address import LakeAddress
 from headrace_cli.operating.live.follow import follow
 from headrace_cli.operating.live.service import LiveService
 from headrace_cli.operating.live.words import verdict
+from headrace_cli.operating.watch.filters import Filters
+from headrace_cli.operating.watch.newest import messages
 
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
@@ -75,16 +76,23 @@ def elsewhere(path: str, headers: Mapping[str, str]) -> bool:
 
 
 class LiveServer:
-    """Serves one `LiveService`."""
+    """Serves one `LiveService`. `show`: with what clients sent."""
 
     def __init__(
-        self, service: LiveService, kafka: KafkaSettings | None, lake: LakeAddress | None, names: frozenset[str] | None
+        self,
+        service: LiveService,
+        kafka: KafkaSettings | None,
+        lake: LakeAddress | None,
+        names: frozenset[str] | None,
+        *,
+        show: bool = False,
     ) -> None:
         self._service = service
         self._kafka = kafka
         self._lake = lake
         self._names = names
-        self._following = asyncio.Lock()
+        self._show = show
+        self._following, self._listing = asyncio.Lock(), asyncio.Lock()
         static = files("headrace_cli.operating.live") / "static"
         self._page = (static / "page.html").read_text()
         self._static = {name: (static / name).read_bytes() for name in STATIC}
@@ -98,6 +106,7 @@ class LiveServer:
         app.router.add_get("/state.json", self._state)
         app.router.add_get("/stream", self._stream, allow_head=False)
         app.router.add_get("/follow", self._follow)
+        app.router.add_get("/messages", self._messages)
         app.router.add_get("/livez", self._live)
         app.router.add_get("/readyz", self._live)
         app.on_response_prepare.append(_set_headers)
@@ -163,16 +172,33 @@ class LiveServer:
         return response
 
     async def _follow(self, request: web.Request) -> web.Response:
-        if self._following.locked():
-            return _problem(503, "Another event is being followed: try again in a moment.")
-        async with self._following:
+        identity = request.query.get("id", "").strip()
+        return await self._alone(self._following, lambda: follow(identity, self._kafka, self._lake))
+
+    async def _messages(self, request: web.Request) -> web.Response:
+        if self._kafka is None or not self._show:
+            why = "Kafka is not known here." if self._show else "What clients sent is shown only with --samples."
+            return _problem(403, why)
+        kafka, asked = self._kafka, request.query
+        protocol = asked.get("protocol", "").strip()
+        filters = Filters((protocol,) if protocol else (), asked.get("stream", ""), asked.get("source", ""))
+        quarantine = bool(asked.get("quarantine"))
+        return await self._alone(
+            self._listing, lambda: messages(kafka, filters, asked.get("text", ""), quarantine=quarantine)
+        )
+
+    async def _alone(self, lock: asyncio.Lock, look: Callable[[], Awaitable[object]]) -> web.Response:
+        """Answer with what `look` finds in Kafka and the tables; of each kind there is one at a time."""
+        if lock.locked():
+            return _problem(503, "Somebody else is looking: try again in a moment.")
+        async with lock:
             try:
-                way = await follow(request.query.get("id", "").strip(), self._kafka, self._lake)
+                found = await look()
             except CommandError as error:
                 return _problem(400, str(error))
-            except HeadraceError as error:
-                return _problem(502, str(error))
-        return web.Response(body=orjson.dumps(asdict(way)), content_type="application/json")
+            except (HeadraceError, TimeoutError) as error:
+                return _problem(502, str(error) or "Kafka does not answer.")
+        return web.Response(body=orjson.dumps(found), content_type="application/json")
 
     async def _live(self, _: web.Request) -> web.Response:
         problem = self._service.failed()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 import io
 import os
 import select
@@ -17,6 +16,7 @@ from typing import Final
 from headrace_cli.errors import CommandError
 from headrace_cli.operating.target import kafka_settings
 from headrace_cli.operating.watch.filters import BEGINNING, NO_FILTERS, NOW, Filters, parse_moment
+from headrace_cli.operating.watch.newest import newest
 from headrace_cli.operating.watch.records import Kept, Row, as_json, event, reject
 from headrace_cli.operating.watch.shown import pretty
 from headrace_cli.operating.watch.topic import TopicReader, reading
@@ -118,20 +118,12 @@ class _Tap:
                 raise _OutputClosedError
 
     async def _show_last(self, reader: TopicReader, count: int) -> None:
-        newest: list[tuple[tuple[int, int, int], Kept]] = []
-        held = 0
-        while not await reader.at_the_end():
-            for record in await reader.step():
-                if reader.before_the_end(record) and self._wanted(record) is not None:
-                    heapq.heappush(newest, (record.order, record))
-                    held += record.size
-                    if len(newest) > count:
-                        held -= heapq.heappop(newest)[1].size
-            if held > LAST_BYTES:
-                raise CommandError(
-                    f"--last {count}: these records hold more than {console.format_size(LAST_BYTES)}; ask for fewer."
-                )
-        for _, record in sorted(newest):
+        found = await newest(reader, count, lambda record: self._wanted(record) is not None, LAST_BYTES)
+        if found.cut:
+            raise CommandError(
+                f"--last {count}: these records hold more than {console.format_size(LAST_BYTES)}; ask for fewer."
+            )
+        for record in found.records:
             self._show(record, self._decode(record))
         sys.stdout.flush()
 

@@ -48,6 +48,11 @@ class TopicReader:
         self._partitions = [TopicPartition(topic, number) for number in range(partitions)]
         self._ends: Mapping[TopicPartition, int] = {}
 
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topic has."""
+        return len(self._partitions)
+
     async def open(self) -> None:
         """Connect, and note where the topic ends now."""
         await self._consumer.start()

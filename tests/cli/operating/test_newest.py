@@ -1,0 +1,89 @@
+"""The newest records of a topic: how many are kept, in bytes too, and what the page shows of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+from headrace_cli.operating.watch import newest as newest_module
+from headrace_cli.operating.watch.filters import Filters
+from headrace_cli.operating.watch.newest import messages, newest
+from headrace_cli.operating.watch.records import Kept
+from headrace_cli.operating.watch.topic import TopicReader
+from headrace_cli.stack.broker import EmbeddedKafka
+
+from tests.cli.operating.topics import event_headers, put, reject_headers
+from tests.contract.topic import own_topics
+
+
+class Reader:
+    """Reads what a test has put there, a few at a time."""
+
+    def __init__(self, records: Sequence[Kept], end: int) -> None:
+        self._left = list(records)
+        self._end = end
+
+    async def step(self) -> list[Kept]:
+        step, self._left = self._left[:3], self._left[3:]
+        return step
+
+    def before_the_end(self, record: Kept) -> bool:
+        return record.offset < self._end
+
+    async def at_the_end(self) -> bool:
+        return not self._left
+
+
+def kept(offset: int, size: int = 10) -> Kept:
+    return Kept("t", 0, offset, offset, (), b"x" * size)
+
+
+def reader(records: Sequence[Kept], end: int = 100) -> TopicReader:
+    return cast("TopicReader", Reader(records, end))
+
+
+async def test_the_newest_are_kept_the_oldest_first() -> None:
+    found = await newest(reader([kept(n) for n in range(10)], end=8), 3, lambda record: record.offset != 6, 1000)
+    assert [record.offset for record in found.records] == [4, 5, 7]
+    assert (found.read, found.held, found.cut, found.late) == (8, 30, False, False)
+
+
+@pytest.mark.parametrize(("most", "offsets", "cut"), [(30, [0, 1, 2], False), (29, [1, 2], True), (9, [], True)])
+async def test_no_more_bytes_are_held_than_allowed(most: int, offsets: list[int], cut: bool) -> None:
+    found = await newest(reader([kept(n) for n in range(3)]), 3, lambda _: True, most)
+    assert [record.offset for record in found.records] == offsets
+    assert (found.cut, found.held) == (cut, 10 * len(offsets))
+
+
+async def test_it_ends_when_its_time_is_over() -> None:
+    found = await newest(reader([kept(n) for n in range(9)]), 9, lambda _: True, 1000, seconds=-1)
+    assert (found.read, found.late) == (3, True)
+
+
+@pytest.mark.kafka
+def test_messages_as_the_page_shows_them(kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = own_topics(kafka.bootstrap)
+    bodies = [b'{"n":%d,"text":"\\u001b[1m"}' % number for number in range(9)]
+    streams = [event_headers(number, stream=f"s{number % 2}") for number in range(9)]
+    put(topics, topics.events_topic, list(zip(bodies, streams, strict=True)))
+    put(topics, topics.quarantine_topic, [(b"\xff", reject_headers("bad_json"))])
+    monkeypatch.setattr(newest_module, "MESSAGES", 3)
+
+    def asked(filters: Filters, text: str = "", *, quarantine: bool = False) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = asyncio.run(messages(topics, filters, text, quarantine=quarantine))["messages"]
+        return found
+
+    def offsets(filters: Filters, text: str = "") -> list[str]:
+        return [each["fields"]["offset"] for each in asked(filters, text)]
+
+    assert offsets(Filters()) == ["8", "7", "6"]
+    assert offsets(Filters(stream="s1")) == ["7", "5", "3"]
+    assert offsets(Filters(), '"n":4') == ["4"]
+    assert offsets(Filters(("courier",))) == []
+    (one,) = asked(Filters(), '"n":0')
+    assert (one["id"], one["stream"], one["fault"]) == ("d." + "0" * 32, "s0", "")
+    assert "\x1b" not in one["content"] + "".join(one["fields"].values())
+    (rejected,) = asked(Filters(), quarantine=True)
+    assert (rejected["reason"], rejected["content"]) == ("bad_json", "ff")
