@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
@@ -29,8 +30,13 @@ S = TypeVar("S", bound=Section)
 
 def with_constants(section: type[S], limits: dict[str, Any]) -> type[S]:
     """The section, with other constants where `limits` names one; takes these out of `limits`."""
-    constants = {name: limits.pop(name) for name in section.removed if name in limits}
-    return type("Other", (section,), constants) if constants else section
+    constants = tuple((name, limits.pop(name)) for name in section.removed if name in limits)
+    return _other(section, constants) if constants else section
+
+
+@functools.cache  # pydantic takes longer to make a class than a session to read an input
+def _other(section: type[S], constants: tuple[tuple[str, Any], ...]) -> type[S]:
+    return type("Other", (section,), dict(constants))
 
 
 @dataclass(frozen=True)

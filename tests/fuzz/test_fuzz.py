@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from headrace_common.session.interface import ByteSession, Frame, Status
@@ -13,6 +14,7 @@ from tests.fuzz.conversations import Sent, alone
 from tests.fuzz.running import Failure, problem_of, small
 from tests.fuzz.shape import Shape, grown
 from tests.fuzz.subjects import PROTOCOLS, Subject, flat
+from tests.ledger import entries
 from tests.tiers import sized
 
 SEED = 1
@@ -128,6 +130,17 @@ def test_a_number_is_an_input(protocol: str) -> None:
     small_one, large = (grown(subject.make, "9-1", size) for size in (10, 1000))
     assert small_one == grown(subject.make, "9-1", 10)
     assert len(flat(large)) >= len(flat(small_one))
+
+
+def test_what_is_run_for_minutes_goes_on_where_the_ledger_ends(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    where = tmp_path / "fuzz.jsonl"
+    monkeypatch.setattr("sys.argv", f"fuzz --protocol courier --inputs 3 --minutes 0 --ledger {where}".split())
+    assert (__main__.main(), __main__.main()) == (0, 0)
+    assert capsys.readouterr().out.count("courier: 3 inputs, 0 failures, ") == 2
+    assert [(each["first"], each["inputs"], each["failed"]) for each in entries(where)] == [(0, 3, 0), (3, 3, 0)]
+    assert "| courier | 6 | 0 |" in where.with_suffix(".md").read_text()
 
 
 def test_the_last_line_and_the_status(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
