@@ -65,7 +65,7 @@ def drive(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, **lim
         outcome.partial_bytes = max(outcome.partial_bytes, driven.status().partial_bytes)
         for frame in driven.frames():
             assert isinstance(frame, CourierFrame)
-            parts = parts_of(frame, pauses=False)  # all growth is over before a payload is handed out
+            parts = parts_of(frame)  # all growth is over before a payload is handed out
             outcome.parts.append(parts)
             driven.stored(frame.ticket, len(parts), True)
         while reply := driven.outgoing():

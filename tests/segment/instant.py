@@ -146,6 +146,10 @@ class Conversation(driving.Outcome):
     replies: bytes = b""
     refused: set[int] = field(default_factory=set)
     """The frames (by their place in `parts`) whose blocks the store has refused."""
+    writers: dict[str, set[bytes]] = field(default_factory=dict)
+    """Those whose blocks the store was asked to append, by segment."""
+    conditional: set[str] = field(default_factory=set)
+    """Segments to which something was appended under a condition."""
 
     @property
     def messages(self) -> Table:
@@ -162,7 +166,11 @@ class Conversation(driving.Outcome):
         What a read finds depends on how many of the blocks behind it are stored by then. A refusal does not wait for blocks that
         are under way, and those that are refused one after the other may hear it together; which of them were published depends
         on when the first refusal was heard. A fault that shows only when a block has its turn is at no known offset.
+        A condition holds or not by what other writers have appended before it, and their blocks have no order with it: then
+        nothing can be compared.
         """
+        if any(len(self.writers[segment]) > 1 for segment in self.conditional):
+            return None
         own: dict[Any, list[Any]] = {}
         refusals: set[str] = set()
         for reply in self.said():
@@ -249,6 +257,10 @@ class Driven:
                 session.stored(frame.ticket, len(parts), True)
                 again = True
             for question in list(session.questions()):
+                if isinstance(question, AppendBlock):
+                    outcome.writers.setdefault(question.segment, set()).add(question.writer)
+                    if question.expected != records.ANY_LENGTH:
+                        outcome.conditional.add(question.segment)
                 answer = (self.answer or self.store.answer)(question)  # type: ignore[arg-type]
                 published = isinstance(question, AppendBlock) and question.expected == records.ANY_LENGTH
                 if published and not isinstance(answer, BlockStored):
