@@ -1,4 +1,6 @@
-"""Three brokers on loopback, as companies run them: each is a controller, too; three replicas, two of which must be in sync."""
+"""Brokers on loopback, each a controller, too; three of them as companies run them: three replicas, two of which must be in
+sync.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,10 @@ import asyncio
 import base64
 import concurrent.futures
 import contextlib
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,22 +27,43 @@ BROKERS: Final = 3
 _INTERNAL: Final = ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
 
 
-class _Node(EmbeddedKafka):
-    """One of them. `voters`: the quorum's address of each, as in ``controller.quorum.voters``."""
+class ProxiedListener:
+    """A broker's second listener, which is only reached through a proxy: it is `behind`, and clients are told `port`."""
 
-    def __init__(self, folder: Path, number: int, controller_port: int, voters: str, cluster: str) -> None:
+    def __init__(self) -> None:
+        self.port, behind = kept_port(), kept_port()
+        self.behind = HOST, behind
+
+    def properties(self, port: int, controller_port: int) -> dict[str, str]:
+        """The listeners of a broker that has it, and is at these ports."""
+        places = (("PLAINTEXT", port), ("PROXIED", self.behind[1]), ("CONTROLLER", controller_port))
+        return {
+            "listeners": ",".join(f"{name}://{HOST}:{at}" for name, at in places),
+            "advertised.listeners": f"PLAINTEXT://{HOST}:{port},PROXIED://{HOST}:{self.port}",
+            "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name, _ in places),
+        }
+
+
+class _Node(EmbeddedKafka):
+    """One of `count`. `voters`: the quorum's address of each, as in ``controller.quorum.voters``."""
+
+    def __init__(self, folder: Path, number: int, controller_port: int, voters: str, cluster: str, count: int) -> None:
         self.number = number
         self._cluster = cluster
+        self.listener = ProxiedListener()
         properties = {
             "node.id": str(number),
             "controller.quorum.voters": voters,
-            "default.replication.factor": str(BROKERS),
-            "min.insync.replicas": "2",
-            **{f"{topic}.replication.factor": str(BROKERS) for topic in _INTERNAL},
-            **{f"{topic}.min.isr": "2" for topic in _INTERNAL[1:]},
+            "default.replication.factor": str(count),
+            "min.insync.replicas": str(count // 2 + 1),
+            **{f"{topic}.replication.factor": str(count) for topic in _INTERNAL},
+            **{f"{topic}.min.isr": str(count // 2 + 1) for topic in _INTERNAL[1:]},
             "controlled.shutdown.retry.backoff.ms": "200",
         }
         super().__init__(folder, kept_port(), controller_port, properties)
+
+    def _configuration(self, data: Path) -> dict[str, str]:
+        return {**super()._configuration(data), **self.listener.properties(self.port, self.controller_port)}
 
     def _format(self) -> None:
         """What Kafka's tool writes, without a JVM for each."""
@@ -71,24 +96,24 @@ class _Node(EmbeddedKafka):
 class Brokers:
     """The cluster. `hand` is the thread in which brokers are started: what a thread starts ends with it."""
 
-    def __init__(self, folder: Path) -> None:
-        ports = [kept_port() for _ in range(BROKERS)]
+    def __init__(self, folder: Path, count: int = BROKERS) -> None:
+        ports = [kept_port() for _ in range(count)]
         voters = ",".join(f"{number}@{HOST}:{port}" for number, port in enumerate(ports, 1))
         cluster = "H" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         self.nodes = {
-            number: _Node(folder / f"broker-{number}", number, port, voters, cluster)
+            number: _Node(folder / f"broker-{number}", number, port, voters, cluster, count)
             for number, port in enumerate(ports, 1)
         }
         self._hand = concurrent.futures.ThreadPoolExecutor(1)
 
     def start(self) -> None:
-        def begin() -> None:
-            for node in self.nodes.values():
-                node.begin()
-            for node in self.nodes.values():
-                node.wait()
+        self._hand.submit(self._begin, *self.nodes).result()
 
-        self._hand.submit(begin).result()
+    def _begin(self, *numbers: int) -> None:
+        for number in numbers:
+            self.nodes[number].begin()
+        for number in numbers:
+            self.nodes[number].wait()
 
     def stop(self) -> None:
         """All of them at once: the last ones would wait in vain for a controller."""
@@ -102,21 +127,31 @@ class Brokers:
         """Their addresses, as they are now."""
         return ",".join(node.bootstrap for node in self.nodes.values())
 
-    async def restart(self, number: int, *, kill: bool = False, elsewhere: bool = False) -> None:
-        """Ends a broker, as an operator does or by SIGKILL, and starts it again, at another port if `elsewhere`."""
+    @property
+    def proxied(self) -> str:
+        """The addresses that lead through proxies."""
+        return ",".join(f"{HOST}:{node.listener.port}" for node in self.nodes.values())
+
+    async def end(self, number: int, *, kill: bool = False) -> None:
+        """Ends a broker, as an operator does or by SIGKILL."""
         node = self.nodes[number]
+        await self._aside(node.kill if kill else partial(node.stop, timeout=60))
 
-        def again() -> None:
-            if kill:
-                node.kill()
-            else:
-                node.stop(timeout=60)
-            if elsewhere:
-                node.move()
-            node.begin()
-            node.wait()
+    async def begin(self, *numbers: int) -> None:
+        """Starts brokers that were ended, and waits until they answer: one alone may have nobody to vote for it."""
 
-        await self._aside(again)
+        await self._aside(partial(self._begin, *numbers))
+
+    async def restart(self, number: int, *, kill: bool = False, elsewhere: bool = False) -> None:
+        """Ends a broker and starts it again, at another port if `elsewhere`."""
+        await self.end(number, kill=kill)
+        if elsewhere:
+            self.nodes[number].move()
+        await self.begin(number)
+
+    def lose(self, number: int) -> None:
+        """Deletes all that a broker, which has ended, has stored."""
+        shutil.rmtree(self.nodes[number].folder / "data")
 
     async def _aside(self, work: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._hand, work)
@@ -130,7 +165,7 @@ class Brokers:
             found = await self._partitions(kafka, topic)
         except (KafkaError, OSError):
             return False
-        return bool(found) and all(len(partition["isr"]) == BROKERS for partition in found)
+        return bool(found) and all(len(partition["isr"]) == len(self.nodes) for partition in found)
 
     async def leader(self, kafka: KafkaSettings, topic: str) -> int:
         """A broker that leads most partitions of a topic."""
@@ -148,9 +183,9 @@ class Brokers:
 
 
 @contextlib.contextmanager
-def three_brokers(folder: Path) -> Iterator[Brokers]:
+def cluster(folder: Path, count: int = BROKERS) -> Iterator[Brokers]:
     """They run inside the block."""
-    running = Brokers(folder)
+    running = Brokers(folder, count)
     try:
         running.start()
         yield running

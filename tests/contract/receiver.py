@@ -57,6 +57,8 @@ class Receiver:
         self.log = folder / f"{protocol}.log"
         self.port = 0
         self.ops = 0
+        self.environment: dict[str, str] = {}
+        """Variables beside those of its settings."""
         self._sections = dict(sections or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._reserved: Reserved | None = None
@@ -92,7 +94,7 @@ class Receiver:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=variables(self.kafka, sections),
+                env={**variables(self.kafka, sections), **self.environment},
             )
 
     async def start(self) -> None:

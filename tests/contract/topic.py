@@ -8,7 +8,7 @@ import hashlib
 import json
 import uuid
 from collections import defaultdict
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -48,7 +48,8 @@ class Stored:
         return json.loads(self.value)
 
 
-async def _read(kafka: KafkaSettings, topic: str) -> list[Stored]:
+async def since(kafka: KafkaSettings, topic: str, positions: Mapping[int, int]) -> tuple[list[Stored], dict[int, int]]:
+    """What a topic holds behind these positions of its partitions, and the positions behind that."""
     consumer = AIOKafkaConsumer(
         topic,
         bootstrap_servers=kafka.bootstrap_servers,
@@ -62,7 +63,10 @@ async def _read(kafka: KafkaSettings, topic: str) -> list[Stored]:
         assert partitions, f"{topic} has no partitions"
         ends = await consumer.end_offsets(partitions)
         found = []
-        waiting = {partition for partition in partitions if ends[partition]}
+        for partition in partitions:
+            if partition.partition in positions:
+                consumer.seek(partition, positions[partition.partition])
+        waiting = {p for p in partitions if ends[p] > positions.get(p.partition, 0)}
         while waiting:
             batches = await consumer.getmany(*waiting, timeout_ms=1000)
             for partition, records in batches.items():
@@ -70,20 +74,21 @@ async def _read(kafka: KafkaSettings, topic: str) -> list[Stored]:
                     Stored(partition.partition, r.offset, r.timestamp, r.key, list(r.headers), r.value) for r in records
                 ]
             waiting = {p for p in waiting if await consumer.position(p) < ends[p]}
-        return sorted(found, key=lambda record: (record.partition, record.offset))
+        found.sort(key=lambda record: (record.partition, record.offset))
+        return found, {**positions, **{record.partition: record.offset + 1 for record in found}}
     finally:
         await consumer.stop()
 
 
 async def events(kafka: KafkaSettings, mark: str | None = None) -> list[Stored]:
     """All that is on the events topic now, by partition and offset; with `mark` only events that carry it."""
-    records = await _read(kafka, kafka.events_topic)
+    records, _ = await since(kafka, kafka.events_topic, {})
     return records if mark is None else [r for r in records if mark.encode() in r.value and r.json["mark"] == mark]
 
 
 async def quarantined(kafka: KafkaSettings, mark: str | None = None) -> list[Stored]:
     """All that is on the quarantine topic now; with `mark` only what holds it somewhere in its bytes."""
-    records = await _read(kafka, kafka.quarantine_topic)
+    records, _ = await since(kafka, kafka.quarantine_topic, {})
     return records if mark is None else [r for r in records if mark.encode() in r.value]
 
 

@@ -1,7 +1,6 @@
 """Real faults: ``python -m tests.faults --seed 1 --minutes 10``. See tests/README.md.
 
-Each round is printed as it ends; the last line counts, and the status is 1 if any promise was broken. `--results` writes all
-rounds as JSON.
+Each round is printed as it ends, and added to the ledger; the last line counts, and the status is 1 if any promise was broken.
 """
 
 from __future__ import annotations
@@ -14,25 +13,59 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Final
 
-from tests.faults.rounds import Stack, round_of
+from tests import ledger
+from tests.faults.rounds import OF_THREE, round_of
+from tests.faults.stack import Stack
+from tests.ledger import RESULTS, Entry
 
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "faults.json"
+LEDGER: Final = RESULTS / "faults.jsonl"
 
 
-async def rounds(seed: int, minutes: float, seconds: float, folder: Path) -> list[dict[str, Any]]:
+async def rounds(asked: argparse.Namespace, folder: Path) -> list[Entry]:
     """As many as fit."""
-    found: list[dict[str, Any]] = []
-    end = time.monotonic() + 60 * minutes
+    found: list[Entry] = []
+    product = ledger.product()
+    end = time.monotonic() + 60 * asked.minutes
     async with AsyncExitStack() as ending:
-        stack = await Stack.start(folder, random.Random(seed), ending)
+        stack = await Stack.start(folder, random.Random(asked.seed), ending, asked.brokers)
         while not found or time.monotonic() < end:
-            found.append(await round_of(stack, f"{seed}-{len(found)}", seconds))
+            found.append({"product": product, **await round_of(stack, f"{asked.seed}-{len(found)}", asked.seconds)})
             print(json.dumps(found[-1]), flush=True)
+            ledger.add(asked.ledger, found[-1], table)
     return found
+
+
+def table(entries: Sequence[Entry]) -> str:
+    """Returns what happened in all rounds so far."""
+    lines = [
+        "All rounds so far, each with clients of all five receivers. Written by `tests.faults`, a line for each round to",
+        "`faults.jsonl`.",
+        "",
+        "| brokers | rounds | with a broken promise | frames | sent again | events | until all was acknowledged, at most |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for brokers in sorted({each["brokers"] for each in entries}):
+        of = [each for each in entries if each["brokers"] == brokers]
+        broken = sum(bool(each["problems"]) for each in of)
+        frames, again, events = (f"{sum(each[name] for each in of):,}" for name in ("frames", "sent_again", "events"))
+        longest = max(each["seconds_until_all_was_acknowledged"] for each in of)
+        lines.append(f"| {brokers} | {len(of)} | {broken} | {frames} | {again} | {events} | {longest:g} s |")
+    happened = Counter(name for each in entries for name in each["faults"])
+    answers = sum((Counter(each["answers"]) for each in entries), Counter[str]())
+    lines += ["", "| fault | times |", "|---|---|", *(f"| {name} | {happened[name]} |" for name in OF_THREE)]
+    lines += [
+        "",
+        "| answers of Kafka | times |",
+        "|---|---|",
+        *(f"| {name} | {answers[name]:,} |" for name in sorted(answers)),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def main() -> int:
@@ -40,14 +73,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--seconds", type=float, default=15, help="how long a round's faults last")
-    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE")
+    parser.add_argument("--brokers", type=int, default=3, choices=(1, 3))
+    parser.add_argument("--ledger", type=Path, default=LEDGER, metavar="FILE")
     asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="headrace-faults-"))
-    found = asyncio.run(rounds(asked.seed, asked.minutes, asked.seconds, folder))
+    found = asyncio.run(rounds(asked, folder))
     broken = sum(bool(each["problems"]) for each in found)
-    total = {name: sum(each[name] for each in found) for name in ("frames", "events", "sent_again", "stored")}
-    asked.results.write_text(json.dumps({"seed": asked.seed, **total, "rounds": found}, indent=1) + "\n")
-    print(f"{len(found)} rounds, {broken} with a broken promise, {total['events']} events of {total['frames']} frames")
+    events, frames = (sum(each[name] for each in found) for name in ("events", "frames"))
+    print(f"{len(found)} rounds, {broken} with a broken promise, {events} events of {frames} frames")
     if broken:
         print(f"the logs are in {folder}")
     else:

@@ -20,6 +20,9 @@ ATTEMPT: Final = 20.0
 
 PAUSE: Final = 0.2
 
+RARELY: Final = 0.05
+"""Share of attempts in which a client ends its side behind the frame, and in which it leaves in the middle of it."""
+
 
 @dataclass
 class Frame:
@@ -47,6 +50,7 @@ class Client:
         """Until `ending`, and then until the frame that is under way is acknowledged, and one more."""
         while not ending.is_set():
             await self.deliver()
+            await asyncio.sleep(PAUSE)
         await self.deliver()
 
     async def deliver(self) -> None:
@@ -72,7 +76,12 @@ class Client:
             except TimeoutError:
                 return False
             async with client:
+                if self.chance.random() < RARELY:
+                    await client.write(data[: self.chance.randrange(len(data))])
+                    return False
                 await client.write(data)
+                if self.chance.random() < RARELY:
+                    client.finish()
                 try:
                     await client.waits_for(lambda: 0 in client.acknowledged, ATTEMPT - 1)
                 except AssertionError as error:  # it said what it may not say

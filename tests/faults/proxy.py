@@ -17,6 +17,7 @@ from typing_extensions import override
 from tests.system.proxy import Proxy
 
 PRODUCE: Final = 0
+INIT_PRODUCER_ID: Final = 22
 NEWEST: Final = 8
 """The newest version of the answer to Produce that is rewritten; newer ones pass. It is what our producer speaks."""
 
@@ -27,6 +28,13 @@ ERRORS: Final = {
     87: "bad record",
 }  # fmt: skip
 """What Produce may be answered, by Kafka's number."""
+
+NO_ID: Final = (7, 14, 15, 16, 51)
+"""What a producer may hear that asks for an id: timed out, the coordinator loads, is away, is another, is busy."""
+
+
+Asked = dict[int, tuple[int | None, int]]
+"""(key, version) of the requests whose answers may be changed, by correlation id."""
 
 
 class KafkaProxy(Proxy):
@@ -57,7 +65,7 @@ class KafkaProxy(Proxy):
         except OSError:
             writer.close()
             return
-        asked: dict[int, int] = {}  # versions of Produce by correlation id
+        asked: Asked = {}
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             try:
                 await asyncio.gather(self._requests(reader, far_writer, asked), self._said(far_reader, writer, asked))
@@ -65,27 +73,27 @@ class KafkaProxy(Proxy):
                 writer.close()
                 far_writer.close()
 
-    async def _requests(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: dict[int, int]
-    ) -> None:
+    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: Asked) -> None:
         while True:
             message = await _whole(reader)
             key, version, correlation = struct.unpack_from(">hhi", message)
-            if key == PRODUCE:
-                asked[correlation] = version
+            if key in (PRODUCE, INIT_PRODUCER_ID):
+                asked[correlation] = key, version
             writer.write(struct.pack(">i", len(message)) + message)
             await writer.drain()
 
-    async def _said(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: dict[int, int]) -> None:
+    async def _said(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: Asked) -> None:
         while True:
             message = await _whole(reader)
-            version = asked.pop(int.from_bytes(message[:4], "big", signed=True), None)
+            key, version = asked.pop(int.from_bytes(message[:4], "big", signed=True), (None, 0))
             if self.delay:
                 await asyncio.sleep(self._chance.uniform(0, self.delay))
-            if version is not None and self._happens("swallowed", self.swallow):
+            if key is not None and self._happens("swallowed", self.swallow):
                 continue
-            if version is not None and version <= NEWEST and self._happens("rewritten", self.rewrite):
+            if key == PRODUCE and version <= NEWEST and self._happens("rewritten", self.rewrite):
                 message = rewritten(message, version, self._chance.choice(self.codes))
+            if key == INIT_PRODUCER_ID and version < 2 and self._happens("without id", self.rewrite):
+                message = without_id(message, self._chance.choice(NO_ID))
             writer.write(struct.pack(">i", len(message)) + message)
             await writer.drain()
             if self._happens("half-closed", self.deaf):
@@ -96,6 +104,11 @@ class KafkaProxy(Proxy):
         happens = self._chance.random() < share
         self.done[what] += happens
         return happens
+
+
+def without_id(answer: bytes, code: int) -> bytes:
+    """The answer to InitProducerId, version 0 or 1, with an error: correlation id, time to wait, error, id, epoch."""
+    return answer[:8] + struct.pack(">hqh", code, -1, -1)
 
 
 async def _whole(reader: asyncio.StreamReader) -> bytes:

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import io
+import os
 import random
+import subprocess
+import sys
+import time
 from contextlib import AsyncExitStack
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
 from aiokafka.protocol.produce import ProduceResponse_v8
+from aiokafka.protocol.transaction import InitProducerIdResponse_v0
 from aiokafka.protocol.types import Int32
 
+from tests import ledger
 from tests.contract.topic import Stored
+from tests.faults.__main__ import table
 from tests.faults.clients import Frame, violations
-from tests.faults.proxy import rewritten
-from tests.faults.rounds import DIALECTS, Stack, round_of
+from tests.faults.proxy import rewritten, without_id
+from tests.faults.rounds import round_of
+from tests.faults.stack import CLOCK, DIALECTS, Stack
 
 
-@pytest.mark.long
 @pytest.mark.kafka
-async def test_a_round_breaks_no_promise(tmp_path: Path) -> None:
+@pytest.mark.parametrize("brokers", [pytest.param(1, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.full)])
+async def test_a_round_breaks_no_promise(tmp_path: Path, brokers: int) -> None:
     async with AsyncExitStack() as ending:
-        stack = await Stack.start(tmp_path, random.Random(1), ending)
+        stack = await Stack.start(tmp_path, random.Random(1), ending, brokers)
         found = await round_of(stack, "1-0", 5)
     assert found["problems"] == []
     assert found["frames"] > len(DIALECTS)
@@ -73,3 +82,39 @@ def test_only_success_is_rewritten() -> None:
     (((_, partitions),), _) = ProduceResponse_v8.SCHEMA.decode(io.BytesIO(rewritten(expected, 8, 19)[4:]))
     assert [(number, error) for number, error, *_ in partitions] == [(0, 19), (1, 6)]
     assert rewritten(expected, 8, 19)[:4] == expected[:4]
+
+
+def test_a_producer_is_refused_an_id() -> None:
+    schema: Any = InitProducerIdResponse_v0.SCHEMA
+    given = Int32.encode(42) + schema.encode((0, 0, 4711, 3))
+    assert Int32.encode(42) + schema.encode((0, 15, -1, -1)) == without_id(given, 15)
+
+
+def test_the_clock_of_a_process_is_shifted_as_it_runs(tmp_path: Path) -> None:
+    clock = tmp_path / "clock"
+    clock.write_text("0")
+    code = "import sys, time; [print(int(time.time()), time.time_ns() // 10**9, flush=True) for line in sys.stdin]"
+    env = {**os.environ, "PYTHONPATH": str(CLOCK), "HEADRACE_TEST_CLOCK": str(clock)}
+    with subprocess.Popen([sys.executable, "-c", code], stdin=PIPE, stdout=PIPE, env=env) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for shift in (-1_000_000, 0, 2_000_000):
+            clock.write_text(str(shift))
+            before = int(time.time())
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            seen = [int(each) for each in process.stdout.readline().split()]
+            after = int(time.time())
+            assert all(before <= each - shift <= after for each in seen)
+
+
+def test_rounds_add_up(tmp_path: Path) -> None:
+    entry = {
+        "brokers": 3, "problems": [], "frames": 1000, "sent_again": 2, "events": 5, "faults": ["cut", "cut"],
+        "answers": {"swallowed": 7}, "seconds_until_all_was_acknowledged": 0.5,
+    }  # fmt: skip
+    for _ in range(2):
+        ledger.add(tmp_path / "faults.jsonl", entry, table)
+    written = (tmp_path / "faults.md").read_text()
+    for row in ("| 3 | 2 | 0 | 2,000 | 4 | 10 | 0.5 s |", "| cut | 4 |", "| swallowed | 14 |"):
+        assert row in written.splitlines()

@@ -20,7 +20,7 @@ from headrace_segment.replica.producing import LogProducer
 from headrace_segment.replica.tail import SLICE
 from headrace_segment.store.early import OwnRecord
 
-from tests.contract.topic import _read
+from tests.contract.topic import since
 from tests.contract.waiting import until
 
 PATIENCE = 60.0
@@ -56,7 +56,7 @@ async def test_it_hears_what_a_reader_reads(own_segments: KafkaSettings, whose: 
         pump.cancel()
     await asyncio.wait(pumps)
     await producer.close()
-    read = await _read(own_segments, own_segments.segments_topic)
+    read, _ = await since(own_segments, own_segments.segments_topic, {})
     assert sorted(heard) == [(each.partition, each.offset, each.timestamp, each.key, each.value) for each in read]
 
 

@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from pathlib import Path
 
 import pytest
-from headrace_cli.stack.broker import HOST, EmbeddedKafka
+from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import KafkaSettings
 
+from tests.contract.brokers import ProxiedListener
 from tests.contract.ports import kept_port
 from tests.contract.receiver import Receiver
 from tests.contract.topic import own_topics
@@ -22,32 +23,23 @@ class Broker(EmbeddedKafka):
     """A broker that heeds access rules, with a second listener which is only reached through a proxy."""
 
     def __init__(self, folder: Path) -> None:
-        port, controller, self._behind, self.proxied = (kept_port() for _ in range(4))
+        port, controller = kept_port(), kept_port()
+        self.listener = ProxiedListener()
         super().__init__(
             folder,
             port,
             controller,
             {
-                "listeners": ",".join(
-                    f"{name}://{HOST}:{at}"
-                    for name, at in (("PLAINTEXT", port), ("PROXIED", self._behind), ("CONTROLLER", controller))
-                ),
-                "advertised.listeners": f"PLAINTEXT://{HOST}:{port},PROXIED://{HOST}:{self.proxied}",
-                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT",
+                **self.listener.properties(port, controller),
                 "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
                 "allow.everyone.if.no.acl.found": "true",
                 "broker.session.timeout.ms": "6000",  # a killed broker's partitions are soon known to have no leader
             },
         )
 
-    @property
-    def behind(self) -> tuple[str, int]:
-        """Where it listens for what has gone through a proxy."""
-        return HOST, self._behind
-
     def proxy(self) -> Proxy:
         """What clients of the `proxied` port go through while it runs."""
-        return Proxy(self.behind, self.proxied)
+        return Proxy(self.listener.behind, self.listener.port)
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,7 @@ def _twice_with_the_same_ids(records: list[Stored], count: int) -> None:
 
 
 async def test_killed_before_it_hears_kafkas_answer(broker, broker_proxy: Proxy, topics: KafkaSettings, start) -> None:
-    proxied = topics.model_copy(update={"bootstrap_servers": f"127.0.0.1:{broker.proxied}"})
+    proxied = topics.model_copy(update={"bootstrap_servers": f"127.0.0.1:{broker.listener.port}"})
     receiver = await start(proxied)
     frame = values(100)
     async with await ContractClient.connect(ForwardDialect(), receiver.address) as client:

@@ -1,0 +1,99 @@
+"""What faults happen to: brokers, a proxy in front of each, and five receivers behind these."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from headrace_common.operations.settings import KafkaSettings, TopicSettings
+
+from tests.contract.brokers import Brokers, cluster
+from tests.contract.courier import CourierDialect
+from tests.contract.dialect import Dialect
+from tests.contract.forward import ForwardDialect
+from tests.contract.logjam import LogjamDialect
+from tests.contract.lumberjack import LumberjackDialect
+from tests.contract.receiver import Receiver
+from tests.contract.segment import SegmentDialect
+from tests.contract.topic import Stored, own_topics, since
+from tests.faults.proxy import KafkaProxy
+
+DIALECTS: Final[Mapping[str, Dialect]] = {
+    each.name: each
+    for each in (ForwardDialect(), LumberjackDialect(), CourierDialect(), LogjamDialect(), SegmentDialect())
+}
+
+QUICKER: Final = {"request_timeout": 5, "ack_deadline": 20}
+"""Settings of Kafka, so that what takes minutes by default happens within a round."""
+
+CLOCK: Final = Path(__file__).parent / "clock"
+
+
+@dataclass
+class Stack:
+    """All of them."""
+
+    brokers: Brokers
+    kafka: KafkaSettings
+    """As a reader reaches it, past the proxies."""
+    proxies: dict[int, KafkaProxy]
+    receivers: dict[str, Receiver]
+    clocks: dict[str, Path]
+    read: dict[str, dict[int, int]] = field(default_factory=dict)
+
+    @classmethod
+    async def start(cls, folder: Path, chance: random.Random, ending: AsyncExitStack, brokers: int = 1) -> Stack:
+        """Ends with `ending`."""
+        running = await asyncio.to_thread(ending.enter_context, cluster(folder, brokers))
+        proxies = {
+            number: await ending.enter_async_context(KafkaProxy(node.listener.behind, node.listener.port, chance))
+            for number, node in running.nodes.items()
+        }
+        partitions = max(dialect.segments for dialect in DIALECTS.values())
+        kafka = await asyncio.to_thread(
+            own_topics, running.bootstrap, TopicSettings(events_partitions=4, segments_partitions=partitions)
+        )
+        proxied = kafka.model_copy(update={"bootstrap_servers": running.proxied})
+        receivers, clocks = {}, {}
+        for name, dialect in DIALECTS.items():
+            receivers[name] = receiver = Receiver.of(dialect, proxied, folder, {"kafka": QUICKER})
+            clocks[name] = folder / f"{name}.clock"
+            clocks[name].write_text("0")
+            receiver.environment = {
+                "HEADRACE_TEST_CLOCK": str(clocks[name]),
+                "PYTHONPATH": os.pathsep.join(filter(None, (str(CLOCK), *sys.path))),
+            }
+            ending.callback(receiver.stop)
+            receiver.spawn()
+        for receiver in receivers.values():
+            await receiver.listens()
+        return cls(running, kafka, proxies, receivers, clocks)
+
+    def set_proxies(self, **settings: Any) -> None:
+        """From now on all proxies do this."""
+        for proxy in self.proxies.values():
+            for name, value in settings.items():
+                setattr(proxy, name, value)
+
+    def quiet(self) -> None:
+        """From now on no proxy does anything."""
+        for proxy in self.proxies.values():
+            proxy.quiet()
+
+    @property
+    def done(self) -> Counter[str]:
+        """What the proxies have done."""
+        return sum((proxy.done for proxy in self.proxies.values()), Counter())
+
+    async def stored(self, topic: str) -> list[Stored]:
+        """What a topic has got since it was asked last."""
+        found, self.read[topic] = await since(self.kafka, topic, self.read.get(topic, {}))
+        return found
