@@ -19,7 +19,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace_lake.commands.catalog import register
 from headrace_lake.commands.migrate import prepare, prepare_routes
 from headrace_lake.configuration.policy import Policies
 from headrace_lake.configuration.settings import LakeProcessSettings, location
@@ -38,6 +37,7 @@ from headrace_lake.landing.markers import GapMarkers
 from headrace_lake.landing.routes import Routes
 from headrace_lake.rows.decode import Topics
 from headrace_lake.rows.routed import RouteTable
+from headrace_lake.spark.catalog import register
 from headrace_lake.spark.causes import chain, full_disk, kafka_is_away, root_cause
 from headrace_lake.spark.halt import HaltError, KafkaAwayError, NoTokenError, StoppingError, UnresolvedError
 from headrace_lake.spark.storage import Storage

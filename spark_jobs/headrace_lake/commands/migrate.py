@@ -10,11 +10,11 @@ from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.log import Log
 from pyspark.sql import SparkSession
 
-from headrace_lake.commands.catalog import register
 from headrace_lake.configuration.promotion import Promotion, merged, split
 from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettings, location
 from headrace_lake.landing import route_tables
 from headrace_lake.rows.routed import RouteTable
+from headrace_lake.spark.catalog import register
 from headrace_lake.spark.engine import running
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.literals import quoted
