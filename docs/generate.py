@@ -23,6 +23,7 @@ from headrace_common.operations.settings import ServiceSettings, TopicsProcessSe
 from headrace_common.operations.variables import each_setting, variable  # noqa: E402
 from headrace_common.protocol import installed  # noqa: E402
 from headrace_common.record.contract import EVENT_RULES  # noqa: E402
+from headrace_lake.commands.mirror.metrics import MirrorMetrics  # noqa: E402
 from headrace_lake.configuration.settings import LakeProcessSettings  # noqa: E402
 from headrace_lake.tables.layout import SCHEMAS  # noqa: E402
 from headrace_lake.upkeep.metrics import LakeMetrics  # noqa: E402
@@ -101,7 +102,9 @@ def metrics() -> str:
         if own := protocol.own_metrics():
             lines += ["", f"{protocol.title} alone:", "", *_metrics_table(own)]
     lines += ["", "At `/metrics` of the landing job.", ""]
-    return "\n".join([*lines, *_metrics_table(LakeMetrics().table())]) + "\n"
+    lines += _metrics_table(LakeMetrics().table())
+    lines += ["", "At `/metrics` of the [mirror in Iceberg](lake.md#iceberg).", ""]
+    return "\n".join([*lines, *_metrics_table(MirrorMetrics().table())]) + "\n"
 
 
 RESULTS = ROOT / "benchmarks" / "results"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,8 @@ from tests.lake.bench import Bench
 from tests.lake.runs import Runs
 
 FOLDER = Path(__file__).parent
+
+collect_ignore = [] if find_spec("pyiceberg") else ["test_mirror.py"]  # an extra
 
 LONG_LIFE = (
     "-XX:+UseSerialGC -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"

@@ -17,6 +17,7 @@ LAKE: Final = {
     "replay": "Land again what the tables have lost.",
     "migrate": "Change the tables' columns.",
     "erase": "Erase records on request; without --apply, count them.",
+    "mirror": "Keep Iceberg tables that show the same rows.",
 }
 SEGMENT: Final = {
     "ls": "List the segments.",

@@ -92,6 +92,16 @@ class LakeSettings(Section):
         description="Turns on Delta's change data feed in all tables, for readers that follow updates and deletes. It is a table"
         " feature for writers and stays on.",
     )
+    iceberg: dict[str, SecretStr] = Field(
+        {},
+        description="Catalog in which `python -m headrace_lake mirror` keeps Iceberg tables of the same files: the properties of"
+        ' pyiceberg as a JSON object, such as `{"uri": "sqlite:////data/iceberg.db", "warehouse": "/data/iceberg"}`; better given'
+        " by `…_FILE` if there are secrets among them. Empty: there is no mirror.",
+    )
+    iceberg_namespace: str = Field(
+        "headrace", pattern=r"^\w+$", description="Namespace of the Iceberg tables; it is made if there is none."
+    )
+    iceberg_every: Seconds = Field(30, gt=0, description="Seconds between two looks of the mirror at the Delta tables.")
     horizon: Seconds = Field(
         3600,
         ge=0,

@@ -9,6 +9,7 @@ from typing import Final
 
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.health.http import Health, OpsServer
+from headrace_common.operations.metrics import Catalogue
 from headrace_common.operations.settings import OpsSettings
 from typing_extensions import override
 
@@ -121,7 +122,7 @@ class LakeHealth(Health):
 class OpsThread:
     """Runs the `OpsServer` in a thread, because the main thread blocks."""
 
-    def __init__(self, settings: OpsSettings, health: LakeHealth, metrics: LakeMetrics) -> None:
+    def __init__(self, settings: OpsSettings, health: Health, metrics: Catalogue) -> None:
         self._server = OpsServer(settings, "lake", health, metrics)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="ops", daemon=True)

@@ -1,0 +1,117 @@
+"""Follows the lake's Delta tables with Iceberg tables, round by round."""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.health.http import Health
+from headrace_common.operations.log import Log
+from pyiceberg.catalog import Catalog, load_catalog
+from typing_extensions import override
+
+from headrace_lake.commands.mirror.metrics import MirrorMetrics
+from headrace_lake.commands.mirror.source import Source, Tables
+from headrace_lake.commands.mirror.target import Target
+from headrace_lake.configuration.settings import LakeSettings, location
+from headrace_lake.spark.halt import HaltError
+from headrace_lake.tables.properties import route_names
+
+_BATCHES: Final = "batches"
+_TABLES: Final = ("events", "quarantine", "gaps", "erasures")
+
+
+class Follower(Health):
+    """The mirror of one lake."""
+
+    def __init__(self, settings: LakeSettings, metrics: MirrorMetrics, log: Log) -> None:
+        """Opens the catalog. Raises `ConfigError` if its properties are none of pyiceberg's."""
+        properties = {name: value.get_secret_value() for name, value in settings.iceberg.items()}
+        try:
+            self._catalog: Catalog = load_catalog("headrace", **properties)
+        except Exception as error:
+            raise ConfigError(f"LAKE__ICEBERG opens no catalog: {error}") from error
+        self._tables = Tables(location(settings.path))
+        self._namespace = settings.iceberg_namespace
+        self._every = settings.iceberg_every
+        self._metrics = metrics
+        self._log = log
+        self._targets: dict[str, Target] = {}
+        self._trouble = "it has not looked yet"
+        self._stopping = threading.Event()
+
+    def stop(self, *_: object) -> None:
+        """Makes `run` return after the round that is under way."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Mirrors until `stop`. Raises `ConfigError` and `HaltError`; after any other failure it tries again."""
+        while not self._stopping.is_set():
+            try:
+                self.once()
+            except (ConfigError, HaltError):
+                raise
+            except Exception as error:
+                self._failed(error)
+            self._stopping.wait(self._every)
+
+    def once(self) -> None:
+        """Brings every Iceberg table to the newest version of its Delta table.
+
+        `batches` is read first and written last, and `events` before the routes, whose rows it gets later: so whoever reads
+        a line of `batches` finds its rows.
+        """
+        self._catalog.create_namespace_if_not_exists(self._namespace)
+        batches = self._tables.newest(_BATCHES)
+        routes = route_names(batches.metadata().configuration) if batches is not None else ()
+        there = [name for name in (_BATCHES, *routes, *_TABLES) if name == _BATCHES or self._tables.newest(name)]
+        if batches is None:
+            raise FileNotFoundError(f"there are no tables in {self._tables.lake} yet")
+        for source in reversed([source for name in there if (source := self._behind(name)) is not None]):
+            self._mirror(source)
+        self._metrics.current.set_to_current_time()
+        self._trouble = ""
+
+    def _behind(self, name: str) -> Source | None:
+        """What the Delta table holds, if its Iceberg table shows another version."""
+        table = self._tables.opened(name)
+        target = self._targets.setdefault(name, Target(self._catalog, (self._namespace, name)))
+        identity, version = target.mirrored()
+        same = (identity, version) == (str(table.metadata().id), table.version())
+        self._metrics.lag.labels(name).set(0 if same else max(1, table.version() - version))
+        return None if same else self._tables.source(name)
+
+    def _mirror(self, source: Source) -> None:
+        added, removed = self._targets[source.name].write(source, self._tables.lake)
+        self._metrics.files_added.labels(source.name).inc(added)
+        self._metrics.files_removed.labels(source.name).inc(removed)
+        self._metrics.lag.labels(source.name).set(0)
+        self._log.info("mirrored", table=source.name, version=source.version, added=added, removed=removed)
+
+    def _failed(self, error: Exception) -> None:
+        self._metrics.failures.inc()
+        self._tables.forget()
+        if self._trouble != (trouble := f"{type(error).__name__}: {error}"):
+            self._log.warning("mirror_failed", reason=trouble)
+        self._trouble = trouble
+
+    @override
+    def live_problems(self) -> list[str]:
+        return []
+
+    @override
+    def ready_problems(self) -> list[str]:
+        return [self._trouble] if self._trouble else []
+
+    @override
+    def notes(self) -> list[str]:
+        return []
+
+    @override
+    def status(self) -> dict[str, str]:
+        return {}
+
+    @override
+    def collect(self) -> None:
+        """Does nothing: every gauge is always current."""

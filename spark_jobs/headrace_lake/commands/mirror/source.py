@@ -1,0 +1,102 @@
+"""One version of a Delta table: its columns, and the files that its log lists."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, Final
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+from headrace_common.operations.errors import ConfigError
+
+from headrace_lake.spark.halt import HaltError
+from headrace_lake.tables.properties import strange_features
+
+_OPTIONS: Final = {"max_retries": "3", "retry_timeout": "30s", "connect_timeout": "10s"}
+"""How long deltalake tries a store that does not answer. All else it takes from the environment: AWS_…, AZURE_…, GOOGLE_…"""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A Delta table at one version."""
+
+    name: str
+    identity: str
+    """Delta's id of the table: one that is made anew at the same place has another."""
+    version: int
+    columns: Mapping[str, Any]
+    """Name -> type, as in Delta's JSON."""
+    partitioned_by: tuple[str, ...]
+    counted: tuple[str, ...]
+    """The columns that have statistics."""
+    files: Mapping[str, tuple[Any, ...]]
+    """Path -> values of `partitioned_by`; a date as days since 1970."""
+
+
+class Tables:
+    """Follows the Delta tables of a lake. Every call reads the store and may raise what deltalake does."""
+
+    def __init__(self, lake: str) -> None:
+        self.lake = f"s3{lake.removeprefix('s3a')}" if lake.startswith("s3a://") else lake
+        self._open: dict[str, DeltaTable] = {}
+
+    def newest(self, name: str) -> DeltaTable | None:
+        """Returns the table `name` at its newest version; None if there is no such table."""
+        if (table := self._open.get(name)) is not None:
+            table.update_incremental()
+            return table
+        try:
+            self._open[name] = DeltaTable(
+                f"{self.lake}/{name}", storage_options=_OPTIONS if "://" in self.lake else None
+            )
+        except TableNotFoundError:
+            return None
+        return self._open[name]
+
+    def opened(self, name: str) -> DeltaTable:
+        """Returns the table `name` as `newest` last found it."""
+        return self._open[name]
+
+    def source(self, name: str) -> Source:
+        """Returns what the table `name` holds, as `newest` last found it. Raises `HaltError` if its files hold other rows
+        than its log says, and `ConfigError` if Iceberg has no such columns.
+        """
+        table = self._open[name]
+        protocol, about = table.protocol(), table.metadata()
+        path = f"{self.lake}/{name}"
+        if strange := strange_features(
+            {
+                "minReaderVersion": protocol.min_reader_version,
+                "readerFeatures": protocol.reader_features,
+                "writerFeatures": protocol.writer_features,
+            }
+        ):
+            raise HaltError(f"the table {path} has the feature {', '.join(strange)}, which the mirror does not know")
+        columns = {each["name"]: each["type"] for each in json.loads(table.schema().to_json())["fields"]}
+        if "variant" in columns.values():
+            raise ConfigError(f"the table {path} has a VARIANT column (LAKE__BODY), which has no mirror in Iceberg")
+        keys = tuple(about.partition_columns)
+        listed = table.get_add_actions(flatten=True)
+        paths = listed.column("path").to_pylist()
+        if foreign := next((each for each in paths if "://" in each or each.startswith(("/", "file:"))), None):
+            raise HaltError(f"the table {path} is a clone, whose files belong to another table ({foreign})")
+        values = [[_plain(each) for each in listed.column(f"partition.{key}").to_pylist()] for key in keys]
+        partitions = list(zip(*values, strict=True)) if keys else [()] * len(paths)
+        counted = about.configuration.get("delta.dataSkippingStatsColumns", "")
+        return Source(
+            name, str(about.id), table.version(), columns, keys,
+            tuple(part.strip("` ") for part in counted.split(",") if part.strip("` ")),
+            {f"{path}/{each}": values for each, values in zip(paths, partitions, strict=True)},
+        )  # fmt: skip
+
+    def forget(self) -> None:
+        """Opens every table anew next time."""
+        self._open.clear()
+
+
+def _plain(value: Any) -> Any:
+    """Returns a partition's value as Iceberg stores it."""
+    return (value - date(1970, 1, 1)).days if isinstance(value, date) else value

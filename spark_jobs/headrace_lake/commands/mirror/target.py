@@ -1,0 +1,224 @@
+"""An Iceberg table that lists the files of a Delta table, and owns none of them.
+
+Each commit makes its snapshot list exactly the files of one version of the Delta table, whatever it listed before: so a mirror
+that was killed, or that another one overtook, only has to look again. Iceberg never writes a data file and deletes none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from headrace_common.operations.errors import ConfigError
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update.snapshot import ExpireSnapshots
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from headrace_lake.commands.mirror.source import Source
+
+VERSION: Final = "headrace.delta-version"
+"""Property of a snapshot: the version of the Delta table whose files it lists."""
+IDENTITY: Final = "headrace.delta-id"
+"""Property of a snapshot: Delta's id of that table."""
+KEEP: Final = 100
+"""Snapshots that stay, beside the current one. Older ones lead to files that Delta has vacuumed, sooner or later."""
+
+_NAMES: Final = "schema.name-mapping.default"
+_PROPERTIES: Final = {
+    "gc.enabled": "false",  # the files are Delta's
+    "commit.retry.num-retries": "0",  # a commit fits one snapshot only: after another one, look again
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+_METRICS: Final = "write.metadata.metrics."
+_TYPES: Final[dict[str, IcebergType]] = {
+    "string": StringType(),
+    "long": LongType(),
+    "integer": IntegerType(),
+    "short": IntegerType(),
+    "byte": IntegerType(),
+    "double": DoubleType(),
+    "float": FloatType(),
+    "boolean": BooleanType(),
+    "binary": BinaryType(),
+    "date": DateType(),
+    "timestamp": TimestamptzType(),
+    "timestamp_ntz": TimestampType(),
+}
+_READERS: Final = 8
+"""Threads that read the ends of Parquet files."""
+
+
+class Target:
+    """The Iceberg table of one Delta table. Every call blocks on the catalog and may raise what pyiceberg does."""
+
+    def __init__(self, catalog: Catalog, identifier: tuple[str, str]) -> None:
+        self._catalog = catalog
+        self._identifier = identifier
+        self._snapshot: int | None = None
+        self._files: dict[str, DataFile] = {}  # of `_snapshot`
+
+    def mirrored(self) -> tuple[str | None, int]:
+        """Returns Delta's id and version of the current snapshot; None and -1 if there is none."""
+        try:
+            snapshot = self._catalog.load_table(self._identifier).current_snapshot()
+        except NoSuchTableError:
+            return None, -1
+        said = _said(snapshot)
+        return said.get(IDENTITY), int(said.get(VERSION) or -1)
+
+    def write(self, source: Source, lake: str) -> tuple[int, int]:
+        """Commits a snapshot that lists the files of `source`; returns how many it added and removed.
+
+        Raises `ConfigError` if the catalog puts the table into the folder `lake`: there Delta's vacuum would delete it.
+        """
+        table = self._table(source)
+        if f"{table.location().removeprefix('file://')}/".startswith(f"{lake}/"):
+            raise ConfigError(f"the Iceberg table {table.location()} is inside LAKE__PATH, which Delta's vacuum sweeps")
+        before = self._listed(table)
+        with table.transaction() as transaction:
+            _describe(transaction, source)
+            added = _data_files(table, transaction, {p: v for p, v in source.files.items() if p not in before})
+            removed = [file for path, file in before.items() if path not in source.files]
+            update = transaction.update_snapshot({VERSION: str(source.version), IDENTITY: source.identity})
+            with update.overwrite() if removed else update.merge_append() as producer:
+                for file in added:
+                    producer.append_data_file(file)
+                for file in removed:
+                    producer.delete_data_file(file)
+            old, waste = _expired(table)
+            if old:
+                ExpireSnapshots(transaction).by_ids(old).commit()
+        for path in waste:
+            table.io.delete(path)
+        self._snapshot = producer.snapshot_id
+        self._files = {path: file for path, file in before.items() if path in source.files}
+        self._files |= {file.file_path: _bare(file) for file in added}
+        return len(added), len(removed)
+
+    def _table(self, source: Source) -> Table:
+        try:
+            return self._catalog.load_table(self._identifier)
+        except NoSuchTableError:
+            schema = _schema(source)
+            spec = PartitionSpec(
+                *(
+                    PartitionField(schema.find_field(name).field_id, 1000 + number, IdentityTransform(), name)
+                    for number, name in enumerate(source.partitioned_by)
+                )
+            )
+            return self._catalog.create_table(self._identifier, schema, partition_spec=spec, properties=_PROPERTIES)
+
+    def _listed(self, table: Table) -> dict[str, DataFile]:
+        """The files of the current snapshot, by path."""
+        snapshot = table.current_snapshot()
+        if snapshot is None:
+            return {}
+        if snapshot.snapshot_id != self._snapshot:
+            self._files = {
+                entry.data_file.file_path: _bare(entry.data_file)
+                for manifest in snapshot.manifests(table.io)
+                for entry in manifest.fetch_manifest_entry(table.io)
+            }
+            self._snapshot = snapshot.snapshot_id
+        return self._files
+
+
+def _said(snapshot: Snapshot | None) -> Mapping[str, str]:
+    return snapshot.summary.additional_properties if snapshot is not None and snapshot.summary is not None else {}
+
+
+def _describe(transaction: Transaction, source: Source) -> None:
+    """Adds new columns, and sets the properties that the table lacks."""
+    with transaction.update_schema() as update:
+        update.union_by_name(_schema(source))
+    metadata = transaction.table_metadata
+    metrics = {f"{_METRICS}column.{name}": "truncate(16)" for name in source.counted}
+    wanted = {
+        **_PROPERTIES,
+        _NAMES: metadata.schema().name_mapping.model_dump_json(),
+        **({f"{_METRICS}default": "none", **metrics} if metrics else {}),
+    }
+    if missing := {name: value for name, value in wanted.items() if metadata.properties.get(name) != value}:
+        transaction.set_properties(missing)
+
+
+def _schema(source: Source) -> Schema:
+    fields: list[NestedField] = []
+    for number, (name, kind) in enumerate(source.columns.items()):
+        fields.append(NestedField(2 * number + 1, name, _type(source, name, kind, 2 * number + 2), required=False))
+    return Schema(*fields)
+
+
+def _type(source: Source, name: str, kind: Any, element: int) -> IcebergType:
+    if isinstance(kind, dict) and kind.get("type") == "array":
+        return ListType(element, _type(source, name, kind["elementType"], 0), element_required=False)
+    if isinstance(kind, str) and kind.startswith("decimal"):
+        precision, scale = kind.removeprefix("decimal(").rstrip(")").split(",")
+        return DecimalType(int(precision), int(scale))
+    if not isinstance(kind, str) or kind not in _TYPES:
+        raise ConfigError(f"the column {name} of {source.name} has the type {kind}, which has no mirror in Iceberg")
+    return _TYPES[kind]
+
+
+def _data_files(table: Table, transaction: Transaction, files: Mapping[str, tuple[Any, ...]]) -> list[DataFile]:
+    """Describes Parquet files, whose ends it reads. The values of partitions are not in them."""
+    metadata = transaction.table_metadata
+
+    def described(path: str) -> DataFile:
+        file = parquet_file_to_data_file(table.io, metadata, path)
+        for number, value in enumerate(files[path]):
+            file.partition[number] = value
+        file.spec_id = metadata.default_spec_id
+        return file
+
+    with ThreadPoolExecutor(_READERS) as threads:
+        return list(threads.map(described, files))
+
+
+def _bare(file: DataFile) -> DataFile:
+    """Returns `file` without its statistics: there may be hundreds of thousands."""
+    made = DataFile.from_args(
+        content=file.content, file_path=file.file_path, file_format=file.file_format, partition=file.partition,
+        record_count=file.record_count, file_size_in_bytes=file.file_size_in_bytes,
+    )  # fmt: skip
+    made.spec_id = file.spec_id
+    return made
+
+
+def _expired(table: Table) -> tuple[list[int], Iterable[str]]:
+    """Returns the snapshots beyond `KEEP`, and the files of metadata that only they need. None while somebody has made a branch
+    or a tag.
+    """
+    snapshots = sorted(table.metadata.snapshots, key=lambda each: each.sequence_number or 0)
+    old, kept = snapshots[:-KEEP], snapshots[-KEEP:]
+    if not old or len(table.metadata.refs) > 1:
+        return [], ()
+    needed = {manifest.manifest_path for manifest in kept[0].manifests(table.io)}
+    waste = {manifest.manifest_path for each in old for manifest in each.manifests(table.io)} - needed
+    return [each.snapshot_id for each in old], waste | {each.manifest_list for each in old}

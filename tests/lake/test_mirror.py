@@ -1,0 +1,490 @@
+"""The mirror in Iceberg: at every version of the Delta tables it shows the same rows, of the same files. Without Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
+from headrace_lake import __main__
+from headrace_lake.commands import migrate, predicate
+from headrace_lake.commands.erase import Erase, ErasureRequest
+from headrace_lake.commands.mirror import target
+from headrace_lake.commands.mirror.follower import Follower
+from headrace_lake.commands.mirror.metrics import MirrorMetrics
+from headrace_lake.configuration.settings import LakeSettings
+from headrace_lake.spark.halt import HaltError
+from headrace_lake.spark.storage import Storage
+from headrace_lake.tables.shape import parse_all
+from headrace_lake.upkeep.inventory import Inventory
+from headrace_lake.upkeep.merging import choice, compaction
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from structlog.testing import CapturingLogger
+
+from tests.lake.runs import Runs
+
+EVENTS = pa.schema(
+    [
+        ("event_id", pa.string()), ("event_time", pa.timestamp("us", "UTC")), ("body", pa.string()), ("payload", pa.binary()),
+        ("partition", pa.int32()), ("offset", pa.int64()), ("day", pa.date32()),
+    ]
+)  # fmt: skip
+BATCHES = pa.schema([("batch", pa.int64()), ("records", pa.int64())])
+ELEMENT = pa.field("element", pa.int64())  # so calls Spark it
+ERASURES = pa.schema(
+    [("erasure", pa.string()), ("offsets", pa.list_(ELEMENT)), ("ids", pa.list_(ELEMENT.with_type(pa.string())))]
+)
+
+
+class Lake:
+    """A lake written by deltalake, and its mirror."""
+
+    def __init__(self, folder: Path, name: str = "the lake") -> None:
+        self.path = folder / name  # pyiceberg and Delta's log spell a path with a space in their own ways
+        self.properties = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": str(folder / "ice")}
+        self.batch = 0
+        self.metrics = MirrorMetrics()
+        self.follower = self.new_follower()
+
+    def new_follower(self, **settings: Any) -> Follower:
+        section = LakeSettings(
+            path=str(self.path), checkpoint=str(self.path) + ".c", iceberg=self.properties, **settings
+        )
+        return Follower(section, self.metrics, CapturingLogger())  # type: ignore[arg-type]
+
+    def land(self, records: int = 5, day: int = 1, schema: pa.Schema = EVENTS, **more: Any) -> None:
+        """Appends a batch as the job does: rows first, its line last."""
+        self.batch += 1
+        rows = [
+            {
+                "event_id": f"d.{self.batch:04}{number:04}", "event_time": datetime(2026, 1, 1, 1, 2, 3, 456789, UTC),
+                "body": None if number % 3 else "é" * 400, "payload": b"\xff\x00" if number % 2 else None,
+                "partition": 0, "offset": self.batch * 1000 + number, "day": date(2026, 1, day), **more,
+            }
+            for number in range(records)
+        ]  # fmt: skip
+        self._append("events", rows, schema, ["day"])
+        self._append("batches", [{"batch": self.batch, "records": records}], BATCHES)
+
+    def _append(self, name: str, rows: list[dict[str, Any]], schema: pa.Schema, keys: list[str] | None = None) -> None:
+        counted = {"delta.dataSkippingStatsColumns": "event_id,event_time,offset"} if name == "events" else None
+        write_deltalake(
+            self.path / name, pa.Table.from_pylist(rows, schema=schema), mode="append", partition_by=keys,
+            schema_mode="merge", configuration=counted,
+        )  # fmt: skip
+
+    def erase(self) -> None:
+        row = {"erasure": str(self.batch), "offsets": [self.batch * 1000, 7], "ids": None}
+        self._append("erasures", [row], ERASURES)
+        self._rewrite(self.batch * 1000)
+
+    def _rewrite(self, erased: int) -> None:
+        """Writes the file of `events` that holds an offset anew without it, and without Arrow's schema, as Spark does."""
+        folder, events = self.path / "events", self.delta("events")
+        old = next(
+            path
+            for path in added(events)
+            if erased in pq.ParquetFile(folder / path).read(["offset"]).column(0).to_pylist()
+        )
+        new = f"{Path(old).parent}/without-{erased}.parquet"
+        rows = pq.ParquetFile(folder / old).read().filter(pc.field("offset") != erased)
+        pq.write_table(rows, folder / new, store_schema=False)
+        day, size = Path(old).parent.name.removeprefix("day="), (folder / new).stat().st_size
+        actions = (
+            {"remove": {"path": old, "dataChange": True, "deletionTimestamp": 1}},
+            {
+                "add": {
+                    "path": new,
+                    "partitionValues": {"day": day},
+                    "size": size,
+                    "modificationTime": 1,
+                    "dataChange": True,
+                }
+            },
+        )
+        (folder / "_delta_log" / f"{events.version() + 1:020}.json").write_text("\n".join(map(json.dumps, actions)))
+
+    def delta(self, name: str) -> DeltaTable:
+        return DeltaTable(self.path / name)
+
+    def catalog(self) -> Catalog:
+        return load_catalog("headrace", **self.properties)
+
+    def check(self, newest: bool = True) -> None:
+        """Each Iceberg table shows what its Delta table held at the version that its snapshot names, of the same files."""
+        for name in sorted(each.name for each in self.path.iterdir()):
+            if not newest and not self.catalog().table_exists(("headrace", name)):
+                continue
+            mirrored = self.catalog().load_table(("headrace", name))
+            snapshot = mirrored.current_snapshot()
+            if snapshot is None and not newest:
+                continue
+            assert snapshot is not None
+            version = int(snapshot.summary.additional_properties[target.VERSION])
+            delta = DeltaTable(self.path / name, version=version)
+            if newest:
+                assert version == self.delta(name).version()
+            files = sorted(task.file.file_path for task in mirrored.scan().plan_files())
+            assert files == sorted(f"{self.path}/{name}/{path}" for path in added(delta))
+            found = mirrored.scan().to_arrow()
+            assert ordered(found) == ordered(pa.table(delta.to_pyarrow_table()))
+            assert found.schema.names == [field.name for field in delta.schema().fields]
+
+
+def added(delta: DeltaTable) -> list[str]:
+    return [str(path) for path in delta.get_add_actions().column("path").to_pylist()]
+
+
+def ordered(rows: pa.Table) -> list[str]:
+    return sorted(repr(sorted(row.items())) for row in rows.to_pylist())
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    made = Lake(tmp_path)
+    made.land()
+    return made
+
+
+def merge(lake: Lake) -> None:
+    lake.delta("events").optimize.compact()
+
+
+def drop_a_day(lake: Lake) -> None:
+    lake.delta("events").delete("day = '2026-01-01'")
+
+
+def add_a_column(lake: Lake) -> None:
+    lake.land(schema=EVENTS.append(pa.field("status", pa.decimal128(9, 2))), status=None)
+
+
+def vacuum(lake: Lake) -> None:
+    lake.delta("events").vacuum(0, enforce_retention_duration=False, dry_run=False)
+
+
+STEPS: list[Callable[[Lake], object]] = [
+    lambda lake: lake.land(day=2),
+    lambda lake: lake.land(day=1),
+    merge,
+    Lake.erase,
+    lambda lake: lake.land(day=3),
+    add_a_column,
+    lambda lake: lake.delta("events").alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"}),
+    merge,
+    drop_a_day,
+    vacuum,
+    lambda lake: lake.delta("events").create_checkpoint(),
+    lambda lake: lake.land(day=3),
+    Lake.erase,
+]
+
+
+def test_it_shows_the_same_rows_after_each_step(lake: Lake) -> None:
+    lake.follower.once()
+    lake.check()
+    for step in STEPS:
+        step(lake)
+        lake.follower.once()
+        lake.check()
+    lake.new_follower().once()  # it has nothing to do
+    lake.check()
+
+
+def test_it_catches_up_with_many_steps_at_once(lake: Lake) -> None:
+    for step in STEPS:
+        step(lake)
+    lake.follower.once()
+    lake.check()
+
+
+def test_filters_find_their_rows(lake: Lake) -> None:
+    lake.land(day=2)
+    lake.follower.once()
+    events = lake.catalog().load_table(("headrace", "events"))
+    assert [task.file.partition[0] for task in events.scan("day = '2026-01-02'").plan_files()] == [20_455]
+    assert events.scan("day = '2026-01-02'").to_arrow().num_rows == 5
+    assert events.scan("offset = 2003").to_arrow().column("offset").to_pylist() == [2003]
+    assert len(list(events.scan("offset > 2000").plan_files())) == 1, "statistics skip files"
+    assert events.scan("body is null").to_arrow().num_rows == 6
+
+
+def test_duckdb_reads_it(lake: Lake) -> None:
+    lake.follower.once()
+    events = lake.catalog().load_table(("headrace", "events"))
+    connection = events.scan().to_duckdb("events")
+    assert connection.sql('select count(*), min(day), max("offset") from events').fetchall() == [
+        (5, date(2026, 1, 1), 1004)
+    ]
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class Countdown:
+    """Ends the process at one of its steps: before it touches a file of the mirror or the catalog, or just after."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = -1
+        for owner, name in (
+            (PyArrowFileIO, "new_output"), (PyArrowFileIO, "new_input"), (PyArrowFileIO, "delete"),
+            (SqlCatalog, "create_table"), (SqlCatalog, "commit_table"), (SqlCatalog, "create_namespace"),
+        ):  # fmt: skip
+            self._watch(monkeypatch, owner, name)
+
+    def _watch(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def watched(*arguments: Any, **named: Any) -> Any:
+            self.step()
+            result = real(*arguments, **named)
+            self.step()
+            return result
+
+        monkeypatch.setattr(owner, name, watched)
+
+    def step(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise Killed
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("steps", [[Lake.erase], [add_a_column, merge, drop_a_day, vacuum]], ids=["erasure", "merge"])
+def test_killed_between_any_two_steps_it_catches_up(
+    lake: Lake, steps: list[Callable[[Lake], object]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lake.land(day=2)
+    lake.land(day=1)
+    lake.follower.once()
+    for step in steps:
+        step(lake)
+    kept = tmp_path / "kept"
+    shutil.copytree(tmp_path / "ice", kept / "ice")
+    shutil.copy(tmp_path / "catalog.db", kept)
+    countdown = Countdown(monkeypatch)
+    number = 0
+    while True:
+        number += 1
+        shutil.rmtree(tmp_path / "ice")
+        shutil.copytree(kept / "ice", tmp_path / "ice")
+        shutil.copy(kept / "catalog.db", tmp_path / "catalog.db")
+        countdown.left = number
+        try:
+            lake.new_follower().once()
+        except Killed:
+            if not set(steps) & {vacuum}:
+                lake.check(newest=False)
+            countdown.left = -1
+            lake.new_follower().once()
+            lake.check()
+        else:
+            break
+    assert number > 10
+
+
+@pytest.mark.long
+def test_another_mirror_does_not_list_a_file_twice(lake: Lake) -> None:
+    lake.follower.once()
+    other = lake.new_follower()
+    other.once()
+    for step in STEPS:
+        step(lake)
+        other.once()
+        lake.follower.once()
+        lake.check()
+
+
+def test_a_commit_of_another_mirror_in_between_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.follower.once()
+    lake.land(day=2)
+    real = target._data_files
+
+    def overtaken(*arguments: Any) -> Any:
+        monkeypatch.setattr(target, "_data_files", real)
+        lake.new_follower().once()
+        return real(*arguments)
+
+    monkeypatch.setattr(target, "_data_files", overtaken)
+    with pytest.raises(Exception, match="main"):
+        lake.follower.once()
+    lake.follower.once()
+    lake.check()
+
+
+def test_old_snapshots_go_but_no_file_of_delta(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, "KEEP", 2)
+    before = set(lake.path.rglob("*"))
+    for step in STEPS[:4]:
+        step(lake)
+        before |= set(lake.path.rglob("*"))
+        lake.follower.once()
+        lake.check()
+    events = lake.catalog().load_table(("headrace", "events"))
+    assert len(events.metadata.snapshots) == 3
+    for snapshot in events.metadata.snapshots:
+        assert len(events.scan(snapshot_id=snapshot.snapshot_id).to_arrow()) > 0
+    there = {f"{path}" for path in Path(events.location().removeprefix("file://")).rglob("*.avro")}
+    needed = {manifest.manifest_path for each in events.metadata.snapshots for manifest in each.manifests(events.io)}
+    needed |= {each.manifest_list for each in events.metadata.snapshots}
+    assert there == {path.removeprefix("file://") for path in needed}
+    assert before == set(lake.path.rglob("*"))
+
+
+def test_a_branch_keeps_its_snapshots(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, "KEEP", 1)
+    lake.follower.once()
+    events = lake.catalog().load_table(("headrace", "events"))
+    events.manage_snapshots().create_tag(events.metadata.snapshots[0].snapshot_id, "mine").commit()
+    for step in STEPS[:3]:
+        step(lake)
+        lake.follower.once()
+    assert lake.catalog().load_table(("headrace", "events")).scan().use_ref("mine").to_arrow().num_rows == 5
+
+
+def test_nobody_turns_iceberg_into_the_owner_of_the_files(lake: Lake) -> None:
+    lake.follower.once()
+    events = lake.catalog().load_table(("headrace", "events"))
+    with events.transaction() as transaction:
+        transaction.set_properties({"gc.enabled": "true"})
+    lake.land()
+    lake.follower.once()
+    assert lake.catalog().load_table(("headrace", "events")).properties["gc.enabled"] == "false"
+
+
+def test_a_lake_that_was_made_anew_is_mirrored_anew(lake: Lake) -> None:
+    lake.follower.once()
+    shutil.rmtree(lake.path)
+    lake.land(records=2)
+    lake.new_follower().once()
+    lake.check()
+
+
+def test_the_metadata_lies_outside_the_lake(lake: Lake) -> None:
+    lake.properties["warehouse"] = str(lake.path)
+    with pytest.raises(ConfigError):
+        lake.new_follower().once()
+
+
+def test_a_table_of_unknown_features_is_refused(lake: Lake) -> None:
+    log = lake.path / "events" / "_delta_log" / f"{1:020}.json"
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"]}
+    log.write_text(json.dumps({"protocol": {**protocol, "writerFeatures": ["deletionVectors"]}}))
+    with pytest.raises(HaltError):
+        lake.follower.once()
+
+
+def test_a_properties_that_open_no_catalog_are_refused(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.properties = {"type": "no such"}
+    with pytest.raises(ConfigError):
+        lake.new_follower()
+
+
+def test_failures_are_counted_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake(tmp_path)
+    waits: Iterator[Callable[[], object]] = iter([lake.land, lake.land, lake.follower.stop])
+    monkeypatch.setattr(lake.follower._stopping, "wait", lambda seconds: next(waits)())
+    lake.follower.run()  # there are no tables at first
+    lake.check()
+    assert lake.metrics.failures._value.get() == 1
+    assert lake.follower.ready_problems() == []
+    assert lake.metrics.lag.labels("events")._value.get() == 0
+
+
+def command(lake: Lake, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setenv("HEADRACE_LAKE__PATH", str(lake.path))
+    monkeypatch.setattr(sys, "argv", ["headrace_lake", "mirror", *arguments])
+    return __main__.main()
+
+
+def test_the_command_catches_up_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_LAKE__ICEBERG", json.dumps(lake.properties))
+    assert command(lake, monkeypatch, "--once") == 0
+    lake.check()
+
+
+def test_without_a_catalog_the_command_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert command(lake, monkeypatch, "--once") == EXIT_CONFIG
+
+
+def test_without_the_extra_the_command_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_LAKE__ICEBERG", json.dumps(lake.properties))
+    monkeypatch.delitem(sys.modules, "headrace_lake.commands.mirror.follower")
+    monkeypatch.setitem(sys.modules, "pyiceberg.catalog", None)
+    assert command(lake, monkeypatch) == EXIT_CONFIG
+
+
+@pytest.mark.long
+def test_the_command_ends_when_it_is_told_to(lake: Lake) -> None:
+    given = {"PATH": str(lake.path), "ICEBERG": json.dumps(lake.properties), "ICEBERG_EVERY": "3600"}
+    environment = {
+        **os.environ,
+        **{f"HEADRACE_LAKE__{name}": value for name, value in given.items()},
+        "HEADRACE_OPS__PORT": "0",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headrace_lake", "mirror"], env=environment, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr is not None
+        next(line for line in process.stderr if "mirrored" in line and "batches" in line)
+        process.terminate()
+        assert process.wait() == 0
+    finally:
+        process.kill()
+        process.communicate()
+    lake.check()
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_it_shows_what_the_job_writes(runs: Runs, tmp_path: Path) -> None:
+    lake = Lake(tmp_path, "lake")
+
+    def mirrored() -> None:
+        lake.follower.once()
+        lake.check()
+        shown = [lake.catalog().load_table(("headrace", name)) for name in ("events", "quarantine")]
+        assert sum(table.scan().to_arrow().num_rows for table in shown) == len(runs.sent.events) + len(
+            runs.sent.quarantined
+        )
+
+    runs.send(300)
+    runs.run(routes={"all": {"streams": "*"}})
+    mirrored()
+    migrate.migrate(runs.spark, runs.settings().lake, parse_all(["body.mark as mark string"], ()), variant=False)
+    runs.send(300, mark="b")
+    runs.run(batch_records=200, routes={"all": {"streams": "*"}})
+    mirrored()
+    assert "mark" in lake.catalog().load_table(("headrace", "events")).schema().column_names
+    for name in ("events", "quarantine"):
+        path = str(runs.lake / name)
+        table = Inventory(Storage(runs.spark), path, 128 << 20)
+        table.latest()
+        for day, found in dict(table.days).items():
+            piece = choice.Piece(name, day, tuple(found.small), found.size, final=True)
+            assert compaction.merge(runs.spark, path, piece, table) > 0
+    mirrored()
+    request = ErasureRequest(predicate.parse(("source=/forward/host-1",), None, None), "somebody asked", "dpo")
+    done = Erase(runs.spark, runs.settings().lake, request, apply=True, at_once=True, log=runs.log()).run()
+    assert done.events > 0
+    lake.follower.once()
+    lake.check()
+    runs.sql("events", "DELETE FROM TABLE WHERE day < date '2999-01-01'")  # as retention drops days
+    lake.follower.once()
+    lake.check()
