@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from tests import ledger
-from tests.faults.rounds import OF_THREE, round_of
+from tests.faults.rounds import FAULTS, round_of
 from tests.faults.stack import Stack
 from tests.ledger import RESULTS, Entry
 
@@ -47,18 +47,22 @@ def table(entries: Sequence[Entry]) -> str:
         "All rounds so far, each with clients of all five receivers. Written by `tests.faults`, a line for each round to",
         "`faults.jsonl`.",
         "",
-        "| brokers | rounds | with a broken promise | frames | sent again | events | until all was acknowledged, at most |",
-        "|---|---|---|---|---|---|---|",
+        "| brokers | rounds | with a broken promise | frames | sent again | events | until all was acknowledged, at most"
+        " | numbers of a Logjam device | of these named in markers |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for brokers in sorted({each["brokers"] for each in entries}):
         of = [each for each in entries if each["brokers"] == brokers]
         broken = sum(bool(each["problems"]) for each in of)
-        frames, again, events = (f"{sum(each[name] for each in of):,}" for name in ("frames", "sent_again", "events"))
+        sums = ("frames", "sent_again", "events", "numbers", "numbers_in_markers")
+        frames, again, events, *device = (f"{sum(each.get(name, 0) for each in of):,}" for name in sums)
         longest = max(each["seconds_until_all_was_acknowledged"] for each in of)
-        lines.append(f"| {brokers} | {len(of)} | {broken} | {frames} | {again} | {events} | {longest:g} s |")
+        lines.append(
+            f"| {brokers} | {len(of)} | {broken} | {frames} | {again} | {events} | {longest:g} s | {' | '.join(device)} |"
+        )
     happened = Counter(name for each in entries for name in each["faults"])
     answers = sum((Counter(each["answers"]) for each in entries), Counter[str]())
-    lines += ["", "| fault | times |", "|---|---|", *(f"| {name} | {happened[name]} |" for name in OF_THREE)]
+    lines += ["", "| fault | times |", "|---|---|", *(f"| {name} | {happened[name]} |" for name in FAULTS)]
     lines += [
         "",
         "| answers of Kafka | times |",

@@ -134,27 +134,49 @@ async def clock_shifted(stack: Stack, chance: random.Random) -> None:
 
 
 Fault = Callable[[Stack, random.Random], Awaitable[None]]
-FAULTS: Final[Mapping[str, Fault]] = {
+OF_OTHERS: Final[Mapping[str, Fault]] = {
     "delayed": delayed,
     "swallowed": swallowed,
     "rewritten": rewritten,
     "half-closed": half_closed,
     "cut": cut,
-    "broker frozen": broker_frozen,
-    "broker killed": broker_killed,
     "receiver frozen": receiver_frozen,
     "receiver killed": receiver_killed,
     "receiver stopped": receiver_stopped,
     "clock shifted": clock_shifted,
 }
+OF_BROKERS: Final[Mapping[str, Fault]] = {"broker frozen": broker_frozen, "broker killed": broker_killed}
 OF_THREE: Final[Mapping[str, Fault]] = {
-    **FAULTS,
     "broker stopped": broker_stopped,
     "leader killed": leader_killed,
     "two brokers killed": two_brokers_killed,
     "data lost": data_lost,
 }
-"""With one broker, nothing could be promised of a lost disk; and three of them are more often attacked."""
+"""Only with three brokers. Of one that has lost its disk nothing could be promised."""
+FAULTS: Final[Mapping[str, Fault]] = {**OF_OTHERS, **OF_BROKERS, **OF_THREE}
+
+
+async def _attack(stack: Stack, chance: random.Random) -> list[str]:
+    """One fault; where it is a broker's, often another one at the same time. Returns what happened."""
+    several = len(stack.brokers.nodes) > 1
+    happens = [chance.choice([name for name in FAULTS if several or name not in OF_THREE])]
+    if happens[0] not in OF_OTHERS and chance.random() < 0.5:
+        happens.append(chance.choice(list(OF_OTHERS)))
+    await asyncio.gather(*(FAULTS[name](stack, chance) for name in happens))
+    return happens
+
+
+async def _lost(stack: Stack) -> list[str]:
+    """What of the device's numbers is neither stored nor named, while it publishes on."""
+    numbers = stack.numbers
+    end = time.monotonic() + PEACE
+    await numbers.go_on()
+    while not await stack.told() and time.monotonic() < end:
+        await numbers.go_on()
+    problems, numbers.problems = numbers.problems, []
+    if missing := [number for number in numbers.missing if number < numbers.device.sequence]:
+        problems.append(f"logjam: {len(missing)} numbers are neither stored nor in a marker, the first {missing[0]}")
+    return problems
 
 
 async def round_of(stack: Stack, seed: str, seconds: float) -> dict[str, Any]:
@@ -168,14 +190,13 @@ async def round_of(stack: Stack, seed: str, seconds: float) -> dict[str, Any]:
         for number in range(CLIENTS)
     ]
     tasks = [asyncio.create_task(client.run(ending)) for client in clients]
-    faults = FAULTS if len(stack.brokers.nodes) == 1 else OF_THREE
-    happened = []
+    first = stack.numbers.device.sequence
+    tasks.append(asyncio.create_task(stack.numbers.publish(ending)))
+    happened: list[str] = []
     end = time.monotonic() + seconds
     await asyncio.sleep(1)
     while time.monotonic() < end:
-        name = chance.choice(list(faults))
-        happened.append(name)
-        await faults[name](stack, chance)
+        happened += await _attack(stack, chance)
         await asyncio.sleep(chance.uniform(0, 1))
     ending.set()
     recovery = await finished(tasks, PEACE)
@@ -189,7 +210,8 @@ async def round_of(stack: Stack, seed: str, seconds: float) -> dict[str, Any]:
     problems += [
         f"{name} has ended" for name, receiver in stack.receivers.items() if receiver.exit_status() is not None
     ]
-    stored, rejects = await stack.stored(stack.kafka.events_topic), await stack.stored(stack.kafka.quarantine_topic)
+    problems += await _lost(stack)
+    stored, rejects = await stack.stored()
     problems += violations(frames, stored, rejects, dict(DIALECTS))
     marks = {frame.mark for frame in frames}
     return {
@@ -200,6 +222,8 @@ async def round_of(stack: Stack, seed: str, seconds: float) -> dict[str, Any]:
         "frames": len(frames),
         "events": sum(len(frame.values) for frame in frames),
         "sent_again": sum(frame.attempts - 1 for frame in frames),
+        "numbers": stack.numbers.device.sequence - first,
+        "numbers_in_markers": len([number for number in stack.numbers.named if number > first]),
         "stored": sum(record.json.get("mark") in marks for record in stored),
         "seconds_until_all_was_acknowledged": round(recovery, 1),
         "problems": sorted(set(problems)),

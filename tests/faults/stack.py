@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import sys
@@ -13,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import zmq
+import zmq.asyncio
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 
 from tests.contract.brokers import Brokers, cluster
@@ -24,7 +27,10 @@ from tests.contract.lumberjack import LumberjackDialect
 from tests.contract.receiver import Receiver
 from tests.contract.segment import SegmentDialect
 from tests.contract.topic import Stored, own_topics, since
+from tests.contract.waiting import until
+from tests.faults.device import Numbers
 from tests.faults.proxy import KafkaProxy
+from tests.logjam.test_devices import Device
 
 DIALECTS: Final[Mapping[str, Dialect]] = {
     each.name: each
@@ -47,7 +53,10 @@ class Stack:
     proxies: dict[int, KafkaProxy]
     receivers: dict[str, Receiver]
     clocks: dict[str, Path]
+    numbers: Numbers
+    """Of a device to which the Logjam receiver is subscribed."""
     read: dict[str, dict[int, int]] = field(default_factory=dict)
+    events: list[Stored] = field(default_factory=list)
 
     @classmethod
     async def start(cls, folder: Path, chance: random.Random, ending: AsyncExitStack, brokers: int = 1) -> Stack:
@@ -62,9 +71,15 @@ class Stack:
             own_topics, running.bootstrap, TopicSettings(events_partitions=4, segments_partitions=partitions)
         )
         proxied = kafka.model_copy(update={"bootstrap_servers": running.proxied})
+        context = zmq.asyncio.Context()
+        ending.callback(context.destroy, linger=0)
+        device = Device(context)
         receivers, clocks = {}, {}
         for name, dialect in DIALECTS.items():
-            receivers[name] = receiver = Receiver.of(dialect, proxied, folder, {"kafka": QUICKER})
+            sections: dict[str, dict[str, object]] = {"kafka": dict(QUICKER)}
+            if name == "logjam":
+                sections[name] = {"endpoints": json.dumps({"one": device.address}), "consumer": "us"}
+            receivers[name] = receiver = Receiver.of(dialect, proxied, folder, sections)
             clocks[name] = folder / f"{name}.clock"
             clocks[name].write_text("0")
             receiver.environment = {
@@ -75,7 +90,11 @@ class Stack:
             receiver.spawn()
         for receiver in receivers.values():
             await receiver.listens()
-        return cls(running, kafka, proxies, receivers, clocks)
+        stack = cls(running, kafka, proxies, receivers, clocks, Numbers(device))
+        await device.joined()
+        await device.send()
+        await until(stack.told, "the device is heard")
+        return stack
 
     def set_proxies(self, **settings: Any) -> None:
         """From now on all proxies do this."""
@@ -93,7 +112,19 @@ class Stack:
         """What the proxies have done."""
         return sum((proxy.done for proxy in self.proxies.values()), Counter())
 
-    async def stored(self, topic: str) -> list[Stored]:
-        """What a topic has got since it was asked last."""
+    async def told(self) -> bool:
+        """Reads on, and returns whether each number of the device is stored, or named in a marker."""
+        found = await self._new(self.kafka.events_topic)
+        self.numbers.read(found)
+        self.events += found
+        return not self.numbers.missing
+
+    async def stored(self) -> tuple[list[Stored], list[Stored]]:
+        """What the topics of events and of quarantine have got since this was asked last."""
+        await self.told()
+        found, self.events = self.events, []
+        return found, await self._new(self.kafka.quarantine_topic)
+
+    async def _new(self, topic: str) -> list[Stored]:
         found, self.read[topic] = await since(self.kafka, topic, self.read.get(topic, {}))
         return found

@@ -11,6 +11,7 @@ import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 from subprocess import PIPE
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,9 +23,11 @@ from tests import ledger
 from tests.contract.topic import Stored
 from tests.faults.__main__ import table
 from tests.faults.clients import Frame, violations
+from tests.faults.device import Numbers
 from tests.faults.proxy import rewritten, without_id
 from tests.faults.rounds import round_of
 from tests.faults.stack import CLOCK, DIALECTS, Stack
+from tests.logjam.test_devices import GAP
 
 
 @pytest.mark.kafka
@@ -72,6 +75,21 @@ def test_a_fault_that_is_not_in_quarantine_is_found() -> None:
     assert "not in quarantine" in problem
 
 
+def test_a_number_that_is_lost_in_silence_is_found() -> None:
+    def heard(sequence: int, n: int) -> Stored:
+        attributes = b'{"device":7,"sequence":%d}' % sequence
+        headers = [("ce_type", b"headrace.logjam.event"), ("ce_attributes", attributes)]
+        return Stored(0, 0, 0, None, headers, b'{"mark":"m","n":%d}' % n)
+
+    device = SimpleNamespace(mark="m", sequence=6)
+    numbers = Numbers(device)  # type: ignore[arg-type]
+    numbers.read([heard(1, 1), Stored(0, 0, 0, None, [("ce_type", GAP.encode())], b'{"from":2,"to":5}')])
+    assert (numbers.missing, numbers.problems) == ([5, 6], [])
+    numbers.read([heard(5, 5), heard(6, 5)])
+    assert numbers.missing == []
+    assert len(numbers.problems) == 1
+
+
 def test_only_success_is_rewritten() -> None:
     def answer(*errors: int) -> bytes:
         partitions: list[Any] = [(number, error, 7, -1, 0, [], None) for number, error in enumerate(errors)]
@@ -110,11 +128,11 @@ def test_the_clock_of_a_process_is_shifted_as_it_runs(tmp_path: Path) -> None:
 
 def test_rounds_add_up(tmp_path: Path) -> None:
     entry = {
-        "brokers": 3, "problems": [], "frames": 1000, "sent_again": 2, "events": 5, "faults": ["cut", "cut"],
+        "brokers": 3, "problems": [], "frames": 1000, "sent_again": 2, "events": 5, "numbers": 10, "faults": ["cut", "cut"],
         "answers": {"swallowed": 7}, "seconds_until_all_was_acknowledged": 0.5,
     }  # fmt: skip
     for _ in range(2):
         ledger.add(tmp_path / "faults.jsonl", entry, table)
     written = (tmp_path / "faults.md").read_text()
-    for row in ("| 3 | 2 | 0 | 2,000 | 4 | 10 | 0.5 s |", "| cut | 4 |", "| swallowed | 14 |"):
+    for row in ("| 3 | 2 | 0 | 2,000 | 4 | 10 | 0.5 s | 20 | 0 |", "| cut | 4 |", "| swallowed | 14 |"):
         assert row in written.splitlines()

@@ -1,0 +1,61 @@
+"""A device of Logjam, which nobody acknowledges: each of its numbers must be stored, or named in a marker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.contract.topic import Stored
+from tests.logjam.test_devices import GAP, Device
+
+PERIOD: Final = 0.05
+"""Seconds from one message to the next."""
+
+BEAT: Final = 20
+"""Every so many messages there is a heartbeat."""
+
+
+@dataclass
+class Numbers:
+    """What a device has published, and what has become of it."""
+
+    device: Device
+    stored: set[int] = field(default_factory=set)
+    named: set[int] = field(default_factory=set)
+    """In markers: lost, or called lost."""
+    problems: list[str] = field(default_factory=list)
+
+    async def publish(self, ending: asyncio.Event) -> None:
+        """Until `ending`."""
+        while not ending.is_set():
+            await self.go_on()
+            await asyncio.sleep(PERIOD)
+
+    async def go_on(self) -> None:
+        """One message."""
+        if self.device.sequence % BEAT:
+            await self.device.send()
+        else:
+            await self.device.beat()
+
+    def read(self, records: Iterable[Stored]) -> None:
+        """Takes what the events topic has got."""
+        for record in records:
+            if record["ce_type"] == GAP:
+                self.named.update(range(record.json["from"], record.json["to"]))
+            elif (number := record.attributes.get("sequence")) and "device" in record.attributes:
+                self.stored.add(number)
+                body = record.json
+                if (
+                    isinstance(body, dict)
+                    and "mark" in body
+                    and (body["mark"], body["n"]) != (self.device.mark, number)
+                ):
+                    self.problems.append(f"logjam: the device has not sent {body} as {number}")
+
+    @property
+    def missing(self) -> list[int]:
+        """Those that are neither stored nor named."""
+        return sorted(set(range(1, self.device.sequence + 1)) - self.stored - self.named)
