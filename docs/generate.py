@@ -146,7 +146,13 @@ Two commits: of the events, and of the line in `batches`; three with something f
 identifier, by which a batch counts once, Delta's writer first gathers the state of the whole table with a Spark job. The job
 follows the tables' logs anyway and takes the writer's steps with that answer instead (`headrace_lake/tables/append.py`, for the
 versions of Delta that it knows; with others Delta's writer does it all). What is left of a batch's own cost is Spark's planning,
-so larger batches, by a longer `HEADRACE_LAKE__TRIGGER`, cost less per event.
+so larger batches, by a longer `HEADRACE_LAKE__TRIGGER`, cost less per event. At a few thousand events a second this is most of
+what landing costs: the tables "Endurance, rates" (with merging, by rate) and "Landing, stages" (full batches, without it) are to
+be read together.
+
+What exactly once and the proof cost is in the table "Landing, naive", beside jobs that a Spark user writes in an afternoon: an
+append that lands resends and repeats twice, Spark's own de-duplication within a watermark, and `MERGE`. None of them can prove
+anything.
 
 What was compared on the way: zstd at level 1 instead of 3 (files are larger until they are merged, at level 3 then), no
 dictionaries and no ranges for columns whose values hardly repeat, one histogram that counts by partition instead of three

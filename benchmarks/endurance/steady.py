@@ -142,7 +142,7 @@ def _watch(job: Lander, source: Source, seconds: float) -> tuple[list[dict[str, 
                 records += line["records"]
         if now >= due:
             due += LOOK
-            memory, cpu = _use(job)
+            memory, cpu = use(job)
             looks.append({"second": now - began, "memory": memory, "cpu": cpu, "lag": source.sent - records})
             if len(looks) % 12 == 0:
                 say(f"{now - began:.0f} s: {memory:.0f} MB, {source.sent - records:,} behind, {len(commits)} batches")
@@ -165,7 +165,7 @@ def _rest(job: Lander, sent: int, commits: Sequence[tuple[int, int, float]]) -> 
     return rest
 
 
-def _use(job: Lander) -> tuple[float, float]:
+def use(job: Lander) -> tuple[float, float]:
     """Resident megabytes and CPU seconds of driver and JVM."""
     memory, cpu = 0.0, 0.0
     for process in (psutil.Process(job.pid), *below(job.pid)):

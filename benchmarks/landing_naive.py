@@ -1,0 +1,156 @@
+"""What exactly once and the proof cost: the landing job beside jobs that a Spark user writes in an afternoon, in turns.
+
+The naive jobs read the same topic, put the headers into columns and append to one Delta table. One of them does no more: what a
+client sends again, and what a crash repeats, lands twice. One drops resends by Spark's own state
+(`dropDuplicatesWithinWatermark`), one by `MERGE` on the event's id, both within an hour. None keeps ranges, quarantine or
+counts, so none can be proven. CPU is that of the process tree without the broker, of full batches, as in ``landing.py``; all run
+in one JVM. Writes ``benchmarks/results/landing-naive.json`` and ``.md``.
+
+    .venv/bin/python benchmarks/landing_naive.py [--events 570000] [--batch 190000] [--rounds 3] [--warm 2]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shutil
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from headrace_cli.fetch.toolchain import jars
+from headrace_common.operations.settings import KafkaSettings, LogSettings
+from headrace_lake.configuration.settings import LakeSettings
+from headrace_lake.kafka.source import source_options
+from headrace_lake.spark.engine import session
+from landing import PARTITIONS, RESULTS, Meter, fill, land, machine, prove, stage
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+Write = Callable[[DataFrame, str], None]
+HORIZON: Final = "1 hour"
+
+
+def parsed(records: DataFrame) -> DataFrame:
+    """The columns that a user takes from the records."""
+    frame = records.where("topic = 'headrace.events'").withColumn("h", sf.map_from_entries("headers"))
+    return frame.selectExpr(
+        "string(h['ce_id']) as event_id", "string(h['ce_source']) as source", "string(h['ce_subject']) as stream",
+        "try_cast(string(h['ce_time']) as timestamp) as event_time", "timestamp as received_time",
+        "string(h['content-type']) as content_type", "string(value) as body", "string(h['ce_attributes']) as attributes",
+        "partition", "offset", "current_date() as day",
+    )  # fmt: skip
+
+
+def append(rows: DataFrame, table: str) -> None:
+    """Adds all rows."""
+    rows.write.format("delta").mode("append").partitionBy("day").save(table)
+
+
+def merge(rows: DataFrame, table: str) -> None:
+    """Adds the rows whose ids the last hour lacks; within the batch, one of each id."""
+    spark = rows.sparkSession
+    if not Path(table, "_delta_log").exists():
+        append(rows.limit(0), table)
+    rows.dropDuplicates(["event_id"]).createOrReplaceTempView("naive_batch")
+    spark.sql(
+        f"MERGE INTO delta.`{table}` t USING naive_batch s ON t.event_id = s.event_id"
+        f" AND t.received_time >= s.received_time - INTERVAL {HORIZON} AND t.day >= current_date() - 1"
+        " WHEN NOT MATCHED THEN INSERT *"
+    )
+
+
+def once_an_hour(rows: DataFrame) -> DataFrame:
+    """Drops resends by Spark's state."""
+    return rows.withWatermark("received_time", HORIZON).dropDuplicatesWithinWatermark(["event_id"])
+
+
+NAIVE: Final[dict[str, tuple[Callable[[DataFrame], DataFrame], Write]]] = {
+    "append": (parsed, append),
+    "dropDuplicatesWithinWatermark": (lambda records: once_an_hour(parsed(records)), append),
+    "MERGE": (parsed, merge),
+}
+OURS: Final = {"plain": "off", "map": "map"}
+"""Way -> LAKE__DEDUP."""
+
+
+def run_naive(spark: SparkSession, kafka: KafkaSettings, size: int, folder: Path, meter: Meter, name: str) -> None:
+    """Lands the topic in the naive way `name`."""
+    names = (kafka.events_topic, kafka.quarantine_topic)
+    starting = {
+        topic: dict.fromkeys(map(str, range(count)), -2) for topic, count in zip(names, (PARTITIONS, 3), strict=True)
+    }
+    records = spark.readStream.format("kafka").options(**source_options(kafka, starting, size)).load()
+    shape, write = NAIVE[name]
+
+    def each(rows: DataFrame, _: int) -> None:
+        write(rows, str(folder / "table"))
+        meter.batch(size)
+
+    query = shape(records).writeStream.foreachBatch(each).option("checkpointLocation", str(folder / "checkpoint"))
+    query.trigger(availableNow=True).start().awaitTermination()
+    meter.batches.pop()  # the last batch is not full
+
+
+def main() -> None:
+    """Runs all rounds and writes the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=570_000)
+    parser.add_argument("--batch", type=int, default=190_000, help="records in a batch")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--warm", type=int, default=2, help="rounds that do not count")
+    arguments = parser.parse_args()
+    taken: dict[str, list[float]] = {name: [] for name in (*NAIVE, *OURS)}
+    with stage() as (broker, folder):
+        kafka = KafkaSettings(bootstrap_servers=broker.bootstrap)
+        asyncio.run(fill(kafka, arguments.events))
+        spark = session(LakeSettings(jars=jars("spark"), driver_memory="2g"), LogSettings())
+        meter = Meter(broker.pid)
+        for number in range(arguments.warm + arguments.rounds):
+            for name in taken:
+                here = folder / f"{number}-{name}"
+                meter.start()
+                if name in NAIVE:
+                    run_naive(spark, kafka, arguments.batch, here, meter, name)
+                else:
+                    land(spark, kafka, arguments.batch, here, meter, OURS[name])
+                    prove(here / "lake", arguments.events, plain=name == "plain")
+                figure = meter.per_million(arguments.batch)
+                shutil.rmtree(here)
+                print(f"round {number}, {name}: {figure:.2f}", flush=True)
+                if number >= arguments.warm:
+                    taken[name].append(figure)
+        spark.stop()
+    write_results(arguments, taken)
+
+
+def write_results(arguments: argparse.Namespace, taken: dict[str, list[float]]) -> None:
+    """The results as JSON and as a table; the table is also printed."""
+    median = {name: statistics.median(figures) for name, figures in taken.items()}
+    result = {"machine": machine(), **vars(arguments), "cpu_seconds_per_million": median, "rounds": taken}
+    (RESULTS / "landing-naive.json").write_text(json.dumps(result, indent=1) + "\n")
+    what = {
+        "append": "naive: headers to columns, append; resends and repeats land twice",
+        "dropDuplicatesWithinWatermark": "naive, resends dropped by `dropDuplicatesWithinWatermark`",
+        "MERGE": "naive, resends dropped by `MERGE`",
+        "plain": "the landing job, without de-duplication",
+        "map": "the landing job, ids remembered in the JVM (`map`)",
+    }
+    info = result["machine"]
+    text = (
+        f"The landing job beside naive ones: CPU-s per million records, batches of {arguments.batch:,} on {PARTITIONS}"
+        f" partitions, medians of {arguments.rounds} rounds; PySpark {info['pyspark']}, {info['cpus']} CPUs ({info['cpu']}),"
+        f" load average {info['load_average']:.0f}. Written by `benchmarks/landing_naive.py`.\n\n"
+        "| what | CPU-s per million | ÷ append |\n|---|---|---|\n"
+    )
+    text += "".join(
+        f"| {said} | {median[name]:.1f} | {median[name] / median['append']:.2f} |\n" for name, said in what.items()
+    )
+    (RESULTS / "landing-naive.md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

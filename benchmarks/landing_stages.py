@@ -1,0 +1,182 @@
+"""Where the CPU of landing goes: the same batches through more and more of the job's own steps, until it is the job.
+
+Each way does what the one before it does, and one thing more, up to the landing job without de-duplication (`plain` of
+``landing.py``). So a stage costs what its way takes beyond the one before, and the stages add up to the job. CPU is that of the
+process tree without the broker, of full batches; all run in one JVM, in turns. Writes ``benchmarks/results/landing-stages.json``
+and ``.md``.
+
+    .venv/bin/python benchmarks/landing_stages.py [--events 570000] [--batch 190000] [--rounds 5] [--warm 2]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shutil
+import statistics
+from collections.abc import Callable
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from headrace_cli.fetch.toolchain import jars
+from headrace_common.operations.settings import KafkaSettings, LogSettings
+from headrace_lake.configuration.settings import LakeSettings
+from headrace_lake.dedup.index import DUPLICATE
+from headrace_lake.kafka.checkpoint import Range
+from headrace_lake.kafka.source import source_options
+from headrace_lake.landing import freshness
+from headrace_lake.landing.digests import Slots
+from headrace_lake.landing.landing_events import _AGE, _measures
+from headrace_lake.rows import decode
+from headrace_lake.spark.engine import session
+from headrace_lake.spark.storage import Storage
+from headrace_lake.tables import layout
+from headrace_lake.tables.append import Appender
+from headrace_lake.tables.digest import OF_EVENTS
+from headrace_lake.tables.layout import DAY, EVENTS, SCHEMAS
+from headrace_lake.tables.properties import APP_ID
+from landing import PARTITIONS, RESULTS, Meter, fill, land, machine, prove, stage
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as sf
+
+Act = Callable[[DataFrame, decode.Topics, Path], None]
+COLUMNS: Final = SCHEMAS[EVENTS].names
+
+
+def nowhere(rows: DataFrame) -> None:
+    """Computes all of `rows`, and throws them away."""
+    rows.write.format("noop").mode("append").save()
+
+
+def decoded(records: DataFrame, topics: decode.Topics) -> DataFrame:
+    """As the job decodes."""
+    return decode.events(records, topics, datetime.now(UTC))
+
+
+def hashed(records: DataFrame, topics: decode.Topics, *, counted: bool) -> DataFrame:
+    """As the job writes them, with what it observes."""
+    ranges = [Range(topics.events, number, 0, 1) for number in range(PARTITIONS)]
+    slots = Slots(ranges, topics)
+    wanted = f"{decode.FAULT} is null and not {DUPLICATE}"
+    rows = slots.hashed(decoded(records, topics).withColumn(DUPLICATE, sf.lit(False)), OF_EVENTS, wanted)
+    measures = _measures(ranges, erased=False) if counted else []
+    if counted:
+        rows = rows.withColumn(_AGE, sf.expr(freshness.span(wanted)))
+    return rows.observe(Observation(), *measures, *slots.sums()).where(wanted).select(*COLUMNS)
+
+
+def unchecked(records: DataFrame, topics: decode.Topics, _: Path) -> None:
+    nowhere(decoded(records, topics).select(*COLUMNS))
+
+
+def checked(records: DataFrame, topics: decode.Topics, _: Path) -> None:
+    nowhere(decoded(records, topics).where(f"{decode.FAULT} is null").select(*COLUMNS))
+
+
+def parquet(records: DataFrame, topics: decode.Topics, folder: Path) -> None:
+    rows = hashed(records, topics, counted=True)
+    rows.write.mode("append").partitionBy(DAY).parquet(str(folder / "parquet"))
+
+
+def delta(records: DataFrame, topics: decode.Topics, folder: Path) -> None:
+    spark, lake = records.sparkSession, str(folder / "lake")
+    version = 1 + (len(list((folder / "lake" / EVENTS / "_delta_log").glob("*.json"))) or create(spark, lake))
+    rows = hashed(records, topics, counted=True)
+    Appender(spark, APP_ID).append(f"{lake}/{EVENTS}", rows, version, "benchmark", lambda: version - 1)
+
+
+def create(spark: SparkSession, lake: str) -> int:
+    """Makes the tables, as the job does."""
+    layout.create(Storage(spark), lake)
+    return 1
+
+
+WAYS: Final[dict[str, Act]] = {
+    "read from Kafka and decompressed, as Spark's rows": lambda records, *_: nowhere(records.drop("headers")),
+    "headers, as arrays of Spark's": lambda records, *_: nowhere(records),
+    "headers to columns, texts, times": unchecked,
+    "checks: headers' rules, UTF-8": checked,
+    "hashes and their sums": lambda records, topics, _: nowhere(hashed(records, topics, counted=False)),
+    "counts by partition, age and time": lambda records, topics, _: nowhere(hashed(records, topics, counted=True)),
+    "Parquet, zstd": parquet,
+    "Delta: statistics, commit": delta,
+}
+"""What each way adds to the one before it -> what it does with a batch."""
+JOB: Final = "the rest of the job: its logs, `batches`, offsets"
+
+
+def run(spark: SparkSession, kafka: KafkaSettings, size: int, folder: Path, meter: Meter, act: Act) -> None:
+    """Reads the topic in batches, and does `act` with each."""
+    names = (kafka.events_topic, kafka.quarantine_topic)
+    topics = decode.Topics(*names, dict.fromkeys(names, "x"))
+    starting = {
+        topic: dict.fromkeys(map(str, range(count)), -2) for topic, count in zip(names, (PARTITIONS, 3), strict=True)
+    }
+
+    def each(records: DataFrame, _: int) -> None:
+        act(records, topics, folder)
+        meter.batch(size)
+
+    records = spark.readStream.format("kafka").options(**source_options(kafka, starting, size)).load()
+    query = records.writeStream.foreachBatch(each).option("checkpointLocation", str(folder / "checkpoint"))
+    query.trigger(availableNow=True).start().awaitTermination()
+    meter.batches.pop()  # the last batch is not full
+
+
+def main() -> None:
+    """Runs all rounds and writes the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=570_000)
+    parser.add_argument("--batch", type=int, default=190_000, help="records in a batch")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--warm", type=int, default=2, help="rounds that do not count")
+    arguments = parser.parse_args()
+    taken: dict[str, list[float]] = {name: [] for name in (*WAYS, JOB)}
+    with stage() as (broker, folder):
+        kafka = KafkaSettings(bootstrap_servers=broker.bootstrap)
+        asyncio.run(fill(kafka, arguments.events))
+        spark = session(LakeSettings(jars=jars("spark"), driver_memory="2g"), LogSettings())
+        meter = Meter(broker.pid)
+        for number in range(arguments.warm + arguments.rounds):
+            for place, name in enumerate(taken):
+                here = folder / f"{number}-{place}"
+                meter.start()
+                if name in WAYS:
+                    run(spark, kafka, arguments.batch, here, meter, WAYS[name])
+                else:
+                    land(spark, kafka, arguments.batch, here, meter, "off")
+                    prove(here / "lake", arguments.events, plain=True)
+                figure = meter.per_million(arguments.batch)
+                shutil.rmtree(here)
+                print(f"round {number}, {name}: {figure:.2f}", flush=True)
+                if number >= arguments.warm:
+                    taken[name].append(figure)
+        spark.stop()
+    write(arguments, taken)
+
+
+def write(arguments: argparse.Namespace, taken: dict[str, list[float]]) -> None:
+    """The results as JSON and as a table; the table is also printed."""
+    median = {name: statistics.median(figures) for name, figures in taken.items()}
+    result = {"machine": machine(), **vars(arguments), "cpu_seconds_per_million": median, "rounds": taken}
+    (RESULTS / "landing-stages.json").write_text(json.dumps(result, indent=1) + "\n")
+    info = result["machine"]
+    whole = median[JOB]
+    text = (
+        f"Where the CPU of landing goes: CPU-s per million records, batches of {arguments.batch:,} on {PARTITIONS} partitions,"
+        f" without de-duplication. Each line is what its stage adds to those above it; medians of {arguments.rounds} rounds;"
+        f" PySpark {info['pyspark']}, {info['cpus']} CPUs ({info['cpu']}), load average {info['load_average']:.0f}: other work on"
+        " the machine moves a figure by a CPU-second, so that a small stage may seem to cost nothing, or less. Written by"
+        " `benchmarks/landing_stages.py`.\n\n| stage | CPU-s per million | of the whole | up to here |\n|---|---|---|---|\n"
+    )
+    for (_, before), (name, after) in pairwise([("", 0.0), *median.items()]):
+        text += f"| {name} | {after - before:.1f} | {(after - before) / whole:.0%} | {after:.1f} |\n"
+    (RESULTS / "landing-stages.md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
