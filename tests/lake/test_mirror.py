@@ -366,18 +366,35 @@ def test_nobody_turns_iceberg_into_the_owner_of_the_files(lake: Lake) -> None:
     assert lake.catalog().load_table(("headrace", "events")).properties["gc.enabled"] == "false"
 
 
-def test_a_lake_that_was_made_anew_is_mirrored_anew(lake: Lake) -> None:
+def test_another_lake_is_refused_until_its_tables_are_dropped(lake: Lake) -> None:
     lake.follower.once()
     shutil.rmtree(lake.path)
     lake.land(records=2)
+    with pytest.raises(ConfigError):
+        lake.new_follower().once()
+    lake.new_follower(iceberg_namespace="other").once()
+    for name in ("events", "batches"):
+        lake.catalog().drop_table(("headrace", name))
+    lake.new_follower().once()
+    lake.check()
+
+
+def test_a_lake_that_was_moved_is_the_same(lake: Lake) -> None:
+    lake.follower.once()
+    lake.path = lake.path.rename(lake.path.with_name("moved"))
     lake.new_follower().once()
     lake.check()
 
 
 def test_the_metadata_lies_outside_the_lake(lake: Lake) -> None:
+    right = lake.properties["warehouse"]
     lake.properties["warehouse"] = str(lake.path)
     with pytest.raises(ConfigError):
         lake.new_follower().once()
+    lake.properties["warehouse"] = right
+    lake.new_follower().once()
+    shutil.rmtree(lake.path / "headrace", ignore_errors=True)
+    lake.check()
 
 
 def test_a_table_of_unknown_features_is_refused(lake: Lake) -> None:

@@ -59,8 +59,8 @@ class Follower(Health):
     def once(self) -> None:
         """Brings every Iceberg table to the newest version of its Delta table.
 
-        `batches` is read first and written last, and `events` before the routes, whose rows it gets later: so whoever reads
-        a line of `batches` finds its rows.
+        `batches` is read first and written last, so that a reader of one of its lines finds the line's rows; routes are read
+        before `events`, and written after it.
         """
         self._catalog.create_namespace_if_not_exists(self._namespace)
         batches = self._tables.newest(_BATCHES)
@@ -74,13 +74,20 @@ class Follower(Health):
         self._trouble = ""
 
     def _behind(self, name: str) -> Source | None:
-        """What the Delta table holds, if its Iceberg table shows another version."""
+        """What the Delta table holds, if its Iceberg table shows another version. Raises `ConfigError` if it shows another
+        table.
+        """
         table = self._tables.opened(name)
         target = self._targets.setdefault(name, Target(self._catalog, (self._namespace, name)))
-        identity, version = target.mirrored()
-        same = (identity, version) == (str(table.metadata().id), table.version())
-        self._metrics.lag.labels(name).set(0 if same else max(1, table.version() - version))
-        return None if same else self._tables.source(name)
+        identity, path, version = target.mirrored()
+        if identity not in (None, str(table.metadata().id)):
+            raise ConfigError(
+                f"{self._namespace}.{name} shows another Delta table than {self._tables.path(name)}: choose another"
+                " LAKE__ICEBERG_NAMESPACE, or drop the Iceberg table if the Delta table was made anew"
+            )
+        behind = table.version() - version
+        self._metrics.lag.labels(name).set(max(0, behind))
+        return self._tables.source(name) if behind or path != self._tables.path(name) else None
 
     def _mirror(self, source: Source) -> None:
         added, removed = self._targets[source.name].write(source, self._tables.lake)

@@ -24,6 +24,7 @@ class Source:
     """A Delta table at one version."""
 
     name: str
+    path: str
     identity: str
     """Delta's id of the table: one that is made anew at the same place has another."""
     version: int
@@ -43,15 +44,17 @@ class Tables:
         self.lake = f"s3{lake.removeprefix('s3a')}" if lake.startswith("s3a://") else lake
         self._open: dict[str, DeltaTable] = {}
 
+    def path(self, name: str) -> str:
+        """Returns the folder or URL of the table `name`."""
+        return f"{self.lake}/{name}"
+
     def newest(self, name: str) -> DeltaTable | None:
         """Returns the table `name` at its newest version; None if there is no such table."""
         if (table := self._open.get(name)) is not None:
             table.update_incremental()
             return table
         try:
-            self._open[name] = DeltaTable(
-                f"{self.lake}/{name}", storage_options=_OPTIONS if "://" in self.lake else None
-            )
+            self._open[name] = DeltaTable(self.path(name), storage_options=_OPTIONS if "://" in self.lake else None)
         except TableNotFoundError:
             return None
         return self._open[name]
@@ -66,7 +69,7 @@ class Tables:
         """
         table = self._open[name]
         protocol, about = table.protocol(), table.metadata()
-        path = f"{self.lake}/{name}"
+        path = self.path(name)
         if strange := strange_features(
             {
                 "minReaderVersion": protocol.min_reader_version,
@@ -87,7 +90,7 @@ class Tables:
         partitions = list(zip(*values, strict=True)) if keys else [()] * len(paths)
         counted = about.configuration.get("delta.dataSkippingStatsColumns", "")
         return Source(
-            name, str(about.id), table.version(), columns, keys,
+            name, path, str(about.id), table.version(), columns, keys,
             tuple(part.strip("` ") for part in counted.split(",") if part.strip("` ")),
             {f"{path}/{each}": values for each, values in zip(paths, partitions, strict=True)},
         )  # fmt: skip

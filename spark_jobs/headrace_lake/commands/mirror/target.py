@@ -44,6 +44,8 @@ VERSION: Final = "headrace.delta-version"
 """Property of a snapshot: the version of the Delta table whose files it lists."""
 IDENTITY: Final = "headrace.delta-id"
 """Property of a snapshot: Delta's id of that table."""
+PATH: Final = "headrace.delta-path"
+"""Property of a snapshot: where that table was."""
 KEEP: Final = 100
 """Snapshots that stay, beside the current one. Older ones lead to files that Delta has vacuumed, sooner or later."""
 
@@ -83,14 +85,14 @@ class Target:
         self._snapshot: int | None = None
         self._files: dict[str, DataFile] = {}  # of `_snapshot`
 
-    def mirrored(self) -> tuple[str | None, int]:
-        """Returns Delta's id and version of the current snapshot; None and -1 if there is none."""
+    def mirrored(self) -> tuple[str | None, str | None, int]:
+        """Returns id, path and version of the Delta table that the current snapshot shows; None, None and -1 if there is none."""
         try:
             snapshot = self._catalog.load_table(self._identifier).current_snapshot()
         except NoSuchTableError:
-            return None, -1
+            return None, None, -1
         said = _said(snapshot)
-        return said.get(IDENTITY), int(said.get(VERSION) or -1)
+        return said.get(IDENTITY), said.get(PATH), int(said.get(VERSION) or -1)
 
     def write(self, source: Source, lake: str) -> tuple[int, int]:
         """Commits a snapshot that lists the files of `source`; returns how many it added and removed.
@@ -99,13 +101,17 @@ class Target:
         """
         table = self._table(source)
         if f"{table.location().removeprefix('file://')}/".startswith(f"{lake}/"):
+            if table.current_snapshot() is None:
+                self._catalog.drop_table(self._identifier)
             raise ConfigError(f"the Iceberg table {table.location()} is inside LAKE__PATH, which Delta's vacuum sweeps")
         before = self._listed(table)
         with table.transaction() as transaction:
             _describe(transaction, source)
             added = _data_files(table, transaction, {p: v for p, v in source.files.items() if p not in before})
             removed = [file for path, file in before.items() if path not in source.files]
-            update = transaction.update_snapshot({VERSION: str(source.version), IDENTITY: source.identity})
+            update = transaction.update_snapshot(
+                {VERSION: str(source.version), IDENTITY: source.identity, PATH: source.path}
+            )
             with update.overwrite() if removed else update.merge_append() as producer:
                 for file in added:
                     producer.append_data_file(file)
