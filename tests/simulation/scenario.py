@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from headrace_common.publishing.delivery import SILENCE_TIME
+
 KIB = 1 << 10
 
 SMALL_LIMITS = {
@@ -102,10 +104,10 @@ class Scenario:
     @property
     def patience(self) -> float:
         """Seconds after the last fault within which all honest clients must be served: where only Kafka and others are to blame,
-        as long as a request to a broker may take, and some more.
+        as long as a batch may be without an answer, and then a request to a broker.
         """
         calm = all(not plan.cut and not plan.rough and not plan.slow for plan in self.clients if plan.kind in KEPT)
-        return (120.0 if calm else 600.0) + self.kafka.get("request_timeout", 30)
+        return (SILENCE_TIME if calm else 600.0) + self.kafka.get("request_timeout", 30)
 
     def smaller(self) -> Iterator[Scenario]:
         """Scenarios with less in them: fewer faults, fewer clients, fewer frames."""

@@ -1,0 +1,67 @@
+"""Gives memory back to the system that malloc keeps after a crowd has gone.
+
+glibc gives back what is free at the end of its heap; one small object that lives there keeps all that is free before it. After
+crowds with large frames a process of 78 MB stayed at 287, of which 14 were in use. What connections leave in cycles is freed
+first: the cycle collector, which runs rarely, might not come for hours.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+QUIET: Final = 1 << 20
+"""Bytes under way in the process, at most, while memory is given back: it stops the event loop for some milliseconds."""
+
+GROWN: Final = 32 << 20
+"""Bytes above the least that the process has had, from which it is worth a try."""
+
+GIVEN: Final = 8 << 20
+"""Bytes that make a try worthwhile: the next one may follow in `FIRST`. Else the time between two doubles, up to `LAST`."""
+
+FIRST: Final = 10.0
+LAST: Final = 640.0
+"""Seconds between two tries."""
+
+
+def resident() -> int:
+    """Returns the bytes of the process in memory. Linux only."""
+    return int(Path("/proc/self/statm").read_bytes().split()[1]) * resource.getpagesize()
+
+
+def glibc_trim() -> Callable[[], object] | None:
+    """Returns what gives malloc's free pages back; None where the C library is not glibc."""
+    found = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    return None if found is None else lambda: found(0)
+
+
+class Heap:
+    """Decides when memory is given back, by `trim`; None: never. `now`, everywhere: monotonic seconds."""
+
+    def __init__(self, now: float, trim: Callable[[], object] | None, size: Callable[[], int] = resident) -> None:
+        self._size = size
+        self._trim = trim
+        self._pause = FIRST
+        self._next = now + FIRST
+        self._least = size() if trim is not None else 0
+
+    def look(self, now: float, under_way: int) -> bool:
+        """Gives memory back if it is time and little is under way. Returns whether it tried. Blocks for milliseconds, with
+        tens of thousands of connections for some tenths of a second.
+        """
+        if self._trim is None or now < self._next or under_way > QUIET:
+            return False
+        before = self._size()
+        if before < self._least + GROWN:
+            return False
+        gc.collect()
+        self._trim()
+        after = self._size()
+        self._least = min(self._least, after)
+        self._pause = FIRST if before - after >= GIVEN else min(2 * self._pause, LAST)
+        self._next = now + self._pause
+        return True
