@@ -72,7 +72,7 @@ def _bomb(name: str) -> bytes:
     if name == "courier":
         return identity(b"HELO", "2.12.0", b"LCOR") + jdat(bytes(16), [LONG_TEXT], level=9)
     body = compress(Compression.ZLIB, LONG_TEXT)
-    return logjam.message([b"", logjam.APP_ENV, logjam.TOPIC, body, encode_meta(Meta(Compression.ZLIB))])
+    return logjam.message([b"", b"shop-production", logjam.TOPIC, body, encode_meta(Meta(Compression.ZLIB))])
 
 
 async def _silent(to: Target) -> None:
