@@ -3,7 +3,7 @@
 Each batch adds the files that landing writes for its records, with the sizes that such files have; the pieces that the job
 chooses then run one after the other, within its budget of time, and take what merging costs. The last line says the
 amplification (bytes that merging wrote ÷ bytes that landing wrote), the CPU of merging per million events, and how many files
-finished days have. Exits with 1 if a bound of docs/lake.md does not hold.
+finished days have. Exits with 1 if a bound of docs/lake-operate.md does not hold.
 
     python -m benchmarks.merging --rate 5000 --days 30
     python -m benchmarks.merging --all           # five rates, 30 days; writes benchmarks/results/merging.json and .md

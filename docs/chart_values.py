@@ -307,7 +307,8 @@ class Live(Pod, OwnImage):
         description="More names in a browser's address that it answers to, such as an Ingress's; the Service's are known.",
     )
     samples: bool = Field(
-        False, description="Show the beginning of what is in quarantine to everybody who can open the page."
+        False,
+        description="Show what clients sent to all who can open the page: messages, and the quarantine's beginnings.",
     )
     resources: Kubernetes = Field(
         {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "384Mi"}},

@@ -103,7 +103,7 @@ def metrics() -> str:
             lines += ["", f"{protocol.title} alone:", "", *_metrics_table(own)]
     lines += ["", "At `/metrics` of the landing job.", ""]
     lines += _metrics_table(LakeMetrics().table())
-    lines += ["", "At `/metrics` of the [mirror in Iceberg](lake.md#iceberg).", ""]
+    lines += ["", "At `/metrics` of the [mirror in Iceberg](lake-query.md#iceberg).", ""]
     return "\n".join([*lines, *_metrics_table(MirrorMetrics().table())]) + "\n"
 
 
@@ -159,9 +159,10 @@ dictionaries and no ranges for columns whose values hardly repeat, one histogram
 aggregates for each partition (every row pays for each of them, and every task carries it). Writing
 without the sort by day (`spark.sql.maxConcurrentOutputFileWriters`) gained nothing.
 
-For the [proof of content](lake.md#the-proof-of-content) each row is hashed twice while it is written, and every row pays for each
-sum that a batch keeps. Rows with bodies of 250 bytes, sent through both into Spark's no-op sink, took 0.6 µs of CPU more, 0.04 of
-them for eight sums instead of four: some 4 % of landing. Hashing all columns twice took 0.2 µs more, 32 sums 0.5.
+For the [proof of content](lake-query.md#the-proof-of-content) each row is hashed twice while it is written, and every
+row pays for each sum that a batch keeps. Rows with bodies of 250 bytes, sent through both into Spark's no-op sink,
+took 0.6 µs of CPU more, 0.04 of them for eight sums instead of four: some 4 % of landing. Hashing all columns twice
+took 0.2 µs more, 32 sums 0.5.
 """
 
 

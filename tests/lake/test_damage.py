@@ -324,7 +324,7 @@ def test_damage_is_healed_or_said(copy: Runs, name: str) -> None:
 
 @dataclass(frozen=True)
 class Remedy:
-    """A damage, and what the job or docs/lake.md advise against it."""
+    """A damage, and what the job or docs/lake-operate.md advise against it."""
 
     does: Callable[[Runs], Any]
     helps: Callable[[Runs], Any]

@@ -22,7 +22,7 @@ ROUTE = re.compile(
     r"(?<=^HEADRACE_LAKE__ROUTES)__[A-Z0-9_]+?__(?:" + "|".join(RouteSettings.model_fields).upper() + r")$"
 )
 """What a page may write behind the name of the mapping of routes: a route's name and a setting of it."""
-PAGES = ["docs/lake.md", "docs/lake-clusters.md"]
+PAGES = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("lake*.md"))
 
 
 @pytest.fixture

@@ -114,7 +114,7 @@ def _proof(rows: Sequence[Row]) -> Finding:
         return Finding(PROOF, Verdict.FINE, rows[-1]["detail"])
     reason = "; ".join(f"not so: {row['check']} ({row['detail']})" for row in wrong)
     return Finding(
-        PROOF, Verdict.WRONG, reason, "docs/lake.md, 'Useful queries', says what each line of the proof means"
+        PROOF, Verdict.WRONG, reason, "docs/lake-query.md, 'Useful queries', says what each line of the proof means"
     )
 
 

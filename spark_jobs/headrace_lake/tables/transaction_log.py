@@ -67,7 +67,7 @@ class TransactionLog:
             raise HaltError(
                 f"the log of the table {self._table} lacks the commit {self._next}, though it has {self._listed}: somebody"
                 " deleted it. Put the file back from a backup of the table, or copy its rows into a new table (see"
-                " docs/lake.md, When it stops)"
+                " docs/lake-operate.md, When it stops)"
             )
         return self._latest
 
@@ -135,7 +135,7 @@ class TransactionLog:
             raise HaltError(
                 f"the log of the table {self._table} begins with the commit {min(commits)} and has no checkpoint of the classic"
                 " form before it: ALTER TABLE … DROP FEATURE v2Checkpoint, or set delta.checkpointPolicy to classic and let"
-                " Spark write a checkpoint (see docs/lake.md, When it stops)"
+                " Spark write a checkpoint (see docs/lake-operate.md, When it stops)"
             )
         self._next = newest + 1
         self._checkpoint = [f"{self._folder}/{name}" for name in files]
