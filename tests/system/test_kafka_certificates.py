@@ -27,6 +27,7 @@ from tests.contract.topic import events, own_topics
 from tests.contract.waiting import BROKER_TIME, PATIENCE, until
 from tests.forward.speaking import speaking
 from tests.logjam.test_devices import Device, complete, consumer, numbers
+from tests.scrapes import Page, firing
 from tests.sending import send_shop
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
@@ -57,6 +58,22 @@ def access(mutual: GuardedKafka, authority: Authority, **other: Any) -> dict[str
         "ca": authority.file,
         **other,
     }
+
+
+@pytest.mark.requires("promtool")
+@pytest.mark.parametrize(("days", "found"), [(2, {"HeadraceKafkaCertificateExpires"}), (5, set())])
+async def test_a_certificate_for_kafka_that_ends(
+    days: int, found: set[str], mutual: GuardedKafka, authority: Authority, tmp_path: Path
+) -> None:
+    certificate, key = authority.issue("client", f"ends-{days}", days=days)
+    kafka = access(mutual, authority, certificate=certificate, key=key)
+    receiver = Receiver("forward", own_topics(mutual.bootstrap), tmp_path, {"kafka": kafka})
+    await receiver.start()
+    try:
+        _, text = await receiver.get("/metrics")
+        assert firing(["headrace-receivers"], "forward", [Page(text), Page(text)], tmp_path) == found
+    finally:
+        receiver.stop()
 
 
 @pytest.mark.spark
