@@ -28,6 +28,7 @@ class ForwardSection(Section):
         "chunk_bytes": "a chunk's name has at most 1 KiB",
         "option_bytes": "an option map has at most 16 KiB",
         "handshake_bytes": "a login has at most 4 KiB",
+        "keepalive": "the handshake always tells clients to keep their connections open",
     }
 
     tag_bytes: ClassVar[int] = KIB
@@ -66,9 +67,6 @@ class ForwardSection(Section):
         min_length=1,
         max_length=255,
         description="This server's name in the handshake. A fluentd with the same name refuses it.",
-    )
-    keepalive: bool = Field(
-        True, description="Whether the handshake tells clients to keep connections open; fluentd obeys."
     )
 
     @property

@@ -19,9 +19,7 @@ def security(forward: ForwardSection) -> Security | None:
     key = None if forward.shared_key is None else forward.shared_key.get_secret_value().encode()
     users = {name.encode(): password.get_secret_value().encode() for name, password in forward.users.items()}
     rules = [_rule(client, key) for client in forward.clients]
-    return Security(
-        forward.server_hostname, key if forward.allow_anonymous_source else None, users, rules, forward.keepalive
-    )
+    return Security(forward.server_hostname, key if forward.allow_anonymous_source else None, users, rules)
 
 
 def _rule(client: ClientSection, key: bytes | None) -> ClientRule:

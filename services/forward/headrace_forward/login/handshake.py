@@ -43,7 +43,6 @@ class Security:
     shared_key: bytes | None
     users: Mapping[bytes, bytes] = field(default_factory=dict)
     rules: Sequence[ClientRule] = ()
-    keepalive: bool = True
 
 
 class LoginAnswer(NamedTuple):
@@ -65,7 +64,7 @@ class Handshake:
 
     def helo(self) -> bytes:
         """The server's first message."""
-        return _pack(["HELO", {"nonce": self._nonce, "auth": self._auth, "keepalive": self._security.keepalive}])
+        return _pack(["HELO", {"nonce": self._nonce, "auth": self._auth, "keepalive": True}])
 
     def answer(self, ping: bytes) -> LoginAnswer:
         """The reply to the client's PING, one complete msgpack object."""
