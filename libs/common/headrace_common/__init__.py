@@ -1,4 +1,4 @@
-"""What every Headrace receiver shares.
+"""The library that every Headrace receiver uses.
 
 The record (`record`), the seam to a protocol (`session`), publishing to Kafka (`publishing`, `kafka`), listening and
 connections (`listening`, `connection`), budgets and scheduling (`fairness`), settings, metrics, health over HTTP, logs and

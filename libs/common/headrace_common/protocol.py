@@ -1,4 +1,4 @@
-"""What a protocol is to Headrace: one object, from which the stack, the tools, the settings and the pages derive.
+"""A protocol as one object, from which the stack, the tools, the settings and the pages derive.
 
 The pyproject.toml of its package names it, and nothing else in the repository has to:
 

@@ -1,4 +1,4 @@
-"""Cuts a payload's inflated content, piece by piece, into entries: each a length (u32, big-endian) and so many bytes."""
+"""Cuts a payload's inflated content, piece by piece, into entries: each a length (u32, big-endian) and that number of bytes."""
 
 from __future__ import annotations
 

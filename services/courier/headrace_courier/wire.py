@@ -1,6 +1,6 @@
 """Courier on the wire: bytes to messages and back. Pure: no sockets, no clock.
 
-A message is a type of four ASCII characters, a length (u32, big-endian) and so many bytes. An EVNT announces the length
+A message is a type of four ASCII characters, a length (u32, big-endian) and its bytes. An EVNT announces the length
 FFFFFFFF and ends where its zlib stream ends. Sources: docs/protocols/courier.md.
 """
 
@@ -31,7 +31,7 @@ SAMPLE: Final = 16
 WORK: Final = SLICE
 ENTRY_WORK: Final = 256
 MESSAGE_WORK: Final = 8192
-"""The work of one call, as inflated bytes; an entry or a message counts as so many. A few milliseconds in all."""
+"""The work of one call, as inflated bytes; an entry counts as ENTRY_WORK, a message as MESSAGE_WORK. It takes a few ms."""
 
 
 class MessageKind(Enum):

@@ -46,7 +46,7 @@ NOTHING: Final[dict[str, Any]] = {}
 
 
 class Records:
-    """What the frames of one connection share: their origin, the limits, and the envelopes encoded once.
+    """State that the frames of one connection share: their origin, the limits, and the envelopes encoded once.
 
     `event_bytes`: maximum size of an event as stored; `depth`: maximum nesting depth; `memory`: where encoded envelopes are
     kept, for all connections.

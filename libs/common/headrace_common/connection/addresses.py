@@ -9,11 +9,11 @@ LIMIT: Final = "LIMITS__CONNECTIONS_PER_ADDRESS"
 """The setting, as metrics and logs name it."""
 
 _ONE_SITE: Final = 64
-"""Bits of an IPv6 address that name a network: whoever has one address of it has them all."""
+"""Bits of an IPv6 address that name a network: a site that has one address of it has them all."""
 
 
 def counted_as(address: str) -> str:
-    """What an address counts as: an IPv4 address as itself, an IPv6 address as its /64. Empty: a Unix socket."""
+    """Returns the unit in which an address is counted: an IPv4 address itself, an IPv6 address's /64, empty for a Unix socket."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -24,7 +24,7 @@ def counted_as(address: str) -> str:
 
 
 class Addresses:
-    """The open connections of each address; at most `most` of each, any number if that is 0. Empty while nobody is connected."""
+    """The open connections of each address; at most `most` of each, any number if that is 0. Empty without connections."""
 
     def __init__(self, most: int) -> None:
         self._most = most

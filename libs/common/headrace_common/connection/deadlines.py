@@ -8,7 +8,7 @@ phase      reads                                          left when
 OPEN       yes, as the budgets allow                      the peer ends, an error, age, the service stops
 LINGERING  yes: bytes may be on their way for which the   1 s of silence, at most 5 s
            peer asked no acknowledgement, or its first,
-           or its first frame stands behind a question
+           or its first frame waits behind a question
 SETTLING   no                                             all frames are stored and acknowledged and all questions
                                                           answered, or a frame is abandoned
 DRAINING   yes, and discards, so that no RST destroys     the peer ends, or 5 s
@@ -50,7 +50,7 @@ WRITE_TIME: Final = 60.0
 """Seconds that a peer may stop reading our bytes once the buffers are full."""
 
 FRAME_TIME_BYTES: Final = 8192
-"""An unfinished frame earns one more second for each so many bytes."""
+"""Bytes for which an unfinished frame earns one more second."""
 
 
 class Phase(IntEnum):
@@ -117,7 +117,7 @@ class Clocks:
 
 @dataclass(slots=True)
 class Situation:
-    """What the limits depend on besides time."""
+    """The state on which the limits depend besides time."""
 
     phase: Phase
     reading: bool

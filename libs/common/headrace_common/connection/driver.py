@@ -47,7 +47,7 @@ class End(Enum):
 
 
 class Transport(ABC):
-    """What a driver asks of its transport."""
+    """The transport of a driver, as the driver uses it."""
 
     @abstractmethod
     def pace(self) -> None:

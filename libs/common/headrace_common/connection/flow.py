@@ -1,4 +1,4 @@
-"""What a connection consists of: its timer and, over a stream socket, its two directions and its lifetime."""
+"""The parts of a connection: its timer and, over a stream socket, its two directions and its lifetime."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from headrace_common.session.interface import Message, MessageSession, Peer, Rep
 
 
 class MessageSocket(ABC):
-    """What a connection asks of its socket. Neither method blocks."""
+    """The socket of a connection, as the connection uses it. Neither method blocks."""
 
     @abstractmethod
     def send(self, reply: Reply) -> None:
@@ -36,7 +36,7 @@ class MessageConnection(Transport, Stoppable):
     """A message socket and its session. Create it after the publisher has started."""
 
     def __init__(self, receiver: ReceiverState, peer: Peer, session: MessageSession, socket: MessageSocket) -> None:
-        """`peer` stands for the socket in logs; each message has its own address."""
+        """`peer` names the socket in logs; each message has its own address."""
         self._receiver = receiver
         self._socket = socket
         self._loop = asyncio.get_running_loop()
@@ -146,7 +146,7 @@ class MessageConnection(Transport, Stoppable):
             self._end_input()
 
     def _end_input(self) -> None:
-        """Ends the input once the session has all that was read: nobody may send it again."""
+        """Ends the input once the session has all that was read, since it may never be sent again."""
         if self._behind():
             self.driver.ask_slice()
         elif not self._input_over and not self.closed.is_set():

@@ -1,4 +1,4 @@
-"""What the connections of a service share."""
+"""State that the connections of a service share."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Stoppable(ABC):
 
 @dataclass
 class ReceiverState:
-    """What the connections of a service share."""
+    """State that the connections of a service share."""
 
     publisher: Publisher
     budget: Budget
@@ -58,7 +58,7 @@ class ReceiverState:
     admitted: int = 0
     """Admitted clients that are still connected, including those in their TLS handshake."""
     places: dict[Stoppable, Unproven] = field(default_factory=dict)
-    """What each connection gives back when it closes, to `addresses` too."""
+    """The place that each connection gives back when it closes, to `addresses` too."""
 
     crowd: Crowd = field(default_factory=Crowd)
     """The admitted clients of whom no whole frame has come yet."""

@@ -204,7 +204,7 @@ class FairScheduler:
             return
         if self.resting:
             self.resting, self._rested, self._left = False, 0, TIME_SLICE
-        # Who asks anew waits for the next iteration. With one worker in each, those who come faster than that would wait in a
+        # A worker that asks again waits for the next iteration. With one worker in each, those that come faster would wait in a
         # queue that never ends, however short their work is.
         try:
             for worker in sorted(self._queue, key=lambda worker: worker.virtual_time()):

@@ -168,7 +168,7 @@ async def start_at(consumer: AIOKafkaConsumer, where: TopicPartition) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What a receiver must know about a topic. `weak`: settings that do not keep the promise on this cluster.
+    """A topic, as far as a receiver must know it. `weak`: settings that do not keep the promise on this cluster.
 
     `configuration`: the topic's settings; empty if we may not read them.
     """

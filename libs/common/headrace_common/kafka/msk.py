@@ -21,7 +21,7 @@ from headrace_common.operations.settings import KafkaSettings
 PIP: Final = "pip install 'headrace-common[msk]'"
 
 _REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
-"""What AWS's own clients take a region from; a role for a service account sets the first."""
+"""Variables from which AWS's own clients take a region; a role for a service account sets the first."""
 
 
 class MskTokens(SharedToken):
@@ -53,7 +53,7 @@ class MskTokens(SharedToken):
 
 
 def _signer(region: str) -> Callable[[], tuple[str, int]]:
-    """What makes a token, and the time of its end (Unix time, ms). It may block, and raises what AWS's library raises."""
+    """Returns a maker of a token and of the time of its end (Unix, ms). It may block, and raises what AWS's library raises."""
     try:  # tens of megabytes that only this login needs
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
         from botocore.config import Config

@@ -1,4 +1,4 @@
-"""What a topic needs, for `headrace_common.topics` to make it."""
+"""The plan of a topic, by which `headrace_common.topics` makes it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HOUR_MS: Final = 3_600_000
 
 @dataclass(frozen=True)
 class TopicPlan:
-    """What a topic needs at least. `configuration` leaves out what depends on the replicas (`for_replicas`).
+    """The least that a topic needs. `configuration` leaves out what depends on the replicas (`for_replicas`).
 
     `setting`: the variable that names it, without prefix. `grows`: an existing topic may get more partitions.
     """

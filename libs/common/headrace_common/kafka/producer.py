@@ -82,7 +82,7 @@ async def look_for_leader(producer: Producer) -> None:
 
 
 def leave_unheard(answer: asyncio.Future[object]) -> None:
-    """Nobody waits for this answer any more: retrieves its exception, so that asyncio does not log it as never retrieved."""
+    """Retrieves the exception of an answer that is awaited no more, so that asyncio does not log it as never retrieved."""
     answer.add_done_callback(_retrieve)
 
 

@@ -61,7 +61,7 @@ class SharedToken(AbstractTokenProvider, ABC):  # type: ignore[misc]
     @property
     @abstractmethod
     def origin(self) -> str:
-        """Who gives the token, as messages name it."""
+        """The issuer of the token, as messages name it."""
 
     @abstractmethod
     async def fetch(self) -> tuple[str, float]:
@@ -110,7 +110,7 @@ class SharedToken(AbstractTokenProvider, ABC):  # type: ignore[misc]
     def _fetched(self, task: asyncio.Task[None]) -> None:
         self._fetching = None
         if not task.cancelled():
-            task.exception()  # whoever asked may have gone: asyncio shall not log it as never retrieved
+            task.exception()  # the caller may have gone: asyncio shall not log it as never retrieved
 
     async def _fetch(self) -> None:
         asked = self._clock()
@@ -119,7 +119,7 @@ class SharedToken(AbstractTokenProvider, ABC):  # type: ignore[misc]
         self._renew_at, self._ends_at = asked + RENEWED * life, asked + life
 
     def error(self, why: str) -> TokenError:
-        """Why there is no token. Nobody asks again for `PAUSE`."""
+        """Returns the error that says why there is no token. Calls within the next `PAUSE` fail with it, too."""
         return self._failed(f"no token from {self.origin}: {' '.join(why.split())[:300]}")
 
 
@@ -197,7 +197,7 @@ def endpoint_tls(settings: KafkaSettings) -> ssl.SSLContext:
 
 
 def _refusal(status: int, answer: dict[str, Any]) -> str:
-    """What the endpoint says, by RFC 6749, section 5.2."""
+    """Returns the endpoint's refusal in words, by RFC 6749, section 5.2."""
     words = [str(answer[name]) for name in ("error", "error_description") if answer.get(name)]
     hint = "; are KAFKA__OAUTH_CLIENT_ID and KAFKA__OAUTH_CLIENT_SECRET right?" if status in (400, 401, 403) else ""
     return f"{': '.join([f'status {status}', *words])[:200]}{hint}"

@@ -43,7 +43,7 @@ NO_TLS: Final = (
     "PACKET_LENGTH_TOO_LONG",
     "RECORD_LAYER_FAILURE",
 )
-"""What OpenSSL calls bytes that do not begin a TLS record."""
+"""OpenSSL's reasons for bytes that do not begin a TLS record."""
 
 HANDSHAKE_TIME: Final = "LIMITS__HANDSHAKE_TIME"
 
@@ -137,7 +137,7 @@ class Listener(Endpoint):
     def _empty_backlog(self) -> None:
         """Admits who has connected by now: closing the socket would reset them, and discard what they have sent."""
         assert self._socket is not None
-        with contextlib.suppress(OSError):  # nobody is left
+        with contextlib.suppress(OSError):  # the peer has gone
             for _ in range(BACKLOG):
                 self._admit(*self._socket.accept())
 
@@ -174,7 +174,9 @@ class Listener(Endpoint):
         task.add_done_callback(partial(self._welcomed, arrival))
 
     def _take(self, address: Client) -> str | None:
-        """What an address gives back when its connection ends. A silent connection of it makes way; None: there is none."""
+        """Takes a place of an address and returns its name, to be given back when the connection ends. If all are taken, a silent
+        connection of the address makes way; returns None if there is none.
+        """
         addresses = self._receiver.addresses
         taken = addresses.take(address.address)
         if taken is None and (silent := self._receiver.crowd.leaving_of(counted_as(address.address))) is not None:

@@ -106,7 +106,7 @@ class UnixListener(Listener):
 
     @override
     async def close(self) -> None:
-        # First, and only its own: once nobody answers there, another process may take the path.
+        # First, and only its own: once no process answers there, another process may take the path.
         if self._file is not None and self._file == _file(self._path):
             self._path.unlink(missing_ok=True)
         await super().close()
@@ -121,7 +121,7 @@ class UnixListener(Listener):
 
 
 def _file(path: Path) -> tuple[int, int] | None:
-    """What a path names; None: nothing."""
+    """Returns the device and inode of a path; None if it does not exist."""
     try:
         status = path.lstat()
     except OSError:

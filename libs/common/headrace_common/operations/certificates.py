@@ -19,7 +19,7 @@ LOOK: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A certificate with its chain, and its private key, as settings name them. `section`: what stands before their names."""
+    """A certificate with its chain, and its private key, as settings name them. `section`: the prefix of their names."""
 
     section: str
     certificate: tuple[str, Path]
@@ -70,7 +70,7 @@ class KeyPair:
 
 
 def kafka_key_pair(settings: KafkaSettings) -> KeyPair | None:
-    """What Kafka's clients show to brokers that ask. None: the settings name nothing."""
+    """Returns the certificate that Kafka's clients show to brokers; None if the settings name none."""
     if settings.certificate is None or settings.key is None:
         return None
     password = settings.key_password.get_secret_value()

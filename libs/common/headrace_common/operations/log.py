@@ -60,7 +60,7 @@ class LibraryRepeats(logging.Filter):
 def configure(settings: LogSettings, service: str) -> Log:
     """Sets up logging for this process and returns its logger, bound to `service`.
 
-    Libraries (asyncio, aiokafka) log through the same formatter, from level warning up. Warns of variables that nobody reads.
+    Libraries (asyncio, aiokafka) log through the same formatter, from level warning up. Warns of variables that no part reads.
     """
     console = settings.format == "console" or (settings.format == "auto" and sys.stderr.isatty())
     shared: list[Callable[[Any, str, MutableMapping[str, Any]], Any]] = [

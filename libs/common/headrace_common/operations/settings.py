@@ -120,7 +120,7 @@ class KafkaSettings(Section):
             raise ValueError("OAUTHBEARER needs OAUTH_ENDPOINT, OAUTH_CLIENT_ID and OAUTH_CLIENT_SECRET")
         if self.aws_region and not self.by_iam:
             raise ValueError("KAFKA__AWS_REGION needs KAFKA__SASL_MECHANISM AWS_MSK_IAM")
-        if self.by_iam and self.security_protocol != "SASL_SSL":  # whoever sees a token may use it
+        if self.by_iam and self.security_protocol != "SASL_SSL":  # who sees a token may use it
             raise ValueError("AWS_MSK_IAM needs KAFKA__SECURITY_PROTOCOL SASL_SSL")
         password = self.sasl_username and self.sasl_password.get_secret_value()
         if self.security_protocol.startswith("SASL") and not (self.by_token or self.by_iam or password):

@@ -31,7 +31,7 @@ _NEAR: Final = 0.75
 _OF_TOOLS: Final = frozenset(
     ("COMPLETE", "KUBERNETES_SCHEMAS", "MAVEN_REPOSITORY", "NATIVE", "PYTHON_IMAGE", "STACK", "STATE", "TAG", "VENV")
 )
-"""What the command line, its scripts, docker compose and `headrace_common.record.native` read."""
+"""Variables that the command line, its scripts, docker compose and `headrace_common.record.native` read."""
 
 _LINK: Final = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$")
 """How the names end that Kubernetes gives every pod for each service, ours too."""
@@ -238,7 +238,7 @@ _EXPECTED: Final[Mapping[str, str]] = {
     "missing": "it is missing, and has no default",
     "string_type": "expected text",
 }
-"""What pydantic says of a type of problem, in our words; `ctx` of a problem has the names in braces."""
+"""pydantic's types of problems, in our words; `ctx` of a problem has the names in braces."""
 
 
 def _holds_secret(annotation: Any) -> bool:

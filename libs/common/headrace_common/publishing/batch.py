@@ -1,4 +1,4 @@
-"""What is sent at a time: a batch of records for one partition, kept until Kafka has stored it, and the cycle around it."""
+"""A batch of records for one partition, kept until Kafka has stored it, and the cycle around it."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Batch:
 
 @dataclass(eq=False, slots=True)
 class Cycle:
-    """What is sent at a time: a batch of events, the rejects between them, and the frames they belong to."""
+    """A batch of events, the rejects between them, and the frames they belong to: one is stored at a time."""
 
     batch: Batch | None
     """None: Kafka has stored it."""
@@ -162,7 +162,7 @@ class Cycle:
         return [frame for frame in self.frames if not frame.dead]
 
     def deadline(self) -> float:
-        """The latest deadline of its living frames: after it nobody waits. In the past if there are none."""
+        """The latest deadline of its living frames: after it no client waits. In the past if there are none."""
         return max((frame.deadline for frame in self.living()), default=0.0)
 
     def drop_dead(self) -> None:

@@ -58,7 +58,7 @@ Refusal = tuple[bytes, InFlightFrame]
 
 @dataclass(slots=True)
 class _Search:
-    """What a search for refused records has found. `suspects`: single records that failed for an unknown reason."""
+    """The findings of a search for refused records. `suspects`: single records that failed for an unknown reason."""
 
     refused: list[Refusal] = field(default_factory=list)
     suspects: list[Batch] = field(default_factory=list)
@@ -76,7 +76,7 @@ class Delivery:
     async def store(self, batch: Batch, deadline: float, max_message_bytes: Callable[[], int]) -> list[Refusal]:
         """Returns when Kafka has stored every record of `batch` but those returned, which it refuses because of their content.
 
-        Raises `DeliveryError` when no record is known to be stored; its policy says what to do. After `deadline`, when nobody
+        Raises `DeliveryError` when no record is known to be stored; its policy says what to do. After `deadline`, when no client
         waits for it any more, the batch is not sent again. An answer that is under way is awaited all the same: without it, its
         producer would have to be replaced.
         """

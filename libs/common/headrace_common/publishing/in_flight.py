@@ -166,8 +166,8 @@ class Pending(OrderedDict[InFlightFrame, None]):
             self._expiry.cancel()
 
     def _expire(self) -> None:
-        """Abandons the frames whose deadline has passed, wherever they are. Their batch goes on: others wait in it, and
-        nobody else's work is touched.
+        """Abandons the frames whose deadline has passed, wherever they are. Their batch goes on: the other
+        frames in it wait on.
         """
         self._expiry, now = None, self._loop.time()
         for frame in [frame for frame in self if frame.deadline <= now]:

@@ -142,7 +142,7 @@ REPUBLISHED: Final = b'"%b":true}' % Attribute.REPUBLISHED.value.encode()
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What is demanded of a text: all that is given. `least` and `most` are bytes.
+    """The demands on a text: it must meet all that are given. `least` and `most` are bytes.
 
     `pattern` is of the whole text, in what the regular expressions of Python and Java have in common.
     """
@@ -167,7 +167,7 @@ class Rule:
         )
 
     def __str__(self) -> str:
-        """What a page says."""
+        """Returns the rule as pages say it."""
         said = [f"is `{self.equals}`"] if self.equals else []
         said += ["begins with " + " or ".join(f"`{each}`" for each in self.begins)] if self.begins else []
         said += [f"ends with `{self.ends}`"] if self.ends else []

@@ -82,7 +82,7 @@ ENVELOPE_BYTES: Final = 512
 
 
 class Envelope:
-    """What the events of one frame have in common, encoded once for all of them.
+    """The attributes that the events of one frame have in common, encoded once for all of them.
 
     `source` is a complete `ce_source` (see `source`), `subject` any text (empty becomes ``-``).
     """

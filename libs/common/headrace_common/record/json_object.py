@@ -134,7 +134,7 @@ class JsonObject(Generic[T]):
             return Fault(Reason.BAD_JSON, str(error))
         except UnicodeDecodeError as error:
             return _not_utf8(error.reason, error.start)
-        except RecursionError:  # the wanted field may stand before what is too deep
+        except RecursionError:  # the wanted field may come before the part that is too deep
             return self._too_deep()
         values: dict[str, Any] = {}
         for name, decode in self._decoders.items():

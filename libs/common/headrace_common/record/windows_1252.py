@@ -1,5 +1,5 @@
-"""What becomes of text that is not UTF-8, in every protocol: the whole text is read as Windows-1252, and the attribute
-`invalid_utf8` keeps its bytes.
+"""Text that is not UTF-8, in every protocol: the whole text is read as Windows-1252, and the attribute `invalid_utf8` keeps
+its bytes.
 
 So does the importer of skaes/logjam-tools (`convert_to_win1252`): text by text, so what is UTF-8 elsewhere in the event stays
 what it is, and the five bytes that Windows-1252 does not define (81, 8D, 8F, 90, 9D) become U+FFFD.
@@ -133,7 +133,7 @@ def _place(opened: list[_Open], *, is_key: bool) -> str:
 
 
 def _key(raw: bytes) -> str:
-    """A key as its text, without JSON's escapes; as it stands if these are bad."""
+    """A key as its text, without JSON's escapes; as it is if these are bad."""
     try:
         return str(orjson.loads(b'"%b"' % raw))
     except orjson.JSONDecodeError:

@@ -20,7 +20,7 @@ S = TypeVar("S", bound=ServiceSettings)
 
 @dataclass(frozen=True)
 class Runtime(Generic[S]):
-    """What a service's parts receive. If one of its `tasks` ends, the service stops."""
+    """The context that a service's parts receive. If one of its `tasks` ends, the service stops."""
 
     settings: S
     receiver: ReceiverState

@@ -49,7 +49,7 @@ class Published:
 
 @dataclass
 class Replayed:
-    """What became of an item. `rejects`: parts that are still not understood, by reason; `impossible`: why it cannot be read."""
+    """The outcome of an item. `rejects`: parts that are still not understood, by reason; `impossible`: why it cannot be read."""
 
     events: list[Published] = field(default_factory=list)
     rejects: Counter[str] = field(default_factory=Counter)
@@ -57,7 +57,7 @@ class Replayed:
 
 
 class ImpossibleError(Exception):
-    """Nobody can read this item again; says why."""
+    """The item cannot be read again; says why."""
 
 
 Name = Callable[[bytes, int], bytes]

@@ -1,4 +1,4 @@
-"""What `explain` shows of a protocol's bytes: frames and their fields, and how a protocol tells it. Pure.
+"""The frames and fields that `explain` shows of a protocol's bytes, and how a protocol tells them. Pure.
 
 A receiver's package says it in ``explain.py``, by the decoders of its own ``wire``.
 """

@@ -99,7 +99,7 @@ class Gauge:
         return min(SLICE, self._limits.total - self._total + 1)
 
     def count(self, size: int) -> None:
-        """So much was inflated. Raises `ProtocolError` beyond a limit."""
+        """Counts inflated bytes. Raises `ProtocolError` beyond a limit."""
         self._total += size
         if self._total > self._limits.total:
             raise ProtocolError(f"inflates beyond {self._limits.total} bytes", limit="LIMITS__INFLATED_BYTES")

@@ -142,7 +142,7 @@ class Question(Protocol):
 
 
 class Status(msgspec.Struct, frozen=True, gc=False):
-    """What a session holds, and what would be lost if its conversation ended now.
+    """The state of a session: the bytes it holds, and whether ending its conversation now would lose anything.
 
     Only an input (`receive`, `tick`, `answered`, `told`) changes more of it than `waiting_bytes` and `idle`: a driver asks once
     after each. A Struct, because making one costs a quarter of a NamedTuple.

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Any, Final
 
 MEMORY_BYTES: Final = 8 << 20
-"""What the caches of one service may hold. No client can make them larger, however many connections it has."""
+"""Bytes that the caches of one service may hold. No client can make them larger, however many connections it has."""
 
 LARGEST: Final = 8 << 10
 """Bytes of the largest entry that is kept, so that a few large ones do not push out all others."""
@@ -16,7 +16,7 @@ ENTRY_BYTES: Final = 512
 
 
 class Memory:
-    """What sessions encode once and use for many events. Least recently used entries go first, half of them at a time.
+    """A cache of what sessions encode once and use for many events. The least recently used entries go first, half at a time.
 
     Keys name their owner first (a class), so that owners do not meet.
     """

@@ -79,8 +79,8 @@ class Crowd:
                 del self._of[who.counted_as]
 
     def leaving(self, taken: int, places: int, now: float) -> list[Unproven]:
-        """Removes and returns those who leave for a newcomer, who is not among the `taken`. If nobody does and all places are
-        taken, refuse it.
+        """Removes and returns the clients that leave for a newcomer, who is not among the `taken`. If it returns none and all
+        places are taken, refuse the newcomer.
         """
         gone: list[Unproven] = []
         for who in self._silent:

@@ -27,7 +27,7 @@ ACCEPT_PAUSE: Final = 0.1
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _INSIDE: Final = (".svc", ".svc.cluster.local", ".localhost", ".internal", ".local")
-"""Ends of names that nobody can own outside: such a name cannot lead a browser here from somebody's page."""
+"""Ends of names that cannot be registered on the internet: such a name cannot lead a browser here from another's page."""
 
 web_response.SERVER_SOFTWARE = "headrace"  # type: ignore[attr-defined]  # else each answer tells versions, also one to no request
 

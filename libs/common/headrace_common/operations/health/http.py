@@ -24,7 +24,7 @@ class Health(Protocol):
         """Why the process is not ready; empty when it is."""
 
     def notes(self) -> list[str]:
-        """What an operator should know although the process is ready: lines of `/readyz`."""
+        """Lines of `/readyz` that an operator should read although the process is ready."""
 
     def status(self) -> dict[str, str]:
         """Rows of the status page."""
