@@ -21,7 +21,7 @@ from headrace_segment.store import records
 from headrace_segment.wire.original import AppendSetup, DataAppended
 
 from tests.contract.receiver import Receiver
-from tests.contract.topic import Stored, _read, events, quarantined
+from tests.contract.topic import Stored, events, quarantined, since
 from tests.segment.client import Client, ClosedError, restart
 from tests.segment.naive import Naive
 from tests.segment.speaking import block, setup
@@ -220,9 +220,8 @@ class History:
 
 async def violations(history: History, kafka: KafkaSettings) -> list[str]:
     """What was promised and is not so, by the topics and by what each replica answers."""
-    found, model = judged(
-        history, await _read(kafka, kafka.segments_topic), await events(kafka), await quarantined(kafka)
-    )
+    records, _ = await since(kafka, kafka.segments_topic, {})
+    found, model = judged(history, records, await events(kafka), await quarantined(kafka))
     for name in history.segments:
         for replica in history.replicas:
             async with await Client.connect(replica.address) as client:
