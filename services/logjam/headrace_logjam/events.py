@@ -54,7 +54,7 @@ class LogjamAttribute(StrEnum):
 
 
 class Fields(msgspec.Struct):
-    """What is read of a body; everything else goes through unread."""
+    """The fields that are read of a body; all others go through unread."""
 
     started_ms: int | None = None
     started_at: str | None = None
@@ -75,7 +75,7 @@ class Made(NamedTuple):
 
 
 def event_time(fields: Fields, created_ms: int) -> bytes | None:
-    """When it happened: `started_ms`, else `started_at`, else when its meta says that it was made. None: nobody knows.
+    """Returns the time of an event: `started_ms`, else `started_at`, else when its meta says that it was made; else None.
 
     A `started_at` without a zone is UTC.
     """
@@ -95,7 +95,7 @@ def _instant(milliseconds: int) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an event may be: sizes in bytes."""
+    """Limits of an event; sizes in bytes."""
 
     body: BodyLimits
     depth: int

@@ -1,6 +1,6 @@
-"""What producers send, published again once Kafka has stored it, as a device publishes it. Pure.
+"""Publishes the messages of producers, as a device does, once Kafka has stored them. Pure.
 
-Whoever consumed a device goes on with us in its place: our own device number, one number after the other for all that is
+A consumer of a device goes on with us in its place: our own device number, one number after the other for all that is
 published, heartbeats too, from 1 at each start and again after 2⁶⁴ − 1. All but meta is as it came.
 """
 

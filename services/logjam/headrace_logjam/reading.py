@@ -1,7 +1,7 @@
 """Reading a socket of ZeroMQ from the event loop.
 
 ZeroMQ's own thread speaks with the clients and keeps their messages until they are read here. The event loop watches the
-descriptor by which ZeroMQ says that something may have happened; it says so once, so whoever touches a socket looks afterwards
+descriptor by which ZeroMQ says that something may have happened; it says so once, so each use of a socket looks afterwards
 whether there is something to read.
 """
 
@@ -135,7 +135,7 @@ class ReadSocket(MessageSocket):
         self._look()
 
     def _some(self, source: zmq.Socket[bytes], most: int) -> list[Message]:
-        """At most so many messages, about `TOGETHER` bytes; none: nothing is there."""
+        """Returns at most `most` messages, about `TOGETHER` bytes; none if none has come."""
         messages: list[Message] = []
         heard: list[Heard] = []
         size = 0

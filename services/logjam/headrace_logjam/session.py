@@ -41,11 +41,11 @@ from headrace_logjam.wire import (
 )
 
 ENDPOINT: Final = b"producers"
-"""What the ordering keys of producers' messages begin with."""
+"""The beginning of the ordering keys of producers' messages."""
 
 SAID: Final = {ACCEPTED: "accepted", REFUSED: "refused", PONG: "ping"}
 LATE: Final = "late"
-"""What is counted: the answers that left, and those that did not."""
+"""Counted are the answers that left, and those that did not."""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,12 +75,12 @@ class _Gathered:
 
 
 def limits_of(limits: LogjamLimits) -> Limits:
-    """What an event may be, by the settings."""
+    """Returns the limits of an event, by the settings."""
     return Limits(BodyLimits(limits.event_bytes, limits.inflated_bytes, limits.ratio), limits.depth)
 
 
 def maker(limits: LogjamLimits) -> Maker:
-    """What makes the events, by the settings."""
+    """Returns the maker of events, by the settings."""
     return Maker(limits_of(limits))
 
 
@@ -102,7 +102,7 @@ class ProducerSession(MessageSession):
         ignored: Callable[[str], None] = lambda kind: None,
         publish: Callable[[Sequence[bytes], int], None] | None = None,
     ) -> None:
-        """`answers`: the socket can answer. If not, nobody notices what is lost, so nothing that was read is given up.
+        """`answers`: the socket can answer. If not, no producer notices a loss, so nothing that was read is given up.
         `publish`: takes the four frames of each message that is stored and not refused, and when it came (Unix time, ms).
         """
         self._maker = maker(limits)
@@ -149,7 +149,7 @@ class ProducerSession(MessageSession):
 
     @override
     def abandon(self, ticket: Ticket) -> None:
-        """Nobody who waits for it, or has sent anything behind it, hears anything of that."""
+        """Leaves the frame's questions, and all behind them, without an answer."""
         self._leave_unanswered(self._pending.pop(ticket))
 
     @override

@@ -15,7 +15,7 @@ PORT: Final = 9604
 """Where Logjam's devices answer producers."""
 
 PULL_PORT: Final = 9605
-"""Where they answer nobody."""
+"""Where they take messages without an answer."""
 
 KEY_LENGTH: Final = 40
 """Characters of a CURVE key: 32 bytes in Z85 (ZeroMQ's RFC 32), five characters for four bytes."""
@@ -36,7 +36,7 @@ class LogjamLimits(LimitSettings):
 
 
 class LogjamSection(Section):
-    """What only Logjam has."""
+    """Settings of Logjam alone."""
 
     removed: ClassVar[Mapping[str, str]] = {
         "pub_messages": "ZeroMQ keeps 100,000 messages for a subscriber that is slow"
@@ -184,7 +184,7 @@ class LogjamSettings(ServiceSettings):
 
     @model_validator(mode="after")
     def _only_zeromq(self) -> Self:
-        """What ZeroMQ cannot do is refused, never ignored."""
+        """Refuses settings that ZeroMQ cannot follow."""
         for given, name in (
             *((True, f"TLS__{each.upper()}") for each in sorted(self.tls.model_fields_set)),
             (self.listen.socket is not None, "LISTEN__SOCKET"),

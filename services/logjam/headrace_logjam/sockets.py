@@ -54,7 +54,7 @@ STEP: Final = 0.1
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What all sockets share. `curve`: the keys with which they speak CURVE; None: they do not."""
+    """State that all sockets share. `curve`: the keys with which they speak CURVE; None: they do not."""
 
     runtime: Runtime[LogjamSettings]
     metrics: LogjamMetrics

@@ -53,7 +53,7 @@ NAME_BYTES: Final = 1024
 
 SNAPPY_RATIO: Final = 64 / 3
 LZ4_RATIO: Final = 255
-"""A block cannot hold more than so many times its own length: a copy of 64 bytes takes 3, and 255 bytes at least 1."""
+"""A block inflates to at most its own length times this: a copy of 64 bytes takes 3, and 255 bytes at least 1."""
 
 INFLATED_BYTES: Final = "LIMITS__INFLATED_BYTES"
 EVENT_BYTES: Final = "LIMITS__EVENT_BYTES"
@@ -91,7 +91,7 @@ def encode_meta(meta: Meta, *, tag: int = TAG, version: int = VERSION) -> bytes:
 
 
 def decode_meta(frame: bytes) -> Meta:
-    """What the frame says. Raises `ProtocolError` when its length, tag or version is wrong."""
+    """Returns the meta in `frame`. Raises `ProtocolError` when its length, tag or version is wrong."""
     if len(frame) != META.size:
         raise ProtocolError(f"meta has {len(frame)} bytes, not {META.size}")
     tag, compression, version, device, created_ms, sequence = META.unpack(frame)
@@ -132,7 +132,7 @@ def compress(method: int, body: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """What a body may become, in bytes: `event` is LIMITS__EVENT_BYTES, `inflated` and `ratio` are those of LIMITS."""
+    """Limits of a decoded body, in bytes: `event` is LIMITS__EVENT_BYTES, `inflated` and `ratio` are those of LIMITS."""
 
     event: int
     inflated: int
@@ -260,7 +260,7 @@ MOST_FRAMES: Final = 64
 """Frames of a message that are kept: one with more is none of Logjam's, and ZeroMQ bounds their number in no way."""
 
 UNTOLD: Final = encode_meta(Meta())
-"""The meta of a message that has none: producers of old leave it out where nobody answers."""
+"""The meta of a message that has none: producers of old leave it out where they get no answer."""
 
 
 def read_request(parts: Sequence[bytes]) -> Request:
@@ -293,7 +293,7 @@ def _problem(frames: Sequence[bytes]) -> str:
 
 
 def miscounted(frames: Sequence[bytes]) -> str:
-    """What is wrong with a message that has not four frames."""
+    """Returns the fault of a message that has not four frames, in words."""
     if len(frames) < MOST_FRAMES:
         return f"{len(frames)} frames, not {FRAMES}"
     return f"{MOST_FRAMES} frames or more, not {FRAMES}: these are the first"

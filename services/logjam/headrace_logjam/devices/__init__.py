@@ -1,1 +1,1 @@
-"""What devices publish: the consumer that says what it did not get."""
+"""The consumer of devices, which also records the messages that it did not get."""

@@ -1,7 +1,7 @@
-"""What a consumer hears from the devices of one endpoint, pure: messages become frames, and what is missing a marker.
+"""A consumer of the devices of one endpoint, pure: messages become frames, and missing ones a marker.
 
-Nobody can be told to send again. So nothing that was read is given up: frames have no deadline, and what Kafka refuses for good
-becomes a marker, like what never came.
+A device cannot be told to send again. So nothing that was read is given up: frames have no deadline, and what Kafka refuses
+for good becomes a marker, like what never came.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ AGAIN: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What is taken of what devices publish: all `topics`, or those that begin with one of them. `whole`: nothing is left out
-    anywhere; only then a number that does not come is a loss.
+    """The choice among the messages of devices: all, or those whose topic begins with one of `topics`. `whole`: nothing is left
+    out anywhere; only then a number that does not come is a loss.
     """
 
     topics: tuple[bytes, ...] = ()
@@ -49,7 +49,7 @@ class _Gathered:
     items: list[Published | Gap] = field(default_factory=list)
     size: int = 0
     stored: bool = False
-    """All of it is durable, or the markers that stand for it are."""
+    """All of it is durable, or the markers in its place are."""
 
 
 ALL: Final = Chosen()
@@ -58,7 +58,7 @@ ALL: Final = Chosen()
 class ConsumerSession(MessageSession):
     """See `headrace_common.session.interface.MessageSession`. Nothing is ever answered.
 
-    `noticed` hears what the numbers tell, with the device; `lost` how many numbers a new marker stands for; `first` that a device
+    `noticed` hears what the numbers tell, with the device; `lost` how many numbers a new marker covers; `first` that a device
     is heard for the first time: until `positions` are written, a kill would make it so again, and hide what was lost meanwhile.
     So nothing is handed out from then on until `written`.
     """
@@ -231,7 +231,7 @@ class ConsumerSession(MessageSession):
         self._gathered_bytes = 0
 
     def _one_for_refused(self) -> _Gathered:
-        """What stands for all that was refused until now: Kafka may refuse for hours."""
+        """Puts one in place of all that was refused until now: Kafka may refuse for hours."""
         one, refused = _Gathered(self._refused_ms), set(self._refused_for)
         self._refused_for = []
         self._turns = deque(

@@ -1,4 +1,4 @@
-"""What a consumer of a device's stream did not get, by the numbers of what it got. Pure.
+"""Finds the messages that a consumer of a device's stream did not get, by the numbers of those it got. Pure.
 
 A device gives one number after the other to all that it publishes, heartbeats too, from 1 on at each start, and 1 again after
 2⁶⁴ − 1. One connection keeps their order. When a message was made says nothing here: that is a producer's clock.
@@ -49,12 +49,12 @@ RUNS: Final = 8
 
 COINCIDENCES: Final = 4
 FAR: Final = 1000
-"""Numbers belong to two devices if so many breaks in a row go on where another run has ended, over so many numbers. Else it may
-be chance."""
+"""Numbers belong to two devices if COINCIDENCES breaks in a row go on where another run has ended, over FAR numbers. Else it
+may be chance."""
 
 
 class Notice(StrEnum):
-    """What was noticed of the numbers, beside gaps."""
+    """Remarks on the numbers, besides gaps."""
 
     JOINED = "joined"  # the first number of a device that this consumer sees is above 1
     RESTARTED = "restarted"  # a device counts from 1 again
@@ -65,10 +65,10 @@ class Notice(StrEnum):
 
 
 BEHIND: Final = (Notice.DUPLICATE, Notice.WENT_BACK)
-"""What says that a message is not the last one of its device."""
+"""The notices of a message that is not the last one of its device."""
 
 BEGINS: Final = (Notice.RESTARTED, Notice.WRAPPED)
-"""What says that the device's numbers begin anew."""
+"""The notices of a device whose numbers begin again."""
 
 
 class Gap(NamedTuple):
@@ -87,7 +87,7 @@ class Gap(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a message tells. `received`: Unix time, ms, of our clock. `content`: differs where messages differ. `address`: where
+    """The facts of a message. `received`: Unix time, ms, of our clock. `content`: differs where messages differ. `address`: where
     the device publishes, of a heartbeat; else empty.
     """
 
@@ -99,7 +99,7 @@ class Told(NamedTuple):
 
 @dataclass(slots=True)
 class Found:
-    """What one message told."""
+    """The findings of one message."""
 
     gaps: list[Gap] = field(default_factory=list)
     notice: Notice | None = None
@@ -237,7 +237,7 @@ class Numbers:
         self._devices: dict[int, _Device] = {}
         self._one_connection = True
         self.holes: list[Gap] = []
-        """What is missing among what is stored."""
+        """The numbers that are missing between stored ones."""
         for device, (last, received) in (known or {}).items():
             stored = (held or {}).get(device, ())
             one = self._devices[device] = _Device(device, last, received, stored)

@@ -1,4 +1,4 @@
-"""Where this consumer stands in each device's numbers, kept in Kafka: what it misses while it is away becomes a gap.
+"""The position of this consumer in each device's numbers, kept in Kafka: the numbers it misses while it is away become a gap.
 
 Kept as the metadata of a consumer group's commits on the events topic, an endpoint always in the same partition. The offset is
 `EXACT` if nothing was stored behind these positions: the consumer ended in order. Else it is 0.
@@ -49,7 +49,7 @@ def encode(places: Places) -> str:
 
 
 def decode(text: str) -> dict[str, dict[int, Position]]:
-    """What `encode` has written; nothing where it is something else."""
+    """Returns the positions that `encode` has written; none if the text is anything else."""
     try:
         return {
             str(name): {int(device): Position(int(at[0]), int(at[1])) for device, at in devices.items()}
@@ -77,7 +77,7 @@ class Positions:
         return all(offset == EXACT for offset, _ in self._written.values())
 
     async def load(self) -> dict[str, dict[int, Position]]:
-        """What was written last. Waits until Kafka answers."""
+        """Returns the positions that were written last. Waits until Kafka answers."""
         while True:
             try:
                 return await self._load()

@@ -1,4 +1,4 @@
-"""What a device publishes, as records: its messages, its heartbeats, and the markers of what was lost of them. Pure."""
+"""The messages and heartbeats of a device as records, and the markers of those that were lost. Pure."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ _RECEIVED: Final = b',"%b":"received"' % Attribute.TIME.encode()
 class SubscriptionFrame(Frame):
     """Messages of one application that were read together, and the gaps in front of each. Part i is item i.
 
-    Nobody can be asked to send them again, so it is held until Kafka has stored it.
+    A device cannot be asked to send them again, so the frame is held until Kafka has stored it.
     """
 
     acknowledged = False

@@ -1,1 +1,1 @@
-"""Who may connect to the sockets, who is connected, and what ZeroMQ holds for each of them."""
+"""The clients that may connect to the sockets, those that are connected, and the messages that ZeroMQ holds for each."""

@@ -1,4 +1,4 @@
-"""Who may connect to the sockets: libzmq asks for each client in its handshake (ZAP, ZeroMQ's RFC 27).
+"""The clients that may connect to the sockets: libzmq asks for each client in its handshake (ZAP, ZeroMQ's RFC 27).
 
 How many may is decided where connections come and go (`headrace_logjam.peers.doors`).
 """
@@ -105,7 +105,7 @@ def monitor(context: Context, socket: zmq.Socket[bytes], name: str, events: int)
     socket.monitor(address, events)
     made = context.socket(zmq.PAIR)
     made.setsockopt(zmq.LINGER, 0)
-    made.setsockopt(zmq.RCVHWM, 0)  # libzmq would stand still
+    made.setsockopt(zmq.RCVHWM, 0)  # libzmq would stop
     made.connect(address)
     return made
 

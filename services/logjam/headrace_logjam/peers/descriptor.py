@@ -47,7 +47,7 @@ class Descriptor:
         return normal(host), port
 
     def traffic(self) -> Traffic | None:
-        """What has passed by now. None: it has ended."""
+        """Returns the bytes that have passed by now; None if the connection has ended."""
         if self._socket is None:
             return None
         try:

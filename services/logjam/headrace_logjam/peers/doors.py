@@ -34,7 +34,7 @@ LOOK: Final = 0.1
 """Seconds between two looks at what is held."""
 
 SHARE: Final = 20
-"""At most one of so many seconds of processor time goes into looks: with thousands of peers they are further apart."""
+"""Looks take at most one in SHARE seconds of processor time: with thousands of peers they are further apart."""
 
 TOGETHER: Final = 100
 """Peers that are looked at in one turn of the event loop."""
@@ -60,7 +60,7 @@ _PROBLEMS: Final = {
     int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH): Refusal.MECHANISM,
     int(zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC): Refusal.KEY,
 }
-"""What libzmq found wrong in a handshake that never came to be judged."""
+"""libzmq's reasons for refusing a handshake that was never judged."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class Door:
         self.family = family
         self.guests: dict[int, Guest] = {}
         self.failed: int | None = None
-        """What was wrong with the handshake of the connection that ends next, as libzmq numbers it."""
+        """libzmq's number of the fault in the handshake of the connection that ends next."""
         self.come_and_gone: Callable[[], None] = lambda: None
         """Reads the events."""
         self._proven = proven

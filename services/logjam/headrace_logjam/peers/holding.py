@@ -43,7 +43,7 @@ AMPLIFIED: Final = 32
 
 
 class Limits(NamedTuple):
-    """What may be held, in bytes; see the table above."""
+    """Bytes that may be held at most; see the table above."""
 
     message: int
     ahead: int
@@ -87,7 +87,7 @@ P = TypeVar("P", bound=Peer)
 
 
 class Holding:
-    """What all peers hold."""
+    """The messages that all peers hold."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
