@@ -65,7 +65,7 @@ class ByteRun(Run):
 
     @staticmethod
     def of(segment: str, writer: bytes, before: int, data: bytes, count: int) -> ByteRun:
-        """What begins at level `before`."""
+        """Returns the run that begins at level `before`."""
         return ByteRun(segment, writer, before, before + len(data), data, count)
 
     @override
@@ -77,7 +77,7 @@ class ByteRun(Run):
             yield self.before + at, _packed(self.before + at), self.data[start:at]
 
     def beyond(self, level: int) -> ByteRun | None:
-        """What of it lies above `level`. None: `level` lies within an event."""
+        """Returns the part of it above `level`; None if `level` lies within an event."""
         at, count = 0, self.count
         while self.before + at < level:
             _, length = HEADER.unpack_from(self.data, at)
@@ -89,7 +89,7 @@ class ByteRun(Run):
 
 @dataclass(slots=True)  # not frozen: one for each block
 class EventRun(Run):
-    """What a client of today's dialect appends. Levels are event numbers; `count` is what the client says.
+    """The data that a client of today's dialect appends. Levels are event numbers; `count` is what the client says.
 
     The Java client's writers of events frame each one as an Event message. Their numbers may skip, and only the last one,
     `after`, is known: so an event's place among all that its writer has appended names it, whatever blocks it comes in. `place`
@@ -201,12 +201,12 @@ class BlockFrame(Frame):
 
 
 def envelope(peer: Peer, segment: str) -> Envelope:
-    """What the events of one peer in one segment have in common."""
+    """Returns the attributes that the events of one peer in one segment have in common."""
     return Envelope(PROTOCOL, source(PROTOCOL, peer.identity), segment, content_type=OCTETS)
 
 
 def event_id(run: Run, name: bytes, data: bytes) -> bytes:
-    """Over segment, writer, the event's name there, and its bytes: the same whoever sends it again, and by which way."""
+    """Returns a hash of segment, writer, the event's name there, and its bytes: the same for each repeat, by any way."""
     return deterministic_id(PROTOCOL, run.segment.encode(), run.writer, name, data)
 
 

@@ -43,7 +43,7 @@ EXIT_FAILED: Final = 1
 
 
 class _Asker(Caller):
-    """Whoever waits for the answer to one question."""
+    """The caller that waits for the answer to one question."""
 
     def __init__(self) -> None:
         self.peer = Peer("", 0, "")

@@ -1,4 +1,4 @@
-"""What a session asks the store, and what it hears. They share these words and know nothing else of each other."""
+"""The questions of a session to the store, and their answers. Both share these words and know nothing else of each other."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ReadBytes:
 
 @dataclass(frozen=True, slots=True)
 class RepliesLeft:
-    """So many bytes that were read have left for the client. Answered at once, by nothing that counts."""
+    """Reports that `size` bytes of reads have left for the client. Answered at once, by nothing that counts."""
 
     ticket: Ticket
     read: int
@@ -116,7 +116,7 @@ class DeleteSegment:
 
 @dataclass(frozen=True, slots=True)
 class DescribeSegment:
-    """What is true of a segment, now that it is asked? Answered by `SegmentDescription`, `NoSegment` or `Lost`."""
+    """Asks for the present state of a segment. Answered by `SegmentDescription`, `NoSegment` or `Lost`."""
 
     ticket: Ticket
     segment: str
@@ -139,7 +139,7 @@ class UpdateAttribute:
 
 @dataclass(frozen=True, slots=True)
 class ReadAttribute:
-    """What value has an attribute, now that it is asked? Answered by `AttributeRead`, `NoSegment` or `Lost`."""
+    """Asks for the present value of an attribute. Answered by `AttributeRead`, `NoSegment` or `Lost`."""
 
     ticket: Ticket
     segment: str
@@ -185,7 +185,7 @@ class BytesRead:
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """What was asked for lies before `start` and is gone."""
+    """The bytes that were asked for lie before `start` and are gone."""
 
     start: int
 
@@ -248,7 +248,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Nobody knows whether it will count, or the store cannot be read now; the conversation ends."""
+    """It is unknown whether it will count, or the store cannot be read now; the conversation ends."""
 
 
 @dataclass(frozen=True, slots=True)

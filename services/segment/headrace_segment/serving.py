@@ -81,10 +81,10 @@ class _Change:
 
 
 class ServedSessions:
-    """`new_id` makes ids that nobody else makes; `create`: who sets an append up in bytes creates the segment, too.
+    """`new_id` makes unique ids; `create`: a SetupAppend of the original dialect creates a missing segment.
 
-    Whoever calls produces the records in the order in which they come out, each once, with one producer; if that fails, he says
-    `producer_lost`. A caller's words may come back in here.
+    The caller must produce the returned records once, in order, with one producer, and call `producer_lost` if that fails.
+    Callbacks may re-enter this object.
     """
 
     def __init__(self, new_id: Callable[[], bytes], *, create: bool) -> None:
@@ -158,7 +158,7 @@ class ServedSessions:
         return found
 
     def read_back(self, outcome: Outcome) -> None:
-        """What became of the next record of the log, whoever has produced it."""
+        """Takes the outcome of the next record of the log, which any replica may have produced."""
         if isinstance(outcome, Changed):
             self._changed(outcome)
         elif isinstance(outcome, Opened):
@@ -221,7 +221,7 @@ class ServedSessions:
         self._drop_changes([request for request, each in self._changes.items() if each.since < before], "ack_deadline")
 
     def producer_lost(self) -> None:
-        """Nobody knows what is still stored of what is under way, and nothing of it is produced again: all sessions end."""
+        """Ends all sessions: it is unknown which records under way are stored, and none is produced again."""
         self._drop(list(self._by_id.values()), "producer")
         self._drop_changes(list(self._changes), "producer")
 

@@ -31,7 +31,7 @@ class SegmentLimits(LimitSettings):
 
 
 class SegmentSection(Section):
-    """What only the segment service has."""
+    """Settings of the segment service alone."""
 
     removed: ClassVar[Mapping[str, str]] = {
         "name_bytes": "a segment's name has at most 1 KiB in UTF-8",

@@ -1,4 +1,4 @@
-"""What the log of a partition means: a pure function of its records, in their order.
+"""The meaning of a partition's log: a pure function of its records, in their order.
 
 ==========  ==========================================================================================================
 a record    counts if
@@ -72,7 +72,7 @@ class Fold:
         return needed
 
     def idle_writers(self, before_ms: int) -> list[tuple[str, records.Forget]]:
-        """The records that forget whoever was last heard before this time of the log."""
+        """Returns the records that forget the writers that were last heard before this time of the log."""
         return [
             (name, records.Forget(name_of_writer, writer.session, writer.level, writer.touched))
             for name, segment in self.segments.items()

@@ -1,4 +1,4 @@
-"""What became of a record: the same for everybody who reads the log."""
+"""The outcome of a record: the same for every reader of the log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace_segment.store.records import Change
 
 
 class Refusal(Enum):
-    """Why a record counts for nobody, for ever."""
+    """The reason why a record never counts."""
 
     NO_SEGMENT = "there is no such segment"
     EXISTS = "the segment is there already"

@@ -55,7 +55,7 @@ class Gathering:
         return self.done
 
     def so_far(self) -> bytes:
-        """What was found of the bytes that were asked for, from the first one on."""
+        """Returns the bytes that were found of those asked for, from the first one on."""
         return b"".join(self._pieces)
 
     def _is_refused(self, log_offset: int) -> bool:

@@ -36,7 +36,7 @@ class LogError(HeadraceError):
 
 
 class Kind(IntEnum):
-    """What a record does."""
+    """The effect of a record."""
 
     OPEN = 1
     BLOCK = 2
@@ -50,7 +50,7 @@ class Kind(IntEnum):
 
 
 class Numbering(IntEnum):
-    """What a writer's levels count. A writer keeps to one."""
+    """The unit of a writer's levels. A writer keeps to one."""
 
     BYTES = 0
     """Of the writer in the segment; the first level is 0."""
@@ -101,7 +101,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """A segment begins. `request` tells whoever asked which record is theirs; so in what follows."""
+    """A segment begins. By `request` the asking session knows its own record; likewise below."""
 
     request: bytes
 
@@ -123,7 +123,7 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """What lies before `offset` is gone."""
+    """The bytes before `offset` are gone."""
 
     request: bytes
     offset: int

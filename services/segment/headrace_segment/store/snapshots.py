@@ -98,7 +98,7 @@ def _usual_place(numbering: Numbering, level: int) -> int:
 
 
 class Snapshots:
-    """What the topic of snapshots holds of one partition. Anything in it that is no complete set of ours counts for nothing."""
+    """The snapshots of one partition in their topic. Anything in it that is no complete set of ours counts for nothing."""
 
     def __init__(self, partition: int) -> None:
         self._partition = str(partition)

@@ -1,4 +1,4 @@
-"""What is true of segments and their writers at some offset of the log."""
+"""The state of segments and their writers at some offset of the log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace_segment.store.records import Numbering
 
 SEGMENT_STEP: Final = 256 << 10
 LOG_STEP: Final = 1024
-"""A block is in the index if it is so many bytes of its segment, or so many records of the log, behind the last one there."""
+"""A block enters the index this many bytes of its segment, or this many records of the log, behind the last one there."""
 
 
 def _longs() -> array[int]:
@@ -47,7 +47,7 @@ class Index:
         return self.offsets[at] if at >= 0 else None
 
     def cut(self, offset: int) -> None:
-        """What lies before `offset` is not read any more."""
+        """Forgets blocks before `offset`, which are read no more."""
         at = bisect_right(self.offsets, offset) - 1
         if at > 0:
             del self.offsets[:at], self.log_offsets[:at]
@@ -85,7 +85,7 @@ class Segment:
     """Numbers that clients keep with the segment. It has no attribute whose value is `NO_VALUE`."""
 
     def truncate(self, offset: int) -> None:
-        """What lies before `offset` is gone."""
+        """Removes the bytes before `offset`."""
         self.start = offset
         if offset == self.length:  # nobody looks back: the next block may find all before it gone from the log
             self.index, self.refused = Index(), _longs()

@@ -15,7 +15,7 @@ FRAME_BYTES: Final = "LIMITS__FRAME_BYTES"
 
 
 class Kind(IntEnum):
-    """What a message is."""
+    """The type of a message."""
 
     HELLO = -127
     PARTIAL_MESSAGE = -2

@@ -31,7 +31,7 @@ class Decoder(ABC, Generic[R]):
         """Bytes kept for what is not complete; more than nothing inside a block."""
 
     def receive(self, data: bytes) -> Iterator[R]:
-        """What `data` completes. Exhaust it before the next call. It does a bounded part of the work: see `busy`.
+        """Yields the requests that `data` completes. Exhaust it before the next call. Its work is bounded: see `busy`.
 
         Raises `ProtocolError` where the stream stops making sense; from then on every call raises it again.
         """

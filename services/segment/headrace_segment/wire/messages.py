@@ -114,7 +114,7 @@ class SegmentRead:
 
 @dataclass(frozen=True, slots=True)
 class GetSegmentInfo:
-    """What is known of a segment?"""
+    """Asks for the state of a segment."""
 
     request: int
     segment: str
@@ -174,7 +174,7 @@ class SegmentSealed:
 
 @dataclass(frozen=True, slots=True)
 class TruncateSegment:
-    """What lies before `offset` may go."""
+    """Asks to remove the bytes before `offset`."""
 
     request: int
     segment: str
@@ -192,7 +192,7 @@ class SegmentTruncated:
 
 @dataclass(frozen=True, slots=True)
 class GetSegmentAttribute:
-    """What value has an attribute of a segment?"""
+    """Asks for the value of an attribute of a segment."""
 
     request: int
     segment: str
@@ -286,7 +286,7 @@ class NoSuchSegment:
 
 @dataclass(frozen=True, slots=True)
 class SegmentIsTruncated:
-    """What lies before `start` is gone."""
+    """The bytes before `start` are gone."""
 
     request: int
     segment: str
@@ -379,5 +379,5 @@ MESSAGES: Final = Table(
 
 
 def append_block(writer: bytes, content: bytes) -> bytes:
-    """An AppendBlock: whole events, and what stands behind them."""
+    """An AppendBlock: whole events, and the bytes behind them."""
     return HEADER.pack(Kind.BEGIN_APPEND_BLOCK, WRITER_BYTES + len(content)) + writer + content

@@ -70,7 +70,7 @@ class EndAppendBlock:
 
 @dataclass(frozen=True, slots=True)
 class DataAppended:
-    """So many bytes of this writer are stored."""
+    """The bytes of this writer up to its level are stored."""
 
     writer: bytes
     level: int
@@ -159,7 +159,7 @@ class NoSuchSegment:
 
 @dataclass(frozen=True, slots=True)
 class SegmentIsTruncated:
-    """What lies before `start` is gone. The original text has no such message; its number and name are today's."""
+    """The bytes before `start` are gone. The original text has no such message; its number and name are today's."""
 
     segment: str
     start: int
@@ -190,7 +190,7 @@ MESSAGES_IN_BYTES: Final = Table(
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A complete block: `data` are its whole Event messages, so many `events`; `offset` is its writer's before them."""
+    """A complete block: `data` are its whole Event messages, `events` their number; `offset` is its writer's before them."""
 
     writer: bytes
     offset: int

@@ -1,4 +1,4 @@
-"""What a client hears: the service's bytes to messages."""
+"""Decodes the service's replies, as a client hears them."""
 
 from __future__ import annotations
 

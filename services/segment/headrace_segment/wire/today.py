@@ -90,13 +90,13 @@ REPLIES: Final = frozenset(
         Kind.CONDITIONAL_APPEND,
     }
 )
-"""What only a server says."""
+"""Messages that only a server says."""
 
 _NEVER_ALONE: Final = {Kind.EVENT, Kind.PARTIAL_MESSAGE} | REPLIES
 
 
 class TodayDecoder(Decoder[Request]):
-    """What a client of wire versions 5 to 17 says."""
+    """Decodes the requests of a client of wire versions 5 to 17."""
 
     awaited = _AWAITED
 
@@ -195,7 +195,7 @@ _OPERATIONS: Final = {
     89: "conditionalBlockEnd",
     90: "mergeSegmentsBatch",
 }
-"""What Pravega calls the requests that are not served here."""
+"""Pravega's names of the requests that are not served here."""
 
 
 def operation(kind: int) -> str:
@@ -204,7 +204,7 @@ def operation(kind: int) -> str:
 
 
 def _partial(rest: bytes) -> bytes:
-    """What stands behind a block's whole events: nothing, padding, or the beginning of an event that the end completes."""
+    """Returns the bytes behind a block's whole events: nothing, padding, or the beginning of an event that the end completes."""
     if not rest:
         return b""
     if len(rest) < HEADER.size:
