@@ -21,7 +21,7 @@ SLICE: Final = 200
 """Records that are looked through before the event loop turns."""
 
 ENOUGH_RECORDS: Final = 20_000
-"""A read that has found something and has looked through so many records is answered with that."""
+"""Records after which a read that has found something is answered with that."""
 
 WAIT_MS: Final = 1000
 

@@ -1,8 +1,8 @@
 """One partition of the log as this replica sees it: it reads the log to its end and on, and hands each record to the fold. Where
 its own records are next, its producer brings them.
 
-Whatever is asked before the partition is `live` waits; when it cannot become live, or its records cannot be judged, whoever waits
-is told so in time.
+Questions that come before the partition is `live` wait; if it cannot become live, or its records cannot be judged, their
+callers are told so in time.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Partition:
         self.snapshots = SnapshotTopic(settings, number)
         self.live = asyncio.Event()
         self.still = asyncio.Lock()
-        """Whoever holds it sees a fold that does not move."""
+        """The fold does not move while this is held."""
         self.problem: str | None = None
         """Why it cannot be served. None while it is live, or catches up."""
         self.log_time = 0
@@ -167,7 +167,7 @@ class Partition:
         self._became(pairs, records[-1].timestamp)
 
     def _became(self, pairs: Iterable[tuple[bytes | None, Outcome]], time_ms: int) -> None:
-        """What became of the log's next records, by their values."""
+        """Takes the outcomes of the log's next records, by their values."""
         about = set()
         live = self.live.is_set()
         for value, outcome in pairs:

@@ -37,7 +37,7 @@ class _Record:
 
 @dataclass(slots=True)
 class _Queue:
-    """What waits for a partition, in order, and since when a batch is under way there (event loop time)."""
+    """The records that wait for a partition, in order, and since when a batch is under way there (event loop time)."""
 
     records: deque[_Record] = field(default_factory=deque)
     filled: asyncio.Event = field(default_factory=asyncio.Event)
@@ -78,7 +78,7 @@ class LogProducer(ReplaceableProducer):
         return (self._settings.segments_topic,)
 
     def put(self, partition: int, key: bytes, value: bytes, session: bytes | None = None) -> None:
-        """Appends a record behind those that were put before. Whoever reads the log learns what becomes of it."""
+        """Appends a record behind those that were put before. A reader of the log learns its outcome."""
         queue = self._queues[partition]
         queue.records.append(_Record(key, value, session))
         queue.filled.set()

@@ -214,7 +214,7 @@ class Readers:
         return BytesRead(data, at_tail, at_tail and segment.sealed)
 
     async def _more(self, name: str, seconds: float) -> bool:
-        """Waits until something becomes of the segment, at most so long. False: others want to wait in its place."""
+        """Waits until the segment changes, at most `seconds`. Returns False if others want to wait in its place."""
         event = asyncio.Event()
         self._waiting[event] = name
         if len(self._waiting) > self._limit:

@@ -60,12 +60,12 @@ class ReplyMemory:
             raise
 
     def left(self, caller: Caller, size: int) -> None:
-        """So many bytes of a caller's replies have left, and the connection takes more."""
+        """Reports that `size` bytes of a caller's replies have left, and the connection takes more."""
         self._marks.pop(caller, None)
         self.release(caller, size)
 
     def release(self, caller: Caller, size: int) -> None:
-        """So many bytes of a caller's replies need no room any more."""
+        """Gives back the room of `size` bytes of a caller's replies."""
         held = self._held.get(caller, 0)
         size = min(size, held)  # it has ended, and holds nothing any more
         self.used -= size

@@ -271,7 +271,7 @@ class Segments(Backend, Own):
             partition.serving.producer_lost()
 
     def _went_live(self, number: int) -> None:
-        """What was asked before is appended now."""
+        """Appends what was asked before."""
         while early := self._early.get(number):  # an answer may end its caller, and take out what else that has asked
             question, caller, since = early.popleft()
             self._append(self._partitions[number], question, caller, since)

@@ -17,7 +17,7 @@ from headrace_common.kafka.client import make_consumer, start_at
 from headrace_common.operations.settings import KafkaSettings
 
 REST: Final = 0.02
-"""Seconds: others' records that come behind ours are read so much later at most."""
+"""Seconds by which others' records that come behind ours are read later at most."""
 
 SLICE: Final = 300
 """Records that are handed to the fold before the event loop turns."""
@@ -52,7 +52,7 @@ class Tail:
         self._go()
 
     async def records(self, wait_ms: int) -> list[ConsumerRecord[bytes, bytes]]:
-        """The next ones; none if none come for so long. Some may lie below `position`. Raises `KafkaError`."""
+        """Returns the next records; none if none come for `wait_ms`. Some may lie below `position`. Raises `KafkaError`."""
         found = await self._consumer.getmany(self._where, timeout_ms=wait_ms, max_records=SLICE)
         records: list[ConsumerRecord[bytes, bytes]] = found.get(self._where, [])
         return records

@@ -1,4 +1,4 @@
-"""What the topics of the segments must be like, or segments would be lost."""
+"""Checks the topics of the segments: with other settings, segments would be lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECORD_OVERHEAD: Final = 1024
 
 
 def plans(kafka: KafkaSettings, topics: TopicSettings) -> list[TopicPlan]:
-    """What `headrace_common.topics` makes: two topics, unless they are not wanted."""
+    """Returns the plans for `headrace_common.topics`: of two topics, unless they are not wanted."""
     shared = {**_FOR_EVER, "message.timestamp.type": "LogAppendTime"}  # one clock for all replicas
     segments = {**shared, "cleanup.policy": "delete", "max.message.bytes": str(MESSAGE_BYTES)}
     snapshots = {

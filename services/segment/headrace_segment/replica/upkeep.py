@@ -1,4 +1,4 @@
-"""What keeps one partition small: snapshots, the log's head, writers that have gone, bytes above the retention.
+"""Keeps one partition small: snapshots, the log's head, writers that have gone, bytes above the retention.
 
 Any replica may do it, at times of its own: what was done twice counts once.
 """

@@ -1,8 +1,8 @@
-"""What the conversations of both dialects have in common: in which order things are done, and what an answer depends on.
+"""The common part of the conversations of both dialects: the order of requests, and the conditions of answers.
 
 An acknowledgement leaves when its block is stored: first its events on the events topic, then its bytes in its segment, then its
-level is said. Writers do not wait for each other, and nobody waits for a read. Replies to reads are large: so many are asked for
-that their replies fit into `READ_BYTES`, and others when replies have left.
+level is said. Writers do not wait for each other, and nothing waits for a read. Replies to reads are large: as many are asked for
+as have replies that fit into `READ_BYTES`, and others when replies have left.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Conversation(ByteSession, Generic[B]):
             raise fault
 
     def _hear(self, asked: Asked[B], answer: object) -> None:
-        """What an answer says. Raises `ProtocolError`; what waits for the answer goes on all the same."""
+        """Takes an answer. Raises `ProtocolError`; what waits for the answer goes on all the same."""
         if asked.writer is None:
             self._segment_answered(asked, answer)
         else:
@@ -132,7 +132,7 @@ class Conversation(ByteSession, Generic[B]):
             self._writer_answered(asked, asked.writer, answer)
 
     def _may_go_on(self, asked: Asked[B]) -> list[Writer[B]]:
-        """Who may have waited for this answer: its own writer; if it was a change of a segment, all."""
+        """Returns the writers that may have waited for this answer: its own; after a change of a segment, all."""
         order = self._orders.get(asked.question.segment)
         if order is not None and order.done(asked.number):
             return list(self._writers.values())

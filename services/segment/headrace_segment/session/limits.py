@@ -1,4 +1,4 @@
-"""What one client may ask for, in either dialect."""
+"""Limits on the requests of one client, in either dialect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ READ_BYTES: Final = 8 << 20
 always be asked for."""
 
 WRITE_BYTES: Final = 64 << 10
-"""Replies are handed out in pieces of about so many bytes, or one by one if they are larger: what the transport holds of a
+"""Replies are handed out in pieces of about this size, or one by one if they are larger: what the transport holds of a
 client that does not read is at most one reply more than its own buffer."""
 
 REPLIES: Final = 2048
@@ -21,7 +21,7 @@ REPLIES: Final = 2048
 that waits."""
 
 READ_COST: Final = 64 << 10
-"""What a read counts at least for that, so that there are at most 128."""
+"""The least that a read counts for that, so that there are at most 128."""
 
 READS: Final = 256
 """Reads of one connection that wait for their turn."""
@@ -29,7 +29,7 @@ READS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one client may ask for. Sizes in bytes.
+    """Limits on the requests of one client. Sizes in bytes.
 
     `frame_bytes`: a message or a block; `event_bytes`: an event on the events topic; `reply_bytes`: the data of one SegmentRead;
     `segment_bytes`: a segment's name; `writers`: those that one connection sets up.

@@ -35,7 +35,7 @@ class Held:
 
 
 class SegmentOrder:
-    """What is not done yet of the requests about one segment, each by its number on the connection; they rise."""
+    """The unfinished requests about one segment, each by its number on the connection; they rise."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[int, None] = OrderedDict()  # appends and changes
@@ -71,6 +71,6 @@ class SegmentOrder:
         return changed
 
     def released(self) -> Iterator[Held]:
-        """What waited, and need not any more."""
+        """Yields the requests that wait no more."""
         while self._held and (not self._open or next(iter(self._open)) >= self._held[0].number):
             yield self._held.popleft()

@@ -1,4 +1,4 @@
-"""Who may do what with which segment: by the client's certificate, and by Pravega's delegation tokens.
+"""The rights of a client to a segment: by the client's certificate, and by Pravega's delegation tokens.
 
 ========================  ==============================================================================================
 a client has              the rights
@@ -39,7 +39,7 @@ _KNOWN_TOKENS: Final = 1024
 
 
 class Right(StrEnum):
-    """What a client may do with a segment."""
+    """A right of a client to a segment."""
 
     READ = "read"
     APPEND = "append"
@@ -63,7 +63,7 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What a token that is signed with our key says. `until`: its end (Unix, s), if it has one."""
+    """The content of a token that is signed with our key. `until`: its end (Unix, s), if it has one."""
 
     claims: Mapping[str, Any]
     until: float | None
@@ -110,7 +110,7 @@ class Rights:
         return named | self._rights.get(ANYBODY, frozenset())
 
     def _verify(self, text: str) -> Token | None:
-        """What the token says; None if it is none, or not signed with our key."""
+        """Returns the content of the token; None if it is malformed or not signed with our key."""
         try:
             signed, _, signature = text.encode("ascii").rpartition(b".")
             head, payload = (orjson.loads(_decode(part)) for part in signed.split(b"."))

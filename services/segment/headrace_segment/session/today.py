@@ -58,7 +58,7 @@ from headrace_segment.wire import messages as said
 from headrace_segment.wire.today import NEWEST, OLDEST, Append, Request, TodayDecoder, Unsupported, operation
 
 LEAST: Final = 8
-"""A reader that asks for less gets so many bytes, if they are there: a message's header."""
+"""Bytes that a reader gets that asks for less, if they are there: a message's header."""
 
 _NO_TRACE: Final = ""
 
@@ -116,7 +116,7 @@ class TodaySession(Conversation[Append]):
             raise self._decoder.refuse(f"wire versions {hello.low} to {hello.high}; {OLDEST} to {NEWEST} are spoken")
 
     def _asks(self, request: Request) -> None:
-        """What is about a segment and of no writer."""
+        """Takes a request about a segment that belongs to no writer."""
         if isinstance(request, said.ReadSegment):
             length = min(max(request.length, LEAST), self._limits.reply_bytes)
             read = partial(ask.ReadBytes, segment=request.segment, offset=request.offset, length=length)
@@ -292,7 +292,7 @@ class TodaySession(Conversation[Append]):
 
 
 def _reply(question: AboutSegment, request: int, answer: object) -> object:
-    """What is said where the request was done, or could not be for what the segment is."""
+    """Returns the reply if the request was done, or was impossible in the segment's state."""
     segment = question.segment
     if isinstance(question, ask.ReadBytes):
         if isinstance(answer, ask.Truncated):

@@ -1,4 +1,4 @@
-"""What a conversation knows of its writers."""
+"""The writers of a conversation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class AppendedBlock(Protocol):
 
     @property
     def data(self) -> bytes:
-        """What it appends."""
+        """The bytes that it appends."""
 
 
 B = TypeVar("B", bound=AppendedBlock)
@@ -39,7 +39,7 @@ class Setup:
 
 @dataclass(slots=True)  # not frozen: one for each block
 class Waiting(Generic[B]):
-    """What has not had its turn. `number`: its own on the connection; `segment`: what it is about."""
+    """A request that waits for its turn. `number`: its own on the connection; `segment`: the one that it is about."""
 
     asked: Setup | B
     segment: str
@@ -86,7 +86,7 @@ class Writer(Generic[B]):
     waiting: deque[Waiting[B]] = field(default_factory=deque)
     under_way: int = 0  # requests that had their turn and have no answer yet
     alone: bool = False
-    """What had its turn last has it alone: nothing before it or behind it is under way at the same time."""
+    """The request that had its turn last has it alone: nothing before it or behind it is under way at the same time."""
 
     def sets_up(self, setup: Setup, first: int) -> None:
         """Its SetupAppend has its turn. `first`: the level of a writer that has stored nothing."""
