@@ -150,7 +150,7 @@ def told_by_folder(left_out: dict[str, int]) -> str:
 
 
 def to_run_more(arguments: Sequence[str], tier: Tier) -> str:
-    """What to call to run also what `tier` has left out."""
+    """Return the command that also runs what `tier` has left out."""
     return shlex.join(["./headrace", "test", MORE[tier], *arguments])
 
 
@@ -163,7 +163,7 @@ def _report(arguments: Sequence[str]) -> Path | None:
 
 
 def _counts(report: Path) -> Counts | None:
-    """What pytest wrote; None if it did not come that far."""
+    """Return the counts that pytest wrote; None if it wrote none."""
     if not report.exists():
         return None
     suites = ElementTree.parse(report).getroot().iter("testsuite")  # noqa: S314  (our own pytest wrote it)

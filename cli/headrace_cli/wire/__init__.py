@@ -1,1 +1,1 @@
-"""What clients say on the wire: explained byte by byte, said by a client of ours, and whether any of it was lost."""
+"""Verbs for bytes on the wire: explained one by one, sent by a client of ours, and checked for losses."""

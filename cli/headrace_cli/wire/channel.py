@@ -32,7 +32,7 @@ class Channel(Protocol):
     """One connection that is open."""
 
     async def read(self) -> bytes:
-        """What came; empty when the server has closed it. Raises `OSError`."""
+        """Return the next bytes; empty when the server has closed it. Raises `OSError`."""
 
     def write(self, data: bytes) -> None:
         """Send whole frames, or over TCP a part of one."""

@@ -69,7 +69,7 @@ class Line:
         return await self.until(lambda: self.whole(frame), seconds)
 
     async def silence(self, seconds: float) -> None:
-        """Listen for so long, or until the server ends it."""
+        """Listen for `seconds`, or until the server ends it."""
         await self.until(lambda: False, seconds)
 
     @property
@@ -117,7 +117,7 @@ async def connected(target: Target, client: Client, seconds: float) -> AsyncIter
 
 
 def outcome(line: Line, frame: int = 0) -> str:
-    """What a server did about a frame, in a few words."""
+    """Return a server's reaction to a frame, in a few words."""
     if line.fault:
         return f"says what no server may say: {line.fault}"
     done = "acknowledges it" if line.whole(frame) else ""

@@ -98,7 +98,7 @@ def _parts(path: Path, urls: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def of_tables(lake: LakeAddress, since: datetime | None = None) -> list[Finding]:
-    """What the tables alone say. Raises `CommandError` if they cannot be read."""
+    """Return the findings of the tables alone. Raises `CommandError` if they cannot be read."""
     recent = f"landed_at >= timestamptz '{since.isoformat()}'" if since is not None else "true"
     return [
         _proof(exactly_once(lake)),
@@ -266,7 +266,7 @@ def of_kafka(
 
 
 def of_parts(scrapes: Sequence[Scrape], landed_unasked: Mapping[str, int] | None = None) -> Finding:
-    """What the receivers count since they started, and what has landed before. Those that do not answer cannot be asked."""
+    """Compare the receivers' counts since they started with what had landed before. Those that do not answer cannot be asked."""
     receivers = [found for found in scrapes if found.problem or found.has("headrace_events_unacknowledgeable_total")]
     silent = [found for found in receivers if found.problem and found.service != "lake"]
     counted: Callable[[Scrape], float] = lambda found: found.total("headrace_events_unacknowledgeable_total")  # noqa: E731

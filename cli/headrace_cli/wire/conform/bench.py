@@ -24,7 +24,7 @@ PATIENCE: Final = 60.0
 
 
 class Verdict(StrEnum):
-    """What an answer means."""
+    """The meaning of an answer."""
 
     KEPT = "kept"
     """As a client hopes."""
@@ -47,7 +47,7 @@ class Finding:
 
 @dataclass
 class Bench:
-    """`wait`: seconds that a server has for what is waited for; `silence`: for so long is listened where it should say nothing.
+    """`wait`: seconds that a server has for what is waited for; `silence`: seconds of listening where it should say nothing.
 
     `largest`, `inflated`: bytes, the user's bounds.
     """

@@ -215,7 +215,7 @@ async def gone(bench: Bench) -> Finding:
 
 
 async def _held(bench: Bench, line: Line) -> Finding:
-    """What a connection hears while the storage stands still, and after that."""
+    """Report what a connection hears while the storage is stopped, and after that."""
     assert bench.storage is not None
     await line.send(line.client.frame(bench.events(10)), bench.wait)
     if not await line.acknowledged(0, bench.wait):

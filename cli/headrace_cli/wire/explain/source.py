@@ -120,7 +120,7 @@ End = tuple[bytes, int]
 
 @dataclass(eq=False)
 class Side:
-    """What one end has sent. `first`: the sequence number of its first byte."""
+    """The bytes that one end has sent. `first`: the sequence number of its first byte."""
 
     end: End
     first: int | None = None
@@ -143,7 +143,7 @@ class Side:
         return len(self.data()[0])
 
     def data(self) -> tuple[bytes, bool]:
-        """What was sent in order, up to the first byte that the capture lacks; and whether it lacks one."""
+        """Return the bytes in order, up to the first that the capture lacks, and whether it lacks one."""
         whole, at = bytearray(), 0
         for begin in sorted(self.pieces):
             if begin > at:
@@ -233,7 +233,7 @@ def _segments(data: bytes) -> Iterator[tuple[End, End, Any]]:
 
 
 def _ip(link: int, packet: bytes) -> Any:
-    """What a packet holds; None if it is damaged, or cut by the capture within its headers."""
+    """Return the IP packet; None if it is damaged, or cut by the capture within its headers."""
     try:
         if link in _LINKS:
             return _LINKS[link](packet).data

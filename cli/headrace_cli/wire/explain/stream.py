@@ -54,7 +54,7 @@ def stranger(beginning: bytes) -> str:
 
 @dataclass
 class Summary:
-    """What came of a stream. `broken`: why it cannot be read beyond `broken_at`; `limit`: the setting that was exceeded."""
+    """The outcome of a stream. `broken`: why it cannot be read beyond `broken_at`; `limit`: the setting that was exceeded."""
 
     protocol: str
     server: bool = False
@@ -226,7 +226,7 @@ class Explainer:
 
 @dataclass
 class Heard:
-    """What a receiver does with some bytes. `events` and `rejects`: the first of each; `stored` counts all events by kind."""
+    """A receiver's outcome for some bytes. `events` and `rejects`: the first of each; `stored` counts all events by kind."""
 
     events: list[dict[str, Any]] = field(default_factory=list)
     rejects: list[dict[str, Any]] = field(default_factory=list)
@@ -293,7 +293,7 @@ class Receiver:
         self._answer = answer
 
     def feed(self, data: bytes, now_ms: int) -> Heard:
-        """What it does with the next bytes."""
+        """Return its outcome for the next bytes."""
         heard = Heard()
         try:
             while True:
@@ -309,7 +309,7 @@ class Receiver:
         return heard
 
     def end(self) -> Heard:
-        """What it does when the client sends no more."""
+        """Return its outcome when the client sends no more."""
         heard = Heard()
         try:
             self._session.eof()
@@ -347,7 +347,7 @@ def receiver_of(protocol: str, most: int) -> Receiver:
 
 
 def hear_message(session: MessageSession, most: int) -> Heard:
-    """What a receiver does with the one message that the session has received."""
+    """Return a receiver's outcome for the one message that the session has received."""
     heard = Heard()
     session.tick(0.0)
     for frame in session.frames():

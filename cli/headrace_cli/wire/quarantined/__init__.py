@@ -1,1 +1,1 @@
-"""What could not be understood: listed, shown and exported, from the lake or from the topic."""
+"""Items that could not be understood: listed, shown and exported, from the lake or from the topic."""

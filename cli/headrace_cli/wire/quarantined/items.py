@@ -36,7 +36,7 @@ _AT_ONCE: Final = 100
 
 @dataclass
 class Item:
-    """What a client sent and nobody understood. `name` is its id, or its place on its topic if it has none.
+    """An item that a client sent and no receiver understood. `name` is its id, or its place on its topic if it has none.
 
     `pieces`: its parts by number, from 1; empty if only their `sizes` were asked for. What a client sends again is the same item.
     """

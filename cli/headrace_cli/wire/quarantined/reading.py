@@ -45,7 +45,7 @@ class Reader:
         self._settings: dict[str, Settings] = {}
 
     def read(self, item: Item) -> Replayed:
-        """What the receiver makes of an item today. Raises `ConfigError` for wrong settings, and nothing else."""
+        """Return the receiver's outcome for an item today. Raises `ConfigError` for wrong settings, and nothing else."""
         problem = item.problem()
         if problem:
             return Replayed(impossible=problem)

@@ -33,7 +33,7 @@ from headrace_cli.wire.quarantined.reading import Reader
 from headrace_cli.wire.quarantined.verbs import Source
 
 AT_ONCE: Final = 2_000
-"""Events that are looked up and published together, at most about so many, or `AT_ONCE_BYTES` of them."""
+"""The most events that are looked up and published together, or `AT_ONCE_BYTES` of them."""
 AT_ONCE_BYTES: Final = 16 << 20
 
 _SOURCE: Final = EventHeader.SOURCE
@@ -51,7 +51,7 @@ class ReplayOptions:
 
 @dataclass
 class Row:
-    """What became of the items of one reason and protocol."""
+    """The outcome of the items of one reason and protocol."""
 
     items: int = 0
     understood: int = 0

@@ -26,7 +26,7 @@ _LOOK: Final = 0.1
 
 @dataclass
 class Tally:
-    """What a run has done. Times in seconds; `open`: frames that were sent and not acknowledged, by their numbers."""
+    """The outcome of a run. Times in seconds; `open`: frames that were sent and not acknowledged, by their numbers."""
 
     began: float = field(default_factory=time.monotonic)
     sent: int = 0
@@ -214,7 +214,7 @@ class NoConnectionError(Exception):
 
 
 class ServerError(Exception):
-    """What the server did."""
+    """The server broke the conversation; says how."""
 
 
 class ServerClosedError(ServerError):

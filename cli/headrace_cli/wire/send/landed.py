@@ -22,7 +22,7 @@ _EVERY: Final = 1.0
 
 @dataclass(frozen=True)
 class Landed:
-    """What the lake has of a run: `found` events, each counted once; of those that were acknowledged, `missing` are not there.
+    """The events of a run in the lake: `found` events, each counted once; of the acknowledged ones, `missing` are not there.
 
     `double`: events of which there is more than one row. `examples`: some numbers of either.
     """

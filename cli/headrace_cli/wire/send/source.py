@@ -1,4 +1,4 @@
-"""What is sent: lines of a file or of standard input, or events at a rate."""
+"""The events to send: lines of a file or of standard input, or events at a rate."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Source(ABC):
 
     @abstractmethod
     async def take(self, most: int) -> range:
-        """The numbers of the next events, at most so many; waits until there is one. Empty: there are no more."""
+        """Return the numbers of the next events, at most `most`; waits until there is one. Empty: there are no more."""
 
     @abstractmethod
     def event(self, number: int) -> Mapping[str, Any]:
