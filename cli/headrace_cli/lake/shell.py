@@ -87,7 +87,7 @@ def statements(text: str) -> list[str]:
 
 
 class Words:
-    """What a word may become: a table, a column, a named query; after ``table.`` only its columns."""
+    """The completions of a word: a table, a column, a named query; after ``table.`` only its columns."""
 
     def __init__(self, columns: Mapping[str, Sequence[str]], named: Iterable[str]) -> None:
         self._columns = columns

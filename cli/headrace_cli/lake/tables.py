@@ -54,7 +54,7 @@ _TYPES: Final = {
 }
 
 _UNREADABLE: Final = re.compile(r"[][\\^|*?]|%[0-9A-Fa-f]{2}")
-"""What a path may not have: deltalake looks elsewhere, or panics; DuckDB takes it for a pattern."""
+"""Characters that a path may not have: deltalake looks elsewhere, or panics; DuckDB takes it for a pattern."""
 _FOREIGN: Final = re.compile(r"(?<=/)[a-z][a-z0-9+.-]*:/")
 """Where the address of a file begins that lies outside its table: deltalake puts it behind the table's own."""
 
@@ -324,7 +324,7 @@ def told(sql: str) -> Iterator[None]:
 
 
 def _about_keywords(sql: str) -> str:
-    """What to do about our columns that are words of SQL."""
+    """Return the advice about our columns that are words of SQL."""
     words = sorted({word.lower() for word in _KEYWORDS.findall(sql)})
     return f" Words of SQL that are columns need quotes: {', '.join(map(quoted, words))}." if words else ""
 

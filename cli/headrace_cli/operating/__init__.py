@@ -1,1 +1,1 @@
-"""What people reach for while it runs: watching what passes, checking what was stored, pointing clients at it."""
+"""Verbs for a headrace that runs: watching what passes, checking what was stored, pointing clients at it."""

@@ -35,7 +35,7 @@ Answer = tuple[int, str]
 
 @dataclass(frozen=True)
 class Scrape:
-    """What one part answered at a moment (`at`, in seconds of a clock that never goes back). `problem`: why it did not."""
+    """The answers of one part at a moment (`at`, in seconds of a clock that never goes back). `problem`: why it did not."""
 
     service: str
     url: str
@@ -108,7 +108,7 @@ def scrape(service: str, url: str) -> Scrape:
 
 
 def read(service: str, url: str, at: float, metrics: Answer, ready: Answer) -> Scrape:
-    """What a part's answers to ``/metrics`` and ``/readyz`` say. Pure."""
+    """Return a part's answers to ``/metrics`` and ``/readyz``, read. Pure."""
     status, text = metrics
     if status != http.client.OK:
         return Scrape(service, url, at, problem=text if status == 0 else f"/metrics answers {status}")

@@ -27,7 +27,7 @@ PROBE_INTERVAL: Final = 0.3
 LOG_BYTES: Final = 10 * 1024 * 1024
 """A longer log file is moved to ``<name>.log.1``, so that a child's logs take at most twice this."""
 LIVENESS_GRACE: Final = 15.0
-"""A child is restarted after its /livez has been red for so many seconds."""
+"""Seconds for which a child's /livez may be red before the child is restarted."""
 
 _SESSION_GRACE: Final = 5.0
 _SESSION_INTERVAL: Final = 0.05
@@ -69,7 +69,7 @@ class ChildState(StrEnum):
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What a probe found. `why`: the reason that the child gives. `live` is false only when the child itself says so."""
+    """The finding of a probe. `why`: the reason that the child gives. `live` is false only when the child itself says so."""
 
     ready: bool
     why: str = ""

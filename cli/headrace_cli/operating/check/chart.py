@@ -1,4 +1,4 @@
-"""What the Helm chart makes of values: the environment of each part, as the chart itself renders it."""
+"""The Helm chart's output for some values: the environment of each part, as the chart itself renders it."""
 
 from __future__ import annotations
 

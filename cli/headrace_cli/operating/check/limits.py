@@ -83,7 +83,7 @@ def of_topic(topic: Topic, limits: LimitSettings | None) -> Iterator[Finding]:
 
 
 def of_plans(kafka: KafkaSettings, topics: TopicSettings, found: Mapping[str, Topic]) -> Iterator[Finding]:
-    """What `python -m headrace_common.topics` would change."""
+    """Yield the changes that `python -m headrace_common.topics` would make."""
     for plan in plans(kafka, topics):
         topic = found.get(plan.name)
         if topic is None:
@@ -105,7 +105,7 @@ def of_plans(kafka: KafkaSettings, topics: TopicSettings, found: Mapping[str, To
 
 
 def check_certificates(settings: TlsSettings, now: datetime | None = None) -> list[Finding]:
-    """What is wrong or doubtful; one line that says what is there if nothing is. Reads the files; raises nothing."""
+    """Return faults and doubts; if there are none, one line about the certificate. Reads the files; raises nothing."""
     if settings.cert is None or settings.key is None:
         return []
     moment = now or datetime.now(UTC)

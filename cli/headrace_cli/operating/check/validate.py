@@ -80,7 +80,7 @@ def _all(options: ValidateOptions) -> Iterator[Finding]:
 
 
 def _of_machine(loaded: Iterable[Settings]) -> list[Finding]:
-    """What files and limits say, each once: parts share most of them."""
+    """Return the findings about files and limits, each once: parts share most of them."""
     found: dict[Finding, None] = {}
     for settings in loaded:
         if isinstance(settings, ServiceSettings):

@@ -1,4 +1,4 @@
-"""What Kafka says each second: where its partitions end, who leads them, and the newest of the quarantine."""
+"""Ask Kafka each second: where its partitions end, who leads them, and the newest of the quarantine."""
 
 from __future__ import annotations
 

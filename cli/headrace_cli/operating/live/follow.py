@@ -33,7 +33,7 @@ SECONDS: Final = 20.0
 
 @dataclass
 class Way:
-    """What was found of the event. `record`: its place on Kafka; `row`: in the tables; `said`: what is not known, and why."""
+    """The places of the event. `record`: its place on Kafka; `row`: in the tables; `said`: what is not known, and why."""
 
     id: str
     record: Mapping[str, Any] | None = None

@@ -1,4 +1,4 @@
-"""What was seen of a headrace at one moment, and the figures that follow. Times are in seconds, sizes in bytes."""
+"""The state of a headrace at one moment, and the figures that follow. Times are in seconds, sizes in bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class KafkaLook:
-    """What Kafka said. `problem`: why it did not; `missing`: ids of brokers that have replicas and are not there."""
+    """Kafka's answers. `problem`: why there are none; `missing`: ids of brokers that have replicas and are not there."""
 
     problem: str = ""
     brokers: int | None = None
@@ -58,7 +58,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class TablesLook:
-    """What the tables say. `landed`: Unix time of the last batch."""
+    """The figures of the tables. `landed`: Unix time of the last batch."""
 
     problem: str = ""
     rows: Mapping[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a row of looks says: figures for now, and points for the last ten minutes. No clock, no socket; memory is bounded."""
+"""The figures of a row of looks: figures for now, and points for the last ten minutes. No clock, no socket; memory is bounded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WINDOW: Final = 2.5
 LAKE_WINDOW: Final = 30.0
 """Rates of the landing job: it lands in batches, some seconds apart."""
 STANDS_STILL: Final = 3.0
-"""Frames that have waited for so long while nothing was stored: Kafka stands still."""
+"""Seconds: if frames have waited for longer while nothing was stored, Kafka has stopped."""
 REPLICAS: Final = 200
 """Most processes of a service that the page lists."""
 _STORED: Final = ("headrace_events_stored_total", "headrace_events_quarantined_total", "headrace_batches_total")
@@ -37,7 +37,7 @@ _STORED: Final = ("headrace_events_stored_total", "headrace_events_quarantined_t
 FIELDS: Final = (
     "time", "stored", "landed", "p50", "p99", "pending", "oldest", "used", "lag", "fresh", "quarantined", "kafka",
 )  # fmt: skip
-"""What a point of the history holds, in this order."""
+"""The fields of a point of the history, in this order."""
 
 Point = tuple[float | None, ...]
 

@@ -23,7 +23,7 @@ WATCHED: Final = 1.0
 IDLE: Final = 10.0
 """The same while nobody does: enough for the last ten minutes."""
 ASKED: Final = 5.0
-"""Who asks for one state counts as a viewer for so long."""
+"""Seconds for which a client that asks for one state counts as a viewer."""
 FIND_EVERY: Final = 5.0
 """How often it is asked which processes there are."""
 TABLES_EVERY: Final = 20.0
@@ -150,7 +150,7 @@ class LiveService:
             await self._slowly(TABLES_EVERY)
 
     async def _slowly(self, seconds: float) -> None:
-        """Wait so long if somebody looks, else ten times as long or until somebody does."""
+        """Wait `seconds` if there are viewers, else ten times as long or until one comes."""
         if self.watched:
             await asyncio.sleep(seconds)
             return

@@ -1,4 +1,4 @@
-"""What the tables say: how many rows, which gaps, and where the event with an id is. Blocks: call it in a thread."""
+"""Read the tables: how many rows, which gaps, and where the event with an id is. Blocks: call it in a thread."""
 
 # ruff: noqa: S608  (the SQL is assembled from constants; values are parameters)
 from __future__ import annotations

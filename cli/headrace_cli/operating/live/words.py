@@ -1,4 +1,4 @@
-"""What the figures mean, in words. Pure."""
+"""The meaning of the figures, in words. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ WATCH: Final = "watch"
 BAD: Final = "bad"
 _ORDER: Final = (GOOD, WATCH, BAD)
 BEHIND: Final = 20.0
-"""Behind is a landing job that needs so many seconds for what had come before its last batch landed, and waits still."""
+"""Seconds: a landing job is behind if it needs more for what had come before its last batch landed, and some still waits."""
 SILENT: Final = 180.0
-"""A landing job that has landed nothing for so long, while something waits, stands still."""
+"""Seconds: a landing job that has landed nothing for longer, while something waits, has stopped."""
 AFTER: Final = 120.0
 """How long an outage that is over is still spoken of."""
 FULL: Final = 0.45

@@ -28,7 +28,7 @@ SECONDS: Final = 8.0
 
 @dataclass
 class Newest:
-    """What was found, the oldest first. `read`: records that were read; `held`: bytes of what is kept.
+    """The records that were found, the oldest first. `read`: records that were read; `held`: bytes of what is kept.
 
     `cut`: some fit and were left out, for their bytes. `late`: the time was over before the end was reached.
     """

@@ -1,4 +1,4 @@
-"""What two looks at the same parts say about the time between them, by service. Pure."""
+"""Rates between two looks at the same parts, by service. Pure."""
 
 from __future__ import annotations
 

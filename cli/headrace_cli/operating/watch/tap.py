@@ -49,7 +49,7 @@ class TapOptions:
 
 
 class _OutputClosedError(Exception):
-    """Nobody reads our output any more."""
+    """The reader of our output has gone."""
 
 
 def tap(path: Path, kafka: str | None, options: TapOptions) -> int:
