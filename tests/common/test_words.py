@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("cli", "libs", "services")
+PACKAGES = ("cli", "libs", "services/courier", "services/forward", "services/lumberjack", "services/segment")
 RIDDLE = re.compile(r"^(What|Who|Whoever|Nobody)\b|\b(whoever|so many|so much)\b|\bso long\b(?! as)", re.IGNORECASE)
 
 

@@ -1,4 +1,4 @@
-"""The sockets by which this consumer hears devices. ZeroMQ connects, and connects again; a silent one is connected again."""
+"""The sockets by which this consumer hears devices. ZeroMQ connects, and connects again; who is silent is connected anew."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from headrace_logjam.settings import LogjamSettings, words
 from headrace_logjam.wire import HEARTBEAT
 
 SILENCE: Final = 30.0
-"""Seconds without any message, of those in which the socket was read, after which an endpoint is connected again. A device says
+"""Seconds without any message, of those in which the socket was read, after which an endpoint is connected anew. A device says
 something every 5 s."""
 
 LOOK: Final = 1.0
@@ -45,12 +45,12 @@ PAUSE: Final = 0.02
 
 
 def name_of(settings: LogjamSettings) -> str:
-    """Returns this consumer's name in markers and positions."""
+    """What this consumer is called in markers, and its positions by."""
     return settings.logjam.consumer or socket.gethostname()
 
 
 def chosen_of(settings: LogjamSettings) -> Chosen:
-    """Returns the choice among the messages of devices."""
+    """What is taken of what devices publish."""
     topics = words(settings.logjam.topics)
     return Chosen(topics, whole=not (topics or words(settings.logjam.app_envs)))
 
@@ -176,7 +176,7 @@ class Subscription:
         return ended
 
     async def _watch(self, made: zmq.Socket[bytes], connection: MessageConnection, session: ConsumerSession) -> None:
-        """Connects again after a silence, until the connection has ended."""
+        """Connects anew after a silence, until the connection has ended."""
         clock = asyncio.get_running_loop().time
         self._read.last = clock()
         while True:
@@ -202,7 +202,7 @@ class Subscription:
 
 
 class Subscriptions:
-    """All endpoints, and this consumer's position in each."""
+    """All endpoints, and where this consumer stands in each."""
 
     def __init__(self, runtime: Runtime[LogjamSettings], metrics: LogjamMetrics, context: Context, keys: Curve) -> None:
         self._runtime = runtime
@@ -230,7 +230,7 @@ class Subscriptions:
         self._runtime.tasks.start(self._keep(), "positions")
 
     async def _held(self) -> Mapping[str, Mapping[int, Ranges]]:
-        """Returns the numbers that were stored behind the positions before a kill. Without Kafka's answer they count as lost."""
+        """What was stored behind the positions before a kill. If Kafka does not say it, that is called lost."""
         settings = self._runtime.settings
         try:
             return await read_tail(settings.kafka, name_of(settings), self._found)

@@ -19,8 +19,8 @@ from headrace_logjam.devices.positions import Places
 from headrace_logjam.events import PROTOCOL
 
 WINDOW_MS: Final = 15_000
-"""Only records are looked for that were received within this time before and after the newest position. Positions are written
-every second, and a device says something every 5 s."""
+"""Records are looked for that were received at most so long before and after the newest position. Positions are written every
+second, and a device says something every 5 s."""
 
 TIME: Final = 5.0
 """Seconds that this may take, in which no endpoint is read. What is not found by then is called lost, though it is stored."""
