@@ -64,7 +64,7 @@ class Checkpoint:
         self._storage.write(f"{self.path}/{_MARKER}", json.dumps(asdict(marker)))
 
     def void(self) -> None:
-        """Makes the next job start from where the tables end, whoever still writes to this folder until then.
+        """Makes the next job start from where the tables end, even if another job still writes to this folder.
 
         Void only a folder that has our marker: the next call of `marker` deletes its content.
         """

@@ -64,7 +64,7 @@ class Claim:
         return coverage(self._spark, self._lake, topics)
 
     def losses(self, topics: Mapping[str, TopicInfo], known: Mapping[str, str]) -> list[gaps.Loss]:
-        """What Kafka no longer holds and was neither landed nor given up; `known`: topic -> the id that it had."""
+        """Returns what Kafka lost before it was landed or given up; `known`: topic -> the id that it had."""
         return gaps.find(self._coverage(topics), self._brokers, topics, known, Fence(self._spark, self._lake))
 
     def _settle(

@@ -165,7 +165,7 @@ def _landed_before(coverage: Coverage, gone: Iterable[Loss]) -> set[str]:
 
 
 def _recreated(coverage: Coverage, topics: Mapping[str, TopicInfo], known: Mapping[str, str]) -> list[Loss]:
-    """What was not landed of topics that were deleted and recreated, unless already accepted."""
+    """Returns the losses in topics that were deleted and recreated, unless already accepted."""
     found = [
         Loss(topic, topic_id, number, end, None, GapReason.RECREATED)
         for (topic, topic_id, number), end in coverage.former.items()

@@ -31,7 +31,7 @@ _IAM: Final = {
     "sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
     "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
 }
-"""What AWS's `aws-msk-iam-auth` asks of a Java client; it finds credentials and region by itself."""
+"""Options that AWS's `aws-msk-iam-auth` asks of a Java client; it finds credentials and region by itself."""
 _LOGIN_TIME: Final = "10000"
 """Milliseconds that Kafka's client waits for a token endpoint."""
 _OFFSET: Final = re.compile(r"([\w.-]+)-(\d+)=ListOffsetsResultInfo\(offset=(-?\d+), timestamp=(-?\d+),")
@@ -52,7 +52,7 @@ class TopicInfo:
 TopicPartition = tuple[str, int]
 
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
-"""What Kafka's client says for a UUID of zeros: the brokers have no ids of topics."""
+"""A UUID of zeros, as Kafka's client writes it: the brokers have no ids of topics."""
 
 
 def client_options(settings: KafkaSettings) -> dict[str, str]:

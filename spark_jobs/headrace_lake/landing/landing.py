@@ -69,7 +69,7 @@ class BatchResult:
 
 
 def described(batch: int, epoch: int, ranges: Sequence[Range]) -> str:
-    """What Spark's pages call the jobs of a batch."""
+    """Returns the name of a batch's jobs on Spark's pages."""
     offsets = sum(item.end - item.start for item in ranges)
     partitions = "partition" if len(ranges) == 1 else "partitions"
     return f"headrace: batch {batch} of epoch {epoch}, {offsets:,} offsets of {len(ranges)} {partitions}"

@@ -68,7 +68,7 @@ class DedupStatus:
 
     state: IndexState
     span: float
-    """Duplicates are recognised if their Kafka timestamps are within so many seconds: the horizon, or less if memory ran out."""
+    """Seconds within which the Kafka timestamps of duplicates must be: the horizon, or less if memory ran out."""
     short: bool
     """Whether the span is less than the horizon."""
 

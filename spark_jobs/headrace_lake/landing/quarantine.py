@@ -30,7 +30,7 @@ _FAULTS = tuple(str(fault) for fault in RecordFault)
 
 @dataclass(frozen=True)
 class QuarantineCounts:
-    """What a batch brought to the quarantine table."""
+    """Counts of the rows that a batch brought to the quarantine table."""
 
     reasons: Mapping[str, int] = field(default_factory=dict)
     """Rows that landed, by reason, as far as they were counted."""

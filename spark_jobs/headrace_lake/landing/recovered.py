@@ -1,4 +1,4 @@
-"""What a batch finds in a table of the rows that an earlier run wrote for it."""
+"""The rows that an earlier run wrote for a batch, as found in a table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EARLIEST: Final = "unix_micros(min(landed_at))"
 
 
 def moment(micros: int) -> datetime:
-    """The time so many microseconds after 1970."""
+    """Returns the time `micros` microseconds after 1970."""
     return _EPOCH + timedelta(microseconds=micros)
 
 

@@ -41,7 +41,7 @@ _SAMPLE_CHARACTERS: Final = 1 << 16
 
 @dataclass(frozen=True)
 class RouteCounts:
-    """What a batch brought to routes."""
+    """Counts of the rows that a batch brought to routes."""
 
     partitions: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     """Partition of the events topic -> route -> rows. A route is in it from its first batch on."""

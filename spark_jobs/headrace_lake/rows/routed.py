@@ -59,7 +59,7 @@ class RouteTable:
 
     @property
     def properties(self) -> dict[str, str]:
-        """What `of` reads."""
+        """Returns the properties that `of` reads."""
         return {ROUTE: json.dumps({"streams": self.streams, "columns": [column.entry for column in self.columns]})}
 
     @property

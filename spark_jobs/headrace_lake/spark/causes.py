@@ -1,4 +1,4 @@
-"""What a Java exception means, in one line."""
+"""The meaning of a Java exception, in one line."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def check_folder(name: str, path: str) -> None:
 
 
 def remarks(spark: SparkSession, paths: Mapping[str, str]) -> list[str]:
-    """What the operator should know about where this job runs, one sentence each. `paths`: setting -> path."""
+    """Returns warnings about the place where this job runs, one sentence each. `paths`: setting -> path."""
     weak = install(spark, paths["LAKE__PATH"])
     said = [weak] if weak else []
     if str(spark.sparkContext.master).startswith("local"):

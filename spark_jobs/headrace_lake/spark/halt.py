@@ -30,4 +30,4 @@ class UnresolvedError(KafkaAwayError):
 
 
 class NoTokenError(KafkaAwayError):
-    """Nobody gives us a token for Kafka now; the message says who, and why."""
+    """There is no token for Kafka now; the message names the issuer, and says why."""

@@ -1,6 +1,6 @@
 """The table `erasures`: which records were deleted on request. The first erasure creates it.
 
-A row lists the records of one batch and partition by offset. Whoever counts rows, or asks which records are there, takes an
+A row lists the records of one batch and partition by offset. A reader that counts rows, or asks which records are there, takes an
 erased record for one that is there (`with_erased`): so it never lands from its place in Kafka again, and the counts in `batches`
 stay true. The ids of erased events are listed as well: an event with such an id does not land from anywhere (`ErasedIds`).
 """

@@ -180,7 +180,7 @@ _PLAIN: Final = Shape()
 _SKIPPED_BY: Final = ("stream", "source", "event_time", "received_time", "topic_id", "partition", "offset")
 """Columns with statistics: readers and this job skip files by them. Statistics of a body would cost CPU and help nobody."""
 _SKIPPED_BEFORE: Final = ("event_time", "received_time", "topic_id", "partition", "offset")
-"""What tables of older versions have instead."""
+"""The columns that tables of older versions have instead."""
 STATISTICS: Final = "delta.dataSkippingStatsColumns"
 
 

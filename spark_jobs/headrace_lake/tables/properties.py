@@ -1,4 +1,4 @@
-"""What we write into tables beside rows, and the features of Delta that we read. The command line reads them without PySpark."""
+"""Our properties of tables, and the features of Delta that we read. The command line reads them without PySpark."""
 
 from __future__ import annotations
 
