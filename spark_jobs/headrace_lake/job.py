@@ -141,7 +141,7 @@ class Job:
             index.close()
 
     def _reason(self, error: BaseException) -> str:
-        """What `error` means; where a disk is full, which folder is on it."""
+        """Returns the meaning of `error`; for a full disk, with the folder on it."""
         local = self._spark.conf.get("spark.local.dir", tempfile.gettempdir()) or tempfile.gettempdir()
         folders = {
             "LAKE__PATH": self._lake, "LAKE__CHECKPOINT": self._checkpoint.path, "Spark's local folder": local

@@ -53,7 +53,7 @@ _HASHES: Final = tuple(f"_headrace?hash_{seed}" for seed in SEEDS)
 
 @dataclass(frozen=True)
 class ErasureRequest:
-    """What to erase, for whom and why. Without a predicate: only what earlier erasures have left."""
+    """The request: the records to erase, for whom and why. Without a predicate: only what earlier erasures have left."""
 
     predicate: Predicate
     reason: str

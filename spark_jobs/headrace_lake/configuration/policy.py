@@ -1,4 +1,4 @@
-"""What the job does with a record for quarantine: land it, skip and count it, or stop."""
+"""The policy for a record for quarantine: land it, skip and count it, or stop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REASONS: Final = tuple(str(reason) for reason in (*Reason, *RecordFault))
 
 
 class Policy(StrEnum):
-    """What the job does with a record that it could not understand."""
+    """The policy for a record that the job could not understand."""
 
     LOG = "log"  # land it in the quarantine table
     SKIP = "skip"  # leave it out and count it in `batches.skipped`

@@ -27,7 +27,7 @@ _DEEPEST: Final = 5
 _MOST: Final = 500
 """Columns of a route."""
 _STRANGE: Final = re.compile(r"['`?\\\x00-\x1f\ud800-\udfff]")
-"""What a key may not have that becomes a column: Spark's paths cannot name it, and half a surrogate pair has no UTF-8."""
+"""Characters that the key of a column may not have: Spark's paths cannot name it, and half a surrogate pair has no UTF-8."""
 _LONGEST_KEY: Final = 255
 """Characters; Delta could not read its own statistics of a column whose name has 50,000."""
 _MOST_SEEN: Final = 20 * _MOST
@@ -163,7 +163,7 @@ def _resolved(root: Any, node: Any) -> Mapping[str, Any]:
 
 
 def _part(root: Any, reference: str) -> Any:
-    """What a JSON pointer (RFC 6901) names in `root`. Raises `ValueError`."""
+    """Returns the value that a JSON pointer (RFC 6901) names in `root`. Raises `ValueError`."""
     node = root
     for key in unquote(reference).removeprefix("#/").split("/"):
         key = key.replace("~1", "/").replace("~0", "~")

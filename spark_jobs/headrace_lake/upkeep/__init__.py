@@ -1,1 +1,1 @@
-"""What a running job does besides landing: maintenance, lag, metrics, health."""
+"""The work of a running job besides landing: maintenance, lag, metrics, health."""

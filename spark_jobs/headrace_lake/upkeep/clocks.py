@@ -41,7 +41,7 @@ class Clocks:
     record: float | None
     """The latest timestamp in the last batch."""
     commit: float | None
-    """When the last commit of any table was made, by whoever made it."""
+    """The time of the last commit of any table, by any writer."""
 
     def ahead(self) -> dict[Witness, float]:
         """By how many seconds the own clock is ahead of each that is known."""
@@ -63,7 +63,7 @@ def doubted(clocks: Clocks) -> list[Witness]:
 
 
 class Brokers(Protocol):
-    """Who may know Kafka's clock."""
+    """A source of the time of Kafka's clock."""
 
     def time(self) -> int | None:
         """Unix ms; None if unknown. Raises `KafkaAwayError`."""
@@ -81,7 +81,7 @@ class ClockGuard:
         self._now = now
         self._record: float | None = None
         self.doubts: list[Witness] | None = None
-        """What the last look found; None before it."""
+        """The findings of the last look; None before it."""
 
     def landed(self, newest: int | None) -> None:
         """A batch has landed whose latest timestamp (ms) is `newest`; None: it had no event."""

@@ -54,7 +54,7 @@ _SESSION: Final = {
 MaintenancePiece = tuple[str, str, Callable[[], int | None]]  # task, table, act; it returns how many files it added
 
 _FAILURES: Final = (Py4JError, PySparkException, ArrowException, OSError, ValueError)
-"""What a piece may fail with: landing goes on."""
+"""The errors with which a piece may fail: landing goes on."""
 
 
 class TimeBudget:

@@ -1,4 +1,4 @@
-"""What a running job does besides landing: it reports its progress, commits offsets to Kafka, and maintains the tables."""
+"""The work of a running job besides landing: it reports its progress, commits offsets to Kafka, and maintains the tables."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Form(NamedTuple):
 
 @dataclass
 class Statistics:
-    """What Delta's log says of a file: rows, nulls, and the ranges of some columns."""
+    """The statistics of a file in Delta's log: rows, nulls, and the ranges of some columns."""
 
     columns: Collection[str]
     rows: int = 0
@@ -152,7 +152,7 @@ def _schema(files: Sequence[Path]) -> pa.Schema:
 
 
 def _remarks(source: pq.ParquetFile) -> dict[bytes, bytes]:
-    """What the writer of `source` remarked: by Spark's version there readers know how to take its dates."""
+    """Returns the remarks of the writer of `source`: by Spark's version there readers know how to take its dates."""
     found: dict[bytes, bytes] = source.metadata.metadata or {}
     return {name: value for name, value in found.items() if name not in _OF_ARROW}
 
