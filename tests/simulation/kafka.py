@@ -382,6 +382,8 @@ class SimulatedProducer:
             if error is None:
                 if request.topic.endswith("events"):
                     self._owner.confirmed += request.count
+                elif request.topic.endswith("quarantine"):
+                    self._owner.quarantined += request.count
                 request.answer.set_result(request)
             else:
                 request.answer.set_exception(error)

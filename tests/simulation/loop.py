@@ -36,8 +36,8 @@ class Mortal:
         self.context = Context()
         self.context.run(OWNER.set, self)
         self.signals: dict[int, Callable[[], None]] = {}
-        self.confirmed = self.producers = 0
-        """Events that Kafka has told it are stored, and producers that it has made."""
+        self.confirmed = self.quarantined = self.producers = 0
+        """Events that Kafka has told it are stored, such in quarantine, and producers that it has made."""
 
 
 OWNER: ContextVar[Mortal | None] = ContextVar("owner", default=None)

@@ -149,6 +149,7 @@ class ServerEnd(asyncio.Transport):
         self._is_reset = False
         self._writing_paused = False
         self.received = 0
+        self.address = connection.address[0]
         connection.server = self
         owner.ends[self] = None  # type: ignore[attr-defined]
 

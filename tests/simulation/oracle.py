@@ -42,6 +42,7 @@ class Oracle:
         self._partition: dict[str, int] = {}
         self._unmarked: set[tuple[str, str, int]] = set()
         self._there: dict[tuple[str, str, int], int] = {}  # the position of the first copy that it sent
+        self._heard: dict[str, int] = defaultdict(int)  # events that went nowhere but to the topic of events
         self.acknowledgements = 0
 
     def fails(self, problem: str) -> None:
@@ -70,6 +71,8 @@ class Oracle:
         before = order[: order.index(frame)]
         if not all(sent.acknowledged for sent in before):
             self.fails(f"{name} is acknowledged before one that was sent before it")
+        if not frame.acknowledged and not frame.faulty and not frame.cursed:
+            self._heard[client.connections[-1].address] += len(frame.values)
         for value in frame.values:
             cursed = frame.cursed and value["text"].encode() == CURSED
             refused = self._refused.get((frame.mark, value["n"]), version) < version
@@ -263,3 +266,8 @@ class Oracle:
         said = total("events_stored")
         if said > life.confirmed or (said < life.confirmed_before and in_time and life.producers == 1):
             self.fails(f"metrics count {said} stored events, and Kafka confirmed {life.confirmed}")
+        if (said := total("events_quarantined")) > life.quarantined:
+            self.fails(f"metrics count {said} events in quarantine, and Kafka confirmed {life.quarantined}")
+        said, heard = total("events_acknowledged"), sum(self._heard[end.address] for end in life.ends)
+        if said < heard:
+            self.fails(f"metrics count {said} acknowledged events, and clients have heard of {heard}")
