@@ -1,13 +1,20 @@
-"""``python -m tests.simulation``: runs seeds, or replays one and says what happened."""
+"""``python -m tests.simulation``: runs seeds, or replays one and says what happened.
+
+With ``--minutes`` it goes on where the ledger of each protocol ends, and adds what it has run.
+"""
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
+from tests.ledger import Entry
 from tests.native import CORES, using
+from tests.simulation import ledger
 from tests.simulation.protocols import PROTOCOLS
 from tests.simulation.scenario import Scenario, draw
 from tests.simulation.world import Result, World
@@ -63,25 +70,35 @@ def replay(seed: int, protocol: str) -> int:
     return 1 if result.failures else 0
 
 
-def sweep(seeds: range, protocol: str) -> int:
-    """Runs a range of seeds and prints one line about it, and one for each failure. Returns the exit status."""
-    failed: list[int] = []
-    virtual = cpu = slowest = 0.0
-    acknowledgements, began = 0, time.process_time()
+def sweep(seeds: Iterable[int], protocol: str, until: float = float("inf")) -> Entry:
+    """Runs seeds one after the other, the last of them when `time.monotonic` has come to `until`, and prints one line about them,
+    and one for each failure. Returns what the ledger keeps.
+    """
+    ran: list[int] = []
+    failed = acknowledgements = 0
+    virtual = slowest = 0.0
+    began = time.process_time()
     for seed in seeds:
         result = run(seed, protocol)
+        ran.append(seed)
         virtual += result.seconds
         slowest = max(slowest, result.recovery)
         acknowledgements += result.acknowledgements
         if result.failures:
-            failed.append(seed)
+            failed += 1
             print(f"{protocol} seed {seed}: {result.failures[0]}", flush=True)
-    cpu = time.process_time() - began
+        if time.monotonic() >= until:
+            break
+    cpu, hours = time.process_time() - began, virtual / 3600
     print(
-        f"{protocol}: {len(seeds)} seeds, {len(failed)} failures, {cpu:.1f} CPU-s, {virtual / 3600:.1f} virtual hours,"
-        f" {acknowledgements:,} acknowledgements, slowest recovery {slowest:.0f} s"
+        f"{protocol}: {len(ran)} seeds, {failed} failures, {cpu:.1f} CPU-s, {hours:.1f} virtual hours,"
+        f" {acknowledgements:,} acknowledgements, slowest recovery {slowest:.0f} s",
+        flush=True,
     )
-    return 1 if failed else 0
+    return {
+        "protocol": protocol, "first": ran[0], "seeds": len(ran), "failed": failed, "cpu_seconds": round(cpu, 1),
+        "virtual_hours": round(hours, 2), "acknowledgements": acknowledgements,
+    }  # fmt: skip
 
 
 def main() -> int:
@@ -93,6 +110,8 @@ def main() -> int:
     parser.add_argument(
         "--core", choices=CORES, default=CORES[0], help="which of the two encodes Forward's plain events"
     )
+    parser.add_argument("--minutes", type=float, help="goes on where the ledger ends, for so long with each protocol")
+    parser.add_argument("--ledger", type=Path, default=ledger.LEDGER, metavar="FILE")
     options = parser.parse_args()
     with using(options.core):
         return chosen(options)
@@ -103,8 +122,18 @@ def chosen(options: argparse.Namespace) -> int:
     protocols = list(PROTOCOLS) if options.protocol == "all" else [options.protocol]
     if options.seed is not None and options.trace:
         return max(replay(options.seed, protocol) for protocol in protocols)
-    first, _, last = (options.seeds if options.seed is None else f"{options.seed}-{options.seed}").partition("-")
-    return max(sweep(range(int(first), int(last) + 1), protocol) for protocol in protocols)
+    failed = 0
+    if options.minutes is not None:
+        for protocol in protocols:
+            first = ledger.end(options.ledger, protocol, options.core)
+            ran = sweep(itertools.count(first), protocol, time.monotonic() + 60 * options.minutes)
+            ledger.add(options.ledger, options.core, ran)
+            failed += ran["failed"]
+        return int(failed > 0)
+    first_seed, _, last = (options.seeds if options.seed is None else f"{options.seed}-{options.seed}").partition("-")
+    for protocol in protocols:
+        failed += sweep(range(int(first_seed), int(last) + 1), protocol)["failed"]
+    return int(failed > 0)
 
 
 if __name__ == "__main__":

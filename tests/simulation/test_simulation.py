@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from headrace_common.publishing.delivery import Delivery, Refusal
 
+from tests.ledger import entries
 from tests.native import using
-from tests.simulation.__main__ import run, shrink
+from tests.simulation.__main__ import main, run, shrink
 from tests.simulation.found import FOUND
 from tests.simulation.protocols import PROTOCOLS, STREAMS
 from tests.simulation.scenario import Fault, draw
@@ -48,6 +50,18 @@ def test_a_seed_means_the_same_each_time(protocol: str) -> None:
         first, again = (run(seed, protocol, traced=True) for _ in range(2))
         assert first.trace == again.trace
         assert first.seconds == again.seconds
+
+
+def test_what_is_run_for_minutes_goes_on_where_the_ledger_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    where = tmp_path / "simulation.jsonl"
+    monkeypatch.setattr("sys.argv", f"simulation --protocol courier --minutes 0 --ledger {where}".split())
+    assert (main(), main()) == (0, 0)
+    assert [(each["first"], each["seeds"], each["failed"]) for each in entries(where)] == [(0, 1, 0), (1, 1, 0)]
+    assert "| courier | " in where.with_suffix(".md").read_text()
+    failed = replace(run(0, "courier"), failures=["of one"])
+    monkeypatch.setattr(World, "run", lambda _: failed)
+    assert main() == 1
+    assert [each["failed"] for each in entries(where)] == [0, 0, 1]
 
 
 def test_a_simulated_process_leaves_no_thread_behind() -> None:
