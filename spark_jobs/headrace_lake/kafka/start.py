@@ -58,7 +58,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Coverage:
-    """The part of the topics that the tables cover, by `batches` and by the accepted gaps."""
+    """What the tables cover of the topics, by `batches` and by the accepted gaps."""
 
     ends: EndOffsets
     """One past the last covered offset, by partition of the topics that exist now."""
@@ -86,7 +86,7 @@ RESTORE: Final = "Restore it (DESCRIBE HISTORY shows its versions, RESTORE TABLE
 
 
 def coverage(spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo]) -> Coverage:
-    """Returns the part of `topics` that the tables cover. Blocks: one query."""
+    """What the tables cover of `topics`. Blocks: one query."""
     names = {topic.id: name for name, topic in topics.items()}
     place = ("topic", "topic_id", "partition")
     nothing = sf.lit(None).cast("bigint")
@@ -131,7 +131,7 @@ def coverage(spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo]) ->
 
 
 def _faults(rows: Iterable[Row]) -> Iterator[str]:
-    """Yields the faults of `batches`; `rows`: by partition and reason, as `coverage` sums them up."""
+    """What is wrong with `batches`; `rows`: by partition and reason, as `coverage` sums them up."""
     by_place: dict[tuple[str, str, int], list[Row]] = {}
     count = last = 0
     for row in rows:
