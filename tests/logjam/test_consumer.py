@@ -11,7 +11,7 @@ from headrace_common.record.contract import GAP_TYPE, Reason
 from headrace_common.record.event import Reject
 from headrace_common.session.interface import Message
 from headrace_logjam.devices.consumer import AGAIN, ALL, Chosen, ConsumerSession
-from headrace_logjam.devices.gaps import Notice
+from headrace_logjam.devices.gaps import Behind, Notice
 from headrace_logjam.devices.positions import Position, decode, encode
 from headrace_logjam.events import Limits
 from headrace_logjam.wire import BodyLimits, Meta, encode_meta, split
@@ -184,6 +184,17 @@ def test_what_kafka_refuses_for_good_is_marked() -> None:
     assert consumer.session.deadline() is None
 
 
+def test_what_is_stored_of_a_refused_frame_is_not_marked() -> None:
+    consumer = Consumer()
+    (frame,) = consumer.send(published(1), published(2), published(5), published(6))
+    consumer.session.stored(frame.ticket, 2, False)
+    consumer.session.abandon(frame.ticket)
+    consumer.tick(AGAIN - 1)
+    (again,) = consumer.tick(AGAIN)
+    assert [(mark["from"], mark["to"]) for mark in marks(parts_of(again, pauses=False))] == [(3, 5), (5, 7)]
+    assert consumer.lost == 4
+
+
 def test_what_a_real_device_sent_is_without_a_hole() -> None:
     for path in sorted((Path(__file__).parent / "vectors").glob("*.json")):
         consumer = Consumer()
@@ -314,9 +325,26 @@ def test_with_chosen_app_envs_alone_every_topic_is_taken() -> None:
     assert consumer.lost == 0
 
 
+HELD = {7: Behind([(8, 9)], 3)}
+
+
+def test_it_stands_behind_what_the_topics_hold() -> None:
+    """Killed, and ended in order before the device has said anything: the next process does not look at the topics any more."""
+    whole = ConsumerSession("device-1", "us", LIMITS, known={7: Position(7, 1), 8: Position(2, 1)}, held=HELD)
+    whole.resume(NOW_MS)
+    assert whole.positions() == {7: Position(8, 3), 8: Position(2, 1)}
+    holed = ConsumerSession("device-1", "us", LIMITS, known={7: Position(5, 1)}, held=HELD)
+    holed.resume(NOW_MS)
+    assert holed.positions() == {7: Position(5, 1)}
+    holed.tick(0.0)
+    (marker,) = holed.frames()
+    holed.stored(marker.ticket, 1, True)
+    assert holed.positions() == {7: Position(8, 3)}
+
+
 def test_where_it_stands_waits_for_the_markers_of_its_start() -> None:
     """Killed in between, it would begin behind numbers that nothing names."""
-    session = ConsumerSession("device-1", "us", LIMITS, known={7: Position(5, 1)}, held={7: [(8, 9)]})
+    session = ConsumerSession("device-1", "us", LIMITS, known={7: Position(5, 1)}, held=HELD)
     session.resume(NOW_MS)
     session.tick(0.0)
     (marker,) = session.frames()

@@ -17,7 +17,7 @@ from headrace_common.session.interface import Message
 from headrace_logjam.devices.consumer import ConsumerSession
 from headrace_logjam.devices.gaps import Gap, Notice, Numbers, Told, _Device
 from headrace_logjam.devices.held import Held, Stored
-from headrace_logjam.devices.positions import decode, encode
+from headrace_logjam.devices.positions import Position, decode, encode
 from headrace_logjam.devices.subscription import Published, SubscriptionFrame
 from headrace_logjam.events import Limits
 from headrace_logjam.wire import HEARTBEAT, BodyLimits, Meta, encode_meta
@@ -66,14 +66,16 @@ class Consumer:
         held = Held(self.name, known)
         for record in self.world.topic:
             held.add(record)
-        ranges = held.ranges()
-        self.session = ConsumerSession("one", self.name, LIMITS, known=known, held=ranges, first=self._hears_first)
+        behind = held.behind()
+        self.session = ConsumerSession("one", self.name, LIMITS, known=known, held=behind, first=self._hears_first)
         self.session.resume(self.world.passes())
         self.frames: list[SubscriptionFrame] = []
         self.last: Number | None = None
         if 7 in known:
-            past = ranges[7][-1][1] if ranges else known[7].sequence + 1
+            past = behind[7].numbers[-1][1] if behind else known[7].sequence + 1
             self.last = self.life_of[known[7]], past - 1
+            if behind:
+                self.life_of.setdefault(Position(past - 1, behind[7].received), self.last[0])
             # of a start that began in the same moment
             self.excused += sum(
                 life == self.last[0] and number > known[7].sequence and at < known[7].received

@@ -13,6 +13,7 @@ from headrace_common.kafka.client import Topic
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import GAP_TYPE
 from headrace_logjam.devices import tail
+from headrace_logjam.devices.gaps import Behind
 from headrace_logjam.devices.held import Held
 from headrace_logjam.devices.positions import Position
 from headrace_logjam.devices.tail import WINDOW_MS, add, read_tail
@@ -68,7 +69,7 @@ MARKER = orjson.dumps({"consumer": "us", "device": 7, "from": 3, "to": 9})
 def test_only_what_this_consumer_has_stored_behind_its_position_counts(stored: Any, numbers: list[Any]) -> None:
     held = Held("us", {7: Position(5, NOW)})
     add(stored, {SOURCE.encode(): held})
-    assert held.ranges().get(7, []) == numbers
+    assert held.behind() == ({7: Behind(numbers, NOW)} if numbers else {})
 
 
 class Reader:
@@ -119,24 +120,27 @@ async def tail_of(monkeypatch: pytest.MonkeyPatch, reader: Reader) -> Any:
     monkeypatch.setattr(tail, "make_consumer", lambda settings: reader)
     found = await read_tail(KafkaSettings(), "us", {"one": {7: Position(5, NOW)}, "none": {}})
     assert reader.stopped
-    assert found["none"] == {}
-    return found["one"].get(7, [])
+    assert found.held["none"].behind() == {}
+    behind = found.held["one"].behind().get(7)
+    return ([] if behind is None else behind.numbers), found.whole
 
 
 async def test_records_are_looked_for_in_a_window_around_the_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     """What came later was stored behind a longer silence: it is not looked for, however much the topic holds by now."""
     times = {6: NOW, 7: NOW + 1, 9: NOW + WINDOW_MS, 10: NOW + WINDOW_MS + 1, 11: NOW + 2, 12: NOW + 2, 13: NOW + 2}
-    assert await tail_of(monkeypatch, Reader([record(4, NOW - 1), *(record(*each) for each in times.items())])) == [
-        (6, 8),
-        (9, 11),
-    ]
+    records = [record(4, NOW - 1), *(record(*each) for each in times.items())]
+    assert await tail_of(monkeypatch, Reader(records)) == ([(6, 8), (9, 11)], True)
 
 
 async def test_what_is_found_in_time_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tail, "TIME", 0.5)
-    assert await tail_of(monkeypatch, Reader([record(number) for number in range(6, 20)], reads=3)) == [(6, 12)]
+    assert await tail_of(monkeypatch, Reader([record(number) for number in range(6, 20)], reads=3)) == (
+        [(6, 12)],
+        False,
+    )
 
 
 async def test_nothing_is_looked_for_where_it_stood_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tail, "describe", None)
-    assert await read_tail(KafkaSettings(), "us", {"one": {}}) == {"one": {}}
+    found = await read_tail(KafkaSettings(), "us", {"one": {}})
+    assert (found.held["one"].behind(), found.whole) == ({}, True)

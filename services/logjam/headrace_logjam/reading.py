@@ -24,7 +24,7 @@ TURN: Final = 500
 """Messages that are read before the event loop turns."""
 
 TOGETHER: Final = 128 << 10
-"""Bytes that are read before the budgets are asked again."""
+"""Bytes that are read before the budgets are asked again, and before the event loop turns."""
 
 ASK: Final = 10
 SILENCE_MS: Final = 30_000
@@ -64,6 +64,8 @@ class ReadSocket(MessageSocket):
         self._descriptor = -1
         self._scheduled = False
         self._emptied = False
+        self._allowed = True
+        self._held = False
         self.reading = True
         self.last = 0.0
         """When a message was read (event loop time)."""
@@ -94,10 +96,20 @@ class ReadSocket(MessageSocket):
 
     @override
     def read(self, allowed: bool) -> None:
-        if allowed is self.reading or self._socket is None:
+        self._allowed = allowed
+        self._read_or_not()
+
+    def hold(self, held: bool) -> None:
+        """While it is held it is not read, whatever `read` says."""
+        self._held = held
+        self._read_or_not()
+
+    def _read_or_not(self) -> None:
+        wanted = self._allowed and not self._held
+        if wanted is self.reading or self._socket is None:
             return
-        self.reading = allowed
-        if allowed:
+        self.reading = wanted
+        if wanted:
             self.last = self._loop.time()
             self._loop.add_reader(self._descriptor, self._drain)
             self._look()
@@ -129,6 +141,8 @@ class ReadSocket(MessageSocket):
                 self.last = self._loop.time()
                 connection.received(messages)
                 left -= len(messages)
+                if sum([message.size for message in messages]) >= TOGETHER:
+                    break  # the session hands out what it has gathered when the loop turns: until then no budget stops it
             else:
                 self._emptied = True
                 return

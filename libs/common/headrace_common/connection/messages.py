@@ -174,4 +174,4 @@ class MessageConnection(Transport, Stoppable):
         self._timer.stop()
         self._socket.read(False)
         self.driver.leave()
-        self._receiver.left(self, self.driver.peer, self._why or "drain")
+        self._receiver.left(self, self.driver.peer, self._why or "drain", counted=self.driver.is_broken)

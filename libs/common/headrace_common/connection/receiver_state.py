@@ -86,10 +86,11 @@ class ReceiverState:
             bytes=error.sample.hex(),
         )
 
-    def left(self, connection: Stoppable, peer: Peer, why: str) -> None:
-        """A connection has closed. Call it once for each."""
+    def left(self, connection: Stoppable, peer: Peer, why: str, *, counted: bool = True) -> None:
+        """A connection has closed. Call it once for each. `counted`: it was counted as opened, or had a bug."""
         self.connections.discard(connection)
-        self.metrics.connections_closed.labels(why).inc()
+        if counted:
+            self.metrics.connections_closed.labels(why).inc()
         self.log.debug("connection closed", peer=peer.address, why=why)
         self.admitted -= 1
         if (place := self.places.pop(connection, None)) is not None:

@@ -15,7 +15,7 @@ from typing import Final
 from headrace_common.session.interface import Frame, Message, MessageSession, Reply, Status, Ticket
 from typing_extensions import override
 
-from headrace_logjam.devices.gaps import BEGINS, BEHIND, Gap, Notice, Numbers, Ranges, Told
+from headrace_logjam.devices.gaps import BEGINS, BEHIND, Behind, Gap, Notice, Numbers, Told
 from headrace_logjam.devices.positions import Position
 from headrace_logjam.devices.subscription import Published, SubscriptionFrame, SubscriptionMaker, read_published
 from headrace_logjam.events import OVERHEAD, Limits
@@ -72,7 +72,7 @@ class ConsumerSession(MessageSession):
         lost: Callable[[int], None] = lambda numbers: None,
         known: Mapping[int, Position] | None = None,
         chosen: Chosen = ALL,
-        held: Mapping[int, Ranges] | None = None,
+        held: Mapping[int, Behind] | None = None,
         first: Callable[[], None] | None = None,
     ) -> None:
         """`known`: where this consumer stood when it ended, and `held`: which later numbers are stored all the same. `chosen`:
@@ -85,7 +85,8 @@ class ConsumerSession(MessageSession):
         self._first = first
         self._unwritten = False
         """A device was heard for the first time, and `positions` are not written."""
-        self._numbers = Numbers(known, held)
+        self._held = held or {}
+        self._numbers = Numbers(known, {device: behind.numbers for device, behind in self._held.items()})
         self.sure = True
         """That what is read comes by one connection."""
         self._positions = dict(known or {})
@@ -99,6 +100,7 @@ class ConsumerSession(MessageSession):
         self._gathered_bytes = 0
         self._ready: deque[Frame] = deque()
         self._pending: dict[Ticket, tuple[SubscriptionFrame, list[_Gathered]]] = {}  # and what it stands for
+        self._partly: dict[Ticket, int] = {}  # how many of a frame's items are stored
         self._refused: list[Gap] = []  # markers
         self._unmarked: list[Gap] = []  # rows of messages
         self._refused_for: list[_Gathered] = []
@@ -107,13 +109,18 @@ class ConsumerSession(MessageSession):
         self._now = 0.0  # when `tick` was called last
 
     def resume(self, now_ms: int) -> None:
-        """Marks what was missing already when this consumer ended. Call it once, before anything is received."""
+        """Marks what was missing already when this consumer ended, and stands behind what it had stored. Call it once, before
+        anything is received.
+        """
+        stands = {device: Position(held.numbers[-1][1] - 1, held.received) for device, held in self._held.items()}
         if self._numbers.holes:
             gathered = self._gathered[b""] = _Gathered(now_ms)
-            self._turns.append(({gathered}, {}))
+            self._turns.append(({gathered}, stands))
             for gap in self._numbers.holes:
                 self._lost(gap.end - gap.start)
                 gathered.items.append(gap)
+        else:
+            self._positions |= stands
 
     @override
     def receive(self, message: Message, now_ms: int) -> None:
@@ -183,17 +190,20 @@ class ConsumerSession(MessageSession):
 
     @override
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
+        self._partly[ticket] = stored
         if whole:
+            del self._partly[ticket]
             for gathered in self._pending.pop(ticket)[1]:
                 gathered.stored = True
 
     @override
     def abandon(self, ticket: Ticket) -> None:
-        """Kafka refuses it for good: what it held is lost, and marked."""
+        """Kafka refuses it for good: what it held is lost, and marked, but for what is stored already."""
         frame, stands_for = self._pending.pop(ticket)
-        messages = numbers_of(frame.items, frame.received_ms)
+        items = frame.items[self._partly.pop(ticket, 0) :]
+        messages = numbers_of(items, frame.received_ms)
         self._lost(len(messages))
-        self._refused += [item for item in frame.items if isinstance(item, Gap)]
+        self._refused += [item for item in items if isinstance(item, Gap)]
         self._unmarked = merged(self._unmarked + messages)
         self._refused_for += stands_for
         self._refused_ms = frame.received_ms

@@ -18,7 +18,8 @@ from headrace_common.service.parts import Runtime
 from headrace_common.session.interface import Peer
 
 from headrace_logjam.devices.consumer import Chosen, ConsumerSession
-from headrace_logjam.devices.gaps import Notice, Ranges
+from headrace_logjam.devices.gaps import Behind, Notice
+from headrace_logjam.devices.held import Held
 from headrace_logjam.devices.positions import Position, Positions
 from headrace_logjam.devices.tail import read_tail
 from headrace_logjam.metrics import LogjamMetrics
@@ -91,10 +92,16 @@ class Subscription:
         """See `ConsumerSession.positions`. None: it was not started."""
         return self._session.positions() if self._session is not None else None
 
+    def _hears_first(self) -> None:
+        """What was read waits in the session, outside of the budgets: nothing more is read until positions are written."""
+        self._read.hold(True)
+        self._first()
+
     def written(self) -> None:
         """See `ConsumerSession.written`. Nothing if it was not started."""
         if self._session is not None and self._connection is not None:
             self._session.written()
+            self._read.hold(False)
             self._connection.received([])
 
     def is_stored(self) -> bool:
@@ -127,7 +134,7 @@ class Subscription:
         except zmq.ZMQError as error:
             raise ConfigError(f"LOGJAM__ENDPOINTS {self._name}: {self._address}: {error}") from error
 
-    def start(self, known: Mapping[int, Position], held: Mapping[int, Ranges]) -> None:
+    def start(self, known: Mapping[int, Position], held: Mapping[int, Behind]) -> None:
         """Begins to read. `known` is where this consumer stood, and `held` what it has stored behind that."""
         runtime, settings, made = self._runtime, self._runtime.settings, self._socket
         assert made is not None
@@ -143,7 +150,7 @@ class Subscription:
             known,
             chosen_of(settings),
             held,
-            self._first,
+            self._hears_first,
         )
         session.resume(time.time_ns() // 1_000_000)
         self._connection = connection = MessageConnection(
@@ -214,6 +221,8 @@ class Subscriptions:
         ]
         self._positions = Positions(settings.kafka, name_of(settings), runtime.receiver.limited)
         self._found: dict[str, Mapping[int, Position]] = {}
+        self._looked = True
+        """What was stored behind the positions is known."""
 
     async def start(self) -> None:
         """Connects, and reads where this consumer stood. Kafka is there. Raises `ConfigError`."""
@@ -226,17 +235,21 @@ class Subscriptions:
         self._found.update(await self._positions.load())
         held = {} if self._positions.exact else await self._held()
         for each in self._all:
-            each.start(self._found.get(each.name, {}), held.get(each.name, {}))
+            behind = held[each.name].behind() if each.name in held else {}
+            each.start(self._found.get(each.name, {}), behind)
         self._runtime.tasks.start(self._keep(), "positions")
 
-    async def _held(self) -> Mapping[str, Mapping[int, Ranges]]:
+    async def _held(self) -> Mapping[str, Held]:
         """What was stored behind the positions before a kill. If Kafka does not say it, that is called lost."""
         settings = self._runtime.settings
         try:
-            return await read_tail(settings.kafka, name_of(settings), self._found)
+            found = await read_tail(settings.kafka, name_of(settings), self._found)
         except (KafkaError, DeliveryError, OSError) as error:
             self._runtime.log.warning("what was stored last is not known", problem=explain(error))
+            self._looked = False
             return {}
+        self._looked = found.whole
+        return found.held
 
     async def _keep(self) -> None:
         while True:
@@ -258,5 +271,5 @@ class Subscriptions:
         for each in self._all:
             each.end()
         if any(each.positions() is not None for each in self._all):
-            await self._save(exact=all(each.is_stored() for each in self._all))
+            await self._save(exact=self._looked and all(each.is_stored() for each in self._all))
         await self._positions.close()

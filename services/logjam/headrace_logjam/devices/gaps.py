@@ -111,6 +111,13 @@ Ranges = Sequence[tuple[int, int]]
 """First numbers, and those past the last, rising."""
 
 
+class Behind(NamedTuple):
+    """Numbers of a device that are stored behind where a consumer stood. `received`: of the newest of them (Unix time, ms)."""
+
+    numbers: Ranges
+    received: int
+
+
 def without(start: int, end: int, held: Ranges) -> Iterator[tuple[int, int]]:
     """The parts of a range that are in none of `held`."""
     for first, past in held:

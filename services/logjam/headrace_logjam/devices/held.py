@@ -8,7 +8,7 @@ from typing import NamedTuple
 import orjson
 from headrace_common.record.contract import GAP_TYPE, Attribute, GapField
 
-from headrace_logjam.devices.gaps import Ranges
+from headrace_logjam.devices.gaps import Behind, Ranges
 from headrace_logjam.devices.positions import Position
 
 
@@ -30,6 +30,7 @@ class Held:
         self._consumer = consumer
         self._known = known
         self._found: dict[int, set[tuple[int, int]]] = {}
+        self._received: dict[int, int] = {}
 
     def add(self, record: Stored) -> None:
         """A record of this endpoint. Any bytes will do."""
@@ -50,10 +51,11 @@ class Held:
             return
         if end > known.sequence + 1:
             self._found.setdefault(device, set()).add((max(start, known.sequence + 1), end))
+            self._received[device] = max(record.received, self._received.get(device, 0))
 
-    def ranges(self) -> dict[int, Ranges]:
-        """By device: the numbers behind where it stood, joined and rising."""
-        return {device: _joined(sorted(found)) for device, found in self._found.items()}
+    def behind(self) -> dict[int, Behind]:
+        """By device: what is stored behind where it stood, joined and rising."""
+        return {device: Behind(_joined(sorted(found)), self._received[device]) for device, found in self._found.items()}
 
 
 def _joined(found: Ranges) -> Ranges:

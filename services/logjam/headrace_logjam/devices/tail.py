@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import ConsumerRecord, TopicPartition
@@ -13,7 +13,6 @@ from headrace_common.kafka.client import describe, make_consumer, start
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.event import source
 
-from headrace_logjam.devices.gaps import Ranges
 from headrace_logjam.devices.held import Held, Stored
 from headrace_logjam.devices.positions import Places
 from headrace_logjam.events import PROTOCOL
@@ -35,8 +34,15 @@ Found = Mapping[bytes, Held]
 """By source."""
 
 
-async def read_tail(settings: KafkaSettings, consumer: str, places: Places) -> dict[str, Mapping[int, Ranges]]:
-    """By endpoint and device: the numbers behind `places` that `consumer` has stored, as far as `TIME` allows.
+class Tail(NamedTuple):
+    """What was found, by endpoint. `whole`: `TIME` was enough for all."""
+
+    held: Mapping[str, Held]
+    whole: bool
+
+
+async def read_tail(settings: KafkaSettings, consumer: str, places: Places) -> Tail:
+    """Reads what `consumer` has stored behind `places`, as far as `TIME` allows.
 
     Raises `KafkaError`, `DeliveryError`, `OSError`.
     """
@@ -49,8 +55,8 @@ async def read_tail(settings: KafkaSettings, consumer: str, places: Places) -> d
             async with asyncio.timeout(TIME):
                 await _read(settings, first, last, by_source)
         except TimeoutError:
-            pass
-    return {name: found.ranges() for name, found in held.items()}
+            return Tail(held, whole=False)
+    return Tail(held, whole=True)
 
 
 async def _read(settings: KafkaSettings, first: int, last: int, held: Found) -> None:

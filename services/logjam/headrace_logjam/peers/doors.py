@@ -155,6 +155,7 @@ class Doors:
             self._loop.remove_reader(door.events.fileno())
             door.events.close()
             for guest in door.guests.values():
+                self._free(guest, "drain")
                 guest.descriptor.forget()
             door.guests.clear()
 
@@ -181,7 +182,7 @@ class Doors:
         descriptor = Descriptor(number, door.family)
         place = Unproven(lambda: None, descriptor.address, now)
         door.guests[number] = guest = Guest(place=place, descriptor=descriptor, since=now)
-        place.leave = partial(self._leave, guest)
+        place.leave = partial(self._leave, guest, "silent")
         for who in receiver.crowd.leaving(self._taken, most, now):
             self._make_way(who, CONNECTIONS)
         if self._taken >= most:
@@ -211,14 +212,15 @@ class Doors:
         self._receiver.limited.warning("silent connection made way", limit=limit, peer=who.peer)
         who.leave()
 
-    def _leave(self, guest: Guest) -> None:
-        """Ends a connection. What is whole of it is still read."""
-        self._free(guest)
+    def _leave(self, guest: Guest, why: str) -> None:
+        """Ends a connection. What is whole of it is still read. `why`: as the metric names it."""
+        self._free(guest, why)
         guest.descriptor.shut()
 
-    def _free(self, guest: Guest) -> None:
+    def _free(self, guest: Guest, why: str) -> None:
         if not guest.left:
             guest.left = True
+            self._receiver.metrics.connections_closed.labels(why).inc()
             self._taken -= 1
             self._receiver.crowd.remove(guest.place)
             self._receiver.addresses.give_back(guest.place.counted_as)
@@ -231,7 +233,7 @@ class Doors:
         guest.descriptor.forget()
         if failed is not None and not guest.left:
             self._failed(guest, failed)
-        self._free(guest)
+        self._free(guest, "peer")
 
     def _failed(self, guest: Guest, problem: int) -> None:
         receiver, peer = self._receiver, guest.place.peer
@@ -290,4 +292,4 @@ class Doors:
     def _end(self, guest: Guest, limit: str) -> None:
         self._receiver.metrics.limit_hits.labels(limit).inc()
         self._receiver.limited.warning("peer sent too much", limit=limit, peer=guest.place.peer, held=guest.held)
-        self._leave(guest)
+        self._leave(guest, "protocol_error")
