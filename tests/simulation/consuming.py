@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aiokafka import errors
-from aiokafka.structs import OffsetAndTimestamp, TopicPartition
+from aiokafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 from tests.simulation.kafka import Broker, Stored
 
@@ -18,9 +18,10 @@ POLL = 0.1
 class SimulatedConsumer:
     """It reads what is stored, from a place that it is told."""
 
-    def __init__(self, broker: Broker, timeout: float) -> None:
+    def __init__(self, broker: Broker, timeout: float, group: str = "") -> None:
         self._broker = broker
         self._timeout = timeout
+        self._group = group
         self._places: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
         self._news = asyncio.Event()
@@ -83,7 +84,27 @@ class SimulatedConsumer:
         await self._broker_answers(where)
         return self._broker.logs.get(where, [])
 
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        await self._broker_answers()
+        self._broker.groups[self._group].update(offsets)
+        self._broker.tell(f"{self._group} commits {[each.metadata for each in offsets.values()]}")
+        if self._broker.chance.random() < self._broker.weather.unheard:
+            await asyncio.sleep(self._timeout)
+            raise errors.KafkaTimeoutError
+
     async def getmany(
+        self, *places: TopicPartition, timeout_ms: int = 0, max_records: int = 500
+    ) -> dict[TopicPartition, list[Stored]]:
+        """At most from one of several partitions; waits for one alone."""
+        if len(places) == 1:
+            return await self._getmany(places[0], timeout_ms=timeout_ms, max_records=max_records)
+        for where in places:
+            if found := await self._getmany(where, timeout_ms=0, max_records=max_records):
+                return found
+        await asyncio.sleep(POLL)
+        return {}
+
+    async def _getmany(
         self, where: TopicPartition, *, timeout_ms: int = 0, max_records: int = 500
     ) -> dict[TopicPartition, list[Stored]]:
         loop, until = self._broker.loop, self._broker.loop.now + timeout_ms / 1000
@@ -125,10 +146,13 @@ class SimulatedAdmin:
     async def close(self) -> None:
         pass
 
-    async def delete_records(self, records: Mapping[TopicPartition, Any]) -> None:
+    async def _answers(self) -> None:
         await asyncio.sleep(self._broker.chance.uniform(*self._broker.weather.delay))
         if self._broker.weather.down:
             raise errors.KafkaConnectionError("nobody answers")
+
+    async def delete_records(self, records: Mapping[TopicPartition, Any]) -> None:
+        await self._answers()
         for where, until in records.items():
             self._broker.starts[where] = max(self._broker.starts.get(where, 0), until.before_offset)
             self._broker.tell(f"the log of {where.topic}/{where.partition} begins at {self._broker.starts[where]}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from typing import Any
 from aiokafka import errors
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.record.default_records import DefaultRecordBatch
-from aiokafka.structs import TopicPartition
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from headrace_common.kafka.client import InvalidRecordError, Topic
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import KafkaSettings
@@ -72,6 +72,9 @@ class Stored:
     value: bytes | None
     headers: dict[str, bytes]
     timestamp: int
+    answer: asyncio.Future[Any]
+    """Whether its producer has heard that it is stored."""
+    timestamp_type: int = 0
 
 
 @dataclass
@@ -110,6 +113,10 @@ class Broker:
     logs: dict[TopicPartition, list[Stored]] = field(default_factory=dict)
     starts: dict[TopicPartition, int] = field(default_factory=dict)
     """Where the logs begin that do not at 0."""
+    groups: dict[str, dict[TopicPartition, OffsetAndMetadata]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(lambda: OffsetAndMetadata(-1, "")))
+    )
+    """What consumer groups have committed."""
     waiting: dict[TopicPartition, set[asyncio.Event]] = field(default_factory=dict)
     """Who waits at the end of a log."""
     on_store: Callable[[Stored], None] = lambda record: None
@@ -196,6 +203,7 @@ class Broker:
                 record.value,
                 dict(record.headers),
                 record.timestamp,
+                request.answer,
             )
             log.append(stored)
             self.log.append(stored)

@@ -18,6 +18,7 @@ from headrace_courier.client import CourierClient
 from headrace_courier.settings import CourierSettings
 from headrace_forward.client import ForwardClient
 from headrace_forward.settings import ForwardSettings
+from headrace_logjam.settings import LogjamSettings
 from headrace_lumberjack.client import LumberjackClient
 from headrace_lumberjack.settings import LumberjackSettings
 from headrace_segment.settings import SegmentSettings
@@ -26,6 +27,7 @@ from tests.contract.courier import CourierDialect
 from tests.contract.dialect import Dialect, Values
 from tests.contract.forward import ForwardDialect
 from tests.contract.lumberjack import LumberjackDialect
+from tests.simulation import zeromq
 
 
 class Speaker:
@@ -146,4 +148,16 @@ SEGMENT = Spoken(
 )
 """Its clients are those of `segments.py`: none speaks by `speaker`."""
 
-PROTOCOLS: dict[str, Spoken] = {**STREAMS, "segment": SEGMENT}
+LOGJAM = Spoken(
+    "logjam",
+    zeromq,
+    LogjamSettings,
+    ForwardDialect(),
+    speaker(ForwardClient, False),
+    bombs(ForwardClient),
+    {},
+    frames_expire=False,
+)
+"""Its clients are the devices of `devices.py`: none speaks by `speaker`."""
+
+PROTOCOLS: dict[str, Spoken] = {**STREAMS, "segment": SEGMENT, "logjam": LOGJAM}

@@ -53,6 +53,8 @@ class ClientPlan:
     """Its frames are compressed, where the protocol leaves that to the client."""
     finishes: bool = False
     """It ends its side after its last frame, and waits for the receiver's end."""
+    restarts: float = 0.0
+    """Chance that it is killed after a burst, and starts anew: a device."""
     count: int = 1
     """Clients of this plan: a crowd."""
 
@@ -122,6 +124,7 @@ class Scenario:
                 {"events": plan.events // 2} if plan.events > 1 else None,
                 {"rough": False} if plan.rough else None,
                 {"slow": 0.0} if plan.slow else None,
+                {"restarts": 0.0} if plan.restarts else None,
                 {"cut": 0.0} if plan.cut else None,
                 {"pause": 0.0} if plan.pause else None,
                 {"faulty": 0.0, "cursed": 0.0} if plan.faulty or plan.cursed else None,
@@ -133,7 +136,7 @@ class Scenario:
             yield replace(self, shuffled=False)
 
 
-KEPT = ("honest", "writer", "today", "reader")
+KEPT = ("honest", "writer", "today", "reader", "device")
 """Kinds of clients to which something is promised."""
 
 WEATHER = ("down", "silent", "unheard", "appended", "passing", "final", "leaderless", "slow")
@@ -144,6 +147,8 @@ def draw(seed: int, protocol: str) -> Scenario:
     chance = random.Random(f"{protocol}/{seed}")
     if protocol == "segment":
         return replicas(seed, chance)
+    if protocol == "logjam":
+        return devices(seed, chance)
     if seed % 1000 == 500:
         return crowd(seed, protocol, chance)
     if (shape := SHAPES.get(seed % 16)) is not None:
@@ -329,6 +334,40 @@ def replicas(seed: int, chance: random.Random) -> Scenario:
         creep=chance.choice((1e-6, 2e-5)),
         shuffled=chance.random() < 0.25,
         replicas=count,
+    )
+
+
+def devices(seed: int, chance: random.Random) -> Scenario:
+    """Devices that restart, whose connections break, and a consumer that is killed and stopped."""
+    span = chance.choice((0.5, 5.0, 20.0))
+    partitions = chance.randint(1, 3)
+    clients = tuple(
+        ClientPlan(
+            chance.getrandbits(32),
+            "device",
+            chance.uniform(0, span / 2),
+            frames=chance.choice((3, 10, 40)),
+            events=chance.choice((1, 5, 40)),
+            pause=chance.choice((0.1, span / 20)),
+            faulty=chance.choice((0.0, 0.0, 0.1)),
+            cut=chance.choice((0.0, 0.1, 0.4)),
+            restarts=chance.choice((0.0, 0.1, 0.3)),
+            padding=chance.choice((0, 0, 200, 4000)),
+        )
+        for _ in range(chance.randint(1, 3))
+    )
+    faults = [_fault(chance, span, partitions) for _ in range(chance.choice((0, 1, 2, 3)))]
+    faults += [_death(chance, span) for _ in range(chance.choice((0, 1, 2, 4)))]
+    return Scenario(
+        seed,
+        "logjam",
+        clients,
+        tuple(faults),
+        dict(SMALL_LIMITS) if chance.random() < 0.5 else {},
+        {"ack_deadline": chance.choice((5, 30)), "request_timeout": chance.choice((1, 5))},
+        partitions,
+        chance.choice((1e-6, 2e-5, 4e-4)),
+        chance.random() < 0.25,
     )
 
 

@@ -25,6 +25,7 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_common.service import service as services
 from headrace_segment.replica import log_reader, snapshot_topic, tail, upkeep
 
+from tests.simulation import devices
 from tests.simulation.clients import Client, Honest, Hostile
 from tests.simulation.consuming import SimulatedAdmin, SimulatedConsumer
 from tests.simulation.kafka import Broker, Weather
@@ -50,7 +51,13 @@ LONGEST_AIM = 5.0
 """Seconds after which a process that does nothing is killed all the same."""
 
 
-KINDS: dict[str, type[Client]] = {"honest": Honest, "writer": Writer, "today": TodayWriter, "reader": Reader}
+KINDS: dict[str, type[Client]] = {
+    "honest": Honest,
+    "writer": Writer,
+    "today": TodayWriter,
+    "reader": Reader,
+    "device": devices.Device,
+}
 
 
 @dataclass
@@ -143,6 +150,8 @@ class Life(Mortal):
         self.ended = asyncio.Event()
         self.problem: str | None = None
         self.confirmed_before = 0  # when it was told to stop
+        self.heard = 0
+        """Bytes that it has read of sockets that are not in `ends`."""
 
     def start(self) -> None:
         spoken = self.world.spoken
@@ -158,7 +167,7 @@ class Life(Mortal):
         self.ended.set()
 
     def received(self) -> int:
-        return sum(end.received for end in self.ends)
+        return self.heard + sum(end.received for end in self.ends)
 
     def terminate(self) -> None:
         self.confirmed_before = self.confirmed
@@ -198,7 +207,11 @@ class World:
         self.network = Network(self.loop, random.Random(chance.getrandbits(64)), lambda: len(self.broker.log))
         self.network.backlog = scenario.backlog
         self.oracle = Oracle(self)
-        if scenario.protocol == "segment":  # judged by its history
+        self.devices: dict[str, devices.Device] = {}
+        self.accounts = devices.Accounts(self)
+        if scenario.protocol == "logjam":
+            self.broker.on_store = self.accounts.add
+        elif scenario.protocol == "segment":  # judged by its history
             self.history = SimulatedHistory(
                 self, max(plan.frames for plan in scenario.clients if plan.kind == "writer")
             )
@@ -206,8 +219,9 @@ class World:
             self.broker.on_store, self.broker.on_send = self.oracle.stored, self.oracle.sends
         self.usual = Weather(delay=scenario.delay)
         self.broker.weather = self.usual
+        own = devices.sections(scenario) if scenario.protocol == "logjam" else self.spoken.own
         self.settings = self.spoken.settings(
-            limits=scenario.limits, kafka=scenario.kafka, listen={}, ops={"port": 0}, **self.spoken.own
+            limits=scenario.limits, kafka=scenario.kafka, listen={}, ops={"port": 0}, **own
         )
         self.largest_piece = 1 << 16
         self.replicas: list[Life] = []
@@ -223,7 +237,7 @@ class World:
         _numbers = itertools.count()
         began = time.process_time()
         gc.disable()  # it took a seventh of the time, and would end what is dead in somebody's midst
-        with of_a_seed(self.loop, self._chance), self._in_place():
+        with of_a_seed(self.loop, self._chance), self._in_place(), devices.in_place(self):
             try:
                 self.loop.run(self._story())
             except StuckError as stuck:
@@ -257,7 +271,7 @@ class World:
             (Stoppable, "__hash__", numbered),  # a set of them has the same order each time
             (sockets, "address_of", lambda _: "simulated"),
             (asyncio.Event, "__hash__", numbered),
-            *((module, "make_consumer", self._consumer) for module in (log_reader, snapshot_topic, tail)),
+            *((module, "make_consumer", self.consumer) for module in (log_reader, snapshot_topic, tail)),
             (snapshot_topic, "make_producer", self.broker.make_producer),
             (upkeep, "AIOKafkaAdminClient", lambda **_: SimulatedAdmin(self.broker)),
         ]
@@ -266,8 +280,9 @@ class World:
                 stack.enter_context(mock.patch.object(where, name, instead))
             yield
 
-    def _consumer(self, settings: KafkaSettings, **_: Any) -> SimulatedConsumer:
-        return SimulatedConsumer(self.broker, settings.request_timeout)
+    def consumer(self, settings: KafkaSettings, group: str = "", **_: Any) -> SimulatedConsumer:
+        """In place of `make_consumer`."""
+        return SimulatedConsumer(self.broker, settings.request_timeout, group)
 
     # The story
 
@@ -295,8 +310,9 @@ class World:
         await asyncio.gather(*(self._end(life) for life in self.replicas))
         if tasks:
             await asyncio.wait(tasks)
-        if self.scenario.protocol == "segment" and not self.oracle.failures:
-            for failure in self.history.judge():
+        judges = {"segment": lambda: self.history.judge(), "logjam": self.accounts.judge}
+        if (judge := judges.get(self.scenario.protocol)) is not None and not self.oracle.failures:
+            for failure in judge():
                 self.oracle.fails(failure)
 
     def _look(self, client: Client, task: asyncio.Task[None]) -> None:
@@ -382,6 +398,7 @@ class World:
             strike()
         if life is self.replicas[where]:
             await asyncio.sleep(RESTART)
+        if life is self.replicas[where]:
             self.replicas[where] = self._begin()
 
     async def _restart(self, where: int) -> None:
