@@ -57,6 +57,9 @@ _PRODUCER: Final = "headrace_common.kafka.producer"
 _FORWARD: Final = "headrace_forward.session"
 _LUMBERJACK: Final = "headrace_lumberjack.session"
 _COURIER: Final = "headrace_courier.session"
+_CONSUMER: Final = "headrace_logjam.devices.consumer"
+_ENDPOINTS: Final = "headrace_logjam.devices.endpoints"
+_GAPS: Final = "headrace_logjam.devices.gaps"
 
 _FOLD: Final = "headrace_segment.store.fold"
 _SERVING: Final = "headrace_segment.serving"
@@ -114,6 +117,13 @@ MUTANTS: Final = (
     Mutant("an abandoned payload is acknowledged", _COURIER, "        self._abandoned = True\n", "        self.stored(ticket, 0, True)\n", "courier", (_GOES_ON,)),
     Mutant("a block of a session that has ended counts", _FOLD, "        if writer is None or writer.session != record.session:\n            return Refusal.SESSION\n        if record.after", "        if writer is None:\n            return Refusal.SESSION\n        if record.after", "segment"),
     Mutant("a block is acknowledged before it is stored", _SERVING, "        served.asked.append(_Asked(question.ticket, now, question.after))\n", "        caller.answered(question.ticket, BlockStored(question.after, 0))\n", "segment"),
+    Mutant("a device that is heard first is handed out at once", _CONSUMER, "                    self._unwritten = True\n", "", "logjam"),
+    Mutant("the topics are not looked at after a kill", _ENDPOINTS, "        held = {} if self._positions.exact else await self._held()", "        held: Mapping[str, Held] = {}", "logjam"),
+    Mutant("a position does not wait for what is read before it", _CONSUMER, "            left = {each for each in gathered if not each.stored}", "            left = set()", "logjam"),
+    Mutant("what a consumer found stored is not where it stands", _CONSUMER, "            self._positions |= stands\n", "            pass\n", "logjam"),
+    Mutant("holes found at a start are not marked", _CONSUMER, "                gathered.items.append(gap)\n        else:", "                pass\n        else:", "logjam"),
+    Mutant("a restart of a device is a gap like others", _GAPS, "        if sequence > 1:\n            gaps.append(known.gap(1, sequence, told))", "        if sequence > 1 and wrapped:\n            gaps.append(known.gap(1, sequence, told))", "logjam"),
+    Mutant("a refused message has no marker", _CONSUMER, "        self._unmarked = merged(self._unmarked + messages)", "        self._unmarked = merged(self._unmarked)", "logjam"),
 )  # fmt: skip
 
 SEEDS: Final[dict[str, int]] = {
@@ -162,5 +172,12 @@ SEEDS: Final[dict[str, int]] = {
     "an abandoned payload is acknowledged": 9,
     "a block of a session that has ended counts": 8,
     "a block is acknowledged before it is stored": 1,
+    "a device that is heard first is handed out at once": 29,
+    "the topics are not looked at after a kill": 5,
+    "a position does not wait for what is read before it": 7,
+    "what a consumer found stored is not where it stands": 149,
+    "holes found at a start are not marked": 5,
+    "a restart of a device is a gap like others": 1,
+    "a refused message has no marker": 34,
 }
 """`python -m tests.simulation.mutants` says them anew."""
