@@ -224,6 +224,21 @@ async def test_a_message_of_very_many_frames_is_refused_and_its_first_are_kept(
         assert ("or more" in kept_of_it["detail"]) is (count >= 64)
 
 
+@pytest.mark.long
+async def test_answers_to_thousands_of_messages_at_once_are_kept(
+    receiver: Logjam, kafka: EmbeddedKafka, context: zmq.asyncio.Context
+) -> None:
+    """A batch of Kafka answers all of its messages together, faster than ZeroMQ sends."""
+    client = connected(context, zmq.DEALER, receiver.port, RCVHWM=0, SNDHWM=0)
+    message, count = asking(event(marked())), 8000
+    with stopped(kafka.pid):
+        for _ in range(count):
+            await client.send_multipart(message)
+        await asyncio.sleep(1)  # most are read by then
+    for _ in range(count):
+        assert await heard(client) == ACCEPTED
+
+
 async def test_who_does_not_read_answers_stops_nobody(receiver: Logjam, context: zmq.asyncio.Context) -> None:
     rude = connected(context, zmq.DEALER, receiver.port, RCVHWM=1, RCVBUF=4096)
     for n in range(5000):

@@ -34,6 +34,11 @@ BACKLOG: Final = 1024
 LINGER_MS: Final = 1000
 """How long answers that were said, and what was published, may take to leave when the service ends."""
 
+ANSWERS: Final = 10_000
+"""Answers of one client that ZeroMQ keeps for it, and drops what is beyond. A batch of Kafka answers all its messages at once: of
+1,000, libzmq's own number, some were dropped of a client with 800 messages on their way, which waited in vain.
+"""
+
 _NO_NAMES: Final = frozenset({"localhost", "localhost6", "ip6-localhost"})
 
 QUIET: Final = 1.0
@@ -188,7 +193,8 @@ class ProducerSocket(BoundSocket):
     @override
     def start(self) -> None:
         runtime, settings = self._around.runtime, self._around.settings
-        made, door = self.listen(self.kind, {zmq.RCVHWM: settings.logjam.peer_messages}, self._read.empty)
+        marks: dict[int, int] = {zmq.RCVHWM: settings.logjam.peer_messages, zmq.SNDHWM: ANSWERS}
+        made, door = self.listen(self.kind, marks, self._read.empty)
         self._read.heard = door.heard
         answers = self._around.metrics.answers
         session = ProducerSession(
