@@ -54,14 +54,14 @@ def run(options: argparse.Namespace) -> int:
         job.next("landing")
         source.start()
         time.sleep(options.warm * 60)
-        (_, cpu), sent, log = use(job), source.sent, _log(here.lake)
+        (_, cpu), landed, log = use(job), _landed(here.lake), _log(here.lake)
         batches = _batches(job.lines)
         time.sleep(options.minutes * 60)
-        cpu, sent, wrote = use(job)[1] - cpu, source.sent - sent, _log(here.lake) - log
+        cpu, landed, wrote = use(job)[1] - cpu, _landed(here.lake) - landed, _log(here.lake) - log
         batches = _batches(job.lines) - batches
         load = machine()["load_average"]
         source.stop()
-        while query.run("select coalesce(sum(records), 0)::bigint as n from batches", here.lake)[0]["n"] < source.sent:
+        while _landed(here.lake) < source.sent:
             job.next("landed")
         job.terminate()
         job.wait()
@@ -70,14 +70,27 @@ def run(options: argparse.Namespace) -> int:
             say(f"WRONG: {wrong}")
             return 1
     hours = options.minutes / 60
+    bytes_landed = max(1, wrote["bytes landed"])
     found = Measured(
-        options.rate, options.trigger, options.minutes, cpu / sent * 1e6, cpu / max(1, batches), wrote["files landed"] / hours,
-        wrote["files merged"] / hours, (wrote["bytes landed"] + wrote["bytes merged"]) / max(1, wrote["bytes landed"]), load,
-    )  # fmt: skip
+        options.rate,
+        options.trigger,
+        options.minutes,
+        cpu / max(1, landed) * 1e6,
+        cpu / max(1, batches),
+        wrote["files landed"] / hours,
+        wrote["files merged"] / hours,
+        (bytes_landed + wrote["bytes merged"]) / bytes_landed,
+        load,
+    )
     say(str(found))
     if not options.dry:
         _write(found)
     return 0
+
+
+def _landed(lake: Path) -> int:
+    """Records of the batches that are in the lake."""
+    return int(query.run("select coalesce(sum(records), 0)::bigint as n from batches", lake)[0]["n"])
 
 
 def _batches(lines: list[dict[str, object]]) -> int:
