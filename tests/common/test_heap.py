@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ from headrace_common.service.heap import (
     QUIET,
     Heap,
     glibc_trim,
+    resident,
 )
 
 START = 100 << 20
@@ -59,6 +61,20 @@ def test_tries_that_give_little_back_become_rare() -> None:
     assert process.heap.look(at, 0)
     assert not process.heap.look(at + FIRST - 1, 0)
     assert process.heap.look(at + FIRST, 0)
+
+
+def test_a_size_that_cannot_be_read_ends_nothing() -> None:
+    """A crowd may have taken every descriptor: the size is read from a file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        assert resident() is None
+        heap = Heap(0.0, lambda: None)
+        assert not heap.look(FIRST, 0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert resident()
+    assert not heap.look(FIRST, 0)  # the least that it has had, as far as is known
 
 
 @pytest.mark.skipif(glibc_trim() is None, reason="the C library is not glibc")

@@ -28,9 +28,12 @@ LAST: Final = 640.0
 """Seconds between two tries."""
 
 
-def resident() -> int:
-    """Returns the bytes of the process in memory. Linux only."""
-    return int(Path("/proc/self/statm").read_bytes().split()[1]) * resource.getpagesize()
+def resident() -> int | None:
+    """Returns the bytes of the process in memory; None if that cannot be read now: a crowd may have taken every descriptor."""
+    try:
+        return int(Path("/proc/self/statm").read_bytes().split()[1]) * resource.getpagesize()
+    except OSError:
+        return None
 
 
 def glibc_trim() -> Callable[[], object] | None:
@@ -42,12 +45,14 @@ def glibc_trim() -> Callable[[], object] | None:
 class Heap:
     """Decides when memory is given back, by `trim`; None: never. `now`, everywhere: monotonic seconds."""
 
-    def __init__(self, now: float, trim: Callable[[], object] | None, size: Callable[[], int] = resident) -> None:
+    def __init__(
+        self, now: float, trim: Callable[[], object] | None, size: Callable[[], int | None] = resident
+    ) -> None:
         self._size = size
         self._trim = trim
         self._pause = FIRST
         self._next = now + FIRST
-        self._least = size() if trim is not None else 0
+        self._least = size() if trim is not None else None
 
     def look(self, now: float, under_way: int) -> bool:
         """Gives memory back if it is time and little is under way. Returns whether it tried. Blocks for milliseconds, with
@@ -56,11 +61,13 @@ class Heap:
         if self._trim is None or now < self._next or under_way > QUIET:
             return False
         before = self._size()
-        if before < self._least + GROWN:
+        if self._least is None:
+            self._least = before
+        if before is None or self._least is None or before < self._least + GROWN:
             return False
         gc.collect()
         self._trim()
-        after = self._size()
+        after = self._size() or before
         self._least = min(self._least, after)
         self._pause = FIRST if before - after >= GIVEN else min(2 * self._pause, LAST)
         self._next = now + self._pause
