@@ -65,7 +65,8 @@ class ReadSocket(MessageSocket):
         self._scheduled = False
         self._emptied = False
         self._allowed = True
-        self._held = False
+        self.held = False
+        """See `hold`."""
         self.reading = True
         self.last = 0.0
         """When a message was read (event loop time)."""
@@ -101,11 +102,11 @@ class ReadSocket(MessageSocket):
 
     def hold(self, held: bool) -> None:
         """While it is held it is not read, whatever `read` says."""
-        self._held = held
+        self.held = held
         self._read_or_not()
 
     def _read_or_not(self) -> None:
-        wanted = self._allowed and not self._held
+        wanted = self._allowed and not self.held
         if wanted is self.reading or self._socket is None:
             return
         self.reading = wanted

@@ -98,8 +98,8 @@ class Subscription:
         self._first()
 
     def written(self) -> None:
-        """See `ConsumerSession.written`. Nothing if it was not started."""
-        if self._session is not None and self._connection is not None:
+        """See `ConsumerSession.written`. Does nothing unless something waits for it."""
+        if self._read.held and self._session is not None and self._connection is not None:
             self._session.written()
             self._read.hold(False)
             self._connection.received([])
