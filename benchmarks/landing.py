@@ -25,7 +25,7 @@ import string
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -156,24 +156,40 @@ def _headers(frame: int, index: int, now: int) -> list[tuple[str, bytes]]:
     return list(zip(HEADERS, head, strict=True))
 
 
-def throw_away(spark: SparkSession, kafka: KafkaSettings, size: int, checkpoint: Path, meter: Meter) -> None:
-    """Reads the topic into Spark's no-op sink."""
-    topics = decode.Topics(kafka.events_topic, kafka.quarantine_topic, {kafka.events_topic: "x"})
+def in_batches(
+    spark: SparkSession,
+    kafka: KafkaSettings,
+    size: int,
+    checkpoint: Path,
+    meter: Meter,
+    act: Callable[[DataFrame], None],
+    shape: Callable[[DataFrame], DataFrame] = lambda records: records,
+) -> None:
+    """Reads the topic in batches of `size` records, and does `act` with each. `shape`: what is made of the stream before."""
     names = (kafka.events_topic, kafka.quarantine_topic)
     starting = {
         name: dict.fromkeys(map(str, range(count)), -2) for name, count in zip(names, (PARTITIONS, 3), strict=True)
     }
 
-    def each(records: DataFrame, _: int) -> None:
-        rows = decode.events(records, topics, datetime.now(UTC)).where("fault is null").drop("fault", "looked_up")
-        rows.write.format("noop").mode("append").save()
+    def each(rows: DataFrame, _: int) -> None:
+        act(rows)
         meter.batch(size)
 
     records = spark.readStream.format("kafka").options(**source_options(kafka, starting, size)).load()
-    query = records.writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint))
-    running = query.trigger(availableNow=True).start()
-    running.awaitTermination()
+    query = shape(records).writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint))
+    query.trigger(availableNow=True).start().awaitTermination()
     meter.batches.pop()  # the last batch is not full
+
+
+def throw_away(spark: SparkSession, kafka: KafkaSettings, size: int, checkpoint: Path, meter: Meter) -> None:
+    """Reads the topic into Spark's no-op sink."""
+    topics = decode.Topics(kafka.events_topic, kafka.quarantine_topic, {kafka.events_topic: "x"})
+
+    def act(records: DataFrame) -> None:
+        rows = decode.events(records, topics, datetime.now(UTC)).where("fault is null").drop("fault", "looked_up")
+        rows.write.format("noop").mode("append").save()
+
+    in_batches(spark, kafka, size, checkpoint, meter, act)
 
 
 class _Health(LakeHealth):
@@ -231,6 +247,50 @@ def machine() -> dict[str, Any]:
         "delta": next(jar.version for jar in listed("spark") if jar.artifact.startswith("delta-spark")),
         "load_average": os.getloadavg()[0],
     }
+
+
+Way = Callable[[SparkSession, KafkaSettings, argparse.Namespace, Path, Meter], None]
+"""Lands the topic with the options into a folder, by whatever a benchmark compares."""
+
+
+def ours(dedup: str) -> Way:
+    """The landing job itself, proven."""
+
+    def way(spark: SparkSession, kafka: KafkaSettings, arguments: argparse.Namespace, here: Path, meter: Meter) -> None:
+        land(spark, kafka, arguments.batch, here, meter, dedup)
+        prove(here / "lake", arguments.events, plain=dedup == "off")
+
+    return way
+
+
+def in_turns(
+    description: str | None, rounds: int, ways: Mapping[str, Way]
+) -> tuple[argparse.Namespace, dict[str, list[float]]]:
+    """Takes the options, and runs all ways in turns; returns the options and, by way, the CPU-s per million of each round."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=570_000)
+    parser.add_argument("--batch", type=int, default=190_000, help="records in a batch")
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--warm", type=int, default=2, help="rounds that do not count")
+    arguments = parser.parse_args()
+    taken: dict[str, list[float]] = {name: [] for name in ways}
+    with stage() as (broker, folder):
+        kafka = KafkaSettings(bootstrap_servers=broker.bootstrap)
+        asyncio.run(fill(kafka, arguments.events))
+        spark = session(LakeSettings(jars=jars("spark"), driver_memory="2g"), LogSettings())
+        meter = Meter(broker.pid)
+        for number in range(arguments.warm + arguments.rounds):
+            for place, (name, way) in enumerate(ways.items()):
+                here = folder / f"{number}-{place}"
+                meter.start()
+                way(spark, kafka, arguments, here, meter)
+                figure = meter.per_million(arguments.batch)
+                shutil.rmtree(here)
+                print(f"round {number}, {name}: {figure:.2f}", flush=True)
+                if number >= arguments.warm:
+                    taken[name].append(figure)
+        spark.stop()
+    return arguments, taken
 
 
 @contextmanager

@@ -12,20 +12,14 @@ in one JVM. Writes ``benchmarks/results/landing-naive.json`` and ``.md``.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
-import shutil
 import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from headrace_cli.fetch.toolchain import jars
-from headrace_common.operations.settings import KafkaSettings, LogSettings
-from headrace_lake.configuration.settings import LakeSettings
-from headrace_lake.kafka.source import source_options
-from headrace_lake.spark.engine import session
-from landing import PARTITIONS, RESULTS, Meter, fill, land, machine, prove, stage
+from headrace_common.operations.settings import KafkaSettings
+from landing import PARTITIONS, RESULTS, Meter, Way, in_batches, in_turns, machine, ours
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -67,63 +61,28 @@ def once_an_hour(rows: DataFrame) -> DataFrame:
     return rows.withWatermark("received_time", HORIZON).dropDuplicatesWithinWatermark(["event_id"])
 
 
-NAIVE: Final[dict[str, tuple[Callable[[DataFrame], DataFrame], Write]]] = {
-    "append": (parsed, append),
-    "dropDuplicatesWithinWatermark": (lambda records: once_an_hour(parsed(records)), append),
-    "MERGE": (parsed, merge),
+def naive(write: Write, shape: Callable[[DataFrame], DataFrame] = parsed) -> Way:
+    """A naive way."""
+
+    def way(spark: SparkSession, kafka: KafkaSettings, arguments: argparse.Namespace, here: Path, meter: Meter) -> None:
+        table = str(here / "table")
+        in_batches(spark, kafka, arguments.batch, here / "checkpoint", meter, lambda rows: write(rows, table), shape)
+
+    return way
+
+
+WAYS: Final[dict[str, Way]] = {
+    "append": naive(append),
+    "dropDuplicatesWithinWatermark": naive(append, lambda records: once_an_hour(parsed(records))),
+    "MERGE": naive(merge),
+    "plain": ours("off"),
+    "map": ours("map"),
 }
-OURS: Final = {"plain": "off", "map": "map"}
-"""Way -> LAKE__DEDUP."""
-
-
-def run_naive(spark: SparkSession, kafka: KafkaSettings, size: int, folder: Path, meter: Meter, name: str) -> None:
-    """Lands the topic in the naive way `name`."""
-    names = (kafka.events_topic, kafka.quarantine_topic)
-    starting = {
-        topic: dict.fromkeys(map(str, range(count)), -2) for topic, count in zip(names, (PARTITIONS, 3), strict=True)
-    }
-    records = spark.readStream.format("kafka").options(**source_options(kafka, starting, size)).load()
-    shape, write = NAIVE[name]
-
-    def each(rows: DataFrame, _: int) -> None:
-        write(rows, str(folder / "table"))
-        meter.batch(size)
-
-    query = shape(records).writeStream.foreachBatch(each).option("checkpointLocation", str(folder / "checkpoint"))
-    query.trigger(availableNow=True).start().awaitTermination()
-    meter.batches.pop()  # the last batch is not full
 
 
 def main() -> None:
     """Runs all rounds and writes the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--events", type=int, default=570_000)
-    parser.add_argument("--batch", type=int, default=190_000, help="records in a batch")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--warm", type=int, default=2, help="rounds that do not count")
-    arguments = parser.parse_args()
-    taken: dict[str, list[float]] = {name: [] for name in (*NAIVE, *OURS)}
-    with stage() as (broker, folder):
-        kafka = KafkaSettings(bootstrap_servers=broker.bootstrap)
-        asyncio.run(fill(kafka, arguments.events))
-        spark = session(LakeSettings(jars=jars("spark"), driver_memory="2g"), LogSettings())
-        meter = Meter(broker.pid)
-        for number in range(arguments.warm + arguments.rounds):
-            for name in taken:
-                here = folder / f"{number}-{name}"
-                meter.start()
-                if name in NAIVE:
-                    run_naive(spark, kafka, arguments.batch, here, meter, name)
-                else:
-                    land(spark, kafka, arguments.batch, here, meter, OURS[name])
-                    prove(here / "lake", arguments.events, plain=name == "plain")
-                figure = meter.per_million(arguments.batch)
-                shutil.rmtree(here)
-                print(f"round {number}, {name}: {figure:.2f}", flush=True)
-                if number >= arguments.warm:
-                    taken[name].append(figure)
-        spark.stop()
-    write_results(arguments, taken)
+    write_results(*in_turns(__doc__, 3, WAYS))
 
 
 def write_results(arguments: argparse.Namespace, taken: dict[str, list[float]]) -> None:

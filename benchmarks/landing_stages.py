@@ -11,9 +11,7 @@ and ``.md``.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
-import shutil
 import statistics
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -21,24 +19,20 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from headrace_cli.fetch.toolchain import jars
-from headrace_common.operations.settings import KafkaSettings, LogSettings
-from headrace_lake.configuration.settings import LakeSettings
+from headrace_common.operations.settings import KafkaSettings
 from headrace_lake.dedup.index import DUPLICATE
 from headrace_lake.kafka.checkpoint import Range
-from headrace_lake.kafka.source import source_options
 from headrace_lake.landing import freshness
 from headrace_lake.landing.digests import Slots
 from headrace_lake.landing.landing_events import _AGE, _measures
 from headrace_lake.rows import decode
-from headrace_lake.spark.engine import session
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import layout
 from headrace_lake.tables.append import Appender
 from headrace_lake.tables.digest import OF_EVENTS
 from headrace_lake.tables.layout import DAY, EVENTS, SCHEMAS
 from headrace_lake.tables.properties import APP_ID
-from landing import PARTITIONS, RESULTS, Meter, fill, land, machine, prove, stage
+from landing import PARTITIONS, RESULTS, Meter, Way, in_batches, in_turns, machine, ours
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
@@ -94,7 +88,7 @@ def create(spark: SparkSession, lake: str) -> int:
     return 1
 
 
-WAYS: Final[dict[str, Act]] = {
+STAGES: Final[dict[str, Act]] = {
     "read from Kafka and decompressed, as Spark's rows": lambda records, *_: nowhere(records.drop("headers")),
     "headers, as arrays of Spark's": lambda records, *_: nowhere(records),
     "headers to columns, texts, times": unchecked,
@@ -108,54 +102,21 @@ WAYS: Final[dict[str, Act]] = {
 JOB: Final = "the rest of the job: its logs, `batches`, offsets"
 
 
-def run(spark: SparkSession, kafka: KafkaSettings, size: int, folder: Path, meter: Meter, act: Act) -> None:
-    """Reads the topic in batches, and does `act` with each."""
-    names = (kafka.events_topic, kafka.quarantine_topic)
-    topics = decode.Topics(*names, dict.fromkeys(names, "x"))
-    starting = {
-        topic: dict.fromkeys(map(str, range(count)), -2) for topic, count in zip(names, (PARTITIONS, 3), strict=True)
-    }
+def staged(act: Act) -> Way:
+    """The way that does `act` with each batch."""
 
-    def each(records: DataFrame, _: int) -> None:
-        act(records, topics, folder)
-        meter.batch(size)
+    def way(spark: SparkSession, kafka: KafkaSettings, arguments: argparse.Namespace, here: Path, meter: Meter) -> None:
+        names = (kafka.events_topic, kafka.quarantine_topic)
+        topics = decode.Topics(*names, dict.fromkeys(names, "x"))
+        in_batches(spark, kafka, arguments.batch, here / "checkpoint", meter, lambda rows: act(rows, topics, here))
 
-    records = spark.readStream.format("kafka").options(**source_options(kafka, starting, size)).load()
-    query = records.writeStream.foreachBatch(each).option("checkpointLocation", str(folder / "checkpoint"))
-    query.trigger(availableNow=True).start().awaitTermination()
-    meter.batches.pop()  # the last batch is not full
+    return way
 
 
 def main() -> None:
     """Runs all rounds and writes the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--events", type=int, default=570_000)
-    parser.add_argument("--batch", type=int, default=190_000, help="records in a batch")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--warm", type=int, default=2, help="rounds that do not count")
-    arguments = parser.parse_args()
-    taken: dict[str, list[float]] = {name: [] for name in (*WAYS, JOB)}
-    with stage() as (broker, folder):
-        kafka = KafkaSettings(bootstrap_servers=broker.bootstrap)
-        asyncio.run(fill(kafka, arguments.events))
-        spark = session(LakeSettings(jars=jars("spark"), driver_memory="2g"), LogSettings())
-        meter = Meter(broker.pid)
-        for number in range(arguments.warm + arguments.rounds):
-            for place, name in enumerate(taken):
-                here = folder / f"{number}-{place}"
-                meter.start()
-                if name in WAYS:
-                    run(spark, kafka, arguments.batch, here, meter, WAYS[name])
-                else:
-                    land(spark, kafka, arguments.batch, here, meter, "off")
-                    prove(here / "lake", arguments.events, plain=True)
-                figure = meter.per_million(arguments.batch)
-                shutil.rmtree(here)
-                print(f"round {number}, {name}: {figure:.2f}", flush=True)
-                if number >= arguments.warm:
-                    taken[name].append(figure)
-        spark.stop()
-    write(arguments, taken)
+    ways = {name: staged(act) for name, act in STAGES.items()}
+    write(*in_turns(__doc__, 5, {**ways, JOB: ours("off")}))
 
 
 def write(arguments: argparse.Namespace, taken: dict[str, list[float]]) -> None:
