@@ -26,7 +26,7 @@ class Source:
     name: str
     path: str
     identity: str
-    """Delta's id of the table: one that is made anew at the same place has another."""
+    """Delta's id of the table: a table that is created again at the same place has another."""
     version: int
     columns: Mapping[str, Any]
     """Name -> type, as in Delta's JSON."""
@@ -96,7 +96,7 @@ class Tables:
         )  # fmt: skip
 
     def forget(self) -> None:
-        """Opens every table anew next time."""
+        """Makes the next call open every table again."""
         self._open.clear()
 
 
