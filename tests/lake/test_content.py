@@ -24,6 +24,7 @@ from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import ensure
 from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.landing.digests import Slots
+from headrace_lake.landing.landing import Landing
 from headrace_lake.rows.decode import Topics
 from headrace_lake.tables import upgrade
 from headrace_lake.tables.digest import (
@@ -39,6 +40,7 @@ from headrace_lake.tables.digest import (
 from headrace_lake.tables.layout import BATCHES, DAY, EVENTS, GAPS, QUARANTINE, SCHEMAS
 from pyarrow import parquet
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 from tests.lake.runs import Runs
@@ -300,12 +302,17 @@ def test_damage_is_named(lake: Path, name: str) -> None:
 def test_a_lake_of_a_version_without_digests_goes_on_and_one_may_go_back(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What landed without a digest is neither proven nor contradicted, before and after."""
+    """What landed without a digest is neither proven nor contradicted, before and after; nor are lines without numbers missed."""
 
     def older(context: pytest.MonkeyPatch) -> None:
         before = [field for field in SCHEMAS[BATCHES].fields if field.name != "digest"]
         context.setitem(SCHEMAS, BATCHES, StructType(before))
         context.setattr(upgrade, "_LATER", {})
+        context.setattr(
+            Landing, "_summary", lambda *given: summary(*given).withColumn("number", sf.lit(None).cast("long"))
+        )
+
+    summary = Landing._summary
 
     shutil.rmtree(runs.lake)
     runs.send(200)
@@ -322,7 +329,10 @@ def test_a_lake_of_a_version_without_digests_goes_on_and_one_may_go_back(
         older(context)
         runs.run()
     runs.check()
-    assert said(runs, "digest is null") == 14
+    assert said(runs, "digest is null") == said(runs, "number is null") == 14
+    runs.send(200, mark="d")
+    runs.run()
+    runs.check()
     DeltaTable(str(runs.lake / EVENTS)).update({"body": "null"}, predicate='"partition" = 1')
     assert not runs.proven()
 

@@ -125,10 +125,16 @@ def summed(partition: int, start: int, end: int, length: int, rows: int, number:
     ],
 )
 def test_batches_must_agree_with_itself(rows: list[dict], said: list[str]) -> None:
-    assert list(_faults(rows)) == said  # type: ignore[arg-type]
+    assert list(_faults(rows, lambda: 0)) == said  # type: ignore[arg-type]
     if said:
         with pytest.raises(HaltError, match=r"were deleted or doubled: .*RESTORE TABLE"):
             Coverage({}, {}, frozenset(), faults=tuple(said)).check()
+
+
+@pytest.mark.parametrize(("without", "said"), [(2, []), (1, ["it has 4 rows, and the last one has the number 3"])])
+def test_rows_that_an_older_version_added_without_numbers_are_left_out(without: int, said: list[str]) -> None:
+    rows = [summed(0, 0, 50, 50, 5, 3)]
+    assert list(_faults(rows, lambda: without)) == said  # type: ignore[arg-type]
 
 
 class _Checkpoint:

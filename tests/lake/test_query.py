@@ -531,6 +531,16 @@ def test_what_only_looks_like_a_damage(lake: Path) -> None:
     assert wrong == [], wrong
 
 
+def test_an_older_version_may_go_on_without_numbers_and_this_one_after_it(lake: Path) -> None:
+    for number, start in ((4, 4), (None, 5), (None, 6), (7, 7), (None, 8)):
+        make(lake, batches=[{**batch(start, start + 1, 0, records=0), "number": number}])
+        assert all(row["ok"] for row in query.exactly_once(lake)), (start, query.exactly_once(lake))
+    DeltaTable(str(lake / BATCHES)).delete("batch = 5")
+    assert "no row of batches is missing, and none is there twice" in [
+        row["check"] for row in query.exactly_once(lake) if not row["ok"]
+    ]
+
+
 FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
     "a hole": (lambda lake: make(lake, batches=[batch(5, 6, 0, records=0)]), "no hole"),
     "an overlap": (lambda lake: make(lake, batches=[batch(3, 5, 0, records=0)]), "no hole"),

@@ -159,7 +159,8 @@ EXACTLY_ONCE: Final = (
     ),
     ProofCheck(
         "no row of batches is missing, and none is there twice",
-        "select rows_there, last_number, different from (select count(*) as rows_there, max(number) as last_number, "
+        "select rows_there, last_number, different from (select count(*) filter (number is not null or (epoch, batch) < "
+        "(select max((epoch, batch)) from batches where number is not null)) as rows_there, max(number) as last_number, "
         "count(number) - count(distinct number) as different from batches) "
         "where last_number <> rows_there or different > 0",
     ),
