@@ -28,6 +28,7 @@ from typing import Any
 import load
 import psutil
 from forward import FORMS, ForwardTalker, formed, frames
+from headrace_cli.processes.ports import free_port
 from headrace_common.operations.settings import KafkaSettings
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -48,7 +49,7 @@ def reference(folder: Path, bootstrap: str) -> Iterator[tuple[psutil.Process, in
         raise SystemExit("go is not there: the yardstick is a program in Go")
     program = folder / "reference"
     subprocess.run(["go", "build", "-o", program, "."], cwd=REFERENCE, check=True)
-    port = load.free_port()
+    port = free_port()
     arguments = [program, f"127.0.0.1:{port}", bootstrap, KafkaSettings().events_topic]
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE)
     try:

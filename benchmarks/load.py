@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import socket
 import statistics
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from typing import Protocol
 
 import psutil
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from headrace_cli.processes.ports import free_port
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import environment
 
@@ -209,13 +209,6 @@ def _start(
     process.kill()
     process.wait()
     raise SystemExit(log.read_text())
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def import_share(module: str) -> float:

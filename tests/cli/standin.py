@@ -10,6 +10,7 @@ nobody listens where Kafka should be.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.server
 import os
 import signal
@@ -20,6 +21,7 @@ import time
 from pathlib import Path
 
 from headrace_cli.processes.child import ProcessSpec
+from headrace_cli.processes.ports import free_port
 from headrace_cli.stack import supervisor
 from headrace_cli.stack.probes import http_probe
 from headrace_cli.stack.stack import Endpoint, Stack
@@ -51,30 +53,12 @@ def serve(port: int, kind: str) -> None:
         def log_message(self, *_: object) -> None:
             pass
 
-    class Server(http.server.HTTPServer):
-        allow_reuse_port = True
-
     print(f"serving {port}", flush=True)
-    Server(("127.0.0.1", port), Answer).serve_forever()
-
-
-HELD: list[socket.socket] = []
-
-
-def reserved() -> socket.socket:
-    """A port that nobody gets by chance while this process lives: who listens there has to say that it shares it.
-
-    A port that was free a moment ago may be another test's when the service that is to have it has started.
-    """
-    held = socket.socket()
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    held.bind(("127.0.0.1", 0))
-    HELD.append(held)
-    return held
+    http.server.HTTPServer(("127.0.0.1", port), Answer).serve_forever()
 
 
 def spec(state: StateFolder, name: str, kind: str) -> tuple[ProcessSpec, int]:
-    port = reserved().getsockname()[1]
+    port = free_port()
     command = (sys.executable, __file__, "service", str(port), kind)
     environment = {STACK_VARIABLE: state.name or ""}
     return ProcessSpec(
@@ -112,12 +96,12 @@ def supervise(folder: str, kinds: list[str]) -> int:
     held = state.lock()
     state.end_processes()
     reporter = Reporter(state.log("supervisor"))
-    with reserved() as kafka:
-        port = kafka.getsockname()[1]
+    port = free_port()
+    with contextlib.ExitStack() as ends:
         if "nowhere" in kinds:
             kinds.remove("nowhere")
-        else:
-            kafka.listen()  # it takes connections, which is all that is asked of it
+        else:  # it takes connections, which is all that is asked of it
+            ends.enter_context(socket.create_server(("127.0.0.1", port)))
         if "slow" in kinds:
             supervisor.TELL_SECONDS = 0.2  # type: ignore[misc]
         try:

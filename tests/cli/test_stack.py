@@ -18,7 +18,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from headrace_cli.errors import CommandError
-from headrace_cli.processes.ports import holder, is_taken
+from headrace_cli.processes.ports import free_port, holder, is_taken
 from headrace_cli.stack import stack as planning
 from headrace_cli.stack.broker import SEGMENT_BYTES
 from headrace_cli.stack.services import CONTROLLER_PORT, KAFKA_PORT, LAKE_OPS_PORT, SERVICES
@@ -258,6 +258,22 @@ class TestPorts:
         state.make()
         (state.path / "run" / "ports.json").write_text(text)
         assert state.read_ports() == {}
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a port cannot be held for another process")
+    def test_a_free_port_is_for_its_listeners_until_this_process_ends(self) -> None:
+        port = free_port()
+        assert not is_taken("127.0.0.1", port)
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))  # as the system does for an outgoing connection, and for port 0
+        with socket.create_server(("127.0.0.1", port), reuse_port=True) as server:
+            with socket.create_server(("127.0.0.1", port), reuse_port=True):
+                pass  # processes of one receiver
+            server.settimeout(60)
+            with socket.create_connection(("127.0.0.1", port)):
+                server.accept()[0].close()
+        with socket.create_server(("127.0.0.1", port)):
+            pass  # the next, while connections of the last one still end
+        assert free_port("127.0.0.1", port) == port  # an earlier start's choice, whose connections still end
 
     def test_free_ports_are_not_given_twice(self) -> None:
         ports = _PortAllocator(StackOptions(any_port=True))

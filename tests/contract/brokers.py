@@ -17,10 +17,10 @@ from typing import Final
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
+from headrace_cli.processes.ports import free_port
 from headrace_cli.stack.broker import HOST, EmbeddedKafka, answers
 from headrace_common.operations.settings import KafkaSettings
 
-from tests.contract.ports import kept_port
 from tests.contract.waiting import until, wait_for
 
 BROKERS: Final = 3
@@ -31,7 +31,7 @@ class ProxiedListener:
     """A broker's second listener, which is only reached through a proxy: it is `behind`, and clients are told `port`."""
 
     def __init__(self) -> None:
-        self.port, behind = kept_port(), kept_port()
+        self.port, behind = free_port(), free_port()
         self.behind = HOST, behind
 
     def properties(self, port: int, controller_port: int) -> dict[str, str]:
@@ -60,7 +60,7 @@ class _Node(EmbeddedKafka):
             **{f"{topic}.min.isr": str(count // 2 + 1) for topic in _INTERNAL[1:]},
             "controlled.shutdown.retry.backoff.ms": "200",
         }
-        super().__init__(folder, kept_port(), controller_port, properties)
+        super().__init__(folder, free_port(), controller_port, properties)
 
     def _configuration(self, data: Path) -> dict[str, str]:
         return {**super()._configuration(data), **self.listener.properties(self.port, self.controller_port)}
@@ -87,7 +87,7 @@ class _Node(EmbeddedKafka):
 
     def move(self) -> None:
         """The next start is at another port."""
-        port = kept_port()
+        port = free_port()
         assert port != self.port
         self.port = port
         self._requested_ports = (port, self.controller_port)
@@ -97,7 +97,7 @@ class Brokers:
     """The cluster. `hand` is the thread in which brokers are started: what a thread starts ends with it."""
 
     def __init__(self, folder: Path, count: int = BROKERS) -> None:
-        ports = [kept_port() for _ in range(count)]
+        ports = [free_port() for _ in range(count)]
         voters = ",".join(f"{number}@{HOST}:{port}" for number, port in enumerate(ports, 1))
         cluster = "H" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         self.nodes = {

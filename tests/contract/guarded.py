@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from headrace_cli.processes.ports import free_port
 from headrace_cli.stack.broker import EmbeddedKafka
 
 from tests.contract.certificates import Authority
-from tests.contract.ports import kept_port
 from tests.contract.receiver import HOST
 
 
@@ -31,7 +31,7 @@ class GuardedKafka(EmbeddedKafka):
         scram_users: Mapping[str, str] | None = None,
     ) -> None:
         self._java_options = list(java)
-        port, controller, guarded = (kept_port() for _ in range(3))
+        port, controller, guarded = (free_port() for _ in range(3))
         self.guarded = f"{HOST}:{guarded}"
         addresses = f"PLAINTEXT://{HOST}:{port},GUARDED://{self.guarded}"
         super().__init__(

@@ -25,12 +25,3 @@ class Reserved:
 
     def give_back(self) -> None:
         self._holds.close()
-
-
-_KEPT: list[Reserved] = []
-
-
-def kept_port() -> int:
-    """A port that is reserved until this process ends: for a broker, whose ports are known before it starts."""
-    _KEPT.append(Reserved())
-    return _KEPT[-1].port

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from pathlib import Path
 
 import pytest
+from headrace_cli.processes.ports import free_port
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.brokers import ProxiedListener
-from tests.contract.ports import kept_port
 from tests.contract.receiver import Receiver
 from tests.contract.topic import own_topics
 from tests.contract.waiting import BROKER_TIME
@@ -23,7 +23,7 @@ class Broker(EmbeddedKafka):
     """A broker that heeds access rules, with a second listener which is only reached through a proxy."""
 
     def __init__(self, folder: Path) -> None:
-        port, controller = kept_port(), kept_port()
+        port, controller = free_port(), free_port()
         self.listener = ProxiedListener()
         super().__init__(
             folder,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from headrace_cli.fetch.toolchain import jars
+from headrace_cli.processes.ports import free_port
 from headrace_cli.stack.broker import HOST, EmbeddedKafka
 from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings
@@ -16,7 +17,6 @@ from headrace_common.operations.settings import KafkaSettings
 from tests.common.test_msk import REGION, at_aws
 from tests.contract.certificates import Authority
 from tests.contract.msk import Door
-from tests.contract.ports import kept_port
 from tests.contract.receiver import Receiver
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import BROKER_TIME, PATIENCE, until
@@ -30,7 +30,7 @@ class Behind(EmbeddedKafka):
     """A broker that tells who comes by the listener `behind` to come through the door."""
 
     def __init__(self, folder: Path) -> None:
-        port, controller, self.behind, self.door = (kept_port() for _ in range(4))
+        port, controller, self.behind, self.door = (free_port() for _ in range(4))
         super().__init__(
             folder,
             port,

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from aiokafka.errors import NodeNotReadyError
+from headrace_cli.processes.ports import free_port
 from headrace_cli.stack.broker import HOST, EmbeddedKafka
 from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.dialect import ContractClient, values
 from tests.contract.forward import ForwardDialect
-from tests.contract.ports import kept_port
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import BROKER_TIME, until
 from tests.system.cluster import admin
@@ -29,7 +29,7 @@ class SecondBroker(EmbeddedKafka):
 
     def __init__(self, folder: Path, first: EmbeddedKafka) -> None:
         self._first = first
-        port = kept_port()
+        port = free_port()
         properties = {
             "process.roles": "broker",
             "node.id": str(SECOND),
@@ -38,7 +38,7 @@ class SecondBroker(EmbeddedKafka):
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "allow.everyone.if.no.acl.found": "true",
         }
-        super().__init__(folder, port, kept_port(), properties)
+        super().__init__(folder, port, free_port(), properties)
 
     def _format(self) -> None:
         """The first one's cluster, another node."""

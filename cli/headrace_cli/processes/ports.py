@@ -4,21 +4,38 @@ from __future__ import annotations
 
 import errno
 import socket
+import sys
+from typing import Final
 
 import psutil
 
 from headrace_cli.errors import CommandError
 
+_TAKEN: Final = (errno.EADDRINUSE, errno.EACCES)
+_HELD: Final[list[socket.socket]] = []
 
-def free_port(host: str = "127.0.0.1") -> int:
-    """Return a port that is free now. Another process may take it before the caller does. Raises `CommandError` as below."""
-    with socket.socket() as probe:
-        try:
-            probe.bind((host, 0))
-        except OSError as error:
-            raise _no_address(host, error) from error
-        port: int = probe.getsockname()[1]
-        return port
+
+def free_port(host: str = "127.0.0.1", wanted: int = 0) -> int:
+    """Return a port that is free now: `wanted` if it is. On Linux the system gives it to no other while this process lives.
+
+    Linux lets a listener with SO_REUSEADDR, which every server sets, share the port with the socket that holds it.
+    Elsewhere another process may take the port before the caller does. Raises `CommandError` as below.
+    """
+    holds = socket.socket()
+    holds.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        holds.bind((host, wanted))
+    except OSError as error:
+        holds.close()
+        if wanted and error.errno in _TAKEN:
+            return free_port(host)
+        raise _no_address(host, error) from error
+    port: int = holds.getsockname()[1]
+    if sys.platform == "linux":
+        _HELD.append(holds)
+    else:
+        holds.close()
+    return port
 
 
 def is_taken(host: str, port: int) -> bool:
@@ -31,7 +48,7 @@ def is_taken(host: str, port: int) -> bool:
         try:
             probe.bind((host, port))
         except OSError as error:
-            if error.errno in (errno.EADDRINUSE, errno.EACCES):
+            if error.errno in _TAKEN:
                 return True
             raise _no_address(host, error) from error
     return False

@@ -293,9 +293,7 @@ class _PortAllocator:
     def take(self, what: str, port: int, host: str) -> int:
         if self._any:
             name = f"{what} {port}"
-            port = self._before.get(name, 0)
-            while not port or port in self._given or is_taken(host, port):
-                port = free_port(host)
+            port = self._free(host, self._before.get(name, 0))
             self.chosen[name] = port
         elif is_taken(host, port):
             raise CommandError(f"Port {port}, {what}, is taken by {holder(port)}: stop that, or use --any-port.")
@@ -314,8 +312,12 @@ class _PortAllocator:
             return self._live, []
         if self._any or not is_taken(HOST, LIVE_PORT):
             return self.take("the live page", LIVE_PORT, HOST), []
-        port = free_port(HOST)
-        while port in self._given:
-            port = free_port(HOST)
+        port = self._free(HOST)
         self._given.add(port)
         return port, [("live", f"port {LIVE_PORT} is taken by {holder(LIVE_PORT)}: the live page takes another")]
+
+    def _free(self, host: str, wanted: int = 0) -> int:
+        port = free_port(host, wanted)
+        while port in self._given:  # where `free_port` cannot hold what it has returned
+            port = free_port(host)
+        return port
