@@ -240,7 +240,9 @@ class TestLot:
         assert all(decode(record)[1][-1] == ("ce_attributes", b'{"republished":true}') for record in batch.records)
         assert values(batch) == [b"0", b"1", b"2"]
 
-    @pytest.mark.parametrize("sizes", [(5,), (0, 900, 70_000), (400,) * 9000], ids=["plain", "zstd", "streamed"])
+    @pytest.mark.parametrize(
+        "sizes", [(5,), (900,) * 3, (0, 900, 70_000), (400,) * 9000], ids=["plain", "small", "zstd", "streamed"]
+    )
     def test_a_sealed_batch_still_knows_its_records(self, sizes: tuple[int, ...]) -> None:
         """They are not kept beside it: it is unpacked."""
         batch = Batch("t", 0, 8 << 20)

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final
 
-import cramjam
 from aiokafka.record.util import calc_crc32c
 
 if sys.version_info >= (3, 14):
@@ -34,8 +33,6 @@ ATTRIBUTES_AT: Final = 21  # the CRC covers everything from here on
 CRC_AT: Final = 17
 MAGIC: Final = 2
 ZSTD: Final = 4
-ZSTD_LEVEL: Final = 2
-"""Level 3 takes a fifth more time, for events of 2 KB two fifths, and makes a batch one hundredth smaller, or not at all."""
 
 UNLIMITED: Final = 1 << 30
 NO_PRODUCER: Final = (-1, -1, -1)
@@ -53,16 +50,26 @@ def varint(number: int) -> bytes:
 
 
 SMALL: Final = 32 << 10
-"""Batches of up to this many bytes share one compressor: making one takes twice as long as compressing one event. For large
-batches a new one is cheaper, because the shared one's tables have left the CPU cache by then."""
+"""Batches of up to this many bytes share one compressor: making one takes twice as long as compressing one event. Its tables are
+small, because much of them has left the CPU cache when the next batch comes."""
 
-_compressor: Final = zstd.ZstdCompressor(level=ZSTD_LEVEL)
+_Zstd = zstd.CompressionParameter
+_LEVEL: Final[dict[int, int]] = {_Zstd.compression_level: 2}
+"""Level 3 takes a fifth more time, for events of 2 KB two fifths, and makes a batch one hundredth smaller, or not at all."""
+
+_LARGE: Final[dict[int, int]] = {**_LEVEL, _Zstd.window_log: 18, _Zstd.min_match: 5}
+"""Window and tables stay in the CPU cache: a fifth less time than with the level's own, and a batch of up to one fortieth more
+bytes, mostly fewer."""
+
+_compressor: Final = zstd.ZstdCompressor(
+    options={**_LEVEL, _Zstd.window_log: 15, _Zstd.hash_log: 13, _Zstd.chain_log: 13}
+)
 
 
 def _compressed(plain: bytes) -> bytes:
     if len(plain) <= SMALL:
         return _compressor.compress(plain, zstd.ZstdCompressor.FLUSH_FRAME)
-    return bytes(cramjam.zstd.compress(plain, level=ZSTD_LEVEL))
+    return zstd.compress(plain, options=_LARGE)
 
 
 _SMALL: Final = tuple(varint(number) for number in range(2048))
