@@ -26,8 +26,6 @@ _EXPLAIN_EXAMPLES = """Examples:
 
 ./headrace quarantine show --raw NAME | ./headrace explain - --protocol logjam
 
-./headrace explain my.pcapng --connection 2
-
 ./headrace explain capture.bin --limit frame_bytes=64MiB"""
 
 
@@ -35,10 +33,7 @@ _EXPLAIN_EXAMPLES = """Examples:
 def explain(
     file: Annotated[
         str,
-        typer.Argument(
-            metavar="FILE|-",
-            help="Bytes of one side of a connection, or a capture of packets (pcap, pcapng); - is standard input.",
-        ),
+        typer.Argument(metavar="FILE|-", help="Bytes of one side of a connection; - is standard input."),
     ],
     protocol: Annotated[
         str,
@@ -53,9 +48,6 @@ def explain(
         bool, typer.Option("--from-client", help="A client sent it; default: the first bytes say.")
     ] = False,
     from_server: Annotated[bool, typer.Option("--from-server", help="A server sent it: replies.")] = False,
-    connection: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Which TCP connection of a capture; without it, several are listed.")
-    ] = 0,
     limit: Annotated[
         list[str] | None,
         typer.Option(
@@ -72,9 +64,7 @@ def explain(
     """Say what bytes mean, field by field, and what a receiver does with them. Exit status 1 if it does not understand all."""
     from headrace_cli.wire.explain import verb
 
-    options = verb.ExplainOptions(
-        protocol, as_hex, from_server, from_client, parts, frames, as_json, connection, limit or ()
-    )
+    options = verb.ExplainOptions(protocol, as_hex, from_server, from_client, parts, frames, as_json, limit or ())
     raise typer.Exit(verb.explain(file, options))
 
 

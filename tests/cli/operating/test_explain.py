@@ -272,7 +272,7 @@ def test_what_is_none_of_ours_has_its_name_where_a_protocol_was_named(
         (b" \n", {}, "is empty"),
         (b"\x16\x03\x01\x02\x00", {}, "TLS"),
         (b"GET /health HTTP/1.1\r\n\r\n", {}, "HTTP"),
-        (b"\xd4\xc3\xb2\xa1" + bytes(20), {}, "no TCP connection"),
+        (b"\xd4\xc3\xb2\xa1" + bytes(20), {}, "a capture of packets"),
         (b"hello", {}, "No protocol begins with 68 65 6c 6c"),
         (b"325", {}, "odd number"),
         (b"xyz", {"as_hex": True}, "not hex"),

@@ -40,6 +40,8 @@ def protocol_of(beginning: bytes) -> str:
     )
 
 
+_PACKETS: Final = tuple(map(bytes.fromhex, ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4d3cb2a1", "0a0d0d0a")))
+"""How files of captured packets begin: pcap with micro- or nanoseconds in either byte order, and pcapng."""
 _HTTP: Final = re.compile(rb"(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|CONNECT|TRACE) [/*h]|PRI \* HTTP/2|HTTP/1\.")
 
 
@@ -49,6 +51,8 @@ def stranger(beginning: bytes) -> str:
         return "TLS: what is encrypted cannot be explained, and a port without TLS does not take it"
     if _HTTP.match(beginning):
         return "HTTP: a browser, or a balancer's check, took the port for a web server's; health is on the port of the metrics"
+    if beginning.startswith(_PACKETS):
+        return "a capture of packets: `tcpflow -r FILE` makes a file of what each side of a connection has sent"
     return ""
 
 

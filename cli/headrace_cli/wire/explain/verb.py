@@ -30,7 +30,7 @@ _PLACE: Final = "{:08x}"
 
 @dataclass(frozen=True)
 class ExplainOptions:
-    """`parts`: events and fields that are shown of a frame; `frames`: frames that are shown; `connection`: of a capture.
+    """`parts`: events and fields that are shown of a frame; `frames`: frames that are shown.
 
     `limits`: settings as ``NAME=VALUE``, beside those of the environment; ``frame_bytes`` is ``LIMITS__FRAME_BYTES``.
     """
@@ -42,7 +42,6 @@ class ExplainOptions:
     parts: int = 5
     frames: int = 100
     as_json: bool = False
-    connection: int = 0
     limits: Sequence[str] = ()
 
 
@@ -56,7 +55,7 @@ def explain(name: str, options: ExplainOptions) -> int:
     if options.server and options.client:
         raise CommandError("--from-server and --from-client: name one of them.", status=2)
     explainer = Explainer(
-        read(name, as_hex=options.as_hex, connection=options.connection, server=options.server),
+        read(name, as_hex=options.as_hex),
         options.protocol,
         options.parts,
         server=options.server,
