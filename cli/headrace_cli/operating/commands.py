@@ -128,8 +128,6 @@ _VALIDATE_EXAMPLES = """Examples:
 
 ./headrace validate forward lake --config headrace.yaml
 
-./headrace validate --chart-values values.yaml
-
 ./headrace validate --offline --strict --json"""
 
 
@@ -141,13 +139,6 @@ def validate(
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="YAML file with settings; the environment overrides it.")
     ] = None,
-    chart_values: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="Judge these values of the Helm chart instead of the environment; may be repeated. Needs helm.",
-        ),
-    ] = None,
     offline: Annotated[bool, typer.Option("--offline", help="Do not ask Kafka.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="A doubt counts as wrong, too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
@@ -155,6 +146,4 @@ def validate(
     """Check settings, certificates, limits, Kafka and its topics before anything starts. Exit status 78 if one is wrong."""
     from headrace_cli.operating.check import validate as verb
 
-    raise typer.Exit(
-        verb.validate(verb.ValidateOptions(parts or (), config, offline, strict, as_json, chart_values or ()))
-    )
+    raise typer.Exit(verb.validate(verb.ValidateOptions(parts or (), config, offline, strict, as_json)))

@@ -21,7 +21,6 @@ from headrace_common.operations.variables import misspelt
 
 from headrace_cli.errors import CommandError
 from headrace_cli.operating.check import limits
-from headrace_cli.operating.check.chart import check_chart
 from headrace_cli.operating.check.limits import check_certificates
 from headrace_cli.operating.check.parts import NAMES, Finding, Verdict, settings_class, show
 from headrace_cli.operating.target import check_reachable
@@ -29,17 +28,13 @@ from headrace_cli.operating.target import check_reachable
 
 @dataclass(frozen=True)
 class ValidateOptions:
-    """The options of `validate`. `parts`: all if empty. `offline`: do not ask Kafka. `strict`: a doubt counts, too.
-
-    `chart_values`: judge these instead of the environment.
-    """
+    """The options of `validate`. `parts`: all if empty. `offline`: do not ask Kafka. `strict`: a doubt counts, too."""
 
     parts: Sequence[str] = ()
     config: Path | None = None
     offline: bool = False
     strict: bool = False
     as_json: bool = False
-    chart_values: Sequence[Path] = ()
 
 
 def validate(options: ValidateOptions) -> int:
@@ -47,9 +42,7 @@ def validate(options: ValidateOptions) -> int:
     unknown = [name for name in options.parts if name not in NAMES]
     if unknown:
         raise CommandError(f"There is no part called {unknown[0]}; there is: {', '.join(NAMES)}.", status=2)
-    if options.chart_values and options.config is not None:
-        raise CommandError("--chart-values and --config: name one of them.", status=2)
-    findings = list(check_chart(options.chart_values, options.parts) if options.chart_values else _all(options))
+    findings = list(_all(options))
     bad = [found for found in findings if found.verdict is Verdict.WRONG or (options.strict and found.bad)]
     doubts = sum(found.verdict is Verdict.DOUBT for found in findings)
     verdict = f"{len(bad)} to mend" if bad else "valid" + (f", {doubts} in doubt" if doubts else "")
