@@ -22,7 +22,7 @@ from headrace_common.operations.log import RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.publishing.in_flight import DeliveryListener
-from headrace_common.session.interface import Frame, Peer
+from headrace_common.session.interface import ByteSession, Frame, Peer
 from headrace_forward.session import ForwardSession
 from headrace_forward.settings import ForwardSection
 from headrace_forward.wire import encode
@@ -179,9 +179,12 @@ class Bench:
         )  # type: ignore[arg-type]
         self.receiver.age = lambda: self.limits.connection_age  # type: ignore[method-assign]
 
-    def connect(self, *, half_close: bool = True) -> tuple[TcpConnection, Transport]:
+    def connect(
+        self, session: ByteSession | None = None, *, half_close: bool = True
+    ) -> tuple[TcpConnection, Transport]:
         peer = Peer("192.0.2.1", 1, "192.0.2.1")
-        connection = TcpConnection(self.receiver, peer, ForwardSession(peer, self.limits, ForwardSection()))
+        session = session or ForwardSession(peer, self.limits, ForwardSection())
+        connection = TcpConnection(self.receiver, peer, session)
         transport = Transport(self.clock, half_close=half_close)
         transport.protocol = connection
         self.receiver.admitted += 1

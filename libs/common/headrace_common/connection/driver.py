@@ -183,6 +183,9 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
     def fault(self, error: ProtocolError) -> None:
         """The peer broke the protocol: frames that were complete before are still acknowledged."""
         self._receiver.fault(self.peer, error)
+        # A session keeps its error, and the error all that its traceback was reading: a cycle, some 60 MB after a bomb, for which
+        # the collector might not come for hours.
+        error.__traceback__ = error.__cause__ = error.__context__ = None
         self._transport.close(FAULT)
 
     def guard(self, work: Callable[[], object]) -> None:
