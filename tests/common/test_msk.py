@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -124,10 +125,12 @@ async def test_half_of_the_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_credentials_that_do_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(msk, "_signer", lambda region: lambda: time.sleep(0.3))
+    asked = threading.Event()
+    monkeypatch.setattr(msk, "_signer", lambda region: asked.wait)
     monkeypatch.setattr(MskTokens, "fetch_time", 0.05)
     with pytest.raises(TokenError, match=r"no credentials within 0\.05 s"):
         await MskTokens(by_iam()).token()
+    asked.set()
 
 
 async def test_the_clients_of_a_process_share_it() -> None:

@@ -496,11 +496,13 @@ class TestGivenUp:
         async with pumping() as bench:
             scheduler: FairScheduler = bench.pump._scheduler
             waits = Waiting()
-            scheduler.resting, scheduler._rest_until = True, bench.clock() + 0.1  # after somebody's huge event
+            scheduler.resting, scheduler._rest_until = True, bench.clock() + 3600  # after somebody's huge event
             bench.submit(event(0), seconds=0.02)
             scheduler.ask(waits)
             await until(lambda: bench.listener.heard)
             assert not waits.had
+            scheduler._rest_until = 0.0
+            scheduler._turned()
             await until(lambda: waits.had)
             bench.submit(event(1))
             await until(lambda: bench.listener.of(1))

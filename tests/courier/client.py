@@ -66,7 +66,7 @@ class CourierClient:
     """One endpoint. `pending` lives on over its connections."""
 
     address: tuple[str, int]
-    timeout: float = 15.0
+    timeout: float = PATIENCE
     pending: dict[bytes, Parcel] = field(default_factory=dict)
     heard: list[Heard] = field(default_factory=list)
     pongs: int = 0

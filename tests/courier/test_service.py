@@ -21,15 +21,17 @@ from headrace_courier.wire import HEADER, PING
 from tests.contract.receiver import Receiver
 from tests.contract.topic import events as on_topic
 from tests.contract.topic import now, own_topics
-from tests.contract.waiting import PATIENCE
+from tests.contract.waiting import PATIENCE, until
 from tests.courier.client import CourierClient, Parcel, parcel
 from tests.courier.driving import numbered
 from tests.courier.test_limits import bomb
+from tests.tiers import sized
 
 pytestmark = pytest.mark.kafka
 
 SMALL_BATCH = 16 * 1024
-HISTORIES = 50
+HISTORIES = sized(10, 50, 200)
+"""Of each client, cut once at least; half as many cuts must fall into a payload that is acknowledged in part."""
 
 
 def event_id(nonce: bytes, left: int, event: bytes) -> str:
@@ -101,10 +103,11 @@ async def test_connections_cut_after_partial_acknowledgements(receiver: Receiver
     mark = uuid.uuid4().hex
     sent: list[tuple[bytes, list[bytes]]] = []
     cuts: Counter[str] = Counter()
-    for seed in range(HISTORIES):
+    for seed in itertools.count():
+        if seed >= HISTORIES and cuts["partly"] >= HISTORIES // 2:  # where a cut falls, the machine decides
+            break
         sent += await _history(receiver, random.Random(seed), mark, seed, cuts)
     records = await on_topic(receiver.kafka, mark)
-    assert cuts["partly"] >= HISTORIES // 2, cuts
     ids = {record.id for record in records}
     assert ids == expected_ids(sent)
     assert len(ids) == sum(len(events) for _, events in sent)
@@ -158,10 +161,8 @@ async def test_the_receiver_is_killed_after_a_partial_acknowledgement(kafka: Emb
         for item in items:
             await client.send(item)
         assert await client.until(lambda: any(item.partly for item in client.pending.values()))
+        client.kill()  # before the receiver: it may store all the rest meanwhile, and say so
         receiver.kill()
-        await client.until(lambda: client.ended)
-        client.kill()
-        assert client.pending
         await other.start()
         client.address = other.address
         await client.connect()
@@ -243,7 +244,11 @@ async def test_bombs_take_no_more_than_the_limits_and_disturb_nobody(kafka: Embe
             await other.send(parcel(numbered(50, parcel=n)))
             await other.all_acknowledged()
             highest = max(highest, _resident(receiver))
-        assert await receiver.metric("limit_hits_total") >= bombs // 4
+
+        async def refused() -> bool:
+            return await receiver.metric("limit_hits_total") >= bombs // 4
+
+        await until(refused, "those that end are refused")
         assert highest - before < budget + 32 * MIB
         for writer in writers:
             writer.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -59,6 +60,7 @@ async def _nobody(receiver: Receiver) -> bool:
 async def test_one_address_does_not_shut_out_others(start) -> None:
     """The whole limit of connections is larger than one address's, so there is always room for another one."""
     receiver = await start(limits={"connections": MOST + 1, "connections_per_address": MOST})
+    began = time.monotonic()
     with from_address(receiver, "127.0.0.2") as one, from_address(receiver, "127.0.0.2") as two:
         with from_address(receiver, "127.0.0.2") as three:
             for client in (one, two, three):
@@ -71,7 +73,8 @@ async def test_one_address_does_not_shut_out_others(start) -> None:
                 assert acknowledged(other)
             assert await receiver.metric("limit_hits_total", limit="LIMITS__CONNECTIONS") == 0
             lines = receiver.lines("too many connections of an address")
-            assert 0 < len(lines) <= 20, "a hostile peer does not fill the log"
+            windows = 2 + (time.monotonic() - began) // 10  # 10 lines within 10 s
+            assert 0 < len(lines) <= 10 * windows, "a hostile peer does not fill the log"
             assert (lines[0]["peer"], lines[0]["limit"]) == ("127.0.0.2", LIMIT)
         await until(lambda: _open(receiver, 2), "one has left")
         with from_address(receiver, "127.0.0.2") as again:

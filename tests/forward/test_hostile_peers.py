@@ -132,7 +132,6 @@ async def test_bombs(start) -> None:
                 assert await asyncio.gather(*(bomb(receiver.address, data) for _ in range(4))) == [b""] * 4, name
                 assert await receiver.metric("limit_hits_total", limit=limit) == before + 4, name
         assert memory.grown <= ALLOWED, f"grew by {memory.grown / MIB:.0f} MiB"
-    assert await receiver.metric("loop_stall_seconds") < 5
 
 
 @pytest.mark.long
