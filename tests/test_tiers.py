@@ -7,6 +7,7 @@ import importlib
 import re
 import subprocess
 import sys
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,15 @@ def required() -> dict[str, Tier]:
 def defined(test: str) -> bool:
     """Whether ``folder/module.py::name`` is there, name a function or a class."""
     file, _, name = test.partition("::")
-    path = TESTS / file
-    if not path.exists():
-        return False
+    return name in names_in(TESTS / file)
+
+
+@lru_cache
+def names_in(path: Path) -> set[str]:
+    """The functions and classes of a module; none if it is not there."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    return any(isinstance(node, kinds) and node.name == name for node in ast.parse(path.read_text()).body)
+    body = ast.parse(path.read_text()).body if path.exists() else []
+    return {node.name for node in body if isinstance(node, kinds)}
 
 
 def test_tests_import_each_other_from_one_root() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 import uuid
@@ -77,6 +78,7 @@ async def test_nothing_behind_a_protocol_error_counts(dialect: Dialect, receiver
 @pytest.mark.needs(Can.CLOSE_ONE)
 async def test_what_peers_provoke_does_not_fill_the_log(dialect: Dialect, strict: Receiver) -> None:
     before = await strict.metric("connections_closed_total", why="protocol_error")
+    told = len(strict.lines("protocol error"))
     began = time.monotonic()
     for _ in range(40):
         async with await ContractClient.connect(dialect, strict.address) as client:
@@ -84,7 +86,7 @@ async def test_what_peers_provoke_does_not_fill_the_log(dialect: Dialect, strict
             await client.sees_end()
     assert await strict.metric("connections_closed_total", why="protocol_error") == before + 40
     windows = 2 + (time.monotonic() - began) // 10  # 10 lines within 10 s
-    assert 1 <= len(strict.lines("protocol error")) <= 10 * windows
+    assert 1 <= len(strict.lines("protocol error")) <= told + 10 * windows
 
 
 @pytest.mark.needs(Can.CLOSE_ONE, Can.HALF_CLOSE, Can.SPLIT_BYTES)
@@ -152,6 +154,7 @@ async def test_a_frame_split_anywhere_is_the_same_frame(dialect: Dialect, receiv
     assert [dialect.value(record.json) for record in await events(receiver.kafka, frame[0]["mark"])] == frame
 
 
+@pytest.mark.shared
 @pytest.mark.needs(Can.CLOSE_ONE, Can.SPLIT_BYTES)
 async def test_a_frame_that_dribbles_in_is_cut(dialect: Dialect, strict: Receiver) -> None:
     hits = await strict.metric("limit_hits_total", limit="LIMITS__FRAME_TIME")
@@ -175,21 +178,23 @@ async def test_a_frame_that_dribbles_in_is_cut(dialect: Dialect, strict: Receive
     assert await strict.metric("limit_hits_total", limit="LIMITS__FRAME_TIME") == hits + 1
 
 
+@pytest.mark.shared
 @pytest.mark.needs(Can.SPLIT_BYTES)
 async def test_a_slow_frame_within_its_time_is_taken(dialect: Dialect, strict: Receiver) -> None:
     for _ in range(10):
-        began = time.monotonic()
         async with await ContractClient.connect(dialect, strict.address) as client:
             data = client.conversation.frame(values(50))
-            for at in range(0, len(data), len(data) // 8 + 1):
-                await client.write(data[at : at + len(data) // 8 + 1])
-                await asyncio.sleep(FRAME_TIME / 40)
-            if time.monotonic() - began < FRAME_TIME:  # else this machine was too busy to send it in time
-                await client.receives(0)
+            with contextlib.suppress(ConnectionError):
+                for at in range(0, len(data), len(data) // 8 + 1):
+                    await client.write(data[at : at + len(data) // 8 + 1])
+                    await asyncio.sleep(FRAME_TIME / 40)
+            await client.waits_for(lambda client=client: client.closed or client.acknowledged, PATIENCE)
+            if client.acknowledged:  # else this machine was too busy to send it, or to read it, in time
                 return
     raise AssertionError("no frame was sent in time")
 
 
+@pytest.mark.shared
 async def test_silence_between_frames_is_not_slowness(dialect: Dialect, strict: Receiver) -> None:
     async with await ContractClient.connect(dialect, strict.address) as client:
         await client.receives(await client.send(values(1)))
@@ -240,6 +245,7 @@ async def _no_connections(receiver: Receiver) -> bool:
     return await receiver.metric("connections") == 0
 
 
+@pytest.mark.shared
 @pytest.mark.needs(Can.CLOSE_ONE)
 async def test_an_old_connection_closes_between_frames(dialect: Dialect, start, stored_in: KafkaSettings) -> None:
     """Nothing is lost and nothing is sent twice: whatever was complete is acknowledged before the end."""
@@ -264,6 +270,7 @@ async def test_an_old_connection_closes_between_frames(dialect: Dialect, start, 
     assert complete == set(client.acknowledged)
 
 
+@pytest.mark.shared
 @pytest.mark.needs(Can.CLOSE_ONE, Can.SPLIT_BYTES)
 async def test_age_waits_for_half_a_frame(dialect: Dialect, start) -> None:
     receiver = await start(limits={"connection_age": 1})
@@ -279,6 +286,7 @@ async def test_age_waits_for_half_a_frame(dialect: Dialect, start) -> None:
     assert await receiver.metric("connections_closed_total", why="age") == 1
 
 
+@pytest.mark.shared
 @pytest.mark.needs(Can.CLOSE_ONE)
 async def test_a_silent_connection_closes_only_where_that_was_asked_for(
     dialect: Dialect, start, receiver: Receiver

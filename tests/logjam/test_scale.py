@@ -130,7 +130,11 @@ async def test_no_202_without_a_record_through_an_outage_and_a_kill(
     assert sum(dealer.again for dealer in dealers) > 0
 
 
-@pytest.mark.parametrize("kinds", [(zmq.PULL, zmq.PUSH), (zmq.ROUTER, zmq.DEALER)], ids=["pull", "router"])
+@pytest.mark.parametrize(
+    "kinds",
+    [(zmq.PULL, zmq.PUSH), pytest.param((zmq.ROUTER, zmq.DEALER), marks=pytest.mark.long)],
+    ids=["pull", "router"],
+)
 async def test_a_peer_that_is_not_read_is_not_taken_for_dead(
     context: zmq.asyncio.Context, kinds: tuple[int, int]
 ) -> None:

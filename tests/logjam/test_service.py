@@ -286,6 +286,7 @@ async def test_late_is_unanswered_and_stored_under_the_id_of_what_is_sent_again(
         receiver.stop()
 
 
+@pytest.mark.long
 async def test_what_pull_has_read_outlives_the_deadline(
     topics: KafkaSettings, kafka: EmbeddedKafka, tmp_path: Path, context: zmq.asyncio.Context
 ) -> None:

@@ -165,6 +165,7 @@ async def test_a_v2_client_stays_and_nothing_is_sent_again(
     assert [record.json["n"] for record in records] == list(range(1 + 2 * WINDOW))
 
 
+@pytest.mark.long
 async def test_past_the_deadline_it_is_closed_without_acknowledgement_and_sent_again(
     kafka: EmbeddedKafka, settings: KafkaSettings, tmp_path: Path
 ) -> None:

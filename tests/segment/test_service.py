@@ -119,6 +119,7 @@ async def test_old_bytes_are_read_from_the_log(own_segments: KafkaSettings, star
             assert (await client.read(segment, 777, 1234)).data == data[777 : 777 + 1234]
 
 
+@pytest.mark.long
 async def test_another_connection_takes_the_writer_over(own_segments: KafkaSettings, start: Services) -> None:
     """At the same replica, and at another one."""
     one, two = await start(own_segments), await start(own_segments)
@@ -139,6 +140,7 @@ async def test_another_connection_takes_the_writer_over(own_segments: KafkaSetti
         assert await third.content("a") == HELLO + WORLD + HELLO
 
 
+@pytest.mark.long
 async def test_a_writer_resumes_after_kill_9(own_segments: KafkaSettings, start: Services) -> None:
     service = await start(own_segments)
     writer = new_writer()
@@ -281,6 +283,7 @@ async def test_it_is_not_ready_on_topics_that_would_lose_segments(own_segments: 
     assert await service.ready()
 
 
+@pytest.mark.long
 async def test_it_is_not_ready_before_it_has_read_the_log(own_kafka: EmbeddedKafka, start: Services) -> None:
     kafka = segment_topics(own_kafka.bootstrap)
     service = await start(kafka)
