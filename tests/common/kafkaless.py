@@ -16,7 +16,7 @@ from headrace_common.operations.errors import DeliveryError
 from headrace_common.publishing.in_flight import DeliveryListener, InFlightFrame
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import Envelope, Event, Part, Reject
-from headrace_common.session.interface import Frame, Pause, Ticket
+from headrace_common.session.interface import Frame, Pause, Ticket, singly
 
 from tests.contract.waiting import PATIENCE
 
@@ -37,9 +37,9 @@ def reject(number: int, raw: bytes = b"raw") -> Reject:
 
 @dataclass
 class FakeFrame(Frame):
-    """A frame of given parts; an exception among them is raised in its place, a number is a pause."""
+    """A frame of given parts and runs; an exception among them is raised in its place, a number is a pause."""
 
-    made: list[Part | int | Exception]
+    made: list[Part | int | Exception | list[Part]]
     ticket: Ticket = 0
     size: int = 100
     acknowledged: bool = True
@@ -47,6 +47,9 @@ class FakeFrame(Frame):
     given: int = 0
 
     def parts(self) -> Iterator[Part | Pause]:
+        return singly(self.runs())
+
+    def runs(self) -> Iterator[Part | Pause | list[Part]]:
         for part in self.made:
             if isinstance(part, Exception):
                 raise part

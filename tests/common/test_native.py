@@ -6,14 +6,22 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 from headrace_cli.fetch import native as building
 from headrace_cli.places import ROOT
 from headrace_common.operations.errors import EXIT_CONFIG
 from headrace_common.record import native
+from headrace_common.record.contract import Reason
+from headrace_common.record.encoding import BatchBuilder
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tests.common.kafkaless import ENVELOPE
 from tests.native import needs_native, using
+from tests.tiers import examples
 
 MOST_LINES = 2_500
 
@@ -35,6 +43,45 @@ def test_without_the_module_auto_is_off_and_require_is_refused(monkeypatch: pyte
     native.choose("auto")
     assert native.label() == "off"
     assert native.choose("require")
+
+
+def test_another_version_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one that was built before the sources changed."""
+    assert f'\nversion = "{native.VERSION}"\n' in (building.SOURCES / "Cargo.toml").read_text()
+    module = ModuleType(native.MODULE)
+    monkeypatch.setitem(sys.modules, native.MODULE, module)
+    for version, there in [(native.VERSION, True), ("0.1.0", False)]:
+        module.__dict__["VERSION"] = version
+        assert (native._installed() is not None) == there
+
+
+def built(core: str, runs: list[tuple[list[Any], int]], limit: int) -> tuple[Any, ...]:
+    """What becomes of a batch to which runs are added, each with its timestamp, up to a reject or what does not fit."""
+    with using(core):
+        builder = BatchBuilder()
+        ends = [builder.extend(events, min(1, len(events)), stamp, limit) for events, stamp in runs]
+        before = (builder.record_count(), builder.size(), builder.events())
+        return ends, before, bytes(builder._build()), builder.events()
+
+
+REJECT = ENVELOPE.reject(Reason.INTERNAL, "", b"", b"u." + b"f" * 32)
+items = st.binary(max_size=90) | st.just(b"x" * 9000) | st.sampled_from([REJECT])
+
+
+@needs_native
+@settings(max_examples=examples(1000))
+@given(
+    st.lists(st.tuples(st.lists(items, max_size=30), st.integers(0, 2**41)), max_size=6),
+    st.integers(0, 600) | st.integers(0, 1 << 20),
+)
+def test_a_batch_has_the_same_bytes(runs: list[tuple[list[Any], int]], limit: int) -> None:
+    assert built("native", runs, limit) == built("python", runs, limit)
+
+
+@needs_native
+def test_a_batch_of_many_and_of_large_events_has_the_same_bytes() -> None:
+    for runs in ([([b"n"] * 8200, 1)] * 3, [([b"x" * 300_000] * 9, 1)] * 2):
+        assert built("native", runs, 4 << 20) == built("python", runs, 4 << 20)
 
 
 def test_no_choice_is_refused() -> None:

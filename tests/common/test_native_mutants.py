@@ -66,6 +66,10 @@ MUTANTS: Final = {
     "takes finer times for milliseconds": Mutant("time", "kept.len() <= 3", "true"),
     "keeps ten decimals": Mutant("time", "decimals.len().min(9)", "decimals.len().min(10)"),
     "keeps the second of before": Mutant("time", "if self.second != Some(seconds) {", "if self.second.is_none() {"),
+    "lays what does not fit": Mutant("record", "if out.len() > room {", "if false {"),
+    "leaves half a record": Mutant("record", "out.truncate(start);", ""),
+    "knows no place but the first": Mutant("record", "varint(out, i64::from(offset));", "varint(out, 0);"),
+    "knows only short places": Mutant("record", "bits.div_ceil(7)", "1"),
     "counts attributes that are not there": Mutant(
         "record", "if event.attributes.is_empty() { self.bare }", "if false { self.bare }"
     ),

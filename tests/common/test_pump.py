@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -26,6 +26,7 @@ from headrace_common.record.event import Part, event_id
 from headrace_common.session.inflate import SLICE
 
 from tests.common.kafkaless import MIB, FakeBroker, FakeFrame, FakeListener, FakeSource, event, reject, until
+from tests.native import CORES, using
 
 Script = Callable[[Batch], Awaitable[list[Refusal]]]
 
@@ -77,7 +78,7 @@ class Bench:
         self.frames: list[FakeFrame] = []
         self.clock = asyncio.get_running_loop().time
 
-    def submit(self, *parts: Part | int | Exception, seconds: float = 100.0) -> InFlightFrame:
+    def submit(self, *parts: Part | int | Exception | list[Part], seconds: float = 100.0) -> InFlightFrame:
         frame = FakeFrame(list(parts), ticket=self.ticket)
         self.ticket += 1
         self.frames.append(frame)
@@ -242,6 +243,59 @@ class TestReports:
             assert bench.listener.heard[-1] == ("stored", 0, 3, True)
 
 
+@pytest.mark.parametrize("core", CORES)
+class TestRuns:
+    """Parts that are made at once."""
+
+    @pytest.fixture(autouse=True)
+    def _core(self, core: str) -> Iterator[None]:
+        with using(core):
+            yield
+
+    async def test_a_run_is_cut_where_the_batch_is_full(self) -> None:
+        async with pumping(batch_bytes=4000) as bench:
+            bench.submit(0, [event(number, 500) for number in range(20)], 0, event(20), [event(21), event(22, 4200)])
+            bench.submit([event(23)])
+            await bench.idle()
+            assert bench.numbers() == list(range(24))
+            sizes = [(len(records), sum(map(len, records))) for _, _, records in bench.delivery.stored]
+            assert all(size <= 4000 for count, size in sizes if count > 1)
+            told = [stored for _, _, stored, _ in bench.listener.of(0)]
+            assert told == sorted(set(told))
+            assert bench.listener.of(0)[-1] == ("stored", 0, 23, True)
+            assert bench.listener.of(1) == [("stored", 1, 1, True)]
+
+    async def test_rejects_among_a_run_keep_their_places(self) -> None:
+        async with pumping() as bench:
+            run = [*(event(number) for number in range(5)), reject(5), event(6), reject(7), *map(event, range(8, 14))]
+            bench.submit(run, reject(14))
+            await bench.idle()
+            assert bench.numbers() == [0, 1, 2, 3, 4, 6, *range(8, 14)]
+            assert len(bench.quarantined()) == 3
+            assert bench.listener.heard[-1] == ("stored", 0, 15, True)
+
+    async def test_a_bug_behind_a_run_spoils_only_what_follows(self) -> None:
+        async with pumping() as bench:
+            bench.submit([*map(event, range(9))], RuntimeError("bug"), [event(9)])
+            await bench.idle()
+            assert bench.numbers() == list(range(9))
+            assert len(bench.quarantined()) == 1
+            assert bench.listener.heard[-1] == ("stored", 0, 10, True)
+
+    async def test_what_is_dropped_from_a_run_is_its_own(self) -> None:
+        """The batch is unpacked and built again without the frame that was abandoned."""
+        async with pumping() as bench:
+            bench.delivery.open.clear()
+            bench.submit([*map(event, range(3))])
+            await until(lambda: bench.delivery.asked)
+            gone = bench.submit([*map(event, range(3, 9))], seconds=0.0)
+            bench.submit([*map(event, range(9, 15))])
+            await until(lambda: gone.dead)
+            bench.delivery.open.set()
+            await bench.idle()
+            assert bench.numbers() == [0, 1, 2, *range(9, 15)]
+
+
 class TestRejects:
     async def test_between_events(self) -> None:
         async with pumping() as bench:
@@ -320,7 +374,7 @@ class TestRejects:
         async with pumping(batch_bytes=MIB) as bench:
             bench.most, alive = 0, set()
             frame = FakeFrame([])
-            frame.parts = parts  # type: ignore[method-assign]
+            frame.runs = parts  # type: ignore[method-assign]
 
             async def script(batch: Batch) -> list[Refusal]:
                 alive.clear()

@@ -6,6 +6,7 @@ import gzip
 import os
 import struct
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -38,6 +39,8 @@ def built(data: bytes, core: str, **limits: Any) -> list[Any]:
             made.append(repr(error))
         for frame in driven.frames():
             parts = [part for part in frame.parts() if part]
+            runs = [run if isinstance(run, list) else [run] for run in frame.runs() if run]
+            assert [*chain(*runs)] == parts
             assert not frame.small or frame.at_once() in (None, parts)
             made += [frame.acknowledged, frame.size, frame.ticket, *parts]
     return made

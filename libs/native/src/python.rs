@@ -8,7 +8,7 @@ use pyo3::types::{PyBytes, PyList};
 
 use crate::entries::{Message, Writer};
 use crate::message as taken;
-use crate::record::Envelope;
+use crate::record::{self, Envelope};
 
 /// Bytes of records after which a call returns.
 const MOST_MADE: usize = 512 << 10;
@@ -67,6 +67,34 @@ fn entries<'py>(
     })
 }
 
+/// Makes records of a batch, from number `offset` on, of `events[start..]`: as many as make at most `room` bytes.
+///
+/// Returns their bytes and the index of the first event that is left: one that does not fit, or is none. `stamp`: their attributes
+/// and timestamp.
+#[pyfunction]
+fn lay<'py>(
+    py: Python<'py>,
+    events: &Bound<'py, PyList>,
+    start: usize,
+    stamp: &[u8],
+    offset: u32,
+    room: usize,
+) -> PyResult<(Bound<'py, PyBytes>, usize)> {
+    caught(|| {
+        let mut out = Vec::new();
+        let mut index = start;
+        for number in offset..u32::MAX {
+            let Ok(event) = events.get_item(index) else { break };
+            let Ok(event) = event.cast_exact::<PyBytes>() else { break };
+            if out.len() > MOST_MADE || !record::lay(&mut out, event.as_bytes(), stamp, number, room) {
+                break;
+            }
+            index += 1;
+        }
+        Ok((PyBytes::new(py, &out), index))
+    })
+}
+
 /// The tag's element, the entries, the chunk and its element of a plain message: see `message::plain`. None if it is not.
 type Parts<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>, Bound<'py, PyBytes>);
 
@@ -89,5 +117,6 @@ fn message<'py>(py: Python<'py>, data: &[u8], limits: (usize, usize, usize)) -> 
 fn headrace_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(entries, module)?)?;
+    module.add_function(wrap_pyfunction!(lay, module)?)?;
     module.add_function(wrap_pyfunction!(message, module)?)
 }

@@ -17,6 +17,23 @@ pub fn length(out: &mut Vec<u8>, size: usize) {
     varint(out, size as i64);
 }
 
+/// Appends an event as record number `offset` of a batch, if `out` then has at most `room` bytes. Returns whether it has.
+///
+/// `stamp`: the record's attributes and timestamp.
+pub fn lay(out: &mut Vec<u8>, event: &[u8], stamp: &[u8], offset: u32, room: usize) -> bool {
+    let start = out.len();
+    let bits = 64 - (u64::from(offset) << 1 | 1).leading_zeros() as usize;
+    length(out, stamp.len() + bits.div_ceil(7) + 1 + event.len());
+    out.extend_from_slice(stamp);
+    varint(out, i64::from(offset));
+    varint(out, -1); // no key
+    out.extend_from_slice(event);
+    if out.len() > room {
+        out.truncate(start);
+    }
+    out.len() > start
+}
+
 /// What the events of one frame have in common, encoded: `Envelope.pieces`.
 #[derive(Clone, Copy)]
 pub struct Envelope<'a> {
@@ -76,5 +93,26 @@ mod tests {
             varint(&mut out, number);
             assert_eq!(out, expected);
         }
+    }
+
+    #[test]
+    fn a_record_has_its_length_and_its_place() {
+        for (offset, place) in
+            [(0, &[0u8][..]), (63, &[126]), (64, &[128, 1]), (8191, &[254, 127]), (8192, &[128, 128, 1])]
+        {
+            let mut out = Vec::new();
+            assert!(lay(&mut out, b"event", b"\0\x02", offset, 99));
+            let size = 2 + place.len() + 1 + 5;
+            assert_eq!(out, [&[2 * size as u8, 0, 2], place, &[1], b"event"].concat());
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_there() {
+        let mut out = b"before".to_vec();
+        assert!(!lay(&mut out, b"event", b"\0\0", 0, 15));
+        assert_eq!(out, b"before");
+        assert!(lay(&mut out, b"event", b"\0\0", 0, 16));
+        assert_eq!(out.len(), 16);
     }
 }

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from headrace_common.publishing.in_flight import InFlightFrame
 from headrace_common.record.contract import REPUBLISHED
@@ -50,8 +50,8 @@ class Batch:
 
     @property
     def records(self) -> list[bytes]:
-        """The records, as a new list. A sealed batch unpacks them: they are seldom needed again, and would otherwise take
-        five times as many bytes.
+        """The records, as a new list, unpacked: they are seldom needed again, and would otherwise take five times as many
+        bytes in a sealed batch.
         """
         return self._unbuilt if self._builder is None else self._builder.events()
 
@@ -64,7 +64,7 @@ class Batch:
         """Adds a record. Returns False when it does not fit."""
         return self.extend([record], 0, owner) == 1
 
-    def extend(self, parts: Sequence[Part | bytes], start: int, owner: InFlightFrame) -> int:
+    def extend(self, parts: list[Any], start: int, owner: InFlightFrame) -> int:
         """Adds records of one owner from `parts[start]` on. Returns the index of the first part that is a reject or does
         not fit.
         """

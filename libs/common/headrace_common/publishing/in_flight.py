@@ -52,8 +52,8 @@ class InFlightFrame:
         "halfway",
         "listener",
         "made",
-        "parts",
         "reserved",
+        "runs",
         "small",
         "submitted",
     )  # fmt: skip
@@ -66,7 +66,7 @@ class InFlightFrame:
         self.submitted = submitted
         self.deadline = deadline
         self.small = frame.small
-        self.parts: Iterator[Part | Pause] = iter(()) if frame.small else frame.parts()
+        self.runs: Iterator[Part | Pause | list[Part]] = iter(()) if frame.small else frame.runs()
         self.growing = True  # until its first part is built
         self.made: list[Part] = []  # built, but not in a batch yet
         self.halfway = False  # the last slice ended inside a part
@@ -81,35 +81,40 @@ class InFlightFrame:
     # Making its parts
 
     def make(self, most: int, clock: Callable[[], float], until: float, log: Log) -> list[Part]:
-        """Makes its next parts, at most `most`. An empty list means that none are left, or that the slice ended inside one, which
-        `halfway` says.
+        """Makes its next parts: `most`, and those that are made at once with the last. An empty list means that none are left, or
+        that the slice ended inside one, which `halfway` says.
         """
         made: list[Part] = []
         self.halfway = False
         try:
-            for part in self.parts:
-                if not isinstance(part, Pause):
-                    made.append(part)
-                    if len(made) == most:
+            for part in self.runs:
+                if isinstance(part, Pause):
+                    if clock() >= until:
+                        self.halfway = True
                         break
-                elif clock() >= until:
-                    self.halfway = True
+                    continue
+                if isinstance(part, list):
+                    made += part
+                else:
+                    made.append(part)
+                if len(made) >= most:
                     break
         except Exception as error:
             made.append(self.spoiled(error, log))  # after the parts that were made before
         return made
 
-    def grow(self, log: Log) -> Part | Pause | None:
-        """Makes its first part, or the next step of growing before that. None: it has no part."""
+    def grow(self, log: Log) -> Pause | list[Part]:
+        """Makes its first parts, or the next step of growing before these. An empty list: it has none."""
         try:
-            return next(self.parts, None)
+            found = next(self.runs, [])
         except Exception as error:
-            return self.spoiled(error, log)
+            return [self.spoiled(error, log)]
+        return found if isinstance(found, Pause | list) else [found]
 
     def spoiled(self, error: Exception, log: Log) -> Reject:
         """A bug in Headrace: the whole frame, as received, replaces its remaining parts."""
         log.exception("building a frame's events failed", ticket=self.frame.ticket)
-        self.parts = iter(())
+        self.runs = iter(())
         return self.frame.spoiled(f"{type(error).__name__}: {error}")
 
     def enlarge(self) -> None:
@@ -120,7 +125,7 @@ class InFlightFrame:
     def restart(self) -> None:
         """Discards the parts built so far. None of them may be in a batch yet."""
         assert not self.built
-        self.parts = self.frame.parts()
+        self.runs = self.frame.runs()
         self.grown = 0
         self.shrink(0)
 

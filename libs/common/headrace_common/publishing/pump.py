@@ -229,7 +229,7 @@ class Pump:
         return Step.WHOLE
 
     def _grow(self, frame: InFlightFrame, until: float) -> Step | None:
-        """Lets the frame inflate up to its first part. Returns None when the frame has that part, or has none at all."""
+        """Lets the frame inflate up to its first parts. Returns None when the frame has these, or has none at all."""
         while isinstance(found := frame.grow(self._log), Pause):
             wanted = self._growth.pool(frame.grown + found.grown, frame.reserved) if found.grown else None
             if wanted is not None:
@@ -245,7 +245,7 @@ class Pump:
                 return Step.LATER
         frame.growing = False
         frame.shrink(frame.grown)
-        frame.made = [] if found is None else [found]
+        frame.made = found
         return None
 
     def _park(self, frame: InFlightFrame, pool: GrowthPool, size: int) -> None:

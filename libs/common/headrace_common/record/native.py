@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from headrace_common.record.event import Event
+if TYPE_CHECKING:  # it encodes by a module that asks this one
+    from headrace_common.record.event import Part
 
 VARIABLE: Final = "HEADRACE_NATIVE"
 AUTO, OFF, REQUIRE = "auto", "off", "require"
 MODULE: Final = "headrace_native"
+VERSION: Final = "0.2.0"
+"""The only version that is asked: another has other calls, such as one that was built before the sources changed."""
 
 BYTES_AT_ONCE: Final = 64 << 10
 """Bytes of entries that the native core is given in one call: a fraction of a millisecond, whatever they are."""
@@ -25,7 +28,7 @@ Pieces = tuple[bytes, bytes, bytes, bytes, bytes]
 
 
 class Core(Protocol):
-    """Encodes plain events."""
+    """Encodes plain events, and lays them out in a batch."""
 
     bytes_at_once: int
     """Most bytes that a call is given; 0: it encodes nothing."""
@@ -41,12 +44,19 @@ class Core(Protocol):
         index: int,
         most: int,
         /,
-    ) -> tuple[list[Event], int]:
+    ) -> tuple[list[Part], int]:
         """Returns the events of at most `most` of Forward's entries from the start of `data`, and how many bytes these are.
 
         It ends before the first that is not plain, or not whole. `attributes`: the message's, as JSON, or empty; `ids`,
         `content_ids`: prefixes, as in `EntryBuilder`; `limits`: most bytes of value and attributes, and deepest nesting;
         `index`: of the first entry in its message.
+        """
+
+    def lay(self, events: list[Any], start: int, stamp: bytes, offset: int, room: int, /) -> tuple[bytes, int]:
+        """Returns records of a batch, one behind the other, and the index of the first item of `events` that is not among them.
+
+        These are the events from `events[start]` on, at most `room` bytes of records. `stamp`: a record's attributes and
+        timestamp; `offset`: of the first in its batch.
         """
 
     def message(self, data: bytes, limits: tuple[int, int, int], /) -> tuple[bytes, bytes, bytes | None, bytes] | None:
@@ -61,9 +71,13 @@ class Python:
 
     bytes_at_once: Final = 0
 
-    def entries(self, *_: object) -> tuple[list[Event], int]:
+    def entries(self, *_: object) -> tuple[list[Part], int]:
         """Returns no events."""
         return [], 0
+
+    def lay(self, _: list[Any], start: int, *__: object) -> tuple[bytes, int]:
+        """Returns no records."""
+        return b"", start
 
     def message(self, *_: object) -> None:
         """Returns None."""
@@ -77,12 +91,14 @@ def _installed() -> Core | None:
         module = importlib.import_module(MODULE)
     except ImportError:
         return None
+    if module.VERSION != VERSION:
+        return None
     module.__dict__["bytes_at_once"] = BYTES_AT_ONCE
     return cast("Core", module)
 
 
 NATIVE: Final = _installed()
-"""The native core; None where it is not installed."""
+"""The native core; None where it is not installed in this version."""
 
 core: Core = PYTHON
 """The core that is asked."""
@@ -94,7 +110,7 @@ def choose(wanted: str) -> str:
     if wanted not in (AUTO, OFF, REQUIRE):
         return f"{VARIABLE}: {wanted!r} is none of {AUTO}, {OFF}, {REQUIRE}"
     if wanted == REQUIRE and NATIVE is None:
-        return f"{VARIABLE}: the native core is required, and {MODULE} is not installed"
+        return f"{VARIABLE}: the native core is required, and {MODULE} {VERSION} is not installed"
     core = PYTHON if wanted == OFF or NATIVE is None else NATIVE
     return ""
 

@@ -74,6 +74,15 @@ def paused(steps: Generator[None, None, T]) -> Generator[Pause, None, T]:
         yield PAUSE
 
 
+def singly(runs: Iterator[Part | Pause | list[Part]]) -> Iterator[Part | Pause]:
+    """Yields the parts of `Frame.runs` one by one."""
+    for run in runs:
+        if isinstance(run, list):
+            yield from run
+        else:
+            yield run
+
+
 class Frame(ABC):
     """One complete unit to publish and to acknowledge."""
 
@@ -121,6 +130,10 @@ class Frame(ABC):
         A frame grows only before its first part. The work between two parts or pauses takes a few milliseconds at most. Never
         raises for any bytes: content that cannot be understood becomes a reject.
         """
+
+    def runs(self) -> Iterator[Part | Pause | list[Part]]:
+        """Yields what `parts` does, but parts that were made at once as one list: what the publisher asks."""
+        return self.parts()
 
     @abstractmethod
     def spoiled(self, detail: str) -> Reject:

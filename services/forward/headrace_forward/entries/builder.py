@@ -104,7 +104,7 @@ class EntryBuilder:
             else:
                 yield (yield from self._part(bytes(data[bounds[at] : bounds[at + 1]]), entry, index))
 
-    def plain_events(self, data: Bytes, start: int, first: int, most: int) -> tuple[list[Event], int]:
+    def plain_events(self, data: Bytes, start: int, first: int, most: int) -> tuple[list[Part], int]:
         """Returns the events of at most `most` plain entries from `data[start]` on, and how many bytes these are: what the native
         core makes of them. The first has index `first` in its message.
         """
@@ -120,7 +120,7 @@ class EntryBuilder:
         """Builds `data` if it is `count` ordinary entries, fewer than 2^16, and nothing else."""
         events, read = self.plain_events(data, 0, 0, count)
         if read == len(data) and len(events) == count:
-            return cast("list[Part]", events)
+            return events
         entries = _exactly(bytes(data), count)
         if entries is None:
             return None

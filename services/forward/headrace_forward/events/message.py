@@ -14,7 +14,7 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.record.contract import OCTETS, Attribute, Reason
 from headrace_common.record.event import Envelope, FieldHash, FrameIds, Part, Reject, rfc3339_ms, unique_id
 from headrace_common.session.inflate import InflateLimits, inflate_gzip
-from headrace_common.session.interface import AT_ONCE, PAUSE, SMALL, Frame, Pause, Ticket
+from headrace_common.session.interface import AT_ONCE, PAUSE, SMALL, Frame, Pause, Ticket, singly
 from typing_extensions import override
 
 from headrace_forward.attributes import ForwardAttribute
@@ -229,6 +229,10 @@ class ForwardFrame(MessageFrame):
 
     @override
     def parts(self) -> Iterator[Part | Pause]:
+        return singly(self.runs())
+
+    @override
+    def runs(self) -> Iterator[Part | Pause | list[Part]]:
         message, option = self._message, self._option
         problem = self._problem()
         if problem is not None:
@@ -293,7 +297,7 @@ class ForwardFrame(MessageFrame):
         envelope = Envelope(PROTOCOL, self._origin.source, tag, content_type=OCTETS)
         yield envelope.event(ids(0), rfc3339_ms(self.received_ms), bytes(body), orjson.dumps(attributes))
 
-    def _listed(self, builder: EntryBuilder, body: Bytes) -> Iterator[Part | Pause]:
+    def _listed(self, builder: EntryBuilder, body: Bytes) -> Iterator[Part | Pause | list[Part]]:
         """Forward mode: the decoder has already cut the entries."""
         entries = self._message.entries
         assert entries is not None
@@ -303,7 +307,7 @@ class ForwardFrame(MessageFrame):
         while first < known:
             events, _ = builder.plain_events(body, entries[first] - origin, first, min(SLICE_ENTRIES, known - first))
             if events:
-                yield from events
+                yield events
                 first += len(events)
                 continue
             last = min(first + SLICE_ENTRIES, known)
@@ -315,7 +319,7 @@ class ForwardFrame(MessageFrame):
             rest = bytes(body[entries[known] - origin :])
             yield builder.tail(rest, known, Reason.TOO_MANY_EVENTS, self._too_many())
 
-    def _packed(self, builder: EntryBuilder, body: Bytes) -> Iterator[Part | Pause]:
+    def _packed(self, builder: EntryBuilder, body: Bytes) -> Iterator[Part | Pause | list[Part]]:
         """Concatenated entries, cut and built in slices. From the first invalid entry on, the rest goes to quarantine."""
         unpacker: Any = None  # that has been fed the bytes from `base` to `fed`
         base = fed = first = start = 0
@@ -327,7 +331,7 @@ class ForwardFrame(MessageFrame):
                 return
             events, read = builder.plain_events(body, start, first, most)
             if events:
-                yield from events
+                yield events
                 first, start, unpacker = first + len(events), start + read, None
                 continue
             if unpacker is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, cast
+from typing import Final
 
 import orjson
 from headrace_common.record import native
@@ -65,12 +65,16 @@ class PlainFrame(Frame):
                 (limits.event_bytes, limits.depth), body, 0, min(AT_ONCE, limits.frame_events),
             )  # fmt: skip
             if read == len(body):
-                return cast("list[Part]", events)
+                return events
         return self._carefully().at_once()
 
     @override
     def parts(self) -> Iterator[Part | Pause]:
         return self._carefully().parts()
+
+    @override
+    def runs(self) -> Iterator[Part | Pause | list[Part]]:
+        return self._carefully().runs()
 
     @override
     def spoiled(self, detail: str) -> Reject:
