@@ -27,13 +27,8 @@ FOLDER = Path(__file__).parent
 
 collect_ignore = [] if find_spec("pyiceberg") else ["test_mirror.py"]  # an extra
 
-LONG_LIFE = (
-    "-XX:+UseSerialGC -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"
-    " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000 -XX:ReservedCodeCacheSize=512m -Xmn400m"
-)
-"""For a JVM that lives for minutes: it optimises only what runs very often, because the tests share two cores. It has room for
-the code of all tests, and collects garbage seldom.
-"""
+LONG_LIFE = "-XX:+UseSerialGC -XX:ReservedCodeCacheSize=512m -Xmn400m"
+"""For a JVM that lives for minutes: it has room for the code of all tests, and collects garbage seldom."""
 
 GENERATED: Final = {"spark.sql.codegen.cache.maxEntries": "1000"}
 """Spark keeps 100 generated classes. A test's statements need more, so that each start of a job would compile its own anew. It

@@ -50,3 +50,10 @@ def test_an_overload_is_named_by_its_types(spark: SparkSession) -> None:
     assert call_static(spark, "java.lang.String", "valueOf", ["java.lang.Object"], ["12"]) == "12"
     with pytest.raises(Py4JJavaError, match="NoSuchMethodException"):
         call_static(spark, "java.lang.String", "valueOf", ["java.lang.CharSequence"], ["12"])
+
+
+def test_it_is_started_with_our_options_and_then_with_the_users(spark: SparkSession) -> None:
+    """A user's option of the same name counts: of two, Java takes the last."""
+    given = java_class(spark, "java.lang.management.ManagementFactory").getRuntimeMXBean().getInputArguments()
+    named = [argument.split("=")[0] for argument in given]
+    assert named.index("-XX:Tier4InvocationThreshold") < named.index("-XX:ReservedCodeCacheSize")
