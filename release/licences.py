@@ -23,7 +23,7 @@ said of a licence is what the package says of itself. Written by `release/licenc
 
 The jars of `cli/headrace_cli/fetch/jars.txt` (Kafka, Spark's connectors, Delta, Hadoop's S3A, AWS's SDK and what they need) are
 fetched, not shipped, but for the landing job's image; each has its licence in `META-INF`. What comes with an image's base, Python
-and Debian's Java, has it in `/usr/share/doc`. `./headrace images --sbom FOLDER` lists all of an image.
+and Debian's Java, has it in `/usr/share/doc`. `syft scan docker:IMAGE` lists all of an image.
 
 | package | licence | in |
 |---|---|---|

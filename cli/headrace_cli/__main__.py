@@ -281,10 +281,6 @@ def images(
         typer.Option(metavar="IMAGE", envvar="HEADRACE_PYTHON_IMAGE", help="Base image; default: python:3.12-slim."),
     ] = "",
     msk: Annotated[bool, typer.Option("--msk", help="With what logs in at Amazon MSK by IAM: 35 MB more.")] = False,
-    sbom: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Also write a bill of materials for each image (SPDX), by syft."),
-    ] = None,
 ) -> None:
     """Build the container images with Docker. pip's index, proxy and CA are those of this machine."""
     from headrace_cli.fetch.images import Target
@@ -293,7 +289,7 @@ def images(
     if load not in list(Target):
         raise CommandError(f"--load {load}: it is one of {', '.join(Target)}.", status=2)
     maven = os.environ.get("HEADRACE_MAVEN_REPOSITORY", "")
-    options = verb.ImageOptions(Target(load), cluster, tag, registry, base, maven, msk, sbom)
+    options = verb.ImageOptions(Target(load), cluster, tag, registry, base, maven, msk)
     raise typer.Exit(verb.images(names or [], options))
 
 

@@ -37,7 +37,7 @@ class Machine:
         self.bin.mkdir()
         monkeypatch.setenv("PATH", f"{self.bin}{os.pathsep}{os.environ['PATH']}")
         self.docker()
-        for name in ("kind", "k3d", "syft"):
+        for name in ("kind", "k3d"):
             self._program(name, f'#!/bin/sh\necho "{name} $*" >> {shlex.quote(str(self.calls_file))}\n')
 
     def docker(self, *, buildx: int = 1, build: int = 0) -> None:
@@ -129,31 +129,6 @@ def test_it_says_what_to_paste(machine: Machine, capsys: pytest.CaptureFixture[s
     assert "registry.example/team/headrace-forward:0.1.0" in said
     assert "docker push" in said
     assert "--set image.registry=registry.example/team/" in said
-
-
-def test_a_bill_of_materials_for_each_image(machine: Machine, tmp_path: Path) -> None:
-    images(["forward", "lake"], options(sbom=tmp_path / "bills", registry="registry.example/team"))
-    assert [" ".join(words) for words in machine.calls("syft")] == [
-        f"syft scan docker:registry.example/team/headrace-{name}:0.1.0 "
-        f"--output spdx-json={tmp_path}/bills/headrace-{name}-0.1.0.spdx.json --quiet"
-        for name in ("forward", "lake")
-    ]
-    assert (tmp_path / "bills").is_dir()
-
-
-def test_without_syft_nothing_is_built(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (machine.bin / "syft").unlink()
-    monkeypatch.setenv("PATH", str(machine.bin))
-    monkeypatch.setattr("headrace_cli.verbs.images.check_docker", lambda: None)
-    with pytest.raises(CommandError, match="no syft here"):
-        images(["forward"], options(sbom=tmp_path / "bills"))
-    assert not machine.calls_file.exists()
-
-
-def test_a_bill_goes_to_no_file(machine: Machine, tmp_path: Path) -> None:
-    (tmp_path / "bills").write_text("")
-    with pytest.raises(CommandError, match="bills: File exists"):
-        images(["forward"], options(sbom=tmp_path / "bills"))
 
 
 def test_a_build_that_fails_says_why(machine: Machine) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -86,18 +85,6 @@ def load_command(target: Target, references: Sequence[str], cluster: str) -> lis
     if target is Target.K3D:
         return ["k3d", "image", "import", *references, *(["--cluster", cluster] if cluster else [])]
     return None
-
-
-def bill_command(reference: str, folder: Path) -> list[str]:
-    """Return the command that writes an image's bill of materials (SPDX 2.3, JSON) to `folder`."""
-    file = reference.rpartition("/")[2].replace(":", "-") + ".spdx.json"
-    return ["syft", "scan", f"docker:{reference}", "--output", f"spdx-json={folder / file}", "--quiet"]
-
-
-def check_syft() -> None:
-    """Raise `CommandError` unless there is a syft."""
-    if shutil.which("syft") is None:
-        raise CommandError("There is no syft here: install it, or leave --sbom out.")
 
 
 def check_docker() -> None:

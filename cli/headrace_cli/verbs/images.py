@@ -13,10 +13,8 @@ from headrace_common import __version__
 from headrace_cli.errors import CommandError
 from headrace_cli.fetch.images import (
     Target,
-    bill_command,
     build_command,
     check_docker,
-    check_syft,
     has_buildx,
     load_command,
     pip_options,
@@ -42,7 +40,6 @@ class ImageOptions:
     base: str
     maven: str
     msk: bool = False
-    sbom: Path | None = None
 
 
 def images(names: Sequence[str], options: ImageOptions) -> int:
@@ -55,12 +52,6 @@ def images(names: Sequence[str], options: ImageOptions) -> int:
             "--tag latest: a cluster would never know whether it has this image. Give it a name.", status=2
         )
     check_docker()
-    if options.sbom:
-        check_syft()
-        try:
-            options.sbom.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CommandError(f"--sbom {options.sbom}: {error.strerror}.") from error
     buildx = has_buildx()
     arguments = {"VERSION": tag, "REVISION": revision()}
     if options.base:
@@ -79,14 +70,10 @@ def images(names: Sequence[str], options: ImageOptions) -> int:
             references.append(reference)
             took = time.monotonic() - began
             console.line(image.name, "good", f"{reference}, {console.format_size(size(reference))}, {took:.0f} s")
-            if options.sbom:
-                run(bill_command(reference, options.sbom), Path(folder) / "bill.log")
         loading = load_command(options.load, references, options.cluster)
         if loading is not None:
             run(loading, Path(folder) / "load.log")
             console.line("load", "good", f"{options.load.value} has them")
-    if options.sbom:
-        console.line("sbom", "good", f"a bill of materials for each is in {options.sbom}")
     console.OUT.print("\n" + next_steps(options, tag), markup=False)
     return 0
 
