@@ -11,10 +11,9 @@ import typer
 from headrace_common import __version__
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError, HeadraceError
 
-from headrace_cli.errors import EXIT_FAILED, CommandError
+from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError
 from headrace_cli.operating.commands import app as operating
 from headrace_cli.operating.options import LakeOption, StateOption, check_bootstrap
-from headrace_cli.places import DEFAULT_STATE
 from headrace_cli.verbs import parts
 from headrace_cli.wire.commands import app as wire
 from headrace_cli.wire.quarantined.commands import app as quarantine

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.stack.broker import EmbeddedKafka, answers, reason
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import ensure

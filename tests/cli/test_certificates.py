@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import zmq
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.stack import certificates
 from headrace_cli.stack import certificates as curve
 from headrace_cli.stack.certificates import Certificates, ensure

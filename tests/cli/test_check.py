@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from headrace_cli.places import ROOT
+from headrace_cli.ground import ROOT
 from headrace_cli.verbs import check as verb
 from headrace_cli.verbs.check import MOST_WORKERS, Tier, selects, spread
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from headrace_cli.__main__ import app
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.stack import stack as planning
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import parts

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.wire.send.smoke import parse, smoke
 from headrace_cli.wire.target import CLIENTS

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.processes import filelock as identity
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import down as module

@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 
 import pytest
-from headrace_cli.errors import EXIT_NOTHING_RUNS, CommandError
+from headrace_cli.ground import EXIT_NOTHING_RUNS, CommandError
 from headrace_cli.operating.snippets import snippet
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import console, status

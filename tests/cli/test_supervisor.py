@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.processes import child
 from headrace_cli.stack.reach import unreachable
 from headrace_cli.stack.state import STACK_VARIABLE, StateFolder

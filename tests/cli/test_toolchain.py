@@ -19,9 +19,9 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from headrace_cli.errors import CommandError
 from headrace_cli.fetch import java, toolchain
 from headrace_cli.fetch import toolchain as truststore
+from headrace_cli.ground import CommandError
 
 from tests.contract.waiting import PATIENCE
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from headrace_cli.fetch.images import all_images
-from headrace_cli.places import ROOT
+from headrace_cli.ground import ROOT
 from headrace_cli.processes.filelock import locked
 
 TAG = "test"

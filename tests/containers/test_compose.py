@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from headrace_cli.places import ROOT
+from headrace_cli.ground import ROOT
 from headrace_cli.processes.ports import free_port
 from headrace_cli.wire.target import CLIENTS
 

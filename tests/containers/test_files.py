@@ -10,7 +10,7 @@ import pytest
 import yaml
 from headrace_cli.fetch.images import all_images
 from headrace_cli.fetch.toolchain import LIST
-from headrace_cli.places import ROOT
+from headrace_cli.ground import ROOT
 from headrace_cli.stack.services import LAKE_OPS_PORT
 from headrace_cli.verbs.up import START_SECONDS
 from headrace_common import __version__

@@ -11,7 +11,7 @@ from typing import Any
 
 import docker
 import pytest
-from headrace_cli.places import ROOT
+from headrace_cli.ground import ROOT
 from headrace_common import __version__
 from headrace_common.operations.errors import EXIT_CONFIG
 from headrace_common.operations.settings import KafkaSettings, environment

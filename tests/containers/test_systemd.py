@@ -13,7 +13,7 @@ from typing import Any
 import deltalake
 import docker
 import pytest
-from headrace_cli.places import ROOT
+from headrace_cli.ground import ROOT
 from headrace_cli.stack.services import LAKE_OPS_PORT, SERVICES
 from headrace_common.operations.errors import EXIT_CONFIG
 from headrace_common.operations.settings import LimitSettings

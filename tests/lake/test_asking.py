@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 from deltalake import DeltaTable
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.lake import shell
 from headrace_cli.lake.address import located, trouble
 from headrace_cli.lake.meaning import meaning

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.lake.proof import exactly_once
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.verbs import query

@@ -17,7 +17,7 @@ import duckdb
 import pytest
 from arro3.core import Table
 from deltalake import CommitProperties, DeltaTable, TableFeatures, Transaction, write_deltalake
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.lake import against_kafka
 from headrace_cli.lake.meaning import meaning
 from headrace_cli.lake.tables import TABLES, connect, rows

@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from headrace_cli.places import ROOT
+from headrace_cli.ground import ROOT
 from headrace_common import __version__
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]

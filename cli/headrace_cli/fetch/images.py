@@ -12,8 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from headrace_cli.errors import CommandError
-from headrace_cli.places import ROOT
+from headrace_cli.ground import ROOT, CommandError
 
 NAME: Final = "headrace-{}"
 

@@ -16,8 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from headrace_cli.errors import CommandError
-from headrace_cli.places import cache
+from headrace_cli.ground import CommandError, cache
 
 OLDEST: Final = 17
 NEWEST: Final = 25

@@ -17,8 +17,7 @@ import sysconfig
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from headrace_cli.errors import CommandError
-from headrace_cli.places import ROOT, cache
+from headrace_cli.ground import ROOT, CommandError, cache
 from headrace_cli.processes.filelock import locked
 
 SOURCES: Final = ROOT / "libs" / "native"

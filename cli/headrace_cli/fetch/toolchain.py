@@ -25,9 +25,8 @@ from xml.sax.saxutils import quoteattr
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 
-from headrace_cli.errors import CommandError
 from headrace_cli.fetch.java import Java, find_java
-from headrace_cli.places import cache
+from headrace_cli.ground import CommandError, cache
 from headrace_cli.processes.filelock import locked
 from headrace_cli.processes.tether import tethered
 

@@ -14,7 +14,7 @@ from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import KafkaSettings, Settings, load
 from headrace_common.record.contract import GapReason
 
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.lake.proof import COVERED
 from headrace_cli.lake.tables import Row
 from headrace_cli.lake.text import compact

@@ -9,7 +9,7 @@ from typing import Final
 
 import duckdb
 
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 
 _FIRST: Final = "headrace> "
 _NEXT: Final = "     ...> "

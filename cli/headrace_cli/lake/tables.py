@@ -33,7 +33,7 @@ from headrace_lake.tables.properties import (
     strange_features,
 )
 
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.lake.address import OPTIONS, LakeAddress, located, trouble, without_secrets
 
 TABLES: Final = ("batches", "events", "quarantine", "gaps", "erasures")

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.lake.address import LakeAddress
 from headrace_cli.lake.tables import Row, asked, connect, first_line, interruptible, told, unique_names
 from headrace_cli.lake.text import json_value, text

@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import DEFAULT_STATE, CommandError
 from headrace_cli.operating.live.commands import app as live
 from headrace_cli.operating.options import KafkaOption, StateOption, UrlOption, check_bootstrap
-from headrace_cli.places import DEFAULT_STATE
 
 app = typer.Typer()
 app.add_typer(live)

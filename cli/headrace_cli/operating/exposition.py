@@ -15,8 +15,7 @@ from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from headrace_cli.errors import EXIT_NOTHING_RUNS, CommandError
-from headrace_cli.places import command
+from headrace_cli.ground import EXIT_NOTHING_RUNS, CommandError, command
 from headrace_cli.stack.state import StateFolder
 
 SECONDS: Final = 3.0

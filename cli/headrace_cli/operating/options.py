@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from headrace_common.operations.networks import brokers
 
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 
 StateOption = Annotated[
     Path,

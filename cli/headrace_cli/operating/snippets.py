@@ -13,8 +13,7 @@ from typing import Any, Final
 from headrace_common.operations.variables import did_you_mean
 from headrace_common.protocol import Snippet, installed
 
-from headrace_cli.errors import CommandError
-from headrace_cli.places import command
+from headrace_cli.ground import CommandError, command
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import console
 

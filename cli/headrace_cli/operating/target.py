@@ -8,8 +8,7 @@ from pathlib import Path
 from headrace_common.operations.settings import KafkaSettings, Settings, load
 from headrace_common.operations.variables import variable
 
-from headrace_cli.errors import EXIT_NOTHING_RUNS, CommandError
-from headrace_cli.places import command
+from headrace_cli.ground import EXIT_NOTHING_RUNS, CommandError, command
 from headrace_cli.stack.reach import unreachable
 from headrace_cli.stack.state import StateFolder
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import psutil
 
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 
 _TAKEN: Final = (errno.EADDRINUSE, errno.EACCES)
 _HELD: Final[list[socket.socket]] = []

@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Final
 
-from headrace_cli.errors import CommandError
 from headrace_cli.fetch.java import find_java
 from headrace_cli.fetch.toolchain import class_path
+from headrace_cli.ground import CommandError
 from headrace_cli.processes.ports import free_port
 from headrace_cli.processes.tether import tethered
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from headrace_common.protocol import installed
 
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 
 SERVICES: Final = installed()
 KAFKA_PORT: Final = 9092

@@ -14,8 +14,8 @@ from headrace_common.operations.settings import TopicSettings, environment, own_
 from headrace_common.operations.variables import read_bytes, variable
 from headrace_common.protocol import Protocol
 
-from headrace_cli.errors import CommandError
 from headrace_cli.fetch.toolchain import FetchProgress, jars, java_home
+from headrace_cli.ground import CommandError
 from headrace_cli.processes.child import ProcessSpec
 from headrace_cli.processes.ports import free_port, holder, is_taken
 from headrace_cli.stack.broker import HOST, LOCALE, SEGMENT_BYTES, EmbeddedKafka

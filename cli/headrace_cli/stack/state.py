@@ -17,8 +17,7 @@ from typing import Any, Final
 
 import psutil
 
-from headrace_cli.errors import CommandError
-from headrace_cli.places import command
+from headrace_cli.ground import CommandError, command
 from headrace_cli.processes.filelock import Locked, acquire, describe, find, is_locked
 
 MARKER: Final = "headrace.json"

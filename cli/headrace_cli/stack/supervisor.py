@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from headrace_common.operations.errors import EXIT_CONFIG
 
-from headrace_cli.errors import EXIT_FAILED
+from headrace_cli.ground import EXIT_FAILED
 from headrace_cli.processes.child import Backoff, Child, ChildState, ProcessSpec, last_line
 from headrace_cli.processes.tether import tethered
 from headrace_cli.stack.reach import unreachable

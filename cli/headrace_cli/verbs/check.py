@@ -17,9 +17,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from headrace_cli.errors import EXIT_FAILED
 from headrace_cli.fetch.toolchain import jars, java_home
-from headrace_cli.places import ROOT, check_checkout
+from headrace_cli.ground import EXIT_FAILED, ROOT, check_checkout
 from headrace_cli.verbs import console
 
 LINT: Final = (

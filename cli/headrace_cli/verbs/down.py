@@ -10,7 +10,7 @@ from typing import Final
 
 import psutil
 
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import console
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from headrace_common import __version__
 
-from headrace_cli.errors import CommandError
 from headrace_cli.fetch.images import (
     Target,
     build_command,
@@ -25,7 +24,7 @@ from headrace_cli.fetch.images import (
     size,
 )
 from headrace_cli.fetch.toolchain import REPOSITORY_VARIABLE
-from headrace_cli.places import check_checkout
+from headrace_cli.ground import CommandError, check_checkout
 from headrace_cli.verbs import console
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.stack.state import StateFolder
 
 _TAIL_BYTES = 1024 * 1024

@@ -10,8 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
-from headrace_cli.errors import EXIT_NOTHING_RUNS, CommandError
-from headrace_cli.places import DEFAULT_STATE, command
+from headrace_cli.ground import DEFAULT_STATE, EXIT_NOTHING_RUNS, CommandError, command
 
 LAKE: Final = {
     "replay": "Land again what the tables have lost.",

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from headrace_cli.errors import EXIT_FAILED, CommandError
+from headrace_cli.ground import EXIT_FAILED, CommandError
 from headrace_cli.lake.meaning import NAMES, meaning
 from headrace_cli.lake.proof import exactly_once
 from headrace_cli.lake.tables import Row, connect, rows

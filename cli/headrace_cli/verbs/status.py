@@ -10,8 +10,7 @@ from typing import Any
 
 import psutil
 
-from headrace_cli.errors import EXIT_NOTHING_RUNS
-from headrace_cli.places import command
+from headrace_cli.ground import EXIT_NOTHING_RUNS, command
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import console
 

@@ -11,8 +11,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from headrace_cli.errors import EXIT_FAILED, CommandError
-from headrace_cli.places import command
+from headrace_cli.ground import EXIT_FAILED, CommandError, command
 from headrace_cli.stack.stack import Stack, StackOptions, module, plan, select_receivers
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.stack.supervisor import Supervisor

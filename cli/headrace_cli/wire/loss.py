@@ -19,7 +19,7 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_common.protocol import installed
 from headrace_common.record.contract import GapField, GapReason
 
-from headrace_cli.errors import EXIT_DOUBT, EXIT_FAILED, EXIT_NOTHING_RUNS, CommandError
+from headrace_cli.ground import EXIT_DOUBT, EXIT_FAILED, EXIT_NOTHING_RUNS, CommandError
 from headrace_cli.lake import against_kafka
 from headrace_cli.lake.address import LakeAddress
 from headrace_cli.lake.against_kafka import Place

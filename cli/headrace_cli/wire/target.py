@@ -14,8 +14,7 @@ from headrace_common.protocol import installed
 from headrace_common.session.client import Client, Compression
 from zmq.utils import z85
 
-from headrace_cli.errors import EXIT_NOTHING_RUNS, CommandError
-from headrace_cli.places import command
+from headrace_cli.ground import EXIT_NOTHING_RUNS, CommandError, command
 from headrace_cli.stack.certificates import CurveKeys
 from headrace_cli.stack.state import StateFolder
 

@@ -12,7 +12,7 @@ import headrace_cli.operating.live as package
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.operating.live import follow as following
 from headrace_cli.operating.live import scraping, server, tables
 from headrace_cli.operating.live.broker import SHOWN, sample

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_cli.errors import EXIT_DOUBT, CommandError
+from headrace_cli.ground import EXIT_DOUBT, CommandError
 from headrace_cli.operating.check.parts import Finding, Verdict
 from headrace_cli.operating.exposition import Scrape, parts_of
 from headrace_cli.stack.broker import EmbeddedKafka

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.wire.explain import stream
 from headrace_cli.wire.explain.stream import EXPLANATIONS, Explainer
 from headrace_cli.wire.explain.verb import ExplainOptions, explain, lines

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from headrace_cli.__main__ import app
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.operating.live import tables
 from headrace_cli.wire import loss
 from headrace_cli.wire.quarantined.verbs import Source, export_items, wanted_of

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.operating.watch.records import Row
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.wire.quarantined import items

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.wire.quarantined.items import Item, Wanted
 from headrace_cli.wire.quarantined.reading import Reader

@@ -22,7 +22,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from headrace_cli.errors import EXIT_NOTHING_RUNS, CommandError
+from headrace_cli.ground import EXIT_NOTHING_RUNS, CommandError
 from headrace_cli.operating.watch.filters import parse_span
 from headrace_cli.processes.ports import free_port
 from headrace_cli.stack.broker import EmbeddedKafka

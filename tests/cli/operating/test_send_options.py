@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import zmq
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.processes.ports import free_port
 from headrace_cli.stack import certificates as curve
 from headrace_cli.stack.broker import EmbeddedKafka

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.operating.snippets import CLIENTS, NAMED, PORTS, Address, Client, how_to, snippet
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.stack.services import SERVICES

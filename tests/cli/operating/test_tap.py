@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.lake.text import printable
 from headrace_cli.operating.watch import tap as verb
 from headrace_cli.operating.watch.filters import Filters, parse_moment, parse_where

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.operating.exposition import Scrape, scrape
 from headrace_cli.operating.watch.rates import quantile, rows
 from headrace_cli.operating.watch.top import PROBLEMS, seconds, short, table, top

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.operating.check import limits
 from headrace_cli.operating.check.limits import SOON, check_certificates
 from headrace_cli.operating.check.parts import NAMES, Finding, Verdict, settings_class

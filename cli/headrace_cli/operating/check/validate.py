@@ -19,7 +19,7 @@ from headrace_common.operations.settings import (
 )
 from headrace_common.operations.variables import misspelt
 
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.operating.check import limits
 from headrace_cli.operating.check.limits import check_certificates
 from headrace_cli.operating.check.parts import NAMES, Finding, Verdict, settings_class, show

@@ -10,9 +10,8 @@ from typing import Annotated
 
 import typer
 
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import DEFAULT_STATE, CommandError
 from headrace_cli.operating.options import KafkaOption, LakeOption, StateOption, check_bootstrap
-from headrace_cli.places import DEFAULT_STATE
 
 app = typer.Typer()
 

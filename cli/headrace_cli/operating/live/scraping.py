@@ -12,7 +12,7 @@ from typing import Final
 
 import aiohttp
 
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.operating.exposition import (
     MOST_BYTES,
     SECONDS,

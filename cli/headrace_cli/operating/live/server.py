@@ -15,7 +15,7 @@ from aiohttp import web
 from headrace_common.operations.errors import HeadraceError
 from headrace_common.operations.settings import KafkaSettings
 
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.lake.address import LakeAddress
 from headrace_cli.operating.live.follow import follow
 from headrace_cli.operating.live.service import LiveService

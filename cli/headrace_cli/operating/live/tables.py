@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import duckdb
 
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.lake.address import LakeAddress, without_secrets
 from headrace_cli.lake.tables import connect, first_line
 from headrace_cli.operating.live.looks import Gap, TablesLook

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.operating.watch.records import Row
 
 _STEP: Final = re.compile(r'\.?"((?:[^"\\]|\\.)*)"|\.?([^."\[\]=]+)|\[(\d{1,9})\]')

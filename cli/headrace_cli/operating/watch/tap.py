@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.operating.target import kafka_settings
 from headrace_cli.operating.watch.filters import BEGINNING, NO_FILTERS, NOW, Filters, parse_moment
 from headrace_cli.operating.watch.newest import newest

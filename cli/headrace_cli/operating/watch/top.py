@@ -14,7 +14,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from headrace_cli.errors import EXIT_FAILED, CommandError
+from headrace_cli.ground import EXIT_FAILED, CommandError
 from headrace_cli.lake.text import printable
 from headrace_cli.operating.exposition import Scrape, parts_of, scrape_all
 from headrace_cli.operating.watch.rates import ServiceRow, rows

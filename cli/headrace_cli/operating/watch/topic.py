@@ -14,7 +14,7 @@ from headrace_common.kafka.client import describe, explain, make_consumer
 from headrace_common.operations.settings import KafkaSettings
 from typing_extensions import override
 
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.operating.target import check_reachable
 from headrace_cli.operating.watch.filters import BEGINNING, NOW
 from headrace_cli.operating.watch.records import Kept

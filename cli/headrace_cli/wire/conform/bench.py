@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from headrace_common.session.client import Client
 
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.wire.line import Line, connected
 from headrace_cli.wire.target import ASKED, Target
 

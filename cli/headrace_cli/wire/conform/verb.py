@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from headrace_cli.errors import EXIT_FAILED, CommandError
+from headrace_cli.ground import EXIT_FAILED, CommandError
 from headrace_cli.lake.text import printable
 from headrace_cli.verbs import console
 from headrace_cli.wire.conform import probes

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 
 CHUNK: Final = 64 << 10
 _HEX: Final = re.compile(rb"[0-9a-fA-F\s:]*")

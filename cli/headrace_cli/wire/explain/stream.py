@@ -18,7 +18,7 @@ from headrace_common.record.event import Reject
 from headrace_common.session.explain import SAMPLE, Explanation, ReplyWalker, Unit
 from headrace_common.session.interface import ByteSession, Frame, MessageSession, Pause
 
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 
 EXPLANATIONS: Final[Mapping[str, Explanation]] = {
     protocol.name: protocol.explanation() for protocol in installed() if protocol.explanation is not None

@@ -15,7 +15,7 @@ from headrace_common.operations.variables import PREFIX, variable
 from headrace_common.session.explain import Part, count
 from rich.text import Text
 
-from headrace_cli.errors import EXIT_FAILED, CommandError
+from headrace_cli.ground import EXIT_FAILED, CommandError
 from headrace_cli.lake.text import printable
 from headrace_cli.operating.check.parts import as_environment, settings_class
 from headrace_cli.operating.watch.records import as_json

@@ -15,7 +15,7 @@ import duckdb
 import orjson
 from headrace_common.operations.settings import KafkaSettings
 
-from headrace_cli.errors import CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.lake.address import LakeAddress, without_secrets
 from headrace_cli.lake.tables import connect, first_line
 from headrace_cli.operating.watch.filters import BEGINNING

@@ -22,7 +22,7 @@ from headrace_common.record.contract import EventHeader
 from headrace_common.session.again import Published, Replayed
 from rich.text import Text
 
-from headrace_cli.errors import EXIT_FAILED, CommandError
+from headrace_cli.ground import EXIT_FAILED, CommandError
 from headrace_cli.lake.address import LakeAddress
 from headrace_cli.lake.tables import connect
 from headrace_cli.lake.text import printable

@@ -15,7 +15,7 @@ from typing import Final
 
 from rich.text import Text
 
-from headrace_cli.errors import EXIT_FAILED, CommandError
+from headrace_cli.ground import EXIT_FAILED, CommandError
 from headrace_cli.lake.address import LakeAddress
 from headrace_cli.lake.text import json_value, printable, text
 from headrace_cli.operating.target import kafka_settings

@@ -15,7 +15,7 @@ from aiokafka.errors import KafkaError
 from headrace_common.kafka.client import describe, explain, make_consumer
 from headrace_common.operations.settings import KafkaSettings, Settings, load
 
-from headrace_cli.errors import EXIT_FAILED, CommandError
+from headrace_cli.ground import EXIT_FAILED, CommandError
 from headrace_cli.verbs import console
 from headrace_cli.wire.send.connections import Tally
 from headrace_cli.wire.send.source import ShopSource

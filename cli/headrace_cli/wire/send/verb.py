@@ -17,7 +17,7 @@ from headrace_common.session.client import Compression
 from rich.live import Live
 from rich.text import Text
 
-from headrace_cli.errors import EXIT_FAILED, CommandError
+from headrace_cli.ground import EXIT_FAILED, CommandError
 from headrace_cli.lake.address import LakeAddress, located
 from headrace_cli.lake.text import printable
 from headrace_cli.operating.watch.top import seconds

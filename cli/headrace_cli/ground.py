@@ -1,4 +1,4 @@
-"""Paths: the checkout that this package runs from, and the user's cache."""
+"""The ground of every verb: its error and the exit statuses, the checkout that it runs from, and the user's folders."""
 
 from __future__ import annotations
 
@@ -7,7 +7,20 @@ import shlex
 from pathlib import Path
 from typing import Final
 
-from headrace_cli.errors import CommandError
+from headrace_common.operations.errors import HeadraceError
+
+EXIT_FAILED: Final = 1
+EXIT_NOTHING_RUNS: Final = 3
+EXIT_DOUBT: Final = 4
+
+
+class CommandError(HeadraceError):
+    """The verb cannot continue. The message is one sentence for the user; `status` is the exit status of the process."""
+
+    def __init__(self, message: str, *, status: int = EXIT_FAILED) -> None:
+        super().__init__(message)
+        self.status = status
+
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 """The checkout, if the command line runs from one: it may also be installed from its packages."""
