@@ -20,7 +20,7 @@ import time
 from typing import Any, cast
 
 import psutil
-from headrace_cli.fetch.toolchain import jars, java_home
+from headrace_cli.machine.toolchain import jars, java_home
 from headrace_common.operations import log as logs
 from headrace_common.operations.settings import LogSettings
 from headrace_lake.configuration.settings import LakeSettings

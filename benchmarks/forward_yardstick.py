@@ -28,7 +28,7 @@ from typing import Any
 import load
 import psutil
 from forward import FORMS, ForwardTalker, formed, frames
-from headrace_cli.processes.ports import free_port
+from headrace_cli.machine.ports import free_port
 from headrace_common.operations.settings import KafkaSettings
 
 REFERENCE = Path(__file__).parent / "reference"

@@ -25,7 +25,7 @@ from typing import Any
 os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
 
 import docker
-from headrace_cli.fetch.images import all_images
+from headrace_cli.machine.images import all_images
 from headrace_common import __version__
 from headrace_common.operations.settings import KafkaSettings, TopicSettings, environment
 from headrace_common.topics import ensure

@@ -34,7 +34,7 @@ from typing import Any
 import psutil
 import pyspark
 from aiokafka import AIOKafkaProducer
-from headrace_cli.fetch.toolchain import jars, java_home, listed
+from headrace_cli.machine.toolchain import jars, java_home, listed
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.verbs import query
 from headrace_common.operations import log as logs

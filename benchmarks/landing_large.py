@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from headrace_cli.fetch.toolchain import jars
+from headrace_cli.machine.toolchain import jars
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import KafkaSettings, LogSettings
 from headrace_lake.configuration.settings import LakeSettings

@@ -22,7 +22,7 @@ from typing import Protocol
 
 import psutil
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from headrace_cli.processes.ports import free_port
+from headrace_cli.machine.ports import free_port
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import environment
 

@@ -22,7 +22,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "cli"), str(ROOT / "libs" / "common")]
 
-from headrace_cli.fetch.images import Image, all_images, revision, select  # noqa: E402
+from headrace_cli.machine.images import Image, all_images, revision, select  # noqa: E402
 from headrace_common import __version__  # noqa: E402
 
 KINDS: Final = {"x86_64": "amd64", "aarch64": "arm64"}

@@ -21,7 +21,7 @@ HEAD: Final = """\
 Headrace has the Apache License 2.0. An image or an environment also has these packages, each pinned in `constraints.txt`. What is
 said of a licence is what the package says of itself. Written by `release/licences.py`.
 
-The jars of `cli/headrace_cli/fetch/jars.txt` (Kafka, Spark's connectors, Delta, Hadoop's S3A, AWS's SDK and what they need) are
+The jars of `cli/headrace_cli/machine/jars.txt` (Kafka, Spark's connectors, Delta, Hadoop's S3A, AWS's SDK and what they need) are
 fetched, not shipped, but for the landing job's image; each has its licence in `META-INF`. What comes with an image's base, Python
 and Debian's Java, has it in `/usr/share/doc`. `syft scan docker:IMAGE` lists all of an image.
 

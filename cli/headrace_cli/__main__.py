@@ -68,9 +68,9 @@ def setup(
     """Fetch now what the other verbs fetch when they need it: the jars of Kafka and of the landing job. Where cargo is, build the
     native core.
     """
-    from headrace_cli.fetch import native
-    from headrace_cli.fetch.java import find_java
-    from headrace_cli.fetch.toolchain import copy_jars, jars
+    from headrace_cli.machine import native
+    from headrace_cli.machine.java import find_java
+    from headrace_cli.machine.toolchain import copy_jars, jars
     from headrace_cli.verbs import console
 
     java = find_java()
@@ -282,7 +282,7 @@ def images(
     msk: Annotated[bool, typer.Option("--msk", help="With what logs in at Amazon MSK by IAM: 35 MB more.")] = False,
 ) -> None:
     """Build the container images with Docker. pip's index, proxy and CA are those of this machine."""
-    from headrace_cli.fetch.images import Target
+    from headrace_cli.machine.images import Target
     from headrace_cli.verbs import images as verb
 
     if load not in list(Target):

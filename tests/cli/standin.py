@@ -20,8 +20,8 @@ import sys
 import time
 from pathlib import Path
 
-from headrace_cli.processes.child import ProcessSpec
-from headrace_cli.processes.ports import free_port
+from headrace_cli.machine.child import ProcessSpec
+from headrace_cli.machine.ports import free_port
 from headrace_cli.stack import supervisor
 from headrace_cli.stack.probes import http_probe
 from headrace_cli.stack.stack import Endpoint, Stack

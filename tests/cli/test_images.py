@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_cli.fetch import images as index
-from headrace_cli.fetch.images import Target, all_images, load_command, select
 from headrace_cli.ground import ROOT, CommandError
+from headrace_cli.machine import images as index
+from headrace_cli.machine.images import Target, all_images, load_command, select
 from headrace_cli.verbs.images import ImageOptions, images
 from headrace_common import __version__
 

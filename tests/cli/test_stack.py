@@ -18,7 +18,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from headrace_cli.ground import CommandError
-from headrace_cli.processes.ports import free_port, holder, is_taken
+from headrace_cli.machine.ports import free_port, holder, is_taken
 from headrace_cli.stack import stack as planning
 from headrace_cli.stack.broker import SEGMENT_BYTES
 from headrace_cli.stack.services import CONTROLLER_PORT, KAFKA_PORT, LAKE_OPS_PORT, SERVICES

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from headrace_cli.ground import CommandError
-from headrace_cli.processes import filelock as identity
+from headrace_cli.machine import filelock as identity
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import down as module
 from headrace_cli.verbs.down import down

@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 from headrace_cli.ground import CommandError
-from headrace_cli.processes import child
+from headrace_cli.machine import child
 from headrace_cli.stack.reach import unreachable
 from headrace_cli.stack.state import STACK_VARIABLE, StateFolder
 

@@ -19,9 +19,9 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from headrace_cli.fetch import java, toolchain
-from headrace_cli.fetch import toolchain as truststore
 from headrace_cli.ground import CommandError
+from headrace_cli.machine import java, toolchain
+from headrace_cli.machine import toolchain as truststore
 
 from tests.contract.waiting import PATIENCE
 
@@ -95,7 +95,7 @@ def listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def in_a_process(listing: Path) -> subprocess.Popen[str]:
     code = (
-        "import sys; from pathlib import Path; from headrace_cli.fetch import toolchain;"
+        "import sys; from pathlib import Path; from headrace_cli.machine import toolchain;"
         "toolchain.LIST = Path(sys.argv[1]); print(toolchain.jars('demo'))"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -10,8 +10,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from headrace_cli.fetch import native as building
 from headrace_cli.ground import ROOT
+from headrace_cli.machine import native as building
 from headrace_common.operations.errors import EXIT_CONFIG
 from headrace_common.record import native
 from headrace_common.record.contract import Reason

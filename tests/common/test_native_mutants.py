@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
-from headrace_cli.fetch.native import SOURCES
+from headrace_cli.machine.native import SOURCES
 
 
 class Mutant(NamedTuple):

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from headrace_cli.fetch.images import all_images
 from headrace_cli.ground import ROOT
-from headrace_cli.processes.filelock import locked
+from headrace_cli.machine.filelock import locked
+from headrace_cli.machine.images import all_images
 
 TAG = "test"
 """Images of this tag are the tests' own, so that they never replace a user's."""

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator
 from typing import Any, Self
 
-from headrace_cli.processes.ports import free_port
+from headrace_cli.machine.ports import free_port
 from headrace_common.operations.settings import environment
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.network import Network

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from headrace_cli.ground import ROOT
-from headrace_cli.processes.ports import free_port
+from headrace_cli.machine.ports import free_port
 from headrace_cli.wire.target import CLIENTS
 
 from tests.containers.building import TAG, built

@@ -17,7 +17,7 @@ from typing import Final
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
-from headrace_cli.processes.ports import free_port
+from headrace_cli.machine.ports import free_port
 from headrace_cli.stack.broker import HOST, EmbeddedKafka, answers
 from headrace_common.operations.settings import KafkaSettings
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
-from headrace_cli.processes.tether import tethered
+from headrace_cli.machine.tether import tethered
 from headrace_common.operations.settings import KafkaSettings, environment, own_environment
 from prometheus_client.parser import text_string_to_metric_families
 

@@ -8,7 +8,7 @@ import re
 import signal
 
 import pytest
-from headrace_cli.processes.ports import free_port
+from headrace_cli.machine.ports import free_port
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.errors import EXIT_CONFIG
 from headrace_common.operations.metrics import ReceiverMetrics

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import pyspark
-from headrace_cli.fetch.toolchain import jars, java_home
+from headrace_cli.machine.toolchain import jars, java_home
 from headrace_lake.spark.jvm import java_class
 from pyspark.sql import SparkSession
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from headrace_cli.fetch.toolchain import jars, java_home
+from headrace_cli.machine.toolchain import jars, java_home
 from headrace_common.operations.settings import KafkaSettings, LogSettings
 from headrace_lake.configuration.settings import LakeSettings
 from headrace_lake.spark.engine import session

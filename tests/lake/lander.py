@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from deltalake import DeltaTable
-from headrace_cli.fetch.toolchain import jars, java_home
+from headrace_cli.machine.toolchain import jars, java_home
 from headrace_common.operations.settings import KafkaSettings, environment
 from headrace_lake.tables.properties import APP_ID
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
-from headrace_cli.processes.ports import free_port
-from headrace_cli.processes.tether import tethered
+from headrace_cli.machine.ports import free_port
+from headrace_cli.machine.tether import tethered
 
 HOST = "127.0.0.1"
 BUCKET = "headrace"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import headrace_lake.__main__
 import pytest
-from headrace_cli.fetch.toolchain import jars
+from headrace_cli.machine.toolchain import jars
 from headrace_common.operations.errors import EXIT_CONFIG
 
 from tests.lake.bench import Bench

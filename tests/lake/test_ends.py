@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from headrace_cli.fetch.toolchain import jars, java_home
+from headrace_cli.machine.toolchain import jars, java_home
 from headrace_common.operations.settings import KafkaSettings
 from headrace_lake import job
 from headrace_lake.spark.halt import HaltError

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from headrace_cli.fetch.toolchain import jars, java_home
+from headrace_cli.machine.toolchain import jars, java_home
 from headrace_common.operations.errors import ConfigError
 from headrace_lake.commands import migrate
 from headrace_lake.configuration.settings import LakeSettings

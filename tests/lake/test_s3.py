@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable, QueryBuilder
-from headrace_cli.fetch.toolchain import jars, java_home
+from headrace_cli.machine.toolchain import jars, java_home
 from headrace_lake.tables.layout import EVENTS, QUARANTINE
 
 from tests.lake.bench import Bench

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import zmq
 import zmq.asyncio
-from headrace_cli.processes.ports import free_port
+from headrace_cli.machine.ports import free_port
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import KafkaSettings
 from headrace_logjam.publication import Publication

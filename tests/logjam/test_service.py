@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import zmq
 import zmq.asyncio
-from headrace_cli.processes.ports import free_port
+from headrace_cli.machine.ports import free_port
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
 from headrace_common.operations.settings import KafkaSettings, environment, load

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
-from headrace_cli.fetch.images import all_images
 from headrace_cli.ground import ROOT
+from headrace_cli.machine.images import all_images
 from headrace_cli.stack.services import SERVICES
 from headrace_common import __version__
 

@@ -16,7 +16,7 @@ from typing import Any
 import msgpack
 import pytest
 import zmq.asyncio
-from headrace_cli.fetch.toolchain import jars, java_home
+from headrace_cli.machine.toolchain import jars, java_home
 from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 

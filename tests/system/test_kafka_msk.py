@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from headrace_cli.fetch.toolchain import jars
-from headrace_cli.processes.ports import free_port
+from headrace_cli.machine.ports import free_port
+from headrace_cli.machine.toolchain import jars
 from headrace_cli.stack.broker import HOST, EmbeddedKafka
 from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings

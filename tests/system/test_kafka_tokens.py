@@ -13,8 +13,8 @@ from typing import Any
 
 import msgpack
 import pytest
-from headrace_cli.fetch.toolchain import jars, java_home
-from headrace_cli.processes.tether import tethered
+from headrace_cli.machine.tether import tethered
+from headrace_cli.machine.toolchain import jars, java_home
 from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings
 

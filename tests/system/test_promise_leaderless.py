@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from aiokafka.errors import NodeNotReadyError
-from headrace_cli.processes.ports import free_port
+from headrace_cli.machine.ports import free_port
 from headrace_cli.stack.broker import HOST, EmbeddedKafka
 from headrace_common.operations.settings import KafkaSettings
 

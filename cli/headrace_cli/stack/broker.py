@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Final
 
-from headrace_cli.fetch.java import find_java
-from headrace_cli.fetch.toolchain import class_path
 from headrace_cli.ground import CommandError
-from headrace_cli.processes.ports import free_port
-from headrace_cli.processes.tether import tethered
+from headrace_cli.machine.java import find_java
+from headrace_cli.machine.ports import free_port
+from headrace_cli.machine.tether import tethered
+from headrace_cli.machine.toolchain import class_path
 
 HOST: Final = "127.0.0.1"
 SEGMENT_BYTES: Final = 16 * 1024 * 1024

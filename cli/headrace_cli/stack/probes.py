@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 from typing import Final
 
-from headrace_cli.processes.child import Probe, ProbeResult
+from headrace_cli.machine.child import Probe, ProbeResult
 from headrace_cli.stack import broker
 
 _TIMEOUT: Final = 2.0

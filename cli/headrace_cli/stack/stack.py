@@ -14,10 +14,10 @@ from headrace_common.operations.settings import TopicSettings, environment, own_
 from headrace_common.operations.variables import read_bytes, variable
 from headrace_common.protocol import Protocol
 
-from headrace_cli.fetch.toolchain import FetchProgress, jars, java_home
 from headrace_cli.ground import CommandError
-from headrace_cli.processes.child import ProcessSpec
-from headrace_cli.processes.ports import free_port, holder, is_taken
+from headrace_cli.machine.child import ProcessSpec
+from headrace_cli.machine.ports import free_port, holder, is_taken
+from headrace_cli.machine.toolchain import FetchProgress, jars, java_home
 from headrace_cli.stack.broker import HOST, LOCALE, SEGMENT_BYTES, EmbeddedKafka
 from headrace_cli.stack.certificates import CLIENT, Certificates, CurveKeys, ensure, ensure_curve
 from headrace_cli.stack.probes import http_probe, kafka_probe

@@ -18,7 +18,7 @@ from typing import Any, Final
 import psutil
 
 from headrace_cli.ground import CommandError, command
-from headrace_cli.processes.filelock import Locked, acquire, describe, find, is_locked
+from headrace_cli.machine.filelock import Locked, acquire, describe, find, is_locked
 
 MARKER: Final = "headrace.json"
 STACK_VARIABLE: Final = "HEADRACE_STACK"

@@ -13,8 +13,8 @@ from typing import Any, Final
 from headrace_common.operations.errors import EXIT_CONFIG
 
 from headrace_cli.ground import EXIT_FAILED
-from headrace_cli.processes.child import Backoff, Child, ChildState, ProcessSpec, last_line
-from headrace_cli.processes.tether import tethered
+from headrace_cli.machine.child import Backoff, Child, ChildState, ProcessSpec, last_line
+from headrace_cli.machine.tether import tethered
 from headrace_cli.stack.reach import unreachable
 from headrace_cli.stack.stack import Stack
 

@@ -17,8 +17,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from headrace_cli.fetch.toolchain import jars, java_home
 from headrace_cli.ground import EXIT_FAILED, ROOT, check_checkout
+from headrace_cli.machine.toolchain import jars, java_home
 from headrace_cli.verbs import console
 
 LINT: Final = (

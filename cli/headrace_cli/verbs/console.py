@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from headrace_cli.fetch.toolchain import FetchProgress
-from headrace_cli.processes.child import rotate_log
+from headrace_cli.machine.child import rotate_log
+from headrace_cli.machine.toolchain import FetchProgress
 
 OUT: Final = Console(highlight=False, soft_wrap=True)
 ERR: Final = Console(stderr=True, highlight=False, soft_wrap=True)

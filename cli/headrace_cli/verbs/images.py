@@ -10,7 +10,8 @@ from pathlib import Path
 
 from headrace_common import __version__
 
-from headrace_cli.fetch.images import (
+from headrace_cli.ground import CommandError, check_checkout
+from headrace_cli.machine.images import (
     Target,
     build_command,
     check_docker,
@@ -23,8 +24,7 @@ from headrace_cli.fetch.images import (
     select,
     size,
 )
-from headrace_cli.fetch.toolchain import REPOSITORY_VARIABLE
-from headrace_cli.ground import CommandError, check_checkout
+from headrace_cli.machine.toolchain import REPOSITORY_VARIABLE
 from headrace_cli.verbs import console
 
 

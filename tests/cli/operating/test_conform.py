@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from headrace_cli.ground import EXIT_NOTHING_RUNS, CommandError
-from headrace_cli.processes.ports import free_port
+from headrace_cli.machine.ports import free_port
 from headrace_cli.wire.conform import bench, verb
 from headrace_cli.wire.conform.bench import Storage
 from headrace_cli.wire.conform.verb import PROBES, ConformOptions, conform

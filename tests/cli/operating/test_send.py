@@ -23,8 +23,8 @@ from typing import Any
 
 import pytest
 from headrace_cli.ground import EXIT_NOTHING_RUNS, CommandError
+from headrace_cli.machine.ports import free_port
 from headrace_cli.operating.watch.filters import parse_span
-from headrace_cli.processes.ports import free_port
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.stack.certificates import ensure
 from headrace_cli.stack.state import StateFolder

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import zmq
 from headrace_cli.ground import CommandError
-from headrace_cli.processes.ports import free_port
+from headrace_cli.machine.ports import free_port
 from headrace_cli.stack import certificates as curve
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.wire.channel import opened

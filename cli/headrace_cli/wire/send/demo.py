@@ -18,10 +18,10 @@ from headrace_common.operations.errors import HeadraceError
 from headrace_common.operations.settings import KafkaSettings, environment, own_environment
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from headrace_cli.fetch.toolchain import REPOSITORY_VARIABLE, jars
 from headrace_cli.ground import EXIT_FAILED, CommandError
+from headrace_cli.machine.tether import tethered
+from headrace_cli.machine.toolchain import REPOSITORY_VARIABLE, jars
 from headrace_cli.operating.snippets import PORTS, how_to
-from headrace_cli.processes.tether import tethered
 from headrace_cli.stack.stack import module
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import console

@@ -25,10 +25,10 @@ from xml.sax.saxutils import quoteattr
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 
-from headrace_cli.fetch.java import Java, find_java
 from headrace_cli.ground import CommandError, cache
-from headrace_cli.processes.filelock import locked
-from headrace_cli.processes.tether import tethered
+from headrace_cli.machine.filelock import locked
+from headrace_cli.machine.java import Java, find_java
+from headrace_cli.machine.tether import tethered
 
 LIST: Final = Path(__file__).with_name("jars.txt")
 REPOSITORY_VARIABLE: Final = "HEADRACE_MAVEN_REPOSITORY"

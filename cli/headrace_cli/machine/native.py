@@ -2,7 +2,7 @@
 
 Nothing needs it: receivers do the same in Python. So whatever goes wrong is one line, and no error.
 
-    python -m headrace_cli.fetch.native    # prints that line; the status is 1 if it is not there
+    python -m headrace_cli.machine.native    # prints that line; the status is 1 if it is not there
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from headrace_cli.ground import ROOT, CommandError, cache
-from headrace_cli.processes.filelock import locked
+from headrace_cli.machine.filelock import locked
 
 SOURCES: Final = ROOT / "libs" / "native"
 MODULE: Final = "headrace_native.abi3.so"

@@ -21,7 +21,7 @@ from typing import Final
 import psutil
 from headrace_common.operations.errors import EXIT_CONFIG
 
-from headrace_cli.processes.tether import tethered
+from headrace_cli.machine.tether import tethered
 
 PROBE_INTERVAL: Final = 0.3
 LOG_BYTES: Final = 10 * 1024 * 1024

@@ -1,1 +1,0 @@
-"""Java and the jars: found on this machine, or fetched once."""
