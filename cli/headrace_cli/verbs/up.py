@@ -9,9 +9,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from headrace_cli.ground import EXIT_FAILED, CommandError, command
+from headrace_cli.machine.tether import tethered
 from headrace_cli.stack.stack import Stack, StackOptions, module, plan, select_receivers
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.stack.supervisor import Supervisor
@@ -109,14 +110,25 @@ def show_addresses(state: StateFolder) -> None:
 def detach(path: Path, options: StackOptions) -> int:
     """Start the stack in the background and wait until it is ready. Return 0, or raise `CommandError`."""
     state = StateFolder(path)
+    start(state, options)
+    show_addresses(state)
+    return 0
+
+
+def start(state: StateFolder, options: StackOptions, *, tied: bool = False) -> dict[str, Any]:
+    """Start a supervisor in the background, show what it says until everything is ready, and return its record.
+
+    `tied`: it ends when this process does. Raises `CommandError` if it stops, or is not ready in time.
+    """
     stack, lock = _prepare(state, options)
     _report(stack)
     os.close(lock)  # for the supervisor; the slow work is done, and its progress was visible here
     log = state.log("supervisor")
     begin = log.stat().st_size if log.exists() else 0
+    arguments = [*module("headrace_cli"), "up", "--state", str(state.path), *_arguments(options)]
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [*module("headrace_cli"), "up", "--state", str(state.path), *_arguments(options)],
+            tethered(arguments) if tied else arguments,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=output,
@@ -134,11 +146,10 @@ def detach(path: Path, options: StackOptions) -> int:
         record = state.read_record()
         if record.get("supervisor_pid") == process.pid and record.get("ready"):
             _relay_log(log, position)
-            show_addresses(state)
-            return 0
+            return record
         if time.monotonic() > deadline:
             raise CommandError(
-                f"The stack is not ready after {START_SECONDS:.0f} s. It keeps starting; see {command('status', path)}."
+                f"The stack is not ready after {START_SECONDS:.0f} s. It keeps starting; see {command('status', state.path)}."
             )
         time.sleep(0.1)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,23 +14,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace_common.operations.errors import HeadraceError
-from headrace_common.operations.settings import KafkaSettings, environment, own_environment
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from headrace_common.operations.settings import KafkaSettings, environment
 
 from headrace_cli.ground import EXIT_FAILED, CommandError
-from headrace_cli.machine.tether import tethered
-from headrace_cli.machine.toolchain import REPOSITORY_VARIABLE, jars
+from headrace_cli.machine.toolchain import REPOSITORY_VARIABLE
+from headrace_cli.operating.check.parts import as_environment
 from headrace_cli.operating.snippets import PORTS, how_to
-from headrace_cli.stack.stack import module
+from headrace_cli.stack.stack import StackOptions
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import console
 from headrace_cli.verbs.down import down
 from headrace_cli.verbs.query import EXAMPLE_QUERY
-from headrace_cli.verbs.up import START_SECONDS
-from headrace_cli.wire.send.connections import Tally
+from headrace_cli.verbs.up import start
 from headrace_cli.wire.send.source import ShopSource
-from headrace_cli.wire.send.verb import run
-from headrace_cli.wire.target import Target, client_of
+from headrace_cli.wire.send.verb import SendOptions, watched
+from headrace_cli.wire.target import Target, client_of, parse_address
 
 CONNECTIONS: Final = 4
 LANDING_SECONDS: Final = 300.0
@@ -59,13 +56,13 @@ def demo(events: int, protocol: str) -> int:
     """Run the demo. Return 0 if as many events were acknowledged, stored and landed as were sent."""
     client_of(protocol)
     began = time.monotonic()
-    with console.fetching() as progress:
-        for name in ("kafka", "spark"):
-            jars(name, progress)
     folder = Path(tempfile.mkdtemp(prefix="headrace-demo-"))
-    state = StateFolder(folder / "state")
-    try:
-        with _stack(state) as record:
+    kept = {name: value for name, value in os.environ.items() if name == REPOSITORY_VARIABLE}
+    try:  # the other variables are settings of another stack
+        with (
+            as_environment({**kept, **environment("lake", trigger=0.5)}),
+            _stack(StateFolder(folder / "state")) as record,
+        ):
             counts, rows = _send_and_count(record, events, protocol)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -89,50 +86,14 @@ def demo(events: int, protocol: str) -> int:
 @contextmanager
 def _stack(state: StateFolder) -> Iterator[dict[str, Any]]:
     """Run a stack on free ports. It ends with the block, and also when this process is killed."""
-    state.make()
-    ours = own_environment()  # these are settings of another stack, except the repository of the jars
-    variables = {name: value for name, value in os.environ.items() if name not in ours or name == REPOSITORY_VARIABLE}
-    variables.update(environment("lake", trigger=0.5))
-    log = state.log("up")
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            tethered([*module("headrace_cli"), "up", "--any-port", "--no-live", "--state", str(state.path)]),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-            env=variables,
-        )
     try:
-        yield _wait_until_ready(state, process)
+        yield start(state, StackOptions(any_port=True, live=False), tied=True)
     except Exception:
         _show_logs(state)
         raise
     finally:
         console.line("stack", "note", "stopping")
         down(state.path)
-        process.wait()
-
-
-def _wait_until_ready(state: StateFolder, process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """Wait until everything is ready and return the supervisor's record. Print a line for each process that gets ready."""
-    began = time.monotonic()
-    told: set[str] = set()
-    while time.monotonic() - began < START_SECONDS:
-        record = state.read_record()
-        children = (
-            {"kafka": record["kafka_child"], **record["services"], "lake": record["lake_child"]} if record else {}
-        )
-        for name, child in children.items():
-            if child and child["state"] == "ready" and name not in told:
-                told.add(name)
-                console.line(name, "good", f"ready ({time.monotonic() - began:.1f} s)")
-        if record.get("ready"):
-            return record
-        if process.poll() is not None:
-            raise CommandError("The stack stopped while it started.")
-        time.sleep(0.1)
-    raise CommandError(f"The stack was not ready within {START_SECONDS:.0f} s.")
 
 
 def _show_logs(state: StateFolder) -> None:
@@ -145,46 +106,28 @@ def _show_logs(state: StateFolder) -> None:
 def _send_and_count(record: dict[str, Any], events: int, protocol: str) -> tuple[DemoCounts, list[dict[str, Any]]]:
     from headrace_cli.verbs import query
 
-    bars = Progress(
-        TextColumn("  {task.description:<24}"), BarColumn(), MofNCompleteColumn(), console=console.OUT,
-        disable=not console.OUT.is_terminal,
-    )  # fmt: skip
-    with bars:
-        sending, landing = (bars.add_task(name, total=events) for name in ("sent and acknowledged", "in the lake"))
-        tally = asyncio.run(_send(record["services"][protocol]["listen"], protocol, events, bars, sending))
-        if tally.problems:
-            raise CommandError(f"{next(iter(tally.problems))}.")
-        on_topic, quarantined = _count_on_topics(record["kafka"])
-        deadline = time.monotonic() + LANDING_SECONDS
-        counted = {"n": 0, "ids": 0}
+    target = Target(protocol, *parse_address(record["services"][protocol]["listen"]))
+    tally = asyncio.run(watched(target, ShopSource(events), SendOptions(connections=CONNECTIONS)))
+    if not (tally.fine and tally.complete):
+        raise CommandError(f"{next(iter(tally.problems), 'Not all was sent')}.")
+    took = f"{tally.acknowledged} events over {CONNECTIONS} connections acknowledged in {tally.took:.1f} s"
+    console.line(protocol, "note", took)
+    on_topic, quarantined = _count_on_topics(record["kafka"])
+    deadline = time.monotonic() + LANDING_SECONDS
+    counted = {"n": 0, "ids": 0}
+    with console.ERR.status("landing"):
         while counted["n"] < events and time.monotonic() < deadline:
             with suppress(HeadraceError):  # there is no table yet
                 (counted,) = query.run(
                     "select count(*) as n, count(distinct event_id) as ids from events", record["lake"]
                 )
-                bars.update(landing, completed=counted["n"])
             time.sleep(0.3)
-        rows = query.run(
-            "select strftime(event_time, '%H:%M:%S.%g') as time, stream, coalesce(body, try(decode(payload))) as body"
-            " from events order by event_time limit 5",
-            record["lake"],
-        )
-    took = f"{tally.acknowledged} events over {CONNECTIONS} connections acknowledged in {tally.took:.1f} s"
-    console.line(protocol, "note", took)
-    return DemoCounts(tally.sent, tally.acknowledged, on_topic, quarantined, counted["n"], counted["ids"]), rows
-
-
-async def _send(listen: str, protocol: str, events: int, bars: Progress, bar: TaskID) -> Tally:
-    host, _, port = listen.rpartition(":")
-    tally = Tally()
-    sending = asyncio.create_task(
-        run(Target(protocol, host, int(port)), ShopSource(events), tally, asyncio.Event(), connections=CONNECTIONS)
+    rows = query.run(
+        "select strftime(event_time, '%H:%M:%S.%g') as time, stream, coalesce(body, try(decode(payload))) as body"
+        " from events order by event_time limit 5",
+        record["lake"],
     )
-    while not sending.done():
-        await asyncio.wait({sending}, timeout=0.1)
-        bars.update(bar, completed=tally.acknowledged)
-    await sending
-    return tally
+    return DemoCounts(tally.sent, tally.acknowledged, on_topic, quarantined, counted["n"], counted["ids"]), rows
 
 
 def _count_on_topics(bootstrap: str) -> tuple[int, int]:

@@ -60,7 +60,7 @@ def send(protocol: str, state: Path, options: SendOptions) -> int:
     lake = None if options.lake is None else located(options.lake)
     with ExitStack() as stack:
         source = _opened(options, stack)
-        tally = asyncio.run(_watched(target, source, options))
+        tally = asyncio.run(watched(target, source, options))
     if source.problem:
         tally.problems[source.problem] += 1
         tally.complete = False
@@ -109,7 +109,8 @@ async def run(
     tally.took = time.monotonic() - tally.began
 
 
-async def _watched(target: Target, source: Source, options: SendOptions) -> Tally:
+async def watched(target: Target, source: Source, options: SendOptions) -> Tally:
+    """Send all that `source` has, and show on a terminal how far it is. Ctrl-C ends it."""
     tally, stop = Tally(), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
     working = asyncio.create_task(
