@@ -176,9 +176,7 @@ _QUERY_EXAMPLES = """Examples:
 
 ./headrace query "from events where day = today()" --output today.parquet
 
-./headrace query --explain-schema
-
-./headrace query                    # on a terminal: a shell"""
+./headrace query --explain-schema"""
 
 
 @app.command(epilog=_QUERY_EXAMPLES)
@@ -227,8 +225,6 @@ def query(
         if sql is not None or named is not None or kafka is not None or content:
             raise CommandError("--explain-schema takes no query.", status=2)
         raise typer.Exit(verb.explain(place, wanted))
-    if sql is None and named is None and kafka is None and not content and sys.stdin.isatty() and sys.stdout.isatty():
-        raise typer.Exit(verb.shell(place, state, wanted))
     raise typer.Exit(verb.query(sql, place, named=named, kafka=kafka, content=content, output=wanted))
 
 

@@ -1,26 +1,17 @@
-"""`headrace query` beside the proof: its formats, lakes in object stores, what columns mean, and the shell."""
+"""`headrace query` beside the proof: its formats, lakes in object stores, and what columns mean."""
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import json
-import os
-import pty
-import select
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet
 import pytest
 from deltalake import DeltaTable
 from headrace_cli.ground import CommandError
-from headrace_cli.lake import shell
 from headrace_cli.lake.address import located, trouble
 from headrace_cli.lake.meaning import meaning
 from headrace_cli.lake.written import Format, Output, output_of
@@ -31,8 +22,6 @@ from typer.testing import CliRunner
 
 from tests.lake.s3 import BUCKET, S3
 from tests.lake.test_query import MOMENT, append, batch, event, make
-
-TIMEOUT = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -147,93 +136,6 @@ def test_columns_are_shown_with_what_they_mean(lake: Path, capsys: pytest.Captur
     told = capsys.readouterr()
     assert len(json.loads(told.out)) == len(found)
     assert "have no meaning here" in told.err
-
-
-class TestShell:
-    @pytest.mark.parametrize(
-        ("lines", "ran"),
-        [
-            (["select 1;"], ["select 1"]),
-            (["select", "1", ""], ["select\n1"]),
-            (["select ';", "';"], ["select ';\n'"]),
-            (["select 1; select 2;"], ["select 1", "select 2"]),
-            (["", ";", "gaps;"], ["gaps"]),
-            (["exactly-once", ""], ["exactly-once"]),
-            (["select 1"], []),
-            (["select 1", KeyboardInterrupt, "select 2;"], ["select 2"]),
-            (["quit", "select 1;"], []),
-        ],
-    )
-    def test_lines_become_statements(self, lines: list[Any], ran: list[str]) -> None:
-        left = iter(lines)
-
-        def ask(_: str) -> str:
-            line = next(left, EOFError)
-            if isinstance(line, str):
-                return line
-            raise line
-
-        found: list[str] = []
-        assert shell.converse(ask, found.append) == 0
-        assert found == ran
-
-    def test_an_error_is_said_and_it_goes_on(self, lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        left = iter(["selec;", "delete from events;", "select 7 as n;"])
-
-        def ask(_: str) -> str:
-            try:
-                return next(left)
-            except StopIteration:
-                raise EOFError from None
-
-        assert shell.converse(ask, lambda sql: print(query.query(sql, lake))) == 0
-        assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()] == [
-            "Parser Error", "Only queries are allowed, not DELETE", "7", "0", "",
-        ]  # fmt: skip
-
-    def test_names_are_completed(self) -> None:
-        words = shell.Words({"events": ["event_id", "offset"], "gaps": ["from"]}, ["exactly-once", "gaps"])
-        assert words.candidates("e") == ["event_id", "events", "exactly-once"]
-        assert words.candidates("g") == ["gaps"]
-        assert words.candidates("of") == ['"offset"']
-        assert words.candidates("of", quoted=True) == ["offset"]
-        assert words.candidates("events.e") == ["events.event_id"]
-        assert words.candidates("events.o") == ['events."offset"']
-        assert words.candidates("x.") == []
-        assert [words.complete("e", number) for number in range(4)] == [*words.candidates("e"), None]
-
-    @pytest.mark.long
-    def test_on_a_terminal(self, lake: Path, tmp_path: Path) -> None:
-        ours, theirs = pty.openpty()
-        command = [sys.executable, "-m", "headrace_cli", "query", "--lake", str(lake), "--state", str(tmp_path)]
-        with subprocess.Popen(
-            command, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"}
-        ) as child:
-            os.close(theirs)
-            said = ""
-            whole = codecs.getincrementaldecoder("utf-8")()  # a reading may end inside a character
-
-            def hear(what: str) -> None:
-                nonlocal said
-                deadline = time.monotonic() + TIMEOUT
-                while what not in said:
-                    assert select.select([ours], [], [], deadline - time.monotonic())[0], said
-                    said += whole.decode(os.read(ours, 65_536))
-                said = said.partition(what)[2]
-
-            try:
-                hear("headrace> ")
-                os.write(ours, b"select event_i\t, cont\t\n")
-                hear("...> ")
-                os.write(ours, b"from events\t limit 1;\n")
-                hear("d.0")
-                hear("headrace> ")
-                os.write(ours, b"\x04")
-                assert child.wait(TIMEOUT) == 0
-            finally:
-                child.kill()
-                os.close(ours)
-        assert "select event_id, content_type" in (tmp_path / query.HISTORY).read_text()
 
 
 @pytest.fixture(scope="module")

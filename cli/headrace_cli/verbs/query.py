@@ -67,28 +67,6 @@ def explain(lake: Path | str, output: Output) -> int:
     return 0
 
 
-def shell(lake: Path | str, state: Path, output: Output) -> int:
-    """Ask queries one after the other, on a terminal. Return 0. Raises `CommandError` if there is no lake."""
-    from headrace_cli.lake.shell import shell as talk  # only here: most calls bring their query
-
-    if output.file is not None:
-        raise CommandError("--output wants a query: the shell shows its answers on the terminal.", status=2)
-    columns: dict[str, list[str]] = {}
-    for row in meaning(lake):
-        columns.setdefault(row["table"], []).extend([row["column"]] if row["column"] else [])
-    console.ERR.print(
-        f"{', '.join(columns)}; by name: {', '.join(NAMED)}. A semicolon or an empty line ends a statement, Tab completes,"
-        " Ctrl-D leaves.",
-        markup=False,
-    )
-
-    def answer(statement: str) -> None:
-        named = statement if statement in NAMED else None
-        query(None if named else statement, lake, named=named, output=output)
-
-    return talk(answer, columns, NAMED, state / HISTORY)
-
-
 def _ask(sql: str, lake: Path | str, output: Output) -> int:
     """Write the rows of `sql`; return how many."""
     if output.format in (None, Format.TABLE):
@@ -140,8 +118,6 @@ QUERIES: Final = {
 """The first queries that people need: erasures, missing offsets, events by hour, collapsed resends, quarantined records."""
 
 NAMED: Final = (PROOF, *QUERIES)
-HISTORY: Final = "query_history"
-"""The shell's history, in the state folder."""
 
 
 def _last_landing(lake: Path | str) -> str:
