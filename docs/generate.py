@@ -17,7 +17,7 @@ import capacity  # noqa: E402
 import chart_pages  # noqa: E402
 from dashboards import DASHBOARDS  # noqa: E402
 from headrace_cli.__main__ import app  # noqa: E402
-from headrace_cli.operating.snippets import page as clients  # noqa: E402
+from headrace_cli.operating.snippets import CLIENTS, PORTS, Address  # noqa: E402
 from headrace_common.operations.metrics import Declared, ReceiverMetrics  # noqa: E402
 from headrace_common.operations.settings import ServiceSettings, TopicsProcessSettings  # noqa: E402
 from headrace_common.operations.variables import each_setting, variable  # noqa: E402
@@ -193,6 +193,35 @@ def lake() -> str:
     _, _, rest = after.partition("\n\n")
     rules = [f"| `{name}` | " + str(rule).replace("|", r"\|") + " |" for name, rule in EVENT_RULES.items()]
     return before + head + "\n".join(rules) + "\n\n" + rest
+
+
+def clients() -> str:
+    """The configurations of all clients, for a receiver of an example's name."""
+    lines = [
+        "# Clients",
+        "",
+        "The configuration of each client, as `./headrace snippet CLIENT` prints it for the addresses of your stack. The",
+        "protocols' pages say more: [Lumberjack](protocols/lumberjack.md), [Forward](protocols/forward.md),",
+        "[Courier](protocols/courier.md), [Logjam](protocols/logjam.md), [segments](protocols/segment.md).",
+    ]
+    for client in CLIENTS:
+        lines += ["", f"## {client.snippet.title}", "", f"`./headrace snippet {client.snippet.name}`"]
+        lines += ["", client.snippet.note] if client.snippet.note else []
+        for title, address, why in (
+            ("Plain", Address("headrace.example.org", PORTS[client.protocol]), client.snippet.plain_note),
+            (
+                "TLS",
+                Address("headrace.example.org", PORTS[client.protocol], "/etc/headrace/ca.pem"),
+                client.snippet.tls_note,
+            ),
+        ):
+            text = "" if why else client.text(address)
+            lines += (
+                ["", f"{title}: {why}"]
+                if why
+                else ["", f"{title}:", "", f"```{client.snippet.syntax}", text.rstrip(), "```"]
+            )
+    return "\n".join(lines) + "\n"
 
 
 CHART = ROOT / "deploy" / "helm" / "headrace"

@@ -38,18 +38,8 @@ def _main(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
     ] = False,
-    maven_repository: Annotated[
-        str,
-        typer.Option(
-            "--maven-repository",
-            envvar="HEADRACE_MAVEN_REPOSITORY",
-            metavar="URL",
-            help="Fetch jars from this repository instead of Maven Central.",
-        ),
-    ] = "",
 ) -> None:
-    if maven_repository:
-        os.environ["HEADRACE_MAVEN_REPOSITORY"] = maven_repository
+    pass
 
 
 @app.command()

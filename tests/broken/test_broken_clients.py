@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.stack.certificates import ensure
-from headrace_cli.wire.explain.stream import receiver_of
 from headrace_cli.wire.send.connections import Tally
 from headrace_cli.wire.send.source import LineSource
 from headrace_cli.wire.target import CLIENTS, Security, Target
@@ -25,6 +24,7 @@ from tests.cli.operating.test_send import PROTOCOLS, Server
 from tests.contract import receiver as real
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import wait_for
+from tests.explaining import receiver_of
 
 HOST = "127.0.0.1"
 NOW = 1_700_000_000_000

@@ -9,7 +9,7 @@ from headrace_cli.verbs.console import Reporter, format_size, parse_line
 @pytest.mark.parametrize("kind", ["good", "bad", "note"])
 def test_what_the_reporter_writes_can_be_read_back(tmp_path: Path, kind: str) -> None:
     log = tmp_path / "supervisor.log"
-    Reporter(log, quiet=True)("lake", kind, "not ready: no answer: yet")
+    Reporter(log)("lake", kind, "not ready: no answer: yet")
     assert parse_line(log.read_text().rstrip("\n")) == ("lake", kind, "not ready: no answer: yet")
 
 

@@ -67,35 +67,6 @@ def _indented(client: Client, address: Address) -> str:
     return "\n".join([f"  {client.snippet.name:<13} {head}", *(f"{'':<16}{line}" for line in rest)]) + "\n"
 
 
-def page() -> str:
-    """docs/clients.md."""
-    lines = [
-        "# Clients",
-        "",
-        "The configuration of each client, as `./headrace snippet CLIENT` prints it for the addresses of your stack. The",
-        "protocols' pages say more: [Lumberjack](protocols/lumberjack.md), [Forward](protocols/forward.md),",
-        "[Courier](protocols/courier.md), [Logjam](protocols/logjam.md), [segments](protocols/segment.md).",
-    ]
-    for client in CLIENTS:
-        lines += ["", f"## {client.snippet.title}", "", f"`./headrace snippet {client.snippet.name}`"]
-        lines += ["", client.snippet.note] if client.snippet.note else []
-        for title, address, why in (
-            ("Plain", Address("headrace.example.org", PORTS[client.protocol]), client.snippet.plain_note),
-            (
-                "TLS",
-                Address("headrace.example.org", PORTS[client.protocol], "/etc/headrace/ca.pem"),
-                client.snippet.tls_note,
-            ),
-        ):
-            text = "" if why else client.text(address)
-            lines += (
-                ["", f"{title}: {why}"]
-                if why
-                else ["", f"{title}:", "", f"```{client.snippet.syntax}", text.rstrip(), "```"]
-            )
-    return "\n".join(lines) + "\n"
-
-
 def list_clients() -> int:
     """Print the clients, with the protocol and the port that each speaks."""
     width = max(len(client.snippet.name) for client in CLIENTS)

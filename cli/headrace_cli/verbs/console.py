@@ -26,17 +26,15 @@ _PLAIN: Final = {"good": "ok ", "bad": "!! ", "note": "   "}
 class Reporter:
     """Writes lines about the stack to the terminal and to the supervisor's log."""
 
-    def __init__(self, log: Path, *, quiet: bool = False) -> None:
+    def __init__(self, log: Path) -> None:
         self._log = log
-        self._quiet = quiet
 
     def __call__(self, name: str, kind: str, text: str) -> None:
         rotate_log(self._log)
         stamp = datetime.now().astimezone().isoformat(timespec="seconds")
         with suppress(OSError), self._log.open("a") as log:  # a full disk must not end the stack
             log.write(f"{stamp} {_PLAIN[kind]}{name}: {text}\n")  # `parse_line` reads it
-        if not self._quiet:
-            line(name, kind, text)
+        line(name, kind, text)
 
 
 def parse_line(row: str) -> tuple[str, str, str] | None:

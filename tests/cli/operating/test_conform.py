@@ -21,11 +21,12 @@ from headrace_cli.machine.ports import free_port
 from headrace_cli.wire.conform import bench, verb
 from headrace_cli.wire.conform.bench import Storage
 from headrace_cli.wire.conform.verb import PROBES, ConformOptions, conform
-from headrace_cli.wire.explain.stream import receiver_of
 from headrace_cli.wire.line import connected
 from headrace_cli.wire.target import ASKED
 from headrace_common.operations.errors import ProtocolError
 from headrace_lumberjack.wire import V1, acknowledgement
+
+from tests.explaining import receiver_of
 
 HOST = "127.0.0.1"
 PROTOCOLS = sorted(ASKED)

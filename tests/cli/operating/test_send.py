@@ -28,7 +28,6 @@ from headrace_cli.operating.watch.filters import parse_span
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.stack.certificates import ensure
 from headrace_cli.stack.state import StateFolder
-from headrace_cli.wire.explain.stream import receiver_of
 from headrace_cli.wire.send import connections, landed, source
 from headrace_cli.wire.send.connections import Connection, Tally
 from headrace_cli.wire.send.source import LINE_BYTES, RateSource, Source
@@ -38,6 +37,7 @@ from headrace_cli.wire.target import CLIENTS, Security, Target
 from tests.contract import receiver as real
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import PATIENCE, wait_for
+from tests.explaining import receiver_of
 from tests.lake.test_query import event, make
 
 HOST = "127.0.0.1"

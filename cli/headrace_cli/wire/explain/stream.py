@@ -343,13 +343,6 @@ class Receiver:
         return bool(asked)
 
 
-def receiver_of(protocol: str, most: int) -> Receiver:
-    """The receiver of a protocol of streams, with the default settings."""
-    explanation = EXPLANATIONS[protocol]
-    assert explanation.stream is not None
-    return Receiver(explanation.stream(most, None)[1], most, explanation.answer)
-
-
 def hear_message(session: MessageSession, most: int) -> Heard:
     """Return a receiver's outcome for the one message that the session has received."""
     heard = Heard()
