@@ -15,7 +15,7 @@ from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from headrace_cli.ground import EXIT_NOTHING_RUNS, CommandError, command
+from headrace_cli.ground import CommandError
 from headrace_cli.stack.state import StateFolder
 
 SECONDS: Final = 3.0
@@ -70,12 +70,9 @@ def parts_of(path: Path, urls: Sequence[str]) -> list[tuple[str, str]]:
     if urls:
         return [named(text) for text in urls]
     state = StateFolder(path)
-    record = state.read_record() if state.running() else {}
+    record = state.what_runs()
     if not record:
-        raise CommandError(
-            f"Nothing runs on {state.path}: start it ({command('up', state.path)}), or name parts with --url.",
-            status=EXIT_NOTHING_RUNS,
-        )
+        raise state.nothing_runs("name parts with --url")
     services = [(name, f"http://{service['ops']}") for name, service in record["services"].items()]
     return [*services, ("lake", f"http://{record['lake_ops']}")]
 

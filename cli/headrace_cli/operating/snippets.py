@@ -88,7 +88,7 @@ def snippet(name: str, path: Path, host: str) -> int:
         raise CommandError(f"There is no client called {name}{did_you_mean(name, NAMED)}; there is: {known}.", status=2)
     client = NAMED[name]
     state = StateFolder(path)
-    record = state.read_record() if state.running() else {}
+    record = state.what_runs()
     address = _address(record, client, state, host)
     sys.stdout.write(client.text(address))
     sys.stdout.flush()

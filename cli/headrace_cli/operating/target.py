@@ -8,7 +8,7 @@ from pathlib import Path
 from headrace_common.operations.settings import KafkaSettings, Settings, load
 from headrace_common.operations.variables import variable
 
-from headrace_cli.ground import EXIT_NOTHING_RUNS, CommandError, command
+from headrace_cli.ground import CommandError
 from headrace_cli.stack.reach import unreachable
 from headrace_cli.stack.state import StateFolder
 
@@ -26,7 +26,7 @@ def kafka_settings(path: Path, named: str | None) -> KafkaSettings:
     if named is not None:
         return load(_Environment).kafka.model_copy(update={"bootstrap_servers": named})
     state = StateFolder(path)
-    record = state.read_record() if state.running() else {}
+    record = state.what_runs()
     if record:
         known: dict[str, object] = {"bootstrap_servers": record["kafka"]}
         if record["kafka_child"]:
@@ -34,10 +34,7 @@ def kafka_settings(path: Path, named: str | None) -> KafkaSettings:
         return load(_Environment).kafka.model_copy(update=known)
     if variable("kafka", "bootstrap_servers") in os.environ:
         return load(_Environment).kafka
-    raise CommandError(
-        f"Nothing runs on {state.path}: start it ({command('up', state.path)}), or name a Kafka with --kafka HOST:PORT.",
-        status=EXIT_NOTHING_RUNS,
-    )
+    raise state.nothing_runs("name a Kafka with --kafka HOST:PORT")
 
 
 async def check_reachable(settings: KafkaSettings) -> None:

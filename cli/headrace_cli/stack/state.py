@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import psutil
 
-from headrace_cli.ground import CommandError, command
+from headrace_cli.ground import EXIT_NOTHING_RUNS, CommandError, command
 from headrace_cli.machine.filelock import Locked, acquire, describe, find, is_locked
 
 MARKER: Final = "headrace.json"
@@ -106,6 +106,15 @@ class StateFolder:
     def read_record(self) -> dict[str, Any]:
         """Return the supervisor's last record; empty if there is none."""
         return _read(self.record)
+
+    def what_runs(self) -> dict[str, Any]:
+        """Return the record of the stack that runs here; empty if none does. Raises `CommandError` as `running` does."""
+        return self.read_record() if self.running() else {}
+
+    def nothing_runs(self, instead: str) -> CommandError:
+        """Return the error of a verb that finds no stack. `instead`: how a user can do without one."""
+        start = command("up", self.path)
+        return CommandError(f"Nothing runs on {self.path}: start it ({start}), or {instead}.", status=EXIT_NOTHING_RUNS)
 
     def write_ports(self, ports: Mapping[str, int]) -> None:
         """Keep the ports that were chosen, so that the next start takes the same."""

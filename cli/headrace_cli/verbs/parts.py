@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
-from headrace_cli.ground import DEFAULT_STATE, EXIT_NOTHING_RUNS, CommandError, command
+from headrace_cli.ground import DEFAULT_STATE
 
 LAKE: Final = {
     "replay": "Land again what the tables have lost.",
@@ -43,16 +43,13 @@ def run(module: str, arguments: Sequence[str], path: Path) -> int:
     from headrace_cli.stack.state import StateFolder
 
     state, ours = StateFolder(path), module == "headrace_lake"
-    record = state.read_record() if state.running() else {}
+    record = state.what_runs()
     base: Mapping[str, str] = {}
     if record:
         base = base_environment(state, record["kafka"], embedded=bool(record["kafka_child"]))
     elif variable("kafka", "bootstrap_servers") not in os.environ:
         if not (ours and state.lake.is_dir()):
-            raise CommandError(
-                f"Nothing runs on {state.path}: start it ({command('up', state.path)}), or say by HEADRACE_… where Kafka is.",
-                status=EXIT_NOTHING_RUNS,
-            )
+            raise state.nothing_runs("say by HEADRACE_… where Kafka is")
         base = environment("kafka", bootstrap_servers=f"{HOST}:{KAFKA_PORT}")  # migrate and erase do without Kafka
     settings = {**os.environ, **(lake_environment(state, base) if ours and base else base)}
     try:

@@ -14,7 +14,7 @@ from headrace_common.protocol import installed
 from headrace_common.session.client import Client, Compression
 from zmq.utils import z85
 
-from headrace_cli.ground import EXIT_NOTHING_RUNS, CommandError, command
+from headrace_cli.ground import EXIT_NOTHING_RUNS, CommandError
 from headrace_cli.stack.certificates import CurveKeys
 from headrace_cli.stack.state import StateFolder
 
@@ -65,12 +65,9 @@ def target_of(protocol: str, state: Path, named: str, security: Security) -> Tar
     if named:
         return Target(protocol, *parse_address(named), security.context(), security.login(), security.curve())
     folder = StateFolder(state)
-    record = folder.read_record() if folder.running() else {}
+    record = folder.what_runs()
     if not record:
-        raise CommandError(
-            f"Nothing runs on {folder.path}: start it ({command('up', folder.path)}), or name a receiver: HOST:PORT.",
-            status=EXIT_NOTHING_RUNS,
-        )
+        raise folder.nothing_runs("name a receiver: HOST:PORT")
     service = record["services"].get(protocol)
     if service is None:
         raise CommandError(f"The stack on {folder.path} runs without {protocol}.", status=EXIT_NOTHING_RUNS)
