@@ -13,7 +13,7 @@ from headrace_common.operations.errors import EXIT_CONFIG, ConfigError, Headrace
 
 from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError
 from headrace_cli.operating.commands import app as operating
-from headrace_cli.operating.options import LakeOption, StateOption, check_bootstrap
+from headrace_cli.operating.options import LakeOption, StateOption, brokers_named
 from headrace_cli.verbs import parts
 from headrace_cli.wire.commands import app as wire
 from headrace_cli.wire.quarantined.commands import app as quarantine
@@ -79,7 +79,10 @@ def setup(
 def up(
     state: StateOption = DEFAULT_STATE,
     kafka: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Use this Kafka; the default is an embedded one.")
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", callback=brokers_named, help="Use this Kafka; the default is an embedded one."
+        ),
     ] = None,
     services: Annotated[str, typer.Option(metavar="A,B", help="Start only these receivers.")] = "",
     any_port: Annotated[
@@ -108,7 +111,6 @@ def up(
     from headrace_cli.stack.stack import StackOptions, check_processes
     from headrace_cli.verbs import up as verb
 
-    check_bootstrap(kafka)
     check_processes(processes)
     names = tuple(name.strip() for name in services.split(",") if name.strip())
     options = StackOptions(kafka, names, any_port, host, tls, processes, live, live_port)

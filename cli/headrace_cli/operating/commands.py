@@ -9,7 +9,7 @@ import typer
 
 from headrace_cli.ground import DEFAULT_STATE, CommandError
 from headrace_cli.operating.live.commands import app as live
-from headrace_cli.operating.options import KafkaOption, StateOption, UrlOption, check_bootstrap
+from headrace_cli.operating.options import KafkaOption, StateOption, UrlOption
 
 app = typer.Typer()
 app.add_typer(live)
@@ -60,7 +60,6 @@ def tap(
     from headrace_cli.operating.watch.filters import Filters, parse_where
     from headrace_cli.stack.services import check_protocols
 
-    check_bootstrap(kafka)
     if style not in list(verb.Format):
         raise CommandError(f"--format {style}: it is one of {', '.join(verb.Format)}.", status=2)
     check_protocols(protocol or ())

@@ -10,6 +10,17 @@ from headrace_common.operations.networks import brokers
 
 from headrace_cli.ground import CommandError
 
+
+def brokers_named(text: str | None) -> str | None:
+    """Return `text` if it is HOST:PORT, several with commas, or None. Raises `CommandError`."""
+    try:
+        if text is not None:
+            brokers(text)
+    except ValueError as error:
+        raise CommandError(f"--kafka {text}: expected HOST:PORT, several with commas.", status=2) from error
+    return text
+
+
 StateOption = Annotated[
     Path,
     typer.Option("--state", envvar="HEADRACE_STATE", help="Folder with the stack's state.", show_default=".headrace"),
@@ -19,6 +30,7 @@ KafkaOption = Annotated[
     typer.Option(
         "--kafka",
         metavar="HOST:PORT",
+        callback=brokers_named,
         help="Use this Kafka (HEADRACE_KAFKA__… says how); the default is that of the stack in --state.",
     ),
 ]
@@ -38,12 +50,3 @@ UrlOption = Annotated[
         help="Where a part has its metrics; may be repeated. Default: the stack in --state.",
     ),
 ]
-
-
-def check_bootstrap(text: str | None) -> None:
-    """Raise `CommandError` if `text` is not HOST:PORT, several with commas; None is nothing to check."""
-    try:
-        if text is not None:
-            brokers(text)
-    except ValueError as error:
-        raise CommandError(f"--kafka {text}: expected HOST:PORT, several with commas.", status=2) from error

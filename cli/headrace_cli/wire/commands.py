@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headrace_cli.ground import DEFAULT_STATE, CommandError
-from headrace_cli.operating.options import KafkaOption, LakeOption, StateOption, UrlOption, check_bootstrap
+from headrace_cli.operating.options import KafkaOption, LakeOption, StateOption, UrlOption
 
 app = typer.Typer()
 
@@ -228,6 +228,5 @@ def check_loss(
     """Say whether anything was lost, or may be, and why: 0 if not, 1 if lost, 4 if in doubt. For cron and CI."""
     from headrace_cli.wire import loss as verb
 
-    check_bootstrap(kafka)
     options = verb.LossOptions(lake or state / "lake", kafka, url or (), since, ignore or (), as_json)
     raise typer.Exit(verb.check_loss(state, options))

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from headrace_cli.ground import DEFAULT_STATE, CommandError
-from headrace_cli.operating.options import KafkaOption, LakeOption, StateOption, check_bootstrap
+from headrace_cli.operating.options import KafkaOption, LakeOption, StateOption
 
 app = typer.Typer()
 
@@ -67,7 +67,6 @@ def live(
     from headrace_cli.operating.live.service import LiveService
     from headrace_cli.operating.target import kafka_settings
 
-    check_bootstrap(kafka)
     known = not url or kafka is not None or variable("kafka", "bootstrap_servers") in os.environ
     settings = kafka_settings(state, kafka) if known else None
     tables = located(lake) if lake else state / "lake" if not url else None

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headrace_cli.ground import DEFAULT_STATE
-from headrace_cli.operating.options import KafkaOption, LakeOption, StateOption, check_bootstrap
+from headrace_cli.operating.options import KafkaOption, LakeOption, StateOption
 
 app = typer.Typer(
     name="quarantine",
@@ -51,7 +51,6 @@ def list_(
     """List what is in quarantine, the newest first."""
     from headrace_cli.wire.quarantined import verbs
 
-    check_bootstrap(kafka)
     wanted = verbs.wanted_of(reason or [], protocol or [], since, until)
     raise typer.Exit(
         verbs.list_items(verbs.Source(state, lake or state / "lake", kafka, topic), wanted, limit, as_lines=as_json)
@@ -77,7 +76,6 @@ def show(
     """Show one item with its bytes. Exit status 1 if a part of it is missing."""
     from headrace_cli.wire.quarantined import verbs
 
-    check_bootstrap(kafka)
     raise typer.Exit(verbs.show_item(verbs.Source(state, lake or state / "lake", kafka, topic), name, raw=raw))
 
 
@@ -103,7 +101,6 @@ def export(
     """Write each item's bytes to a file, and index.jsonl with what is known about them."""
     from headrace_cli.wire.quarantined import verbs
 
-    check_bootstrap(kafka)
     wanted = verbs.wanted_of(reason or [], protocol or [], since, until)
     raise typer.Exit(verbs.export_items(verbs.Source(state, lake or state / "lake", kafka, topic), wanted, folder))
 
@@ -140,7 +137,6 @@ def replay(
     from headrace_cli.wire.quarantined import replay as verb
     from headrace_cli.wire.quarantined import verbs
 
-    check_bootstrap(kafka)
     wanted = verbs.wanted_of(reason or [], protocol or [], since, until)
     source = verbs.Source(state, lake or state / "lake", kafka, topic)
     raise typer.Exit(verb.replay(source, wanted, verb.ReplayOptions(apply, blind, config, as_json)))
