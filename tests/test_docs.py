@@ -49,11 +49,15 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 
 def commands(path: Path) -> list[list[str]]:
-    """Returns the calls of the command line that a page's blocks of code hold, without comments and what is elided."""
+    """Returns the calls of the command line that a page's blocks of code hold, without comments and what is elided.
+
+    `tests/cli/test_stack.py` runs those that a stack can answer.
+    """
     text = re.sub(r"\\\n\s*", " ", path.read_text())
-    blocks = re.findall(r"^    .+$|^```\w*\n.*?^```$", text, re.MULTILINE | re.DOTALL)
-    found = re.findall(r"^(?:[A-Z_]+=\S+ )*\./headrace (.+)$", "\n".join(map(textwrap.dedent, blocks)), re.MULTILINE)
-    return [words for line in found if "…" not in line and (words := shlex.split(line.split(" | ")[0], comments=True))]
+    blocks = re.findall(r"^    .+$|^```\w*\n(?s:.*?)^```$", text, re.MULTILINE)
+    lines = re.sub(r" [|>] ", "\n", "\n".join(map(textwrap.dedent, blocks)))
+    found = re.findall(r"^(?:[A-Z_]+=\S+ )*\./headrace (.+)$", lines, re.MULTILINE)
+    return [words for line in found if "…" not in line and (words := shlex.split(line, comments=True))]
 
 
 def take(words: list[str]) -> None:
@@ -71,6 +75,12 @@ def test_the_command_line_takes_the_commands_of_a_page(path: Path) -> None:
     """It knows verb, options and number of arguments. What a command does is tested elsewhere."""
     for words in commands(path):
         take(words)
+
+
+def test_the_check_of_commands_sees_them() -> None:
+    path = ROOT / "docs" / "tools.md"
+    lines = [line for line in path.read_text().splitlines() if line.startswith("    ") and "…" not in line]
+    assert len(commands(path)) == "\n".join(lines).count("./headrace ") > 30
 
 
 @pytest.mark.parametrize("line", ["upp", "up --kafca x:1", "query a b", "quarantine lists"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -33,10 +34,12 @@ from headrace_cli.stack.stack import (
     select_receivers,
 )
 from headrace_cli.stack.state import StateFolder
+from headrace_common.operations.settings import environment
 
 from tests.contract.processes import command, gone
 from tests.contract.stopping import stopped
 from tests.contract.waiting import wait_for
+from tests.test_docs import WRITTEN, commands
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -48,15 +51,26 @@ on a starved machine a start of the landing job took more than three minutes.
 PATH = os.pathsep.join(filter(None, sys.path))
 
 
-def headrace(*arguments: str) -> subprocess.CompletedProcess[str]:
+def headrace(*arguments: str, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "headrace_cli", *arguments],
-        env={**os.environ, "PYTHONPATH": PATH, "HEADRACE_LAKE__TRIGGER": "0.5"},
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": PATH, "HEADRACE_LAKE__TRIGGER": "0.5", **variables},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=1800,  # above what the command line allows itself
     )
+
+
+def _asks(words: list[str]) -> bool:
+    """Returns whether a command of a page ends by itself and asks nothing but the stack in HEADRACE_STATE."""
+    if re.search(r"\bNAME\b|://|\bjotter\b|\.yaml\b", " ".join(words)):
+        return False
+    if words[0] in ("tap", "top"):
+        return "--last" in words or "--once" in words
+    asking = ("check-loss", "quarantine", "segment", "snippet", "validate")
+    return words[0] in asking or (words[0] == "query" and len(words) > 1)
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +144,19 @@ class TestRunning:
         with stopped(record["kafka_child"]["pid"]):
             wait_for(lambda: asked("state.json")["verdict"]["level"] == "bad", "the outage")
         wait_for(lambda: asked("state.json")["verdict"]["level"] != "bad", "its end")
+
+    def test_the_commands_of_the_pages_run_as_they_stand(self, state: StateFolder, tmp_path: Path) -> None:
+        """Those that ask a stack. Others start, send or wait, or have names of the reader's own: see their verbs' tests."""
+        asked = [words for path in WRITTEN for words in commands(path) if _asks(words)]
+        assert len(asked) > 20
+        known = {
+            "HEADRACE_STATE": str(state.path),
+            **environment("kafka", bootstrap_servers=state.read_record()["kafka"]),
+        }
+        for words in asked:
+            done = headrace(*words, cwd=tmp_path, **known)
+            assert done.returncode == 0, (words, done.stdout, done.stderr)
+        assert (tmp_path / "today.parquet").stat().st_size > 0
 
     def test_the_live_pages_end_ends_nothing_else(self, state: StateFolder) -> None:
         child = state.read_record()["live_child"]

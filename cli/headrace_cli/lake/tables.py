@@ -132,6 +132,7 @@ def connect(lake: LakeAddress | str, *, threads: int = 0, memory: str = "") -> d
         connection.execute(f"set memory_limit = {_literal(memory)}")
     connection.execute(f'create table {RETAINED_SAID} ("table" varchar, "from" timestamptz, by_job boolean)')
     connection.execute(f'create view {RETAINED} as from {RETAINED_SAID} where "from" <= now()')
+    connection.execute(f"comment on view {RETAINED} is 'not stored: since when retention has kept the rows of a table'")
     connection.execute(f'create table {TRANSACTIONS} ("table" varchar, version bigint)')
     connection.execute(f'create table {STRAYED} (topic_id varchar, "partition" bigint, "to" bigint)')
     connection.execute(f"create table {ROUTES} (name varchar)")
@@ -148,6 +149,9 @@ def connect(lake: LakeAddress | str, *, threads: int = 0, memory: str = "") -> d
         connection.execute(f"create view gaps as select {_NO_GAPS} where false")
     if "erasures" not in found:  # nothing was ever erased
         connection.execute(f"create view erasures as select {_NO_ERASURES} where false")
+        connection.execute(
+            "comment on view erasures is 'Headrace: which records were deleted on request. None was yet'"
+        )
     if isinstance(place, Path):
         connection.execute(f"set allowed_directories = [{_literal(str(place))}]")
     connection.execute("set enable_external_access = false")

@@ -59,9 +59,9 @@ def explain(lake: Path | str, output: Output) -> int:
     """Write the tables and their columns, with what each means. Return 0. Raises `CommandError`."""
     found = meaning(lake)
     _show(found, output, NAMES)
-    if missing := sum(not row["meaning"] for row in found):
+    if missing := [row["table"] for row in found if not row["column"] and not row["meaning"]]:
         console.ERR.print(
-            f"{missing} have no meaning here: the landing job writes what it knows into the tables when it starts.",
+            f"No meaning of {', '.join(missing)}: the landing job writes what it knows into the tables when it starts.",
             markup=False,
         )
     return 0
