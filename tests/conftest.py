@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 import subprocess
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -74,9 +73,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=tiers.Tier.ALL.value,
         choices=[tier.value for tier in tiers.Tier],
         help="quick leaves out what is marked `long` or `full`, all (the default) what is marked `full`",
-    )
-    parser.addoption(
-        "--left-out", type=Path, metavar="FILE", help="write here, by folder, how many tests the tier leaves out"
     )
 
 
@@ -177,10 +173,21 @@ def pytest_testnodedown(node: Any, error: object) -> None:
     node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", {})
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    file = session.config.getoption("--left-out")
-    if file is not None and not hasattr(session.config, "workeroutput"):
-        file.write_text(json.dumps(session.config.stash[LEFT_OUT]))
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say how long the tests of each folder took, shared by the workers, and how many of each the tier has left out."""
+    seconds: dict[str, float] = defaultdict(float)
+    for report in (each for reports in terminalreporter.stats.values() for each in reports):
+        if isinstance(report, pytest.TestReport):
+            folder, _, _ = report.nodeid.removeprefix("tests/").partition("::")[0].partition("/")
+            seconds[folder.removesuffix(".py")] += report.duration
+    share = 60 * max(1, len(config.getoption("tx", None) or ()))
+    minutes = ", ".join(f"{folder} {took / share:.1f}" for folder, took in sorted(seconds.items()))
+    if seconds:
+        terminalreporter.write_line(f"minutes: {minutes}")
+    if left_out := config.stash[LEFT_OUT]:
+        folders = ", ".join(f"{folder} {count}" for folder, count in sorted(left_out.items()))
+        more = "--all" if tiers.chosen() is tiers.Tier.QUICK else "--full"
+        terminalreporter.write_line(f"left out: {sum(left_out.values())} ({folders}), which {more} runs, too")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shlex
 import subprocess
 import sys
-import tempfile
 import time
-import xml.etree.ElementTree as ElementTree
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Final
 
 from headrace_cli.ground import EXIT_FAILED, ROOT, check_checkout
@@ -58,24 +51,6 @@ class Tier(StrEnum):
     FULL = "full"
 
 
-MORE: Final = {Tier.QUICK: "--all", Tier.ALL: "--full"}
-"""The option that also runs what a tier leaves out."""
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Of one run of pytest."""
-
-    passed: int
-    failed: int
-    skipped: int
-    seconds: dict[str, float]
-    """By folder in tests/: what its tests took, one after the other."""
-
-    def __str__(self) -> str:
-        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
-
-
 def check(arguments: Sequence[str], *, require: str, lint: bool, tier: Tier | None = None) -> int:
     """Run the linters, the type checker and pytest, all of them even if one fails. Exit status 0 if all passed.
 
@@ -94,25 +69,12 @@ def check(arguments: Sequence[str], *, require: str, lint: bool, tier: Tier | No
         for name in ("kafka", "spark", *(() if tier is Tier.QUICK else ("s3",))):
             jars(name, progress)
     began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        report, left_out = _report(arguments) or Path(folder) / "report.xml", Path(folder) / "left-out.json"
-        report.unlink(missing_ok=True)  # an older one tells nothing of this run
-        tests = [sys.executable, "-m", "pytest", f"--junit-xml={report}", f"--require={require}", f"--tier={tier}"]
-        workers = spread(arguments, os.cpu_count() or 1)
-        tests += [f"--left-out={left_out}", *workers, *arguments]
-        ok = subprocess.run(tests, cwd=ROOT, env={**os.environ, "JAVA_HOME": str(java_home())}).returncode == 0
-        counts = _counts(report)
-        lacking = json.loads(left_out.read_text()) if left_out.exists() else {}
-    told = str(counts) if counts is not None else "nothing was run"
-    console.line("pytest", "good" if ok else "bad", f"{told} in {time.monotonic() - began:.0f} s")
+    tests = [sys.executable, "-m", "pytest", f"--require={require}", f"--tier={tier}"]
+    tests += [*spread(arguments, os.cpu_count() or 1), *arguments]
+    ok = subprocess.run(tests, cwd=ROOT, env={**os.environ, "JAVA_HOME": str(java_home())}).returncode == 0
+    console.line("pytest", "good" if ok else "bad", f"{time.monotonic() - began:.0f} s")
     if not ok:
         failed.append("pytest")
-    if counts is not None:
-        share = 60 * (int(workers[1]) if workers else 1)
-        shares = sorted((folder, seconds / share) for folder, seconds in counts.seconds.items())
-        console.line("minutes", "note", ", ".join(f"{folder} {minutes:.1f}" for folder, minutes in shares))
-    if lacking:
-        console.line("left out", "note", f"{told_by_folder(lacking)}. Run them too: {to_run_more(arguments, tier)}")
     return EXIT_FAILED if failed else 0
 
 
@@ -139,40 +101,3 @@ def spread(arguments: Sequence[str], cores: int) -> list[str]:
     """
     alone = cores < 2 or selects(arguments) or any(_is_one_of(ONE_PROCESS, argument) for argument in arguments)
     return [] if alone else ["-n", str(min(cores + 1, MOST_WORKERS)), "--dist", "loadfile", "--no-loadscope-reorder"]
-
-
-def told_by_folder(left_out: dict[str, int]) -> str:
-    """As ``12 tests (forward 2, lake 10)``."""
-    total = sum(left_out.values())
-    folders = ", ".join(f"{folder} {count}" for folder, count in sorted(left_out.items()))
-    return f"{total} test{'s' * (total != 1)} ({folders})"
-
-
-def to_run_more(arguments: Sequence[str], tier: Tier) -> str:
-    """Return the command that also runs what `tier` has left out."""
-    return shlex.join(["./headrace", "test", MORE[tier], *arguments])
-
-
-def _report(arguments: Sequence[str]) -> Path | None:
-    """Where the caller wants pytest's report, if anywhere."""
-    named = [
-        argument.partition("=")[2] for argument in arguments if argument.startswith(("--junit-xml=", "--junitxml="))
-    ]
-    return ROOT / named[-1] if named else None
-
-
-def _counts(report: Path) -> Counts | None:
-    """Return the counts that pytest wrote; None if it wrote none."""
-    if not report.exists():
-        return None
-    suites = ElementTree.parse(report).getroot().iter("testsuite")  # noqa: S314  (our own pytest wrote it)
-    total = failed = skipped = 0
-    seconds: dict[str, float] = defaultdict(float)
-    for suite in suites:
-        total += int(suite.get("tests", 0))
-        failed += int(suite.get("failures", 0)) + int(suite.get("errors", 0))
-        skipped += int(suite.get("skipped", 0))
-        for case in suite.iter("testcase"):
-            folder = case.get("classname", "").removeprefix("tests.").partition(".")[0]
-            seconds[folder] += float(case.get("time", 0))
-    return Counts(total - failed - skipped, failed, skipped, seconds)
