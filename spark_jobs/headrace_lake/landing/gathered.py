@@ -10,6 +10,8 @@ from pyspark.sql import DataFrame
 
 from headrace_lake.kafka.checkpoint import Range
 
+_LITTLE: Final = 10_000
+"""Offsets that are worth a task: reading and writing them takes longer than starting it and its file."""
 _ENOUGH: Final = 25_000
 """Offsets that are enough for a task: reading and writing them takes many times as long as starting it and its file."""
 
@@ -22,13 +24,13 @@ def gathered(records: DataFrame, ranges: Iterable[Range]) -> DataFrame:
 
 
 def tasks(sizes: list[int], parallelism: int) -> int:
-    """How many tasks read ranges of these `sizes`: at most one for each, and enough for all cores.
+    """How many tasks read ranges of these `sizes`: at most one for each, and enough for all cores if there is much to do.
 
     Spark gives each task about as many ranges, whatever their sizes: so no task gets far more than is enough, even if it gets
     the largest ones.
     """
     largest = sorted(sizes, reverse=True)
-    count = max(parallelism, math.ceil(sum(sizes) / _ENOUGH))
+    count = max(min(parallelism, math.ceil(sum(sizes) / _LITTLE)), math.ceil(sum(sizes) / _ENOUGH))
     while count < len(sizes):
         if sum(largest[: math.ceil(len(sizes) / count)]) <= 2 * _ENOUGH:
             return count

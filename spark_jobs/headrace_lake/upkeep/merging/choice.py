@@ -17,7 +17,7 @@ MOST_SMALL: Final = 48
 SETTLED: Final = 600.0
 """Seconds without a new file after which a day that is over is merged to the end: batches around midnight, or a replay."""
 
-_FAN: Final = 6
+_FAN: Final = 5
 """Files that an intermediate merge takes at least, and the ratio of the sizes of two levels: the result is of a higher one."""
 _LEAST_SHRINK: Final = 0.25
 _LEARNED: Final = 0.3  # weight of the newest piece
