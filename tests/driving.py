@@ -16,8 +16,8 @@ import orjson
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import Section
 from headrace_common.record.contract import HEADERS, Reason
-from headrace_common.record.encoding import decode
-from headrace_common.record.event import Reject
+from headrace_common.record.encoding import UNLIMITED, BatchBuilder, decode
+from headrace_common.record.event import Part, Reject
 from headrace_common.session.interface import ByteSession, Frame, Pause, Peer
 
 NOW_MS = 1_700_000_123_456
@@ -90,16 +90,22 @@ def seen(event: bytes) -> Seen:
 
 def parts_of(frame: Frame, *, grows: bool = False, pauses: bool = True) -> list[Seen | Reject]:
     """A frame's parts. All growth comes before the first of them; there is none unless it `grows`. Built at once, they are the
-    same.
+    same; laid out in a batch, its events up to a reject are what they were.
     """
     at_once = copy(frame).at_once() if frame.small else None
     parts: list[Seen | Reject] = []
+    made: list[Part] = []
     for part in frame.parts():
         if isinstance(part, Pause):
             assert pauses
             assert part.grown == 0 or (grows and not parts)
         else:
+            made.append(part)
             parts.append(part if isinstance(part, Reject) else seen(part))
+    batch = BatchBuilder()
+    end = batch.extend(made, 0, frame.received_ms, UNLIMITED)
+    assert batch.events() == made[:end]
+    assert end == len(made) or isinstance(made[end], Reject)
     if at_once is not None:
         built = [part if isinstance(part, Reject) else seen(part) for part in at_once]
         assert [*map(without_chance, built)] == [*map(without_chance, parts)]
