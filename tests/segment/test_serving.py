@@ -115,6 +115,19 @@ def test_what_others_produce_answers_nobody_here(bench: Bench) -> None:
     assert me.takes() == [(1, Sealed(0))]
 
 
+def test_a_block_that_comes_back_twice_answers_no_later_one(bench: Bench) -> None:
+    me = Hears(ME)
+    session = bench.opened(me)
+    one = bench.append(me, session, 0, b"one")
+    bench.reads(one)
+    assert me.takes() == [(1, BlockStored(3, 3))]
+    two = bench.append(me, session, 3, b"two", 2)
+    bench.reads(one)  # Kafka has stored it again
+    assert me.takes() == []
+    bench.reads(two)
+    assert me.takes() == [(2, BlockStored(6, 6))]
+
+
 def test_a_foreign_open_takes_a_session_over(bench: Bench) -> None:
     me = Hears(ME)
     session = bench.opened(me)
