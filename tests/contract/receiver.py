@@ -154,6 +154,11 @@ class Receiver:
                 found.append(entry)
         return found
 
+    def told(self) -> list[dict[str, Any]]:
+        """What it has logged but for its start and end, and that the machine was too busy for it."""
+        beside = ("starting", "stopping", "event loop stalled")
+        return [line for line in self.lines() if line["event"] not in beside]
+
     async def get(self, path: str) -> tuple[int, str]:
         """Status and text of an ops page."""
         timeout = aiohttp.ClientTimeout(total=PATIENCE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import time
 import tracemalloc
 from typing import Any
 
@@ -469,20 +468,6 @@ class TestPauses:
             finally:
                 tracemalloc.stop()
             assert first < 2 * len(form) + 4 * MIB  # the payload, twice while it is cut out, and little more
-
-    def test_work_is_linear(self) -> None:
-        """Byte by byte costs no more than a few times as much for each byte of a large message as of a small one."""
-
-        def cost(size: int) -> float:
-            driven = session()
-            data = packed(b"x" * size)
-            start = time.process_time()
-            for at in range(0, len(data), 16):
-                driven.receive(data[at : at + 16], NOW_MS)
-            return (time.process_time() - start) / size
-
-        small = min(cost(20_000) for _ in range(3))
-        assert min(cost(400_000) for _ in range(2)) < 8 * small
 
 
 def test_a_stream_of_tiny_messages_is_taken() -> None:

@@ -107,7 +107,7 @@ async def test_what_is_wrong_is_said_in_one_line_and_it_waits(
         await until(lambda: receiver.lines("kafka is not usable"), "it says what is wrong")
         receiver.ops = receiver.lines("starting")[-1]["ops"]
         await asyncio.sleep(3)  # several attempts later: the same line does not come again, nor do a library's
-        (line,) = [line for line in receiver.lines() if line["event"] not in ("starting", "stopping")]
+        (line,) = receiver.told()
         assert line["event"] == "kafka is not usable"
         assert word.lower() in line["problem"].lower()
         assert "\n" not in line["problem"]

@@ -163,7 +163,7 @@ async def test_no_token_and_then_one(guarded: GuardedKafka, signer: Signer, tmp_
         try:
             await until(lambda: receiver.lines("kafka is not usable"), "it says what is wrong")
             await until(lambda: len(endpoint.asked) > 3, "it tries again")
-            (line,) = [line for line in receiver.lines() if line["event"] not in ("starting", "stopping")]
+            (line,) = receiver.told()
             assert line["event"] == "kafka is not usable"
             assert f"no token from {endpoint.url}: status 503" in line["problem"]
             endpoint.instead = None
