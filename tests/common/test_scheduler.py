@@ -459,35 +459,51 @@ def test_frames_that_wait_for_memory_hold_nothing_and_stop_nobody() -> None:
     served(main, 1, growth=80 * MIB)
 
 
+class Long:
+    """Work of `seconds` a slice, `again` and again or once. `times`: when its slices began."""
+
+    def __init__(
+        self, loop: SlowLoop, scheduler: FairScheduler, seconds: float, *, again: bool, at_once: bool = True
+    ) -> None:
+        self.loop, self.scheduler, self.seconds = loop, scheduler, seconds
+        self.again, self.at_once = again, at_once
+        self.account = scheduler.account()
+        self.times: list[float] = []
+
+    def virtual_time(self) -> float:
+        return self.account.used
+
+    def granted(self) -> bool:
+        self.times.append(self.loop.now)
+        self.scheduler.begin(self.account)
+        self.loop.work(self.seconds)
+        self.scheduler.end(self.account)
+        if self.again:
+            self.scheduler.ask(self)
+        return self.at_once
+
+
+async def slices(scheduler: FairScheduler, *asking: Long) -> list[int]:
+    """How many of their slices were in each of the next turns of the loop."""
+    for each in asking:
+        scheduler.ask(each)
+    found = []
+    for _ in range(100):
+        before = sum(len(each.times) for each in asking)
+        await asyncio.sleep(0)
+        found.append(sum(len(each.times) for each in asking) - before)
+    return found
+
+
 def test_between_two_slices_the_loop_turns() -> None:
     """An answer that takes some turns of the loop to become an acknowledgement does not wait a slice for each."""
 
     async def main(loop: SlowLoop) -> None:
         scheduler = FairScheduler(loop, loop.time)
-        slices: list[int] = []
-        count = 0
-
-        class Greedy:
-            account = scheduler.account()
-
-            def virtual_time(self) -> float:
-                return self.account.used
-
-            def granted(self) -> bool:
-                slices.append(count)
-                scheduler.begin(self.account)
-                loop.work(TIME_SLICE)
-                scheduler.end(self.account)
-                scheduler.ask(self)
-                return True
-
-        for _ in range(3):
-            scheduler.ask(Greedy())
-        for _ in range(100):
-            count += 1
-            await asyncio.sleep(0)
-        assert len(slices) > 10
-        assert {later - earlier for earlier, later in itertools.pairwise(slices)} == {REST + 1}
+        found = await slices(scheduler, *(Long(loop, scheduler, TIME_SLICE, again=True) for _ in range(3)))
+        turns = [turn for turn, count in enumerate(found) if count]
+        assert sum(found) == len(turns) > 10
+        assert {later - earlier for earlier, later in itertools.pairwise(turns)} == {REST + 1}
 
     slowly(main)
 
@@ -500,29 +516,10 @@ def test_short_work_of_several_shares_a_slice(at_once: bool) -> None:
 
     async def main(loop: SlowLoop) -> None:
         scheduler = FairScheduler(loop, loop.time)
-        done: list[int] = []
-        count = 0
-
-        class Short:
-            account = scheduler.account()
-
-            def virtual_time(self) -> float:
-                return self.account.used
-
-            def granted(self) -> bool:
-                done.append(count)
-                scheduler.begin(self.account)
-                loop.work(TIME_SLICE / 20)
-                scheduler.end(self.account)
-                return at_once
-
-        for _ in range(10):
-            scheduler.ask(Short())
-        for _ in range(30):
-            count += 1
-            await asyncio.sleep(0)
-        assert len(done) == 10
-        assert done == [1] * 10 if at_once else done[-1] <= 11
+        asking = [Long(loop, scheduler, TIME_SLICE / 20, again=False, at_once=at_once) for _ in range(10)]
+        found = await slices(scheduler, *asking)
+        assert sum(found) == 10
+        assert found[0] == 10 if at_once else sum(found[:11]) == 10
 
     slowly(main)
 
@@ -532,30 +529,9 @@ def test_those_who_work_at_once_end_with_the_slice() -> None:
 
     async def main(loop: SlowLoop) -> None:
         scheduler = FairScheduler(loop, loop.time)
-        done: list[int] = []
-        count = 0
-
-        class Short:
-            account = scheduler.account()
-
-            def virtual_time(self) -> float:
-                return self.account.used
-
-            def granted(self) -> bool:
-                done.append(count)
-                scheduler.begin(self.account)
-                loop.work(TIME_SLICE / 4)
-                scheduler.end(self.account)
-                scheduler.ask(self)
-                return True
-
-        for _ in range(8):
-            scheduler.ask(Short())
-        for _ in range(50):
-            count += 1
-            await asyncio.sleep(0)
-        turns = sorted(set(done))
-        assert [done.count(turn) for turn in turns[:-1]] == [4] * (len(turns) - 1)
+        found = await slices(scheduler, *(Long(loop, scheduler, TIME_SLICE / 4, again=True) for _ in range(8)))
+        turns = [turn for turn, count in enumerate(found) if count]
+        assert {found[turn] for turn in turns} == {4}
         assert {later - earlier for earlier, later in itertools.pairwise(turns)} == {REST + 1}
 
     slowly(main)
@@ -633,26 +609,12 @@ def test_behind_a_slice_that_was_too_long_others_get_time() -> None:
 
     async def main(loop: SlowLoop) -> None:
         scheduler = FairScheduler(loop, loop.time)
-        account = scheduler.account()
-        worked: list[float] = []
-
-        class Huge:
-            def virtual_time(self) -> float:
-                return account.used
-
-            def granted(self) -> bool:
-                worked.append(loop.now)
-                scheduler.begin(account)
-                loop.work(0.1)
-                scheduler.end(account)
-                scheduler.ask(self)
-                return True
-
-        scheduler.ask(Huge())
-        while len(worked) < 5:
+        huge = Long(loop, scheduler, 0.1, again=True)
+        scheduler.ask(huge)
+        while len(huge.times) < 5:
             await asyncio.sleep(0)
             loop.work(0.0005)  # others'
-        pauses = [later - earlier - 0.1 for earlier, later in itertools.pairwise(worked)]
+        pauses = [later - earlier - 0.1 for earlier, later in itertools.pairwise(huge.times)]
         assert all(pause >= MOST_REST for pause in pauses), pauses
 
     slowly(main)
