@@ -114,10 +114,6 @@ class CourierClient:
         self._writer.transport.abort()
         self.ended = True
 
-    def finish(self) -> None:
-        """Sends no more, reads on."""
-        self._writer.write_eof()
-
     async def close(self) -> None:
         self._reading.cancel()
         self._writer.close()

@@ -21,8 +21,8 @@ from headrace_courier.wire import HEADER, PING
 from tests.contract.receiver import Receiver
 from tests.contract.topic import events as on_topic
 from tests.contract.topic import now, own_topics
-from tests.contract.waiting import PATIENCE, until
-from tests.courier.client import CourierClient, Parcel, parcel
+from tests.contract.waiting import until
+from tests.courier.client import CourierClient, parcel
 from tests.courier.driving import numbered
 from tests.courier.test_limits import bomb
 from tests.tiers import sized
@@ -176,45 +176,6 @@ async def test_the_receiver_is_killed_after_a_partial_acknowledgement(kafka: Emb
     assert {record.id for record in records} == expected_ids(sent)
 
 
-async def test_the_same_payload_on_two_connections_at_once(receiver: Receiver) -> None:
-    """Each is served as if it were alone; the ids are the same, and the lake keeps one."""
-    mark = uuid.uuid4().hex
-    item = parcel(marked(500, mark))
-    clients = [CourierClient(receiver.address) for _ in range(2)]
-    for client in clients:
-        await client.connect()
-    await asyncio.gather(*(client.send(Parcel(item.nonce, item.events)) for client in clients))
-    for client in clients:
-        await client.all_acknowledged()
-        await client.close()
-    records = await on_topic(receiver.kafka, mark)
-    assert len(records) == 1000
-    assert {record.id for record in records} == expected_ids([(item.nonce, item.events)])
-
-
-async def test_a_half_close_gets_its_acknowledgements_and_then_the_end(receiver: Receiver) -> None:
-    client = CourierClient(receiver.address)
-    await client.connect()
-    for n in range(10):
-        await client.send(parcel(numbered(700, mark="x", parcel=n), streamed=bool(n % 2)))
-    client.finish()
-    await client.until(lambda: client.ended)
-    assert client.pending == {}
-    await client.close()
-
-
-async def test_more_than_is_done_in_one_turn_and_then_a_half_close(receiver: Receiver) -> None:
-    """What was received is looked at to its end, though the peer has finished long before."""
-    client = CourierClient(receiver.address)
-    await client.connect()
-    for n in range(3):
-        await client.send(parcel([b'{"m":"' + b"x" * 900_000 + b'"}'] * 20, streamed=bool(n % 2)))
-    client.finish()
-    await client.until(lambda: client.ended)
-    assert client.pending == {}
-    await client.close()
-
-
 async def test_bombs_take_no_more_than_the_limits_and_disturb_nobody(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     budget, inflated, bombs = 32 * MIB, 8 * MIB, 40
     limits = {
@@ -259,20 +220,6 @@ async def test_bombs_take_no_more_than_the_limits_and_disturb_nobody(kafka: Embe
 
 def _resident(receiver: Receiver) -> int:
     return psutil.Process(receiver.pid).memory_info().rss
-
-
-async def test_what_a_client_says_wrong_is_counted_and_said(receiver: Receiver) -> None:
-    limits = await receiver.metric("limit_hits_total", limit="LIMITS__FRAME_BYTES")
-    for wrong in (HEADER.pack(b"JDAT", 20_000_000), HEADER.pack(b"ACKN", 20)):
-        reader, writer = await asyncio.open_connection(*receiver.address)
-        writer.write(wrong)
-        async with asyncio.timeout(PATIENCE):
-            assert await reader.read() == b""
-        writer.close()
-    assert await receiver.metric("limit_hits_total", limit="LIMITS__FRAME_BYTES") == limits + 1
-    told = [line["problem"] for line in receiver.lines("protocol error")]
-    assert any("20000000 bytes" in line for line in told)
-    assert any("ACKN from a client" in line for line in told)
 
 
 async def test_complaints_are_counted(receiver: Receiver) -> None:

@@ -6,16 +6,14 @@ import shutil
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings
-from headrace_lake.landing.landing import Landing
 from headrace_lake.spark.halt import HaltError, SupersededError
 from headrace_lake.tables.fence import transaction
-from headrace_lake.tables.layout import BATCHES, EVENTS
+from headrace_lake.tables.layout import BATCHES
 
 from tests.lake.lander import TIMEOUT, version
 from tests.lake.runs import Runs
@@ -40,66 +38,6 @@ def test_it_resumes_and_starts_from_batches_without_a_checkpoint(runs: Runs) -> 
     epochs = query.run("select epoch, count(distinct batch) as n from batches group by epoch order by epoch", runs.lake)
     assert [row["epoch"] for row in epochs] == [1, 2]
     assert b"headrace_lake_events_total" in runs.metrics.exposition()
-
-
-@pytest.mark.full
-def test_rows_that_a_job_left_behind_are_not_landed_twice(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch has its events but not its quarantine. Another job takes over with smaller batches and is killed too."""
-    runs.send(1_600)
-    whole = Landing._land_quarantine
-
-    def dies(after: int) -> None:
-        left = iter(range(after))
-
-        def fails(self: Landing, *arguments: Any) -> Any:
-            if next(left, None) is None:
-                raise RuntimeError("killed here")
-            return whole(self, *arguments)
-
-        monkeypatch.setattr(Landing, "_land_quarantine", fails)
-
-    dies(0)
-    with pytest.raises(HaltError, match="killed here"):
-        runs.run()
-    (stray,) = query.run("select count(*) as n from events", runs.lake)
-    assert stray["n"] > 1_000
-    runs.lose_checkpoint()
-    dies(1)
-    with pytest.raises(HaltError, match="killed here"):
-        runs.run(batch_records=600)
-    monkeypatch.setattr(Landing, "_land_quarantine", whole)
-    runs.run(batch_records=600)
-    runs.check()
-
-
-@pytest.mark.full
-def test_events_of_an_unfinished_batch_are_not_written_again(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the transaction identifier prevents it here: no job was shut out, so no row is left out by its offset."""
-    runs.send(400)
-    with monkeypatch.context() as patched:
-        patched.setattr(Landing, "_land_quarantine", _dies)
-        with pytest.raises(HaltError, match="killed here"):
-            runs.run()
-    assert version(runs.lake, EVENTS) == transaction(1, 0) > version(runs.lake, BATCHES)
-    runs.run()
-    runs.check()
-
-
-def _dies(*_: Any) -> None:
-    raise RuntimeError("killed here")
-
-
-@pytest.mark.full
-def test_a_batch_that_was_landed_is_not_landed_again(runs: Runs) -> None:
-    runs.send(400)
-    runs.run()
-    (runs.checkpoint / "commits" / "0").unlink()  # killed before Spark recorded it
-    (runs.checkpoint / "commits" / ".0.crc").unlink()
-    before = version(runs.lake, BATCHES)
-    runs.send(400, mark="b")
-    runs.run()
-    runs.check()
-    assert version(runs.lake, BATCHES) == before + 1
 
 
 def test_new_partitions_are_landed_from_their_first_record(runs: Runs) -> None:

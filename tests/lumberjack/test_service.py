@@ -87,19 +87,3 @@ async def test_a_bomb_closes_its_connection_and_is_bounded(receiver: Receiver) -
         return await receiver.metric("budget_used_bytes") == 0
 
     await until(given_back, "nothing is held")
-
-
-async def test_many_windows_in_one_read(receiver: Receiver) -> None:
-    """3,000 windows of one event, written at once; acknowledged one by one."""
-    mark = uuid.uuid4().hex
-    reader, writer = await asyncio.open_connection(*receiver.address)
-    for n in range(3000):
-        writer.write(window(1) + json_frame(1 + n, orjson.dumps({"mark": mark, "n": n})))
-    numbers: list[int] = []
-    async with asyncio.timeout(PATIENCE):
-        while len(numbers) < 3000:
-            ((_, number),) = acks(await reader.readexactly(6))
-            numbers += [number] if number else []  # 0: a sign of life
-    writer.close()
-    assert numbers == list(range(1, 3001))
-    assert [record.json["n"] for record in await events(receiver.kafka, mark)] == list(range(3000))

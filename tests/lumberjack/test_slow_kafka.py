@@ -110,19 +110,6 @@ class Client:
         self.closed = True
 
 
-async def acknowledged(receiver: Receiver, data: bytes, number: int) -> None:
-    """Sent, and sent again over a new connection whenever one is closed, until `number` is heard: as clients do."""
-
-    async def heard() -> bool:
-        async with Client.connected(receiver) as client:
-            with contextlib.suppress(ConnectionError):
-                await client.send(data)
-            await until(lambda: number in client.numbers or client.closed, "an answer")
-            return number in client.numbers
-
-    await until(heard, f"{number} is acknowledged")
-
-
 def document(mark: str, n: int) -> bytes:
     return orjson.dumps(
         {
@@ -163,26 +150,6 @@ async def test_a_v2_client_stays_and_nothing_is_sent_again(
         assert not client.closed
     records = await events(settings, mark)
     assert [record.json["n"] for record in records] == list(range(1 + 2 * WINDOW))
-
-
-@pytest.mark.long
-async def test_past_the_deadline_it_is_closed_without_acknowledgement_and_sent_again(
-    kafka: EmbeddedKafka, settings: KafkaSettings, tmp_path: Path
-) -> None:
-    mark = uuid.uuid4().hex
-    async with running(settings, tmp_path, kafka={"ack_deadline": 4}) as receiver:
-        await acknowledged(receiver, batch(mark, 0, 1), 1)
-        async with Client.connected(receiver) as client:
-            with stopped(kafka.pid):
-                await client.send(batch(mark, 1, 500))
-                await until(lambda: client.closed, "it is closed")
-                assert set(client.numbers) <= {0}
-        await acknowledged(receiver, batch(mark, 1, 500), 500)
-    records = await events(settings, mark)
-    copies = Counter(record.json["n"] for record in records)
-    assert sorted(copies) == list(range(501))
-    assert len({(record.json["n"], record.id) for record in records}) == 501
-    assert all(record.id.startswith("d.") for record in records)
 
 
 async def test_a_client_that_drops_the_acknowledged_part_after_a_cut_loses_nothing(

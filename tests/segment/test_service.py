@@ -119,45 +119,6 @@ async def test_old_bytes_are_read_from_the_log(own_segments: KafkaSettings, star
             assert (await client.read(segment, 777, 1234)).data == data[777 : 777 + 1234]
 
 
-@pytest.mark.long
-async def test_another_connection_takes_the_writer_over(own_segments: KafkaSettings, start: Services) -> None:
-    """At the same replica, and at another one."""
-    one, two = await start(own_segments), await start(own_segments)
-    writer = new_writer()
-    async with (
-        await Client.connect(one.address) as first,
-        await Client.connect(one.address) as second,
-        await Client.connect(two.address) as third,
-    ):
-        await first.setup("a", writer)
-        await first.append(0, HELLO, writer)
-        assert await second.setup("a", writer) == len(HELLO)
-        await first.sees_end()
-        await second.append(len(HELLO), WORLD, writer)
-        assert await third.setup("a", writer) == len(HELLO + WORLD)
-        await second.sees_end()
-        assert await third.append(len(HELLO + WORLD), HELLO, writer) == len(HELLO + WORLD + HELLO)
-        assert await third.content("a") == HELLO + WORLD + HELLO
-
-
-@pytest.mark.long
-async def test_a_writer_resumes_after_kill_9(own_segments: KafkaSettings, start: Services) -> None:
-    service = await start(own_segments)
-    writer = new_writer()
-    async with await Client.connect(service.address) as client:
-        await client.setup("a", writer)
-        await client.append(0, HELLO, writer)
-        service.kill()
-        await client.sees_end()
-    await restart(service)
-    async with await Client.connect(service.address) as client:
-        assert await client.setup("a", writer) == len(HELLO)
-        client.say(block(0, HELLO + WORLD, writer))  # again from the beginning: what is stored is cut off
-        assert await client.reply() == DataAppended(writer, len(HELLO + WORLD))
-        assert await client.content("a") == HELLO + WORLD
-    assert [record.value for record in await events(own_segments)] == [b"hello", b"world!"]
-
-
 async def test_while_kafka_stands_still_nothing_is_acknowledged_and_nothing_false_is_said(
     service: Receiver, kafka: EmbeddedKafka, name: str
 ) -> None:
