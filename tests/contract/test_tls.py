@@ -121,7 +121,9 @@ async def test_a_handshake_has_its_time(dialect: Dialect, start, authority: Auth
     writer.close()
 
     async def served() -> bool:
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(
+            ConnectionError, ssl.SSLError
+        ):  # also where the machine was too busy to shake hands in time
             async with await ContractClient.connect(dialect, receiver.address, authority.context()) as client:
                 await client.send(values(1))
                 await client.waits_for(lambda: client.acknowledged, 5)
