@@ -30,6 +30,10 @@ JVM_END_SECONDS: Final = 5.0
 HOOKS_MS: Final = 15_000
 """Milliseconds that a JVM whose driver has ended may take for its hooks: they delete its local folders."""
 
+LOCAL_FILES: Final = "fs.AbstractFileSystem.file.impl"
+"""Hadoop's name for the class by which the checkpoint and Delta's log are written on local disks."""
+_HADOOPS_LOCAL_FILES: Final = "org.apache.hadoop.fs.local.LocalFs"
+
 _LOCAL: Final = "local[*]"
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it: the JVM already runs
 
@@ -118,6 +122,7 @@ def session(settings: LakeSettings, log: LogSettings) -> SparkSession:
             builder = builder.config("spark.driver.memory", settings.driver_memory)
             spark = _with_jars(builder, settings).getOrCreate()
         _tether(spark)
+        _write_local_files_without_processes(spark)
     hadoop = cast("Any", spark)._jsc.hadoopConfiguration()
     # only now: the process list shows the options that Spark starts with
     for name, secret in settings.spark_secrets.items():
@@ -207,6 +212,17 @@ def _tether(spark: SparkSession) -> None:
     with suppress(CompilerError):
         driver = java_class(spark, "java.lang.ProcessHandle").of(os.getpid()).get()
         define(spark, __package__, "Tether")(driver, HOOKS_MS).start()
+
+
+def _write_local_files_without_processes(spark: SparkSession) -> None:
+    """Not on a cluster, whose executors lack the class, where the JVM may compile nothing, or if another class is chosen."""
+    hadoop = cast("Any", spark)._jsc.hadoopConfiguration()
+    one_jvm = str(spark.sparkContext.master).split("[", 1)[0] == "local"
+    if not one_jvm or str(hadoop.get(LOCAL_FILES)) != _HADOOPS_LOCAL_FILES:
+        return
+    with suppress(CompilerError):
+        define(spark, __package__, "LocalFiles")
+        hadoop.set(LOCAL_FILES, "headrace.lake.LocalFiles")
 
 
 def _end_of(process: Popen[bytes], error: Exception) -> int | None:

@@ -1,0 +1,72 @@
+package headrace.lake;
+
+import java.io.File;
+import java.io.IOException;
+import java.net.URI;
+import java.net.URISyntaxException;
+import java.nio.file.Files;
+import java.nio.file.attribute.PosixFilePermissions;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.ChecksumFs;
+import org.apache.hadoop.fs.DelegateToFileSystem;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.FsConstants;
+import org.apache.hadoop.fs.FsServerDefaults;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.RawLocalFileSystem;
+import org.apache.hadoop.fs.local.LocalConfigKeys;
+import org.apache.hadoop.fs.permission.FsPermission;
+
+/**
+ * Hadoop's `LocalFs`, which writes the checkpoint and Delta's log, without a process for each step.
+ *
+ * <p>Without its native library Hadoop 3.5 runs `chmod` for each file, and `readlink` before and after each renaming: sixty
+ * processes for a batch. `readlink` gets a URI there and finds nothing, so that a link's status is that of its target, as here.
+ *
+ * <p>`engine` compiles it with Janino.
+ */
+public final class LocalFiles extends ChecksumFs {
+    public LocalFiles(URI uri, Configuration configuration) throws IOException, URISyntaxException {
+        super(new Unchecked(configuration));
+    }
+
+    /** Hadoop's `RawLocalFs`, which has no public constructor. */
+    public static final class Unchecked extends DelegateToFileSystem {
+        Unchecked(Configuration configuration) throws IOException, URISyntaxException {
+            super(FsConstants.LOCAL_FS_URI, new Direct(), configuration, "file", false);
+        }
+
+        public int getUriDefaultPort() {
+            return -1;
+        }
+
+        public FsServerDefaults getServerDefaults(Path path) throws IOException {
+            return LocalConfigKeys.getServerDefaults();
+        }
+
+        public FsServerDefaults getServerDefaults() throws IOException {
+            return LocalConfigKeys.getServerDefaults();
+        }
+
+        public boolean isValidName(String name) {
+            return true;
+        }
+    }
+
+    /** The steps themselves. */
+    public static final class Direct extends RawLocalFileSystem {
+        public FileStatus getFileLinkStatus(Path path) throws IOException {
+            return getFileStatus(path);
+        }
+
+        public void setPermission(Path path, FsPermission permission) throws IOException {
+            String text = permission.getUserAction().SYMBOL + permission.getGroupAction().SYMBOL + permission.getOtherAction().SYMBOL;
+            if (permission.toShort() > 0777) { // Java has no sticky bit
+                super.setPermission(path, permission);
+            } else {
+                File file = pathToFile(path);
+                Files.setPosixFilePermissions(file.toPath(), PosixFilePermissions.fromString(text));
+            }
+        }
+    }
+}
