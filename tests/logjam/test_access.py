@@ -59,13 +59,6 @@ def topics(kafka: EmbeddedKafka) -> KafkaSettings:
     return own_topics(kafka.bootstrap)
 
 
-@pytest.fixture
-async def context() -> AsyncIterator[zmq.asyncio.Context]:
-    made = zmq.asyncio.Context()
-    yield made
-    made.destroy(linger=0)
-
-
 @contextlib.asynccontextmanager
 async def running(topics: KafkaSettings, folder: Path, **sections: Any) -> AsyncIterator[Logjam]:
     receiver = Logjam(topics, folder, **sections)

@@ -8,7 +8,7 @@ import json
 import re
 import signal
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from headrace_logjam.wire import LAST_NUMBER, Meta, encode_meta
 
 from tests.contract.receiver import HOST, Receiver
 from tests.contract.stopping import stopped
-from tests.contract.topic import Stored, events, own_topics
+from tests.contract.topic import Stored, events
 from tests.contract.waiting import until, wait_for
 from tests.logjam.driving import event
 from tests.tiers import sized
@@ -117,18 +117,6 @@ class Device:
         self.sequence += 1
         meta = encode_meta(Meta(0, self._number, self.clock, self.sequence))
         await self._socket.send_multipart([b"heartbeat", self.address.encode(), b"{}", meta])
-
-
-@pytest.fixture
-async def context() -> AsyncIterator[zmq.asyncio.Context]:
-    made = zmq.asyncio.Context()
-    yield made
-    made.destroy(linger=0)
-
-
-@pytest.fixture
-def topics(kafka: EmbeddedKafka) -> KafkaSettings:
-    return own_topics(kafka.bootstrap)
 
 
 @pytest.fixture

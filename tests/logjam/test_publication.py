@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import socket
 import uuid
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -96,13 +95,6 @@ def test_who_is_not_answered_is_published_too() -> None:
 @pytest.fixture(scope="module")
 def topics(kafka: EmbeddedKafka) -> KafkaSettings:
     return own_topics(kafka.bootstrap)
-
-
-@pytest.fixture
-async def context() -> AsyncIterator[zmq.asyncio.Context]:
-    made = zmq.asyncio.Context()
-    yield made
-    made.destroy(linger=0)
 
 
 @pytest.mark.kafka

@@ -8,7 +8,6 @@ import random
 import resource
 import uuid
 from collections import defaultdict
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ from headrace_logjam.wire import Meta, encode_meta
 from tests.contract.logjam import GREETING, READY, message
 from tests.contract.receiver import HOST
 from tests.contract.stopping import stopped
-from tests.contract.topic import events, own_topics
+from tests.contract.topic import events
 from tests.contract.waiting import PATIENCE, until
 from tests.logjam.driving import APP_ENV, TOPIC, asking, event
 from tests.logjam.test_service import ACCEPTED, Logjam, connected, heard, marked
@@ -30,18 +29,6 @@ from tests.system.memory import Memory
 from tests.tiers import sized
 
 pytestmark = pytest.mark.kafka
-
-
-@pytest.fixture
-def topics(kafka: EmbeddedKafka) -> KafkaSettings:
-    return own_topics(kafka.bootstrap)
-
-
-@pytest.fixture
-async def context() -> AsyncIterator[zmq.asyncio.Context]:
-    made = zmq.asyncio.Context()
-    yield made
-    made.destroy(linger=0)
 
 
 DEALERS = 20

@@ -9,7 +9,7 @@ import random
 import signal
 import socket
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +56,6 @@ def receiver(topics: KafkaSettings, tmp_path_factory: pytest.TempPathFactory) ->
     now(running.listens())
     yield running
     running.stop()
-
-
-@pytest.fixture
-async def context() -> AsyncIterator[zmq.asyncio.Context]:
-    made = zmq.asyncio.Context()
-    yield made
-    made.destroy(linger=0)
 
 
 def connected(context: zmq.asyncio.Context, kind: int, port: int, **options: Any) -> zmq.asyncio.Socket:
