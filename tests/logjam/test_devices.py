@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import zmq
 import zmq.asyncio
+from headrace_cli.machine.ports import free_port
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import KafkaSettings, load
@@ -47,7 +48,7 @@ class Device:
         self.mark = uuid.uuid4().hex
         self.sequence = 0
         self.clock = 1_700_000_000_000
-        self.address = ""
+        self.address = f"tcp://{HOST}:{free_port()}"  # nobody else is given it while the device is stopped
         self.start()
 
     def start(self) -> None:
@@ -59,10 +60,7 @@ class Device:
         if self._curve is not None:
             self._socket.setsockopt(zmq.CURVE_SERVER, 1)
             self._socket.setsockopt(zmq.CURVE_SECRETKEY, self._curve)
-        if self.address:
-            wait_for(self._bound, "the address is free again")
-        else:
-            self.address = f"tcp://{HOST}:{self._socket.bind_to_random_port(f'tcp://{HOST}')}"
+        wait_for(self._bound, "the address is free again")
         self.sequence = 0
         self.began = self.clock
 
