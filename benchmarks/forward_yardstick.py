@@ -4,7 +4,8 @@ Builds ``benchmarks/reference`` with `go`, which must be there, and takes turns:
 compared with what was acknowledged. With ``--before`` every form is also sent, in turns, to the receiver as it was at that
 revision of this repository (which may not speak all of them). Writes ``benchmarks/results/forward-yardstick.json`` and
 ``.md``; with ``--events 1``, which is what one frame costs, ``forward-yardstick-single``. With ``--shapes`` only the figures
-beside Go's are taken, for many small clients and for few large ones, saturated and at half of that: ``forward-shapes``.
+beside Go's are taken, for many small clients and for few large ones, saturated and at half of that, and for two thousand
+clients of one event a second each: ``forward-shapes``.
 
     .venv/bin/python benchmarks/forward_yardstick.py [--seconds 10] [--connections 16] [--events 500] [--before REVISION]
 """
@@ -34,8 +35,10 @@ from headrace_common.operations.settings import KafkaSettings
 REFERENCE = Path(__file__).parent / "reference"
 TURNS = 2
 ROUNDS = 3
-SHAPES = ((256, 1), (64, 20), (16, 500), (1, 500))
-"""Connections, and the events of each frame."""
+SHAPES = ((256, 1, 24), (64, 20, 24), (16, 500, 24), (1, 500, 24), (16, 500, 270))
+"""Connections, the events of each frame, and the words of each event: 24 make 280 bytes, 270 make 2 KB."""
+STEADY = 2000
+"""Connections that send one event a second each."""
 OURS, GO, BEFORE = "headrace", "go", "before"
 PYTHON = "python"
 """Ours without its native core."""
@@ -129,24 +132,29 @@ def take_shapes(seconds: float) -> None:
         logs.mkdir()
         pure = load.receiver("headrace_forward", bootstrap, logs, variables={"HEADRACE_NATIVE": "off"})
         servers[PYTHON] = stack.enter_context(pure)
-        for connections, events in SHAPES:
-            made = frames(events)
 
-            def phase(
-                server: str, rate: float, made: Any = made, shape: Any = (connections, events)
-            ) -> dict[str, float]:
-                process, port = servers[server]
-                run = load.Load(*shape, seconds, rate)
-                return asyncio.run(load.run(run, lambda number: ForwardTalker(number, made), port, process, bootstrap))
+        def phase(server: str, made: Any, connections: int, events: int, rate: float = 0) -> dict[str, float]:
+            process, port = servers[server]
+            shape = load.Load(connections, events, seconds, rate)
+            return asyncio.run(load.run(shape, lambda number: ForwardTalker(number, made), port, process, bootstrap))
 
-            reached = min(phase(server, 0)["events_per_second"] for server in servers)  # and warms up
-            found = taken[f"{connections} x {events}"] = {
+        for connections, events, words in SHAPES:
+            shape = frames(events, words), connections, events
+            reached = min(phase(server, *shape)["events_per_second"] for server in servers)  # and warms up
+            size = "" if words == SHAPES[0][-1] else f", {words} words"
+            found = taken[f"{connections} x {events}{size}"] = {
                 load_name: {server: [] for server in servers} for load_name in ("saturated", "half")
             }
             for _ in range(ROUNDS):
                 for name, rate in (("saturated", 0.0), ("half", reached / 2)):
                     for server in servers:
-                        found[name][server].append(phase(server, rate))
+                        found[name][server].append(phase(server, *shape, rate))
+        turns: dict[str, list[dict[str, float]]] = {server: [] for server in servers}
+        taken[f"{STEADY} x 1"] = {"one a second": turns}
+        single = frames(1)
+        for _ in range(ROUNDS):
+            for server in servers:
+                turns[server].append(phase(server, single, STEADY, 1, STEADY))
     write_shapes(taken)
 
 
@@ -158,8 +166,8 @@ def write_shapes(taken: dict[str, Any]) -> None:
         "`benchmarks/forward_yardstick.py --shapes`.",
         "",
         "| shape | load | CPU-s per million events, headrace | go | ratio | without its native core | ratio "
-        "| ack p50 / p99 / slowest, headrace | go | without its native core |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| ack p50 / p99 / slowest, headrace | go | without its native core | memory at most, MB, headrace | go |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for shape, loads in taken.items():
         for name, sides in loads.items():
@@ -170,10 +178,11 @@ def write_shapes(taken: dict[str, Any]) -> None:
                 )
                 for side, turns in sides.items()
             }
+            memory = {side: max(turn["resident_max_mb"] for turn in turns) for side, turns in sides.items()}
             lines.append(
                 f"| {shape} | {name} | {cost[OURS]:.2f} | {cost[GO]:.2f} | {cost[OURS] / cost[GO]:.2f} "
                 f"| {cost[PYTHON]:.2f} | {cost[PYTHON] / cost[GO]:.2f} "
-                f"| {waits[OURS]} ms | {waits[GO]} ms | {waits[PYTHON]} ms |"
+                f"| {waits[OURS]} ms | {waits[GO]} ms | {waits[PYTHON]} ms | {memory[OURS]:.0f} | {memory[GO]:.0f} |"
             )
     (load.RESULTS / "forward-shapes.json").write_text(json.dumps(taken, indent=1) + "\n")
     (load.RESULTS / "forward-shapes.md").write_text("\n".join(lines) + "\n")
