@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date
 from typing import Any
 from unittest import mock
 
 import pytest
-from headrace_lake.kafka import claim, gaps
+from headrace_lake.commands.erase import Erase
+from headrace_lake.kafka import claim, gaps, start
 from headrace_lake.kafka.start import Position
+from headrace_lake.landing import landing_events
+from headrace_lake.landing.digests import Slots
 from headrace_lake.landing.landing import Landing
 from headrace_lake.landing.landing_events import EventsLanding
 from headrace_lake.tables import fence
-from headrace_lake.tables.fence import Fence
+from headrace_lake.tables.fence import FIRST_EPOCH, Fence
+from headrace_lake.tables.layout import DAY
+from headrace_lake.upkeep import retention
+from headrace_lake.upkeep.clocks import ClockGuard
+from headrace_lake.upkeep.inventory import Inventory
+from pyspark.sql import DataFrame, SparkSession
 
 from tests.lake.model.history import LAKE, MOST_STEPS, History
-from tests.lake.model.job import ModelSlots
+from tests.lake.model.job import Run
 from tests.lake.model.stage import Process
 from tests.lake.model.topics import EVENTS, QUARANTINE
 from tests.tiers import sized
@@ -30,17 +39,32 @@ def _only_landed(position: Position, ranges: Any, transaction: int) -> None:
     position.transaction = transaction
 
 
+def _dropped_without_a_word(spark: SparkSession, path: str, _: Inventory, first: date) -> None:
+    spark.sql(f"DELETE FROM delta.`{path}` WHERE {DAY} < '{first.isoformat()}'")
+
+
+def _listed_anyway(self: Erase, listed: DataFrame, found: bool, _: int) -> bool:
+    return _list(self, listed, found, self._erasures() + 1)
+
+
+_list = Erase._list
 MUTANTS: dict[str, tuple[Any, str, Callable[..., Any] | str, int]] = {
     "a write of an earlier run is not noticed": (Fence, "written", lambda *_: False, 0),
-    "rows of a job that was shut out are landed again": (Landing, "_among_strays", lambda *_: False, 9),
-    "rows of a job that was shut out are not noted": (claim, "note_strays", lambda *_: {}, 9),
-    "a batch of an earlier run is landed again": (Landing, "_landed_before", lambda *_: False, 4),
+    "rows of a job that was shut out are landed again": (Landing, "_among_strays", lambda *_: False, 26),
+    "rows of a job that was shut out are not noted": (claim, "note_strays", lambda *_: {}, 16),
+    "a batch of an earlier run is landed again": (Landing, "_landed_before", lambda *_: False, 42),
     "a batch is not counted": (Position, "add", _only_landed, 0),
-    "an older job's write is not noticed": (fence, "_not_past", lambda *_: None, 203),
+    "an older job's write is not noticed": (fence, "_not_past", lambda *_: None, 26),
     "the events table is not claimed": (fence, "EVENTS", "batches", 0),
-    "ids expire at the watermark": (EventsLanding, "_keep_from", lambda self: self._watermarks.watermark(), 0),
-    "the ids of the table are not read": (EventsLanding, "rebuild_index", lambda *_: None, 4),
-    "the sums are not of what an earlier run wrote": (ModelSlots, "there", lambda self, *_: [(0, 0)] * 2 * self.each, 9),
+    "ids expire at the watermark": (EventsLanding, "_keep_from", lambda self: self._watermarks.watermark(), 2),
+    "the ids of the table are not read": (EventsLanding, "rebuild_index", lambda *_: None, 5),
+    "the sums are not of what an earlier run wrote": (Slots, "there", lambda self, *_: [(0, 0)] * 2 * self.each, 8),
+    "days are dropped without a transaction": (retention, "drop", _dropped_without_a_word, 58),
+    "clocks are not compared": (ClockGuard, "agree", lambda *_: True, 47),
+    "erased events land again": (EventsLanding, "_without_erased", lambda _, rows: rows, 10),
+    "what is erased is not there": (landing_events, "with_erased", lambda *given: given[3], 335),
+    "what is erased is no stray": (start, "with_erased", lambda *given: given[3], 584),
+    "two erasures list the same": (Erase, "_list", _listed_anyway, 123),
 }  # fmt: skip
 """What is taken away, and a seed that finds it."""
 
@@ -69,7 +93,7 @@ class Script(History):
 
     def __init__(self) -> None:
         super().__init__(0)
-        self.chance.random = lambda: 0.0  # type: ignore[method-assign]
+        self.world.chance = lambda: 0.0
         self.most = 100
 
     def play(self, act: Callable[[], None]) -> list[str]:
@@ -170,13 +194,33 @@ def killed_before_a_late_commit(steps: int) -> list[str]:
     return script.play(act)
 
 
+def erased_while_files_are_merged(steps: int) -> list[str]:
+    """Maintenance stands still after `steps`, and goes on once an erasure has written some of the files anew."""
+    script = Script()
+    script.world.retention_days = 0
+
+    def act() -> None:
+        for number in range(3):
+            script.send(EVENTS, 0, f"d.{number}", f"d.{number}a")
+            script.finish(script.start("before"))
+        script.world.clock += 86_400
+        job = Run(script.world, LAKE, "before", accept_loss=False, most=100)
+        merging = script.stage.start("maintenance", lambda: job.maintain(FIRST_EPOCH))
+        script.take(merging, steps)
+        script.finish(script.start_eraser(LAKE, {("id1", 0, 0)}))
+        script.finish(merging)
+
+    return script.play(act)
+
+
 _claim_in = Fence._claim_in
 SCRIPTS: dict[Callable[[int], list[str]], tuple[Any, str, Callable[..., Any], int]] = {
     frozen_while_another_lands: (Landing, "_check_alone", lambda *_: None, 40),
     woken_while_another_accepts_a_loss: (
         Fence, "_claim_in", lambda self, name, epoch, rows=None, seen=None: _claim_in(self, name, epoch, rows), 85,
     ),
-    killed_before_a_late_commit: (EventsLanding, "learn", lambda *_: None, 78),
+    killed_before_a_late_commit: (EventsLanding, "learn", lambda *_: None, 82),
+    erased_while_files_are_merged: (Inventory, "sizes", lambda _, __, names: dict.fromkeys(names, 1), 36),
 }  # fmt: skip
 """What happens at any step, what of the job it needs to be harmless, and a step at which it would do harm."""
 

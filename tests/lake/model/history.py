@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
 
 from headrace_lake.spark.halt import GapError, HaltError, KafkaAwayError, SupersededError
-from headrace_lake.tables.digest import NOTHING, OF_EVENTS, OF_QUARANTINE, Sums, added, hexadecimal
-from headrace_lake.tables.layout import BATCHES, GAPS
+from headrace_lake.tables.digest import KEY
+from headrace_lake.tables.layout import BATCHES
 from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
 from headrace_lake.tables.layout import QUARANTINE as QUARANTINE_TABLE
 from pyspark.errors import PySparkException
 
-from tests.lake.model.job import HORIZON, SLACK, Run, World, hashed
+from tests.lake.model.eraser import Eraser, Place
+from tests.lake.model.job import HORIZON, SLACK, Run, World
+from tests.lake.model.judge import Judge
 from tests.lake.model.stage import Process, Stage
 from tests.lake.model.tables import Disk
-from tests.lake.model.topics import EVENTS, QUARANTINE, Kafka, Record, Topic
+from tests.lake.model.topics import EVENTS, QUARANTINE, Kafka, Record
 
 LAKE, COPY = "lake", "copy"
 STEP = 0.05
@@ -46,8 +45,10 @@ class History:
         self.chance = Random(seed)
         self.stage = Stage(self.chance)
         self.kafka = Kafka()
-        self.disk = Disk(self.stage.step)
+        self.disk = Disk(self.stage.step, lambda: self.world.clock)
         self.world = World(self.kafka, self.disk, self.stage.step, self.chance.random)
+        self.world.beside = self.beside
+        self.world.retention_days = self.chance.choice((0, 1, 1, 2))
         self.failures: list[str] = []
         self.trace: list[str] = []
         self.halts: Counter[str] = Counter()
@@ -55,6 +56,7 @@ class History:
         self.sent: list[Record] = []
         self.backups: list[str] = []
         self.jobs: dict[str, Process] = {}
+        self.erasers: list[Process] = []
         self.most = self.chance.choice((3, 10, 40))
         self.late = self.chance.choice((0.01, 0.05, 0.3))
         """How soon a dead job's write is committed: the chance in each step."""
@@ -72,7 +74,7 @@ class History:
             weights[0] += 1
             for left in reversed(range(self.chance.randint(2, 14))):
                 self.silent = self.silent if left > 3 else ""
-                self.pass_time(self.chance.choice((1, 3, 10, 30, 100)))
+                self.pass_time(self.chance.choice((1, 3, 10, 30, 100, 300)))
                 action = self.chance.choices(list(ACTIONS), weights)[0]
                 self.say(action.__name__)
                 action(self)
@@ -129,9 +131,30 @@ class History:
                 if "delete" in str(error):
                     self.disk.remove(checkpoint)
             except Exception as error:
-                self.failures.append(f"{checkpoint}: {error!r}")
-                self.trace += traceback.format_exc().splitlines()
+                self.failed(checkpoint, error)
                 return
+
+    def failed(self, name: str, error: Exception) -> None:
+        self.failures.append(f"{name}: {error!r}")
+        self.trace += traceback.format_exc().splitlines()
+
+    def beside(self, body: Callable[[], None]) -> Process:
+        """What a job does beside landing, in its process."""
+        job = self.stage.on
+        assert job is not None
+        job.threads.append(self.stage.start(f"beside {job.name}", lambda: self.once(f"beside {job.name}", body)))
+        return job.threads[-1]
+
+    def once(self, name: str, body: Callable[[], None]) -> None:
+        """What is not started again."""
+        try:
+            body()
+            self.say(f"{name}: done")
+        except (HaltError, KafkaAwayError) as error:
+            self.say(f"{name}: {error}")
+            self.halts[" ".join(str(error).split()[:5])] += 1
+        except Exception as error:
+            self.failed(name, error)
 
     def halted(self, checkpoint: str, error: HaltError) -> None:
         self.say(f"{checkpoint}: {error}")
@@ -163,6 +186,9 @@ class History:
                 self.ids += 1
                 partition.append(time, f"d.{self.ids}")
                 self.sent.append(partition.records[-1])
+        for job, process in list(self.jobs.items()):
+            if process.dead and self.chance.random() < 0.7:
+                self.begin(COPY if job.startswith(COPY) else LAKE, job)
 
     def kill(self) -> None:
         name = self.chance.choice(list(self.jobs))
@@ -207,6 +233,7 @@ class History:
         if COPY + "-checkpoint" not in self.jobs:
             self.stage.kill(self.jobs[f"{LAKE}-checkpoint"])
             self.disk.copy(LAKE, COPY)
+            self.world.began |= {(COPY, version): at for (_, version), at in self.world.began.items()}
             if self.chance.random() < 0.7:
                 self.disk.copy(f"{LAKE}-checkpoint", f"{COPY}-checkpoint")
             self.begin(LAKE)
@@ -214,6 +241,18 @@ class History:
 
     def kafka_away(self) -> None:
         self.kafka.away_until = self.stage.steps + self.chance.choice((5, 60))
+
+    def erase(self) -> None:
+        """Some rows are erased, or what earlier erasures have left; the one before may be killed."""
+        if self.erasers and self.chance.random() < 0.3:
+            self.stage.kill(self.chance.choice(self.erasers))
+        lake = self.chance.choice([path for path in (LAKE, COPY) if f"{path}/{BATCHES}" in self.disk.tables])
+        rows = [row for name in (EVENTS_TABLE, QUARANTINE_TABLE) for row in self.disk.table(f"{lake}/{name}").rows]
+        some = self.chance.sample(rows, min(len(rows), self.chance.choice((0, 1, 5, 5))))
+        self.erasers.append(self.start_eraser(lake, {tuple(row[key] for key in KEY) for row in some}))  # type: ignore[misc]
+
+    def start_eraser(self, lake: str, wanted: set[Place]) -> Process:
+        return self.stage.start("eraser", lambda: self.once("eraser", Eraser(self.world, lake, wanted).run))
 
     def expire(self) -> None:
         """Kafka deletes what is old."""
@@ -230,7 +269,7 @@ class History:
         topic.partitions.append(type(topic.partitions[0])())
 
     def idle(self) -> None:
-        self.world.clock += self.chance.choice((60, 3_600, 86_400))
+        self.world.clock += self.chance.choice((60, 3_600, 86_400, 3 * 86_400))
 
     def move_clock(self) -> None:
         """The job's own clock goes wrong, or right again."""
@@ -251,106 +290,18 @@ class History:
         lakes = [LAKE, COPY] if f"{COPY}/{BATCHES}" in self.disk.tables else [LAKE]
         for lake in lakes:
             self.say(f"the last run on {lake}")
-            process = self.stage.start(lake, lambda lake=lake: self.supervise(lake, f"{lake}-checkpoint"))  # type: ignore[misc]
-            limit = self.stage.steps + MOST_STEPS
-            while not process.dead and self.stage.steps < limit:
-                self.pass_time(1)
-            if not process.dead:
-                self.failures.append(f"{lake}: the last run does not end")
-                self.stage.kill(process)
-            self.failures += Judge(self.kafka, self.disk, lake).faults()
+            self.last(self.stage.start(lake, lambda lake=lake: self.supervise(lake, f"{lake}-checkpoint")))  # type: ignore[misc]
+            self.last(self.start_eraser(lake, set()))
+            self.failures += Judge(self.world, lake).faults()
 
-
-class Judge:
-    """Compares a lake with all that was ever in the topics."""
-
-    def __init__(self, kafka: Kafka, disk: Disk, lake: str) -> None:
-        self.kafka = kafka
-        self.lake = lake
-        self.batches, self.gaps, self.events, self.quarantine = (
-            disk.table(f"{lake}/{name}").rows for name in (BATCHES, GAPS, EVENTS_TABLE, QUARANTINE_TABLE)
-        )
-        self.found: list[str] = []
-
-    def faults(self) -> list[str]:
-        numbers = sorted(row["number"] for row in self.batches)
-        self.holds(numbers == list(range(1, len(numbers) + 1)), "batches are not numbered from 1 on")
-        places = Counter((row["topic_id"], row["partition"], row["offset"]) for row in [*self.events, *self.quarantine])
-        twice = [place for place, count in places.items() if count > 1]
-        self.holds(not twice, f"landed twice: {twice[:5]}")
-        self.no_event_twice()
-        there = {place: row for row in self.events for place in [(row["topic_id"], row["partition"], row["offset"])]}
-        rejects = {(row["topic_id"], row["partition"], row["offset"]) for row in self.quarantine}
-        by_place: dict[tuple[str, int], list[dict[str, Any]]] = {}
-        for row in [*self.batches, *(row for row in self.gaps if row["to"] is not None)]:
-            by_place.setdefault((row["topic_id"], row["partition"]), []).append(row)
-        for (topic_id, number), rows in by_place.items():
-            _, topic = self.kafka.of_id(topic_id)
-            at = min(row["from"] for row in rows)
-            for row in sorted(rows, key=lambda row: (row["from"], row["to"])):
-                self.holds(row["from"] == at, f"{topic_id}/{number}: {at} is followed by {row['from']}")
-                at = row["to"]
-                if "batch" in row:
-                    self.batch(row, topic, there, rejects)
-                else:
-                    self.holds(topic.partitions[number].start >= row["to"], f"{topic_id}/{number}: {row} is no loss")
-        for name, topic in self.kafka.topics.items():
-            for number, partition in enumerate(topic.partitions):
-                rows = by_place.get((topic.id, number), [])
-                end = max((row["to"] for row in rows), default=partition.start)
-                self.holds(end == partition.end, f"{name}/{number}: landed to {end} of {partition.end}")
-        return [f"{self.lake}: {fault}" for fault in self.found]
-
-    def holds(self, truth: bool, what: str) -> None:
-        if not truth:
-            self.found.append(what)
-
-    def no_event_twice(self) -> None:
-        times: dict[str, list[int]] = {}
-        for row in self.events:
-            times.setdefault(row["event_id"], []).append(row["received_time"])
-        for name, found in times.items():
-            found.sort()
-            near = any(later - earlier <= HORIZON * 1000 for earlier, later in itertools.pairwise(found))
-            self.holds(not near, f"the event {name} landed twice within the horizon")
-
-    def batch(
-        self, row: dict[str, Any], topic: Topic, there: dict[Any, Any], rejects: set[tuple[str, int, int]]
-    ) -> None:
-        """The line of one batch and partition: its counts, and each of its records."""
-        number = row["partition"]
-        records = [each for each in topic.partitions[number].records if row["from"] <= each.offset < row["to"]]
-        what = f"{topic.id}/{number} {row['from']} to {row['to']}"
-        self.holds(row["records"] == len(records), f"{what}: {row['records']} records of {len(records)}")
-        sums = row["events"] + row["duplicates"] + row["quarantined"] + row["skipped"]
-        self.holds(sums == row["records"], f"{what}: the counts do not add up")
-        landed = quarantined = 0
-        ids = {event["event_id"]: event for event in self.events}
-        for record in records:
-            place = topic.id, number, record.offset
-            if place in rejects:
-                quarantined += 1
-                self.holds(record.id == "", f"{what}: {record} is in quarantine")
-            elif place in there:
-                landed += 1
-                self.holds(there[place]["event_id"] == record.id != "", f"{what}: {record} landed as {there[place]}")
-            else:
-                self.holds(record.id in ids and record.id != "", f"{what}: {record} is lost")
-        for table, columns, rows in (
-            (EVENTS_TABLE, OF_EVENTS, self.events), (QUARANTINE_TABLE, OF_QUARANTINE, self.quarantine)
-        ):  # fmt: skip
-            sums: Sums | None = NOTHING
-            for each in rows:
-                if (each["topic_id"], each["partition"]) == (topic.id, number) and row["from"] <= each["offset"] < row[
-                    "to"
-                ]:
-                    sums = added(sums, hashed(each, columns))
-            said = json.loads(row["digest"])["sums"].get(table, hexadecimal(NOTHING))
-            self.holds(
-                sums is not None and said == hexadecimal(sums), f"{what}: the digest of {table} is not of its rows"
-            )
-        self.holds(row["events"] == landed, f"{what}: {row['events']} events, {landed} rows")
-        self.holds(row["quarantined"] == quarantined, f"{what}: {row['quarantined']} in quarantine, {quarantined} rows")
+    def last(self, process: Process) -> None:
+        """Nothing disturbs it."""
+        limit = self.stage.steps + MOST_STEPS
+        while not all(each.dead for each in (process, *process.threads)) and self.stage.steps < limit:
+            self.pass_time(1)
+        if not process.dead:
+            self.failures.append(f"{process.name}: the last run does not end")
+        self.stage.kill(process)
 
 
 ACTIONS: dict[Callable[[History], None], int] = {
@@ -364,10 +315,11 @@ ACTIONS: dict[Callable[[History], None], int] = {
     History.restore: 2,
     History.copy_lake: 1,
     History.kafka_away: 2,
+    History.erase: 6,
     History.expire: 2,
     History.recreate: 1,
     History.add_partition: 2,
-    History.idle: 2,
+    History.idle: 4,
     History.move_clock: 3,
 }
 """What may happen, and how often. Each history prefers some of it, and leaves some out."""

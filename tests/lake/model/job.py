@@ -1,25 +1,25 @@
 """A run of the landing job: what it decides is the product's own code, what it reads and writes is in memory.
 
 Replaced are Spark's frames, Delta's writer, Hadoop's file systems, Spark's streaming engine (`Run._query`: a batch's offsets are
-written before it, its commit after it) and the parts that only read rows: decoding, the index of ids, quarantine.
+written before it, its commit after it), decoding, and the index of ids.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 from zlib import crc32
 
-from headrace_common.record.contract import GapReason
+from headrace_lake.commands import erase
+from headrace_lake.configuration import policy
 from headrace_lake.configuration.policy import Policies
+from headrace_lake.dedup import lookup
 from headrace_lake.dedup.index import DUPLICATE, DedupIndex, IndexState
 from headrace_lake.kafka import gaps, start, watermarks
 from headrace_lake.kafka.checkpoint import Checkpoint, Range
@@ -27,25 +27,32 @@ from headrace_lake.kafka.claim import Claim
 from headrace_lake.kafka.gaps import Loss
 from headrace_lake.kafka.source import TopicInfo
 from headrace_lake.kafka.start import Position
-from headrace_lake.landing import landing, landing_events
+from headrace_lake.landing import digests, landing, landing_events, quarantine
 from headrace_lake.landing.digests import Slots
 from headrace_lake.landing.landing import BatchResult, Landing
 from headrace_lake.landing.landing_events import EventsLanding
+from headrace_lake.landing.recovered import EARLIEST
 from headrace_lake.landing.routes import RouteCounts
 from headrace_lake.rows.decode import Topics
 from headrace_lake.spark.halt import HaltError
+from headrace_lake.tables import erasures, transaction_log
 from headrace_lake.tables import fence as fences
-from headrace_lake.tables import transaction_log
-from headrace_lake.tables.digest import KEY, NOTHING, Covered, Sums, added
-from headrace_lake.tables.fence import Fence
-from headrace_lake.tables.layout import BATCHES, GAPS
+from headrace_lake.tables.digest import KEY, NOTHING, OF_EVENTS, OF_QUARANTINE, Covered, Sums, added, hashes_sql
+from headrace_lake.tables.erasures import ERASED
+from headrace_lake.tables.fence import Fence, transaction
+from headrace_lake.tables.layout import BATCHES, DAY, GAPS
 from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
 from headrace_lake.tables.layout import QUARANTINE as QUARANTINE_TABLE
 from headrace_lake.tables.shape import Shape
-from pyspark.sql import Row
+from headrace_lake.upkeep import maintenance, retention
+from headrace_lake.upkeep.clocks import ClockGuard
+from headrace_lake.upkeep.maintenance import Maintenance
+from headrace_lake.upkeep.merging import compaction
 
-from tests.lake.model.stage import Killed
-from tests.lake.model.tables import CONDITIONS, Disk, Frame, Functions, Observed, Rows, Table, places
+from tests.lake.model.frames import AGGREGATES, CONDITIONS, Frame, Functions, Observed, Rows
+from tests.lake.model.session import Appender, Spark, merged
+from tests.lake.model.stage import Process
+from tests.lake.model.tables import ROW_BYTES, Disk
 from tests.lake.model.topics import EVENTS, QUARANTINE, Brokers, Kafka
 
 HORIZON = 600.0
@@ -57,7 +64,10 @@ TABLES = (BATCHES, EVENTS_TABLE, QUARANTINE_TABLE, GAPS)
 CONDITIONS |= {
     landing_events._WANTED: lambda row: row["event_id"] != "" and not row[DUPLICATE],
     landing_events._SOUND: lambda row: row["event_id"] != "",
+    lookup.TIME: lambda row: row["received_time"],
 }
+_1970 = datetime(1970, 1, 1, tzinfo=UTC)
+AGGREGATES[EARLIEST] = lambda rows: (min(row["landed_at"] for row in rows) - _1970) // timedelta(microseconds=1)
 
 
 class DataLossError(Exception):
@@ -79,6 +89,11 @@ class World:
         self.orphans: list[Callable[[], None]] = []
         """Writes of JVMs whose driver is dead: they may be committed at any time, or never."""
         self.steps = 0
+        self.retention_days = 0
+        self.began: dict[tuple[str, int], float] = {}
+        """(lake, transaction version) -> when a batch began first."""
+        self.beside: Callable[[Callable[[], None]], Process]
+        """Begins what a job does besides landing: it ends with the job's process."""
 
     def now(self) -> float:
         """The job's own clock."""
@@ -86,9 +101,7 @@ class World:
 
     def make_lake(self, path: str) -> None:
         for name in TABLES:
-            table = Table(f"{path}/{name}")
-            table.alter({})
-            self.disk.tables[f"{path}/{name}"] = table
+            self.disk.make(f"{path}/{name}")
 
     def records(self, ranges: Iterable[Range], ids: Mapping[str, str]) -> Frame:
         """The records of `ranges`, as Spark reads them: each time it is asked, from Kafka."""
@@ -115,35 +128,28 @@ class World:
     def in_place(self) -> Iterator[None]:
         """What is replaced in the product."""
         functions = Functions()
-        clock = SimpleNamespace(time=self.now, monotonic=self.now)
+        clock = SimpleNamespace(time=self.now, monotonic=lambda: self.clock)
         moment = SimpleNamespace(now=lambda _: datetime.fromtimestamp(self.now(), UTC))
         replaced: list[tuple[Any, str, Any]] = [
-            (fences, "Storage", lambda _: self.disk),
-            (fences, "Appender", lambda *_: Appender(self)),
-            (transaction_log, "time", clock),
-            (start, "_read", lambda _, lake, __: Totals(self.disk, lake)),
+            *((module, "Storage", lambda _: self.disk) for module in (fences, erasures, erase, maintenance)),
+            *((module, "Appender", Appender) for module in (fences, erase)),
+            *((module, "time", clock) for module in (transaction_log, maintenance, retention)),
+            (erasures, "create", lambda _, lake: self.disk.make(f"{lake}/{erasures.ERASURES}")),
+            (compaction, "stepwise", lambda _: True),
+            (compaction, "by_arrow", merged),
             (start, "_without_number", lambda *_: 0),
-            (start, "landed_already", self.landed_already),
-            (landing, "landed_already", self.landed_already),
-            (landing_events, "landed_already", self.landed_already),
-            (start, "set_properties", self.set_properties),
-            (gaps, "set_properties", self.set_properties),
             (gaps, "rows", self.gap_rows),
             (watermarks, "_now", lambda: int(self.now() * 1000)),
             (watermarks, "_first_times", self.first_times),
             (landing, "gathered", lambda records, _: records),
             (landing, "datetime", moment),
-            (landing, "Quarantine", Rejects),
-            (landing, "Slots", ModelSlots),
-            (landing_events, "Slots", ModelSlots),
-            (landing, "Observation", Observed),
-            (landing_events, "Observation", Observed),
-            (landing_events, "ErasedIds", lambda *_: Quiet()),
+            *((module, "Slots", ModelSlots) for module in (landing, landing_events)),
+            *((module, "Observation", Observed) for module in (landing, landing_events)),
             (landing_events, "_measures", lambda _, **__: [measure_events]),
-            (landing_events, "counts", Counter),
-            (landing_events.decode, "events", events),
-            (EventsLanding, "_in_table", lambda landing, ranges: self.in_table(landing, ranges)),
-            *((module, "sf", functions) for module in (start, landing, landing_events)),
+            *((module, "counts", Counter) for module in (landing_events, quarantine)),
+            (quarantine, "keyed_counts", functions.keyed),
+            *((landing_events.decode, name, decoded) for name, decoded in DECODED.items()),
+            *((module, "sf", functions) for module in SPOKEN),
         ]
         with contextlib.ExitStack() as stack:
             for where, name, instead in replaced:
@@ -152,43 +158,11 @@ class World:
 
     # The product's queries
 
-    def landed_already(self, _: Any, lake: str, table: str, starts: Mapping[Any, int], ids: Mapping[str, str]) -> Frame:
-        first = {(ids[name], number): offset for (name, number), offset in starts.items()}
-
-        def read() -> Rows:
-            rows = self.disk.table(f"{lake}/{table}").rows
-            return places(
-                row
-                for row in rows
-                if (found := first.get((row["topic_id"], row["partition"]))) is not None and row["offset"] >= found
-            )
-
-        return Frame(read)
-
-    def in_table(self, landing: EventsLanding, ranges: list[Range]) -> list[tuple[int, str, int, int]]:
-        found = []
-        rows = self.disk.table(f"{landing._lake}/{EVENTS_TABLE}").rows
-        for name, number, first, end in ranges:
-            topic_id = landing._topics.ids[name]
-            here = [
-                row
-                for row in rows
-                if (row["topic_id"], row["partition"]) == (topic_id, number) and first <= row["offset"] < end
-            ]
-            if here:
-                found.append((number, "forward", len(here), int(self.now() * 1e6)))
-        return found
-
     def first_times(self, _: Any, __: Any, ranges: Mapping[int, tuple[int, int]]) -> dict[int, int]:
         topic = self.kafka.topics[EVENTS]
         ids = {EVENTS: topic.id}
         rows = self.records((Range(EVENTS, number, *limits) for number, limits in ranges.items()), ids).read()
         return {row["partition"]: row["received_time"] for row in reversed(rows)}
-
-    def set_properties(self, _: Any, path: str, properties: Mapping[str, str]) -> None:
-        self.step()
-        self.disk.table(path).alter(properties)
-        self.step()
 
     def gap_rows(self, _: Any, lake: str, losses: Iterable[Loss], epoch: int) -> Frame:
         return Frame(
@@ -207,66 +181,29 @@ class World:
         )
 
 
-class Appender:
-    """Delta's writer, in the steps that the product's `Appender` takes."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def append(self, path: str, rows: Frame, version: int, token: str, latest: Callable[[], int]) -> None:
-        world, table = self._world, self._world.disk.table(path)
-        since = len(table.transactions)
-        world.step()
-        if latest() >= version:
-            return
-        data = rows.read()
-        commit = partial(table.append, data, since, version, token)
-        try:
-            world.step()
-        except Killed:
-            if world.chance() < 0.5:
-                world.orphans.append(commit)
-            raise
-        commit()
-        if rows.observed is not None:
-            rows.observed(data)
-        world.step()
-
-
-class Totals:
-    """What `start.coverage` asks of `batches` and of the accepted gaps."""
-
-    def __init__(self, disk: Disk, lake: str) -> None:
-        self._disk = disk
-        self._lake = lake
-
-    def __getattr__(self, _: str) -> Any:
-        return lambda *_, **__: self
-
-    def collect(self) -> list[Row]:
-        by_place: dict[tuple[Any, ...], Rows] = {}
-        for name in (BATCHES, GAPS):
-            for row in self._disk.table(f"{self._lake}/{name}").rows:
-                reason = str(row["reason"]) if name == GAPS else ""
-                if row["to"] is not None or reason == GapReason.RECREATED:
-                    place = row["topic"], row["topic_id"], row["partition"], reason
-                    by_place.setdefault(place, []).append(row)
-        return [
-            Row(
-                topic=topic, topic_id=topic_id, partition=number, reason=reason,
-                start=min((row["from"] for row in rows), default=None),
-                end=max((row["to"] for row in rows if row["to"] is not None), default=None),
-                length=sum(row["to"] - row["from"] for row in rows if row["to"] is not None), rows=len(rows),
-                number=max((row.get("number") or 0 for row in rows), default=None),
-                events=sum(row.get("events", 0) for row in rows), quarantined=sum(row.get("quarantined", 0) for row in rows),
-            )
-            for (topic, topic_id, number, reason), rows in by_place.items()
-        ]  # fmt: skip
-
-
 def events(records: Frame, topics: Topics, landed_at: datetime, _: Shape) -> Frame:
     """In place of `decode.events`: a record without an id has a fault."""
-    return Frame(lambda: [{**row, "landed_at": landed_at} for row in records.read() if row["topic"] == topics.events])
+    return _landed(records, landed_at, lambda row: row["topic"] == topics.events, protocol="forward")
+
+
+def rejects(records: Frame, topics: Topics, landed_at: datetime) -> Frame:
+    """In place of `decode.rejects`."""
+    return _landed(records, landed_at, lambda row: row["topic"] == topics.quarantine, id="")
+
+
+def faults(records: Frame, topics: Topics, landed_at: datetime) -> Frame:
+    """In place of `decode.faults`."""
+    return _landed(records, landed_at, lambda row: row["topic"] == topics.events and not row["event_id"], id="")
+
+
+def _landed(records: Frame, landed_at: datetime, wanted: Callable[[Any], bool], **more: str) -> Frame:
+    own = {"landed_at": landed_at, DAY: landed_at.date().isoformat(), **more}
+    return Frame(lambda: [{**row, **own} for row in records.read() if wanted(row)])
+
+
+DECODED = {"events": events, "rejects": rejects, "faults": faults}
+SPOKEN = (start, landing, landing_events, quarantine, policy, erasures, erase, digests)
+"""Modules that speak to Spark's functions."""
 
 
 def measure_events(rows: Rows) -> dict[str, Any]:
@@ -274,7 +211,8 @@ def measure_events(rows: Rows) -> dict[str, Any]:
     places = Counter(row["partition"] * 3 + (0 if not row["event_id"] else 2 if row[DUPLICATE] else 1) for row in rows)
     lately = [{"n": row["partition"], "t": row["received_time"]} for row in rows]
     return {
-        "by_place": places, "by_protocol": {}, "by_age": {}, "looked_up": 0, "markers": 0, "lately": json.dumps(lately)
+        "by_place": places, "by_protocol": {}, "by_age": {}, "looked_up": 0, "markers": 0, "lately": json.dumps(lately),
+        "erased": sum(bool(row.get(ERASED) and row["event_id"]) for row in rows),
     }  # fmt: skip
 
 
@@ -303,15 +241,6 @@ class ModelSlots(Slots):
         found: list[Sums | None] = seen["slots"]
         return found
 
-    def there(self, spark: Any, lake: str, table: str, covered: Covered, ranges: Sequence[Range]) -> list[Sums | None]:
-        found: dict[int, Sums | None] = dict.fromkeys(range(2 * self.each), NOTHING)
-        for name, number, first, end in ranges:
-            slot = self.of(name, number)
-            for row in spark.load(f"{lake}/{table}").read():
-                if (row["topic"], row["partition"]) == (name, number) and first <= row["offset"] < end:
-                    found[slot] = added(found[slot], hashed(row, covered))
-        return list(found.values())
-
 
 def hashed(row: Mapping[str, Any], covered: Covered) -> Sums:
     """In place of the two hashes of a row; its place, and its id if the digest covers that."""
@@ -319,51 +248,11 @@ def hashed(row: Mapping[str, Any], covered: Covered) -> Sums:
     return crc32(named.encode()), crc32(named[::-1].encode())
 
 
-class Rejects:
-    """In place of `Quarantine`: all records of its topic land, and those of the events topic that are no events."""
-
-    wanted = Functions().lit(True)
-
-    def __init__(self, spark: Any, lake: str, *, topics: Topics, policies: Policies, erased: Any) -> None:
-        self._world: World = spark.world
-        self._lake = lake
-        self._topics = topics
-
-    def rows(self, records: Frame, ranges: Iterable[Range], landed_at: datetime, *, faults: bool) -> Frame | None:
-        if not faults and all(item.topic != self._topics.quarantine for item in ranges):
-            return None
-        return Frame(
-            lambda: [
-                {**row, "landed_at": landed_at}
-                for row in records.read()
-                if row["topic"] == self._topics.quarantine or (faults and not row["event_id"])
-            ]
+for _covered in (OF_EVENTS, OF_QUARANTINE):
+    for _place, _hash in enumerate(hashes_sql(_covered)):
+        AGGREGATES[f"sum({_hash})"] = lambda rows, covered=_covered, place=_place: sum(  # type: ignore[misc]
+            hashed(row, covered)[place] for row in rows
         )
-
-    def check(self, *_: Any) -> None:
-        pass
-
-    def measures(self) -> list[Callable[[Rows], dict[str, Any]]]:
-        return [lambda rows: {"places": Counter((row["topic"], row["partition"]) for row in rows)}]
-
-    def measured(
-        self, places: list[tuple[str, int]], seen: Mapping[str, Any]
-    ) -> dict[tuple[str, int], tuple[int, int]]:
-        return {place: (seen["places"][place], 0) for place in places}
-
-    def by_reason(self, *_: Any) -> dict[str, int]:
-        return {}
-
-    def there(self, ranges: list[Range]) -> tuple[dict[tuple[str, int], int], datetime | None]:
-        rows = self._world.disk.table(f"{self._lake}/{QUARANTINE_TABLE}").rows
-        found: Counter[tuple[str, int]] = Counter()
-        for name, number, first, end in ranges:
-            topic_id = self._topics.ids[name]
-            found[name, number] += sum(
-                (row["topic_id"], row["partition"]) == (topic_id, number) and first <= row["offset"] < end
-                for row in rows
-            )
-        return {place: count for place, count in found.items() if count}, None
 
 
 class Ids(DedupIndex):
@@ -407,49 +296,20 @@ class Ids(DedupIndex):
         pass
 
 
-class Spark:
-    """What the product asks of its session."""
+class Ignored:
+    """A log, or metrics."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.read = self
-        self.sparkContext = SimpleNamespace(setJobDescription=lambda _: None)
-
-    def format(self, _: str) -> Spark:
+    def __getattr__(self, _: str) -> Ignored:
         return self
 
-    def load(self, path: str) -> Frame:
-        def read() -> Rows:
-            self.world.step()
-            return list(self.world.disk.table(path).rows)
-
-        return Frame(read)
-
-    def sql(self, text: str) -> Frame:
-        """The lines of `batches`, which the product writes as a constant."""
-        found = re.search(r"from_json\('(.*?)', 'array<struct", text, re.DOTALL)
-        assert found is not None
-        rows = json.loads(found[1].replace("\\\\", "\\").replace("\\'", "'"))
-        return Frame(lambda: rows)
+    def __call__(self, *_: Any, **__: Any) -> Ignored:
+        return self
 
 
-class Quiet:
-    """A log; the index of erased ids, of which there are none; the markers of gaps, of which there are none; no routes."""
-
-    def __getattr__(self, _: str) -> Any:
-        return lambda *_, **__: None
-
-    def any(self) -> bool:
-        return False
-
-    def marked(self, rows: Frame, _: str) -> Frame:
-        return rows
-
+class NoRoutes:
     def interrupted(self, _: int) -> bool:
         return False
 
-
-class NoRoutes(Quiet):
     def land(self, *_: Any, **__: Any) -> RouteCounts:
         return RouteCounts()
 
@@ -465,7 +325,8 @@ class Run:
         self._checkpoint = Checkpoint(world.disk, checkpoint)  # type: ignore[arg-type]
         self._brokers: Any = Brokers(world.kafka, world.step, lambda: int(world.clock * 1000), lambda: world.steps)
         self._spark: Any = Spark(world)
-        self.error: HaltError | None = None
+        self._guard = ClockGuard(self._brokers, Ignored(), Ignored(), world.now)  # type: ignore[arg-type]
+        self._upkeep: Process | None = None
 
     def land(self) -> None:
         """As `Job._land_with`. Raises `HaltError`, or `KafkaAwayError`."""
@@ -473,7 +334,7 @@ class Run:
         fence = Fence(self._spark, self._lake)
         fence.epoch()
         claiming = Claim(
-            self._spark, self._lake, self._checkpoint, self._brokers, accept_loss=self._accept_loss, log=Quiet()  # type: ignore[arg-type]
+            self._spark, self._lake, self._checkpoint, self._brokers, accept_loss=self._accept_loss, log=Ignored()  # type: ignore[arg-type]
         )  # fmt: skip
         epoch, found = claiming.begin(fence, topics)
         known = Topics(EVENTS, QUARANTINE, {name: topic.id for name, topic in topics.items()})
@@ -484,17 +345,33 @@ class Run:
         events.rebuild_index()
         job = Landing(
             self._spark, self._lake, epoch=epoch, fence=fence, checkpoint=self._checkpoint, brokers=self._brokers,
-            topics=known, position=found, policies=Policies({}), events=events, markers=Quiet(), routes=NoRoutes(),  # type: ignore[arg-type]
-            log=Quiet(), stopping=lambda: False, on_landed=self._landed,  # type: ignore[arg-type]
+            topics=known, position=found, policies=Policies({}), events=events, markers=Ignored(), routes=NoRoutes(),  # type: ignore[arg-type]
+            log=Ignored(), stopping=lambda: False, on_landed=lambda result: self._landed(result, epoch),  # type: ignore[arg-type]
         )  # fmt: skip
         try:
-            self._query(job, found, topics)
+            self._query(job, epoch, found, topics)
         except DataLossError as error:
             losses = claiming.losses(topics, known.ids)
             raise (gaps.refuse(losses) if losses else HaltError("Spark: data were lost")) from error
 
-    def _landed(self, _: BatchResult) -> None:
-        pass
+    def _landed(self, result: BatchResult, epoch: int) -> None:
+        """As `Upkeep.landed`; maintenance runs beside what follows."""
+        self._guard.landed(result.newest)
+        if self._world.chance() < 0.5 and (self._upkeep is None or self._upkeep.dead):
+            self._upkeep = self._world.beside(lambda: self.maintain(epoch))
+
+    def maintain(self, epoch: int) -> None:
+        """Maintenance that is due, of the job that holds `epoch`."""
+        settings: Any = SimpleNamespace(
+            maintenance_share=1.0, retention_days=self._world.retention_days, file_bytes=50 * ROW_BYTES, log_age=3_600,
+            vacuum_every=86_400, vacuum_age=86_400,
+        )  # fmt: skip
+        upkeep = Maintenance(
+            self._spark, self._lake, settings, epoch=epoch, metrics=Ignored(), log=Ignored(), stopping=lambda: False,  # type: ignore[arg-type]
+            agree=self._guard.agree,
+        )  # fmt: skip
+        upkeep.begin()
+        upkeep.run_due(at_once=True)
 
     def _events(self, known: Topics, fence: Fence, found: Position, topics: Mapping[str, TopicInfo]) -> EventsLanding:
         """As `Job._events_landing`."""
@@ -506,7 +383,7 @@ class Run:
         return EventsLanding(
             self._spark, self._lake, topics=known, fence=fence, position=found,
             index=Ids(self._world, self._lake, known.ids[EVENTS]), shape=Shape(), watermarks=marks, horizon=HORIZON,
-            slack=SLACK, log=Quiet(),  # type: ignore[arg-type]
+            slack=SLACK, log=Ignored(),  # type: ignore[arg-type]
         )  # fmt: skip
 
     def _newest(self) -> int | None:
@@ -514,7 +391,7 @@ class Run:
             (row["received_time"] for row in self._world.disk.table(f"{self._lake}/{EVENTS_TABLE}").rows), default=None
         )
 
-    def _query(self, job: Landing, found: Position, topics: Mapping[str, TopicInfo]) -> None:
+    def _query(self, job: Landing, epoch: int, found: Position, topics: Mapping[str, TopicInfo]) -> None:
         """Spark's streaming query over both topics, `AvailableNow` without its fixed end."""
         disk, path = self._world.disk, self._checkpoint.path
         if not disk.exists(f"{path}/sources/0/0"):
@@ -530,6 +407,7 @@ class Run:
             if not disk.exists(f"{path}/offsets/{batch}") and not self._plan(batch):
                 return
             ids = {name: topic.id for name, topic in topics.items()}
+            self._world.began.setdefault((self._lake, transaction(epoch, batch)), self._world.clock)
             job(self._world.records(self._checkpoint.ranges(batch), ids), batch)  # type: ignore[arg-type]
             self._write(f"{path}/commits/{batch}", "{}")
             batch += 1

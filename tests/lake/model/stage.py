@@ -18,6 +18,8 @@ class Process:
         self.name = name
         self.dead = self.doomed = False
         self.frozen_until = 0
+        self.threads: list[Process] = []
+        """What ends with it."""
         self._turn = threading.Semaphore(0)
         self._stage = stage
         self._body = body
@@ -56,7 +58,8 @@ class Stage:
         self.steps = 0
         self.back = threading.Semaphore(0)
         self.processes: list[Process] = []
-        self._on: Process | None = None
+        self.on: Process | None = None
+        """Whose turn it is."""
 
     def start(self, name: str, body: Callable[[], None]) -> Process:
         process = Process(self, name, body)
@@ -65,8 +68,8 @@ class Stage:
 
     def step(self) -> None:
         """To be called wherever a process may be stopped."""
-        if self._on is not None:
-            self._on.step()
+        if self.on is not None:
+            self.on.step()
 
     def turn(self) -> bool:
         """One step of one of the processes; False if none can go on."""
@@ -74,15 +77,17 @@ class Stage:
         if not able:
             return False
         self.steps += 1
-        self._on = self.chance.choice(able)
+        self.on = self.chance.choice(able)
         try:
-            self._on.go_on()
+            self.on.go_on()
         finally:
-            self._on = None
+            self.on = None
         return True
 
     def kill(self, process: Process) -> None:
-        """It never takes another step."""
+        """It never takes another step, nor do its threads."""
+        for thread in process.threads:
+            self.kill(thread)
         if not process.dead:
             process.doomed = True
             process.go_on()

@@ -1,201 +1,152 @@
-"""Delta tables in memory: commits with our transaction versions, as the job's own reader of the log finds them."""
+"""Delta tables in memory: files of rows, commits that conflict as Delta's do, and the log as the product's own code reads it."""
 
 from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 from headrace_lake.spark.halt import HaltError
+from headrace_lake.tables.layout import DAY
 from headrace_lake.tables.properties import APP_ID
 from pyspark.errors import PySparkException
-from pyspark.sql import Row
 
-Rows = list[dict[str, Any]]
-Condition = Callable[[Mapping[str, Any]], bool]
+from tests.lake.model.frames import Rows
 
-
-class Expression:
-    """A column, or a condition, over a row. What the model need not know gives another that does not matter."""
-
-    def __init__(self, value: Condition | Callable[[Mapping[str, Any]], Any]) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> Expression:  # type: ignore[override]
-        return Expression(lambda row: self.value(row) == other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __and__(self, other: Expression) -> Expression:
-        return Expression(lambda row: self.value(row) and other.value(row))
-
-    def __or__(self, other: Expression) -> Expression:
-        return Expression(lambda row: self.value(row) or other.value(row))
-
-    def __sub__(self, other: Expression) -> Expression:
-        return self
-
-    def __invert__(self) -> Expression:
-        return Expression(lambda row: not self.value(row))
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_, **__: self
+ROW_BYTES = 100
+"""The size of a row in a file."""
 
 
-class Functions:
-    """In place of `pyspark.sql.functions`."""
+@dataclass(frozen=True)
+class Change:
+    """What a commit did, for those that it may conflict with, and for the judge."""
 
-    def col(self, name: str) -> Expression:
-        return Expression(lambda row: row[name])
-
-    def lit(self, value: object) -> Expression:
-        return Expression(lambda _: value)
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_, **__: Expression(lambda _: None)
-
-
-class Observed:
-    """In place of `Observation`. `get` is there once the rows that it counts are committed."""
-
-    get: dict[str, Any]
-
-
-class Frame:
-    """Rows that are read when they are needed, as often as they are needed."""
-
-    def __init__(self, read: Callable[[], Rows], observed: Callable[[Rows], None] | None = None) -> None:
-        self.read = read
-        self.observed = observed
-
-    def where(self, condition: Any) -> Frame:
-        holds = CONDITIONS[condition] if isinstance(condition, str) else condition.value
-        return Frame(lambda: [row for row in self.read() if holds(row)], self.observed)
-
-    def select(self, *columns: Any) -> Frame:
-        names = [name for name in columns if isinstance(name, str)]
-        return Frame(lambda: [{name: row[name] for name in names if name in row} for row in self.read()], self.observed)
-
-    def withColumn(self, name: str, value: Expression) -> Frame:
-        return Frame(lambda: [{**row, name: value.value(row)} for row in self.read()], self.observed)
-
-    def join(self, other: Frame, keys: list[str], how: str) -> Frame:
-        def joined() -> Rows:
-            there = {tuple(row[key] for key in keys) for row in other.read()}
-            return [row for row in self.read() if (tuple(row[key] for key in keys) in there) == (how == "left_semi")]
-
-        return Frame(joined, self.observed)
-
-    def unionAll(self, other: Frame) -> Frame:
-        return Frame(lambda: [*self.read(), *other.read()])
-
-    def coalesce(self, _: int) -> Frame:
-        return self
-
-    def observe(self, observation: Observed, *measures: Callable[[Rows], dict[str, Any]]) -> Frame:
-        seen: dict[str, Any] = {}
-
-        def read() -> Rows:
-            rows = self.read()
-            for measure in measures:
-                seen.update(measure(rows))
-            return rows
-
-        def committed(_: Rows) -> None:
-            observation.get = seen
-
-        return Frame(read, committed)
-
-    def agg(self, *measures: Callable[[Rows], dict[str, Any]]) -> Frame:
-        def read() -> Rows:
-            rows = self.read()
-            return [{name: value for measure in measures for name, value in measure(rows).items()}]
-
-        return Frame(read)
-
-    def groupBy(self, *keys: Any) -> Grouped:
-        return Grouped(self)
-
-    def first(self) -> Row | None:
-        return next(iter(self.collect()), None)
-
-    def collect(self) -> list[Row]:
-        return [Row(**row) for row in self.read()]
-
-    def isEmpty(self) -> bool:
-        return not self.read()
-
-
-class Grouped:
-    """The two groupings that are asked for: a batch's counts by partition, and the last offsets by place."""
-
-    def __init__(self, frame: Frame) -> None:
-        self._frame = frame
-
-    def agg(self, *measures: Any) -> Grouped:
-        self._measures = len(measures)
-        return self
-
-    def collect(self) -> list[tuple[Any, ...]]:
-        rows = self._frame.read()
-        found: dict[Any, tuple[Any, ...]] = {}
-        if self._measures == 1:
-            for row in rows:
-                place = row["topic_id"], row["partition"]
-                found[place] = *place, max(row["offset"], found.get(place, (0, 0, -1))[2])
-            return list(found.values())
-        for row in rows:
-            n, name, records, good, *_, time = found.get(row["partition"], (row["partition"], "forward", 0, 0, 0, 0, 0))
-            sound = row["event_id"] != ""
-            found[row["partition"]] = (n, name, records + 1, good + sound, 0, 0, max(time, row["received_time"]))
-        return list(found.values())
-
-
-CONDITIONS: dict[str, Condition] = {"false": lambda _: False}
-"""SQL that conditions are written in, and what it means here."""
+    at: float
+    """When it was made, by a clock that is right."""
+    app: str = ""
+    """The application in its transaction identifier, and the version there."""
+    version: int = 0
+    rows: tuple[Mapping[str, Any], ...] = ()
+    """The rows that it brought; none if it only moved them."""
+    removed: Set[str] = frozenset()
+    altered: bool = False
 
 
 @dataclass
 class Table:
-    """`rows` of all commits; `commits`: the texts of the log's files."""
+    """`files`: path -> rows, of the newest version; `commits`: the texts of the log's files."""
 
     id: str
+    now: Callable[[], float]
+    """A clock that is right."""
     commits: list[str] = field(default_factory=list)
-    rows: Rows = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    files: dict[str, Rows] = field(default_factory=dict)
+    stored: dict[str, Rows] = field(default_factory=dict)
+    """The files that were ever written."""
     properties: dict[str, str] = field(default_factory=dict)
-    transactions: list[int] = field(default_factory=list)
-    """By commit: whether it altered the table (-1), or our transaction version; 0 for others."""
 
-    def alter(self, properties: Mapping[str, str]) -> None:
-        self.properties |= properties
-        self._commit({"metaData": {"id": self.id, "configuration": self.properties}})
-        self.transactions.append(-1)
+    def __deepcopy__(self, memo: dict[int, Any]) -> Table:
+        files, stored = dict(self.files), dict(self.stored)
+        return Table(self.id, self.now, list(self.commits), list(self.changes), files, stored, dict(self.properties))
 
-    def append(self, rows: Rows, since: int, version: int, token: str) -> None:
-        """Commits if no other transaction of ours, and no alteration, came after the commit number `since`."""
-        later = self.transactions[since:]
-        if any(other > 0 for other in later):
-            raise PySparkException(message="ConcurrentTransactionException")
-        if -1 in later:
-            raise PySparkException(message="MetadataChangedException")
-        added = [{"add": {"path": "f", "stats": json.dumps({"numRecords": len(rows)})}}] if rows else []
-        self._commit({"commitInfo": {"userMetadata": token}}, {"txn": {"appId": APP_ID, "version": version}}, *added)
-        self.transactions.append(version)
-        self.rows.extend(rows)
+    @property
+    def rows(self) -> Rows:
+        return [row for rows in self.files.values() for row in rows]
 
-    def _commit(self, *actions: Mapping[str, Any]) -> None:
+    def landed(self, app: str = APP_ID) -> Rows:
+        """All rows that transactions of `app` ever brought."""
+        return [dict(row) for change in self.changes if change.app == app for row in change.rows]
+
+    def last(self, app: str) -> int:
+        """The last transaction version of `app`; -1 if there is none."""
+        return max((change.version for change in self.changes if change.app == app), default=-1)
+
+    def begin(self, app: str = "") -> Transaction:
+        return Transaction(self, app)
+
+    def write(
+        self, change: Change, token: str, properties: Mapping[str, str], added: Iterable[dict[str, Any]], moment: float
+    ) -> None:
+        """Commits what no other commit contradicts. `moment`: the time that the log says."""
+        actions: list[Mapping[str, Any]] = [
+            {"commitInfo": {"timestamp": round(moment * 1000), **({"userMetadata": token} if token else {})}}
+        ]
+        if change.altered:
+            self.properties = {**self.properties, **properties}
+            actions.append({"metaData": {"id": self.id, "configuration": self.properties}})
+        if change.app:
+            actions.append({"txn": {"appId": change.app, "version": change.version}})
+        gone = {path: ROW_BYTES * len(self.files.pop(path, ())) for path in sorted(change.removed)}
+        actions += [{"remove": {"path": path, "size": size}} for path, size in gone.items()]
+        by_day: dict[str, Rows] = {}
+        for row in added:
+            by_day.setdefault(str(row[DAY]) if DAY in row else "", []).append(row)
+        for day, rows in by_day.items():
+            path = f"{DAY}={day}/{len(self.commits)}" if day else f"{len(self.commits)}"
+            self.files[path] = self.stored[path] = rows
+            entry = {"path": path, "size": ROW_BYTES * len(rows), "modificationTime": round(moment * 1000)}
+            actions.append({"add": {**entry, "stats": json.dumps({"numRecords": len(rows)})}})
         self.commits.append("\n".join(json.dumps(action) for action in actions))
+        self.changes.append(change)
+
+
+class Transaction:
+    """What it reads of a table is as of its beginning, or later; `commit` is refused if another one came in between.
+
+    `app`: the application whose version it reads.
+    """
+
+    def __init__(self, table: Table, app: str) -> None:
+        self._table = table
+        self._app = app
+        self._since = len(table.changes)
+
+    def commit(
+        self,
+        added: Sequence[dict[str, Any]] = (),
+        *,
+        removed: Iterable[str] = (),
+        read: Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        version: int = 0,
+        token: str = "",
+        moves: bool = False,
+        moment: float | None = None,
+    ) -> None:
+        """`read`: the files that it has read; `moves`: it changes no row.
+
+        Raises Delta's errors (https://docs.delta.io/latest/concurrency-control.html).
+        """
+        table, gone = self._table, frozenset(removed)
+        later = table.changes[self._since :]
+        if any(change.altered for change in later):
+            raise PySparkException(message="MetadataChangedException")
+        if self._app and any(change.app == self._app for change in later):
+            raise PySparkException(message="ConcurrentTransactionException")
+        if any(change.removed & (gone | set(read)) for change in later):
+            raise PySparkException(message="ConcurrentDeleteReadException")
+        rows = () if moves else tuple(added)
+        change = Change(table.now(), self._app, version, rows, gone, properties is not None)
+        table.write(change, token, properties or {}, added, table.now() if moment is None else moment)
 
 
 class Disk:
     """In place of `Storage`: files by path, and the logs of tables. Each call is a step."""
 
-    def __init__(self, step: Callable[[], None]) -> None:
+    def __init__(self, step: Callable[[], None], now: Callable[[], float]) -> None:
         self.files: dict[str, str] = {}
         self.tables: dict[str, Table] = {}
         self._step = step
+        self._now = now
+
+    def make(self, path: str) -> None:
+        """Makes a table, if there is none."""
+        if path not in self.tables:
+            table = self.tables[path] = Table(path, self._now)
+            table.begin().commit(properties={})
 
     def table(self, path: str) -> Table:
         return self.tables[path]
@@ -213,11 +164,12 @@ class Disk:
         if tables:
             self.tables = {path: table for path, table in self.tables.items() if not path.startswith(f"{folder}/")}
 
-    # What the job calls
+    # What the product calls
 
     def exists(self, path: str) -> bool:
         self._step()
-        return path in self.files or any(other.startswith(f"{path}/") for other in self.files)
+        there = [*self.files, *(f"{table}/_delta_log" for table in self.tables)]
+        return any(other == path or other.startswith(f"{path}/") for other in there)
 
     def names(self, path: str) -> list[str]:
         self._step()
@@ -249,8 +201,3 @@ class Disk:
         for other in gone:
             del self.files[other]
         return bool(gone)
-
-
-def places(rows: Iterable[Mapping[str, Any]]) -> Rows:
-    """The key of each row."""
-    return [{name: row[name] for name in ("topic_id", "partition", "offset")} for row in rows]

@@ -1,0 +1,71 @@
+"""An erasure: the product's own, but for the query that finds what a request names."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from types import SimpleNamespace
+from typing import Any
+
+from headrace_lake.commands.erase import Erase, ErasureRequest
+from headrace_lake.commands.predicate import Condition, Predicate
+from headrace_lake.tables import erasures
+from headrace_lake.tables.digest import KEY
+
+from tests.lake.model.frames import Frame, Rows
+from tests.lake.model.job import Ignored, World
+from tests.lake.model.session import Spark
+
+Place = tuple[str, int, int]
+_COLUMNS = ("table", "topic", "topic_id", "partition", "rows", "offsets", "ids", "landed_at")
+
+
+class Eraser(Erase):
+    """Erases the records at `wanted`; what earlier erasures have left, too."""
+
+    def __init__(self, world: World, lake: str, wanted: Set[Place]) -> None:
+        session: Any = Spark(world)
+        request = ErasureRequest(Predicate((Condition("id", "", "x"),) if wanted else ()), "", "", keep_predicate=True)
+        super().__init__(session, SimpleNamespace(path=lake), request, apply=True, log=Ignored())  # type: ignore[arg-type]
+        self._lake = lake
+        self._wanted = wanted
+
+    def _plan(self) -> Any:
+        return Frame(self._find, columns=_COLUMNS)
+
+    def _find(self) -> Rows:
+        session: Any = self._spark
+        tables: dict[str, Rows] = {name: session.load(f"{self._lake}/{name}").read() for name in self._tables}
+        gone = {name for row in session_ids(session, self._lake) for name in row["ids"]}
+        gone |= {row["event_id"] for row in tables["events"] if _place(row) in self._wanted}
+        found: dict[tuple[str, str, int], dict[str, Any]] = {}
+        for table, rows in tables.items():
+            listed = {_place(row) for row in session_places(session, self._lake, table)}
+            for row in rows:
+                named = row["event_id"] in gone if table == "events" else _place(row) in self._wanted
+                if not named or _place(row) in listed:
+                    continue
+                line = found.setdefault(
+                    (table, row["topic_id"], row["partition"]),
+                    {name: row.get(name) for name in _COLUMNS} | {"table": table, "rows": 0, "offsets": [], "ids": []},
+                )
+                line["rows"] += 1
+                line["offsets"].append(row["offset"])
+                line["ids"] += [row["event_id"]] if table == "events" else []
+                line["landed_at"] = min(line["landed_at"], row["landed_at"])
+        return list(found.values())
+
+
+def session_ids(session: Any, lake: str) -> Rows:
+    """The lines of the table of erasures that list anything."""
+    listed: Any = erasures.read(session, lake)
+    return [row for row in listed.read() if row["offsets"]]
+
+
+def session_places(session: Any, lake: str, table: str) -> Rows:
+    """The places that are listed of `table`."""
+    listed: Any = erasures.places(session, lake, table)
+    return list(listed.read())
+
+
+def _place(row: Any) -> Place:
+    return tuple(row[key] for key in KEY)  # type: ignore[return-value]

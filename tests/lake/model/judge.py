@@ -1,0 +1,181 @@
+"""What must be true of a lake when a history is over."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from headrace_lake.tables.digest import KEY, NOTHING, OF_EVENTS, OF_QUARANTINE, Sums, added, hexadecimal
+from headrace_lake.tables.erasures import ERASURES
+from headrace_lake.tables.layout import BATCHES, DAY, GAPS
+from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
+from headrace_lake.tables.layout import QUARANTINE as QUARANTINE_TABLE
+from headrace_lake.tables.properties import ERASED_APP, RETAINED_APP, RETAINED_FROM
+from headrace_lake.upkeep.clocks import TOLERANCE
+
+from tests.lake.model.frames import Rows
+from tests.lake.model.job import HORIZON, World, hashed
+from tests.lake.model.tables import Table
+from tests.lake.model.topics import Topic
+
+Place = tuple[str, int, int]
+_1970 = date(1970, 1, 1)
+COVERED = {EVENTS_TABLE: OF_EVENTS, QUARANTINE_TABLE: OF_QUARANTINE}
+
+
+def place_of(row: Mapping[str, Any]) -> Place:
+    return tuple(row[name] for name in KEY)  # type: ignore[return-value]
+
+
+class Judge:
+    """Compares a lake with all that was ever in the topics.
+
+    A row that has landed may be missing only if a transaction of retention or of an erasure says so.
+    """
+
+    def __init__(self, world: World, lake: str) -> None:
+        disk = world.disk
+        self.kafka = world.kafka
+        self.lake = lake
+        self.days = world.retention_days
+        self.began = {version: at for (path, version), at in world.began.items() if path == lake}
+        self.batches, self.gaps = (disk.table(f"{lake}/{name}").rows for name in (BATCHES, GAPS))
+        self.tables = {name: disk.table(f"{lake}/{name}") for name in COVERED}
+        self.landed = {name: {place_of(row): row for row in table.landed()} for name, table in self.tables.items()}
+        """All that transactions of the job have brought."""
+        erasures = disk.tables.get(f"{lake}/{ERASURES}")
+        self.erased: Rows = [row for row in erasures.landed(ERASED_APP) if row["offsets"]] if erasures else []
+        self.listed_at = {
+            name: change.at
+            for change in reversed(erasures.changes if erasures else [])
+            for row in change.rows
+            for name in row["ids"] or ()
+        }
+        """Id -> when it was erased first."""
+        self.found: list[str] = []
+
+    def faults(self) -> list[str]:
+        numbers = sorted(row["number"] for row in self.batches)
+        self.holds(numbers == list(range(1, len(numbers) + 1)), "batches are not numbered from 1 on")
+        there = [place_of(row) for table in self.tables.values() for row in table.rows]
+        self.once(there, "landed twice")
+        self.no_event_twice()
+        self.gone()
+        by_place: dict[tuple[str, int], list[dict[str, Any]]] = {}
+        for row in [*self.batches, *(row for row in self.gaps if row["to"] is not None)]:
+            by_place.setdefault((row["topic_id"], row["partition"]), []).append(row)
+        for (topic_id, number), rows in by_place.items():
+            _, topic = self.kafka.of_id(topic_id)
+            at = min(row["from"] for row in rows)
+            for row in sorted(rows, key=lambda row: (row["from"], row["to"])):
+                self.holds(row["from"] == at, f"{topic_id}/{number}: {at} is followed by {row['from']}")
+                at = row["to"]
+                if "batch" in row:
+                    self.batch(row, topic)
+                else:
+                    self.holds(topic.partitions[number].start >= row["to"], f"{topic_id}/{number}: {row} is no loss")
+        for name, topic in self.kafka.topics.items():
+            for number, partition in enumerate(topic.partitions):
+                rows = by_place.get((topic.id, number), [])
+                end = max((row["to"] for row in rows), default=partition.start)
+                self.holds(end == partition.end, f"{name}/{number}: landed to {end} of {partition.end}")
+        return [f"{self.lake}: {fault}" for fault in self.found]
+
+    def holds(self, truth: bool, what: str) -> None:
+        if not truth:
+            self.found.append(what)
+
+    def once(self, places: list[Any], what: str) -> None:
+        twice = [place for place, count in Counter(places).items() if count > 1]
+        self.holds(not twice, f"{what}: {twice[:5]}")
+
+    def no_event_twice(self) -> None:
+        times: dict[str, list[int]] = {}
+        for row in self.tables[EVENTS_TABLE].rows:
+            times.setdefault(row["event_id"], []).append(row["received_time"])
+        for name, found in times.items():
+            found.sort()
+            near = any(later - earlier <= HORIZON * 1000 for earlier, later in itertools.pairwise(found))
+            self.holds(not near, f"the event {name} landed twice within the horizon")
+
+    def gone(self) -> None:
+        """Whatever is missing was dropped with its day, or erased, by a transaction that says so; and nothing else stayed."""
+        listed = [
+            (row["table"], (row["topic_id"], row["partition"], offset))
+            for row in self.erased
+            for offset in row["offsets"]
+        ]
+        self.once(listed, "erased twice")
+        erased = set(listed)
+        for name, table in self.tables.items():
+            kept_from = self.retained(name, table)
+            there = {place_of(row) for row in table.rows}
+            for place, row in self.landed[name].items():
+                if (name, place) in erased or row.get("event_id") in self.listed_at:
+                    self.holds(place not in there, f"{name}: {place} was erased and is there")
+                elif row[DAY] >= kept_from:
+                    self.holds(place in there, f"{name}: {place} is missing, of {row[DAY]}, and {kept_from} is kept")
+
+        for change in self.tables[EVENTS_TABLE].changes:
+            for row in change.rows:
+                late = self.listed_at.get(row["event_id"], change.at) < self.began.get(change.version, 0)
+                self.holds(not late, f"the event {row['event_id']} was erased and landed again")
+
+    def retained(self, name: str, table: Table) -> str:
+        """The first day that is kept, by the transactions: each must have been due, by a clock that is right."""
+        first = ""
+        for change in table.changes:
+            if change.app == RETAINED_APP:
+                day = _1970 + timedelta(days=change.version)
+                today = datetime.fromtimestamp(change.at + TOLERANCE, UTC).date()
+                due = self.days and day <= today - timedelta(days=self.days)
+                self.holds(bool(due), f"{name}: {day} is kept of {self.days} days, at {today}")
+                first = max(first, day.isoformat())
+        said = [
+            action["metaData"]["configuration"].get(RETAINED_FROM, "")
+            for text in table.commits
+            for action in map(json.loads, text.splitlines())
+            if "metaData" in action
+        ]
+        self.holds(said == sorted(said) and said[-1] <= first, f"{name}: {RETAINED_FROM} was {said}, and is {first}")
+        return first
+
+    def batch(self, row: dict[str, Any], topic: Topic) -> None:
+        """The line of one batch and partition: its counts, and each of its records."""
+        number = row["partition"]
+        records = [each for each in topic.partitions[number].records if row["from"] <= each.offset < row["to"]]
+        what = f"{topic.id}/{number} {row['from']} to {row['to']}"
+        self.holds(row["records"] == len(records), f"{what}: {row['records']} records of {len(records)}")
+        counted = row["events"] + row["duplicates"] + row["quarantined"] + row["skipped"]
+        self.holds(counted == row["records"], f"{what}: the counts do not add up")
+        landed = quarantined = 0
+        events, rejects = self.landed[EVENTS_TABLE], self.landed[QUARANTINE_TABLE]
+        ids = {event["event_id"] for event in events.values()}
+        for record in records:
+            place = topic.id, number, record.offset
+            if place in rejects:
+                quarantined += 1
+                self.holds(record.id == "", f"{what}: {record} is in quarantine")
+            elif place in events:
+                landed += 1
+                self.holds(events[place]["event_id"] == record.id != "", f"{what}: {record} landed as {events[place]}")
+            else:
+                self.holds(record.id in ids and record.id != "", f"{what}: {record} is lost")
+        for table, columns in COVERED.items():
+            sums: Sums | None = NOTHING
+            for place, each in self.landed[table].items():
+                if place[:2] == (topic.id, number) and row["from"] <= place[2] < row["to"]:
+                    sums = added(sums, hashed(each, columns))
+            said = json.loads(row["digest"])["sums"].get(table, hexadecimal(NOTHING))
+            known = said is not None or any(
+                (each["table"], each["topic_id"], each["partition"]) == (table, topic.id, number)
+                for each in self.erased
+            )
+            right = said is None or (sums is not None and said == hexadecimal(sums))
+            self.holds(known and right, f"{what}: the digest of {table} is not of its rows")
+        self.holds(row["events"] == landed, f"{what}: {row['events']} events, {landed} rows")
+        self.holds(row["quarantined"] == quarantined, f"{what}: {row['quarantined']} in quarantine, {quarantined} rows")
