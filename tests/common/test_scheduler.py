@@ -241,6 +241,40 @@ def test_a_small_frame_waits_a_few_slices_beside_connections_that_come_anew_for_
     served(beside_newcomers, 12)
 
 
+async def beside_a_crowd_that_is_parsed(service: Service) -> None:
+    """A crowd that was there before and sends all at once to one partition; who was served comes anew, is parsed at once as its
+    bytes arrive, and waits behind the others with a higher account than theirs. An established client beside it.
+    """
+    stop, scheduler = False, service.scheduler
+    good, crowd = service.client(), [service.client() for _ in range(3 * CROWD)]
+    for number in range(100):
+        service.submit(good, 0, (0.0001, event(number)), small=True)
+        await served_all(good)
+
+    async def one(client: Client) -> None:
+        while not stop:
+            service.submit(client, 0, *EVENTS[:7])
+            await client.served()
+            client = service.client()
+            scheduler.begin(client.account)
+            service.loop.work(PART)
+            scheduler.end(client.account)
+
+    tasks = [asyncio.create_task(one(client)) for client in crowd]
+    for number in range(60):
+        await passes(service.loop, 0.010)
+        service.submit(good, 0, (0.0001, event(number)), small=True)
+        await served_all(good)
+    stop = True
+    await asyncio.gather(*tasks)
+    assert max(good.waits[100:]) <= BOUND, max(good.waits)
+
+
+def test_a_small_frame_waits_a_few_slices_beside_those_whom_the_others_have_left_behind() -> None:
+    """However many they are: each has used less than what small frames come back with."""
+    served(beside_a_crowd_that_is_parsed, 1)
+
+
 @dataclass
 class NoisyClock:
     """Charges now and then much more than was used: a cold path, a collector's pause."""

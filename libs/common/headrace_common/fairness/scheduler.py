@@ -119,7 +119,17 @@ class FairScheduler:
 
     def enter(self, account: Account) -> None:
         """An idle connection has work again, or there are small frames again."""
-        account.used = min(max(account.used, self._floor - QUANTUM), self._floor + DEBT)
+        account.used = min(max(account.used, self._least()), self._floor + DEBT)
+
+    def small_first(self, used: float) -> bool:
+        """Whether small frames come before an account that has used `used`. One that the others have left behind by more than a
+        quantum counts as if by just that: of a crowd that waits in one queue, each would come first otherwise.
+        """
+        return self.small.used <= max(used, self._least())
+
+    def _least(self) -> float:
+        """Returns what an account that returns has used at least."""
+        return self._floor - QUANTUM
 
     def arrives(self, now: float) -> bool:
         """Whether bytes that arrive at `now` (loop time) may be parsed at once: this turn of the loop has time left for it."""
@@ -164,7 +174,7 @@ class FairScheduler:
         account.used += spent
         self._left -= spent
         small = self.small
-        if account is not small and small.used > (least := self._floor - QUANTUM):
+        if account is not small and small.used > (least := self._least()):
             small.used = max(least, small.used - spent)  # it may use as much as all others together
         now = self._clock()
         if self._left <= 0 or now >= self.until:

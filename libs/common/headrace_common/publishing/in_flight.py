@@ -279,7 +279,7 @@ class FairQueue:
             del self._queues[account]
 
     def _small_is_next(self) -> bool:
-        return bool(self._small) and (not self._heap or self._scheduler.small.used <= self._heap[0][0])
+        return bool(self._small) and (not self._heap or self._scheduler.small_first(self._heap[0][0]))
 
     def _lead(self, in_flight: InFlightFrame) -> None:
         """`in_flight` is now the first frame of its account."""
