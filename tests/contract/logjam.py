@@ -42,6 +42,8 @@ class Answers:
     def __init__(self) -> None:
         self._data = b""
         self._frames: list[bytes] = []
+        self.ready = False
+        """The server has said that it is."""
 
     def receive(self, data: bytes) -> list[list[bytes]]:
         self._data += data
@@ -49,7 +51,8 @@ class Answers:
         while (frame := self._next()) is not None:
             flags, body = frame
             if flags & COMMAND:
-                assert body.startswith(b"\4PING"), body
+                assert body.startswith((b"\4PING", b"\5READY")), body
+                self.ready = self.ready or body.startswith(b"\5READY")
                 continue
             self._frames.append(body)
             if not flags & MORE:

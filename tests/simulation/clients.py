@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +40,9 @@ class Sent:
 class Client:
     """What all have in common: a name, and connections that behave as planned."""
 
+    port: int | None = None
+    """Where it connects; None: its receiver has one port."""
+
     def __init__(self, world: Any, name: str, plan: ClientPlan, index: int) -> None:
         self.world = world
         self.name = name
@@ -72,7 +74,7 @@ class Client:
         return line
 
     async def connect(self) -> ClientEnd:
-        end = await asyncio.wait_for(self.world.network.connect(self.line(), self), CONNECT_TIME)
+        end = await asyncio.wait_for(self.world.network.connect(self.line(), self, self.port), CONNECT_TIME)
         self.connections.append(end)
         return end
 
@@ -84,13 +86,18 @@ class Client:
 class Honest(Client):
     """Sends its frames, keeps them until they are acknowledged, and sends the rest again on the next connection."""
 
+    answer_time = ANSWER_TIME
+
     def __init__(self, world: Any, name: str, plan: ClientPlan, index: int) -> None:
         super().__init__(world, name, plan, index)
-        self._speaker = self.spoken.speaker()
+        self._speaker = self._speaks()
         if plan.compressed:
             self._speaker.compresses = True
         self.frames: list[Sent] = []
         self._progress = asyncio.Event()
+
+    def _speaks(self) -> Any:
+        return self.spoken.speaker()
 
     def _make(self) -> Sent:
         chance, plan, number = self.chance, self.plan, len(self.frames)
@@ -146,11 +153,11 @@ class Honest(Client):
         talk = asyncio.create_task(self._talk(end, order))
         try:
             while len(self.frames) < self.plan.frames or self.waiting:
-                data, version = await asyncio.wait_for(end.read(), ANSWER_TIME)
+                data, version = await asyncio.wait_for(end.read(), self.answer_time)
                 if not data:
                     self.oracle.closed(self, end.address, version, order)
                     break
-                for number in self._speaker.receive(data):
+                for number in self._receive(data):
                     frame = self.frames[number]
                     self.oracle.acknowledged(self, frame, version, order)
                     frame.acknowledged = True
@@ -160,7 +167,7 @@ class Honest(Client):
             if self.plan.finishes and talk.done():
                 await self._sees_end(end)
         except TimeoutError:
-            self.world.tell(f"{self.name} hears nothing for {ANSWER_TIME:g} s")
+            self.world.tell(f"{self.name} hears nothing for {self.answer_time:g} s")
         except OSError:
             pass
         finally:
@@ -169,6 +176,10 @@ class Honest(Client):
             end.close()
         if not talk.cancelled() and (error := talk.exception()) is not None and not isinstance(error, OSError):
             raise error
+
+    def _receive(self, data: bytes) -> list[int]:
+        """The frames that are acknowledged. Raises OSError: it does not go on with this connection."""
+        return self._speaker.receive(data)
 
     async def _sees_end(self, end: ClientEnd) -> None:
         """All is acknowledged, and it has said that it sends no more."""
@@ -201,14 +212,14 @@ class Honest(Client):
 
 
 class Hostile(Client):
-    """Whatever its plan's kind says, again and again. Nobody promises it anything; what it sends belongs to nobody else."""
+    """What its plan's kind names, again and again. Nobody promises it anything; what it sends belongs to nobody else."""
 
     async def run(self) -> None:
         await asyncio.sleep(self.plan.start)
         for _ in range(self.plan.frames):
             try:
                 end = await self.connect()
-                await asyncio.wait_for(HOSTILE[self.plan.kind](self, end), 60.0)
+                await asyncio.wait_for(getattr(self, self.plan.kind)(end), 60.0)
             except (OSError, TimeoutError):
                 pass
             for end in self.connections[-1:]:
@@ -262,14 +273,3 @@ class Hostile(Client):
     async def _listen(self, end: ClientEnd) -> None:
         while (await end.read())[0]:
             pass
-
-
-HOSTILE: dict[str, Callable[[Hostile, ClientEnd], Coroutine[Any, Any, None]]] = {
-    "garbage": Hostile.garbage,
-    "half": Hostile.half,
-    "truncated": Hostile.truncated,
-    "deaf": Hostile.deaf,
-    "bomb": Hostile.bomb,
-    "silent": Hostile.silent,
-    "leaver": Hostile.leaver,
-}

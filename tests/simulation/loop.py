@@ -158,6 +158,12 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             error = context.get("exception")
             self.errors.append(f"{context.get('message')}: {type(error).__name__}: {error}")
 
+    def run_in_executor(self, executor: None, work: Callable[[], Any]) -> asyncio.Future[Any]:
+        """No work of another thread takes time here."""
+        done = self.create_future()
+        done.set_result(work())
+        return done
+
     def add_signal_handler(self, sig: int, callback: Callable[..., Any], *args: Any) -> None:
         owner = OWNER.get()
         assert owner is not None

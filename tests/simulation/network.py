@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -152,6 +153,21 @@ class ServerEnd(asyncio.Transport):
         self.address = connection.address[0]
         connection.server = self
         owner.ends[self] = None  # type: ignore[attr-defined]
+
+    @property
+    def owner(self) -> Mortal:
+        """The process that accepted it."""
+        return self._owner
+
+    @property
+    def protocol(self) -> Any:
+        """What of that process has it."""
+        return self._protocol
+
+    @property
+    def unread(self) -> int:
+        """Bytes that have come, or come yet."""
+        return self._connection.up.size
 
     # As a socket, before it is handed to a protocol
 
@@ -322,6 +338,16 @@ class ClientEnd:
         self._connection.line.latency = (0.0, seconds)
 
     @property
+    def server(self) -> ServerEnd | None:
+        """The other end, once it was accepted."""
+        return self._connection.server
+
+    @property
+    def broken(self) -> bool:
+        """What was sent may be lost with the connection."""
+        return self._gone or self._severed
+
+    @property
     def ended(self) -> bool:
         """The receiver has said that it writes no more, or the connection is gone."""
         return self._ended or self._gone
@@ -412,17 +438,24 @@ class ClientEnd:
 class Listening:
     """The socket on which a process listens."""
 
-    def __init__(self, network: Network, owner: Mortal) -> None:
+    family = socket.AF_INET
+
+    def __init__(self, network: Network, owner: Mortal, port: int) -> None:
         self._network = network
         self._owner = owner
+        self.port = port
         self._backlog: deque[Connection] = deque()
         self._most = 0
         self._reader: Callable[[], None] | None = None
-        owner.listening = self  # type: ignore[attr-defined]
+        owner.listening.append(self)  # type: ignore[attr-defined]
 
     def listen(self, backlog: int) -> None:
         self._most = min(backlog, self._network.backlog)
         self._network.listening.append(self)
+
+    def detach(self) -> Listening:
+        """Whoever has its descriptor has it all."""
+        return self
 
     def close(self) -> None:
         if self in self._network.listening:
@@ -468,22 +501,23 @@ class Network:
         self.addresses: dict[str, Any] = {}
         """Each connection has an address of its own: `ce_source` tells which it was."""
 
-    def bound(self, *_: Any, **__: Any) -> Listening:
-        """Stands for `bound_socket`."""
+    def bound(self, host: str, port: int, *_: Any, **__: Any) -> Listening:
+        """In place of `bound_socket`."""
         owner = OWNER.get()
         assert owner is not None
-        return Listening(self, owner)
+        return Listening(self, owner, port)
 
-    async def connect(self, line: Line, whose: Any) -> ClientEnd:
-        """Raises `ConnectionRefusedError`; waits while the backlog is full."""
+    async def connect(self, line: Line, whose: Any, port: int | None = None) -> ClientEnd:
+        """`port`: None, where a process has one alone. Raises `ConnectionRefusedError`; waits while the backlog is full."""
         await asyncio.sleep(self.chance.uniform(*line.latency))
         number = len(self.addresses) + 1
         address = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
         connection = Connection(self, line, (address, 40_000 + number % 20_000))
         self.addresses[address] = whose
         while True:
-            if not self.listening:
+            there = [each for each in self.listening if port in (None, each.port)]
+            if not there:
                 raise ConnectionRefusedError
-            if self.listening[number % len(self.listening)].offer(connection):
+            if there[number % len(there)].offer(connection):
                 return connection.client
             await asyncio.sleep(1)

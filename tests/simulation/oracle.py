@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from headrace_common.publishing.delivery import SILENCE_TIME
 from headrace_common.record.contract import REPUBLISHED, Reason
+from headrace_logjam.peers.holding import OTHER
+from headrace_logjam.sockets import ProducerSocket
 
 from tests.simulation.kafka import CURSED, Request, Stored
 from tests.simulation.loop import EPOCH
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
 UNWANTED = SILENCE_TIME + 10
 """Seconds after its deadline beyond which no event may set out for Kafka."""
+
+LOOKS = 4
+"""Looks in a row, of which each may see a client that holds too much."""
 
 LATE = 1.0
 """Seconds by which a deadline may be passed: everything else in the turn comes first."""
@@ -38,8 +43,8 @@ class Oracle:
         self._ids: dict[bytes, tuple[str, int]] = {}
         self._id_of: dict[tuple[str, int], bytes] = {}
         # Of each connection, by its address:
-        self._last: dict[str, tuple[int, int]] = {}
-        self._partition: dict[str, int] = {}
+        self._last: dict[tuple[str, bytes], tuple[int, int]] = {}  # the application too, where messages have one
+        self._partition: dict[tuple[str, bytes], int] = {}
         self._unmarked: set[tuple[str, str, int]] = set()
         self._there: dict[tuple[str, str, int], int] = {}  # the position of the first copy that it sent
         self._heard: dict[str, int] = defaultdict(int)  # events that went nowhere but to the topic of events
@@ -88,7 +93,7 @@ class Oracle:
 
     def closed(self, client: Client, address: str, version: int, order: list[Sent]) -> None:
         """The receiver has ended its side of a connection, without a reset. `version`: the length of the log then."""
-        if not self._world.scenario.undisturbed:
+        if not self._world.scenario.undisturbed or self._world.spoken.messages:
             return  # it may have given a frame up
         for frame in order:
             if (
@@ -102,6 +107,12 @@ class Oracle:
             if not frame.acknowledged:
                 self.fails(f"{client.name} is told the end, and not that {frame.mark} is stored")
 
+    def keeps(self, frame: Sent) -> bool:
+        """Whether all of a frame is stored, or in quarantine."""
+        events = [(frame.mark, value["n"]) for value in frame.values]
+        there = all(each in self._stored or each in self._refused for each in events)
+        return there and (not frame.faulty or frame.mark in self._rejected)
+
     # Kafka
 
     def emptied(self) -> None:
@@ -112,7 +123,7 @@ class Oracle:
     def sends(self, request: Request) -> None:
         """A batch sets out."""
         age = EPOCH + self._world.loop.now - max(record.timestamp for record in request.records) / 1000
-        if age > self._world.settings.kafka.ack_deadline + UNWANTED:
+        if self._world.all_expire and age > self._world.settings.kafka.ack_deadline + UNWANTED:
             self.fails(f"a batch sets out {age:.0f} s after its last frame came, and nobody waits for it any more")
 
     def stored(self, record: Stored) -> None:
@@ -159,6 +170,8 @@ class Oracle:
         event_id = record.headers["ce_id"]
         if event_id.startswith(b"d.") and self._id_of.setdefault(key, event_id) != event_id:
             self.fails(f"{key} has two ids")
+        if self._world.spoken.messages and (b'"request_id"' in record.value) != event_id.startswith(b"d."):
+            self.fails(f"{key} has the id {event_id!r}")
         if self._ids.setdefault(event_id, key) != key:
             self.fails(f"{key} has the id of {self._ids[event_id]}")
         self._in_order(record, key, self._frames[key[0]][1], address)
@@ -178,7 +191,8 @@ class Oracle:
         return key
 
     def _in_order(self, record: Stored, key: tuple[str, int], frame: Sent, address: str) -> None:
-        if self._partition.setdefault(address, record.partition) != record.partition:
+        stream = address, record.headers["ce_subject"] if self._world.spoken.messages else b""
+        if self._partition.setdefault(stream, record.partition) != record.partition:
             self.fails(f"the connection of {key} uses two partitions")
         again = record.headers.get("ce_attributes", b"").endswith(REPUBLISHED)
         once = (address, *key)
@@ -188,8 +202,8 @@ class Oracle:
                 self.fails(f"{key} was sent once and stored twice, and none of the copies is marked")
             self._unmarked.add(once)
         place = (frame.number, key[1])
-        if place > self._last.get(address, (-1, -1)):
-            self._last[address] = place
+        if place > self._last.get(stream, (-1, -1)):
+            self._last[stream] = place
         elif not again and first:
             self.fails(f"{key} is stored behind what the connection sent after it")
 
@@ -203,13 +217,14 @@ class Oracle:
             return  # its pumps have not begun, or have ended behind the connections: what was not stored waits no more
         oldest, now = publisher.oldest(), self._world.loop.now
         if (
-            self._world.spoken.frames_expire
+            self._world.all_expire
             and oldest is not None
             and now - oldest > settings.kafka.ack_deadline + LATE
         ):
             self.fails(
                 f"a frame waits for {now - oldest:.1f} s, KAFKA__ACK_DEADLINE is {settings.kafka.ack_deadline:g} s"
             )
+        self._held(life)
         budget, limits = life.service._budget, settings.limits
         readers = len(life.service._receiver.connections)
         most = limits.process_budget // 2 + limits.frame_bytes + readers * 2 * self._world.largest_piece
@@ -222,13 +237,25 @@ class Oracle:
         if budget.pending < 0 or budget.partial_bytes < 0:
             self.fails(f"the budget counts {budget.pending} and {budget.partial_bytes} bytes")
 
+    def _held(self, life: Life) -> None:
+        """No client may hold much more of a message that is not whole than a message may have, look after look."""
+        most = self._world.settings.limits.frame_bytes + OTHER
+        reading = all(each._read.reading for each in life.service._parts.listeners if isinstance(each, ProducerSocket))
+        for engine in life.descriptors.values():
+            if engine.partial <= most or not reading or engine.cut:
+                engine.looks = 0
+                continue
+            engine.looks += 1
+            if engine.looks == LOOKS:
+                self.fails(f"a client holds {engine.partial} bytes of a message that is not whole, {most} are allowed")
+
     # The end
 
     def served(self, client: Client) -> None:
         """All of an honest client's frames are acknowledged."""
         scenario = self._world.scenario
         most = 1 + 2 * sum(fault.kind == "term" for fault in scenario.faults)
-        if scenario.undisturbed and len(client.connections) > most:
+        if scenario.undisturbed and not self._world.spoken.messages and len(client.connections) > most:
             self.fails(f"{client.name} needed {len(client.connections)} connections, and nothing was in its way")
 
     def ended(self, life: Life, *, in_time: bool) -> None:
@@ -271,3 +298,5 @@ class Oracle:
         said, heard = total("events_acknowledged"), sum(self._heard[end.address] for end in life.ends)
         if said < heard:
             self.fails(f"metrics count {said} acknowledged events, and clients have heard of {heard}")
+        if self._world.spoken.messages and (said := total("logjam_answers")) < heard:
+            self.fails(f"metrics count {said} answers, and clients have heard {heard}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
@@ -10,15 +11,19 @@ from typing import Any
 
 import headrace_courier.protocol
 import headrace_forward.protocol
+import headrace_logjam.protocol
 import headrace_lumberjack.protocol
 import headrace_segment.protocol
+import orjson
 from headrace_common.operations.settings import ServiceSettings
 from headrace_common.session.client import Answer, Client, Compression
 from headrace_courier.client import CourierClient
 from headrace_courier.settings import CourierSettings
 from headrace_forward.client import ForwardClient
 from headrace_forward.settings import ForwardSettings
+from headrace_logjam.client import MESSAGE_FRAMES, LogjamClient, unasking
 from headrace_logjam.settings import LogjamSettings
+from headrace_logjam.wire import joined, split
 from headrace_lumberjack.client import LumberjackClient
 from headrace_lumberjack.settings import LumberjackSettings
 from headrace_segment.settings import SegmentSettings
@@ -26,6 +31,7 @@ from headrace_segment.settings import SegmentSettings
 from tests.contract.courier import CourierDialect
 from tests.contract.dialect import Dialect, Values
 from tests.contract.forward import ForwardDialect
+from tests.contract.logjam import GREETING, READY, Answers, LogjamDialect, message
 from tests.contract.lumberjack import LumberjackDialect
 from tests.simulation import zeromq
 
@@ -73,6 +79,70 @@ class Speaker:
         return [each.frame for each in self._client.receive(data) if isinstance(each, Answer) and each.whole]
 
 
+class Nameless(LogjamClient):
+    """Its events have no id of their own, so no two of them have one id."""
+
+    def document(self, event: Mapping[str, Any]) -> bytes:
+        return orjson.dumps(dict(event))
+
+
+class ZmtpSpeaker(Speaker):
+    """A producer of Logjam behind ZMTP. `app_envs`: see `LogjamClient`; `asks`: it waits for answers; `told`: its messages have
+    meta; `named`: its events have an id.
+    """
+
+    def __init__(self, app_envs: int = 1, *, asks: bool = True, told: bool = True, named: bool = True) -> None:
+        kind = LogjamClient if named else Nameless
+        super().__init__(lambda wanted: kind(Compression("zlib" if wanted else "none"), app_envs), False)
+        self._asks, self._told = asks, told
+        self._answers = Answers()
+        self._greeting = 0
+        self.answer: list[bytes] = []
+        """The last."""
+        self.shaken = asyncio.Event()
+        """It may send messages on this connection."""
+
+    def skipped(self) -> tuple[int, int] | None:
+        """The frame whose answer should have come, and the later one whose answer has. None: there is no later one."""
+        client: Any = self._client
+        under_way = list(client._under_way)
+        found = [frame for frame in under_way if any(name == self.answer[0] for name, _ in client._app_envs[frame])]
+        return (under_way[0], found[0]) if found else None
+
+    def again(self) -> bytes:
+        super().again()
+        self._answers, self._greeting = Answers(), len(GREETING)
+        self.shaken.clear()
+        return GREETING + READY
+
+    def wired(self, data: bytes) -> bytes:
+        """Messages as they are on the wire."""
+        parts, size = split(data if self._asks else unasking(data)), MESSAGE_FRAMES if self._asks else MESSAGE_FRAMES - 1
+        messages = [parts[at : at + size] for at in range(0, len(parts), size)]
+        return b"".join(message(each if self._told else each[:-1]) for each in messages)
+
+    def frame(self, values: Values) -> bytes:
+        return self.wired(super().frame(values))
+
+    def faulty(self, values: Values) -> bytes:
+        return self.wired(super().faulty(values))
+
+    def messages(self, data: bytes) -> list[list[bytes]]:
+        """What the receiver's next bytes say."""
+        skipped = min(self._greeting, len(data))
+        self._greeting -= skipped
+        found = self._answers.receive(data[skipped:])
+        if self._answers.ready:
+            self.shaken.set()
+        return found
+
+    def receive(self, data: bytes) -> list[int]:
+        found = []
+        for self.answer in self.messages(data):
+            found += super().receive(joined(self.answer))
+        return found
+
+
 ZEROS = 200 << 10
 """Bytes that a bomb grows to: below the small limit, so that it is not refused before it has grown."""
 
@@ -104,6 +174,11 @@ class Spoken:
     own: dict[str, Any]
     frames_expire: bool = True
     """A client's frames are given up at KAFKA__ACK_DEADLINE, and not held until they are stored."""
+
+    messages: bool = False
+    """Whole messages come, by applications that keep their order: the end of a client means nothing to what it has sent, and
+    who is not answered in time is not answered at all, and sends again on another connection.
+    """
 
 
 STREAMS: dict[str, Spoken] = {
@@ -160,4 +235,15 @@ LOGJAM = Spoken(
 )
 """Its clients are the devices of `devices.py`: none speaks by `speaker`."""
 
-PROTOCOLS: dict[str, Spoken] = {**STREAMS, "segment": SEGMENT, "logjam": LOGJAM}
+PRODUCERS = Spoken(
+    "logjam",
+    headrace_logjam.protocol,
+    LogjamSettings,
+    LogjamDialect(),
+    ZmtpSpeaker,
+    lambda size: ZmtpSpeaker().wired(LogjamClient(Compression("zlib")).bomb(size)),
+    {},
+    messages=True,
+)
+
+PROTOCOLS: dict[str, Spoken] = {**STREAMS, "segment": SEGMENT, "logjam": LOGJAM, "producers": PRODUCERS}

@@ -24,7 +24,7 @@ SMALL_LIMITS = {
 
 @dataclass(frozen=True)
 class ClientPlan:
-    """One client. `kind`: honest, or a way of not being so (`clients.HOSTILE`)."""
+    """One client. `kind`: honest, or a way of not being so (a method of `clients.Hostile`)."""
 
     seed: int
     kind: str = "honest"
@@ -136,7 +136,7 @@ class Scenario:
             yield replace(self, shuffled=False)
 
 
-KEPT = ("honest", "writer", "today", "reader", "device")
+KEPT = ("honest", "writer", "today", "reader", "device", "producer", "pusher", "logger", "pinger")
 """Kinds of clients to which something is promised."""
 
 WEATHER = ("down", "silent", "unheard", "appended", "passing", "final", "leaderless", "slow")
@@ -149,6 +149,12 @@ def draw(seed: int, protocol: str) -> Scenario:
         return replicas(seed, chance)
     if protocol == "logjam":
         return devices(seed, chance)
+    scenario = shaped(seed, protocol, chance)
+    return of_producers(scenario, chance) if protocol == "producers" else scenario
+
+
+def shaped(seed: int, protocol: str, chance: random.Random) -> Scenario:
+    """Anything, or one of `SHAPES`, or a crowd."""
     if seed % 1000 == 500:
         return crowd(seed, protocol, chance)
     if (shape := SHAPES.get(seed % 16)) is not None:
@@ -369,6 +375,18 @@ def devices(seed: int, chance: random.Random) -> Scenario:
         chance.choice((1e-6, 2e-5, 4e-4)),
         chance.random() < 0.25,
     )
+
+
+def of_producers(scenario: Scenario, chance: random.Random) -> Scenario:
+    """The same with clients of each kind that Logjam has, of which some do not wait for answers."""
+
+    def kind(plan: ClientPlan) -> str:
+        if plan.kind == "honest":
+            return chance.choices(("producer", "pusher", "logger", "pinger"), (12, 5, 2, 1))[0]
+        return chance.choice((plan.kind, plan.kind, "endless", "huge"))
+
+    clients = tuple(replace(plan, kind=kind(plan), finishes=False) for plan in scenario.clients)
+    return replace(scenario, clients=clients)
 
 
 SHAPES: dict[int, Callable[[int, str, random.Random], Scenario]] = {

@@ -20,12 +20,13 @@ from headrace_common.connection.receiver_state import Stoppable
 from headrace_common.fairness.scheduler import FairScheduler
 from headrace_common.kafka import producer
 from headrace_common.listening import sockets
+from headrace_common.operations.errors import DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.service import service as services
 from headrace_segment.replica import log_reader, snapshot_topic, tail, upkeep
 
-from tests.simulation import devices
+from tests.simulation import devices, libzmq, producers
 from tests.simulation.clients import Client, Honest, Hostile
 from tests.simulation.consuming import SimulatedAdmin, SimulatedConsumer
 from tests.simulation.kafka import Broker, Weather
@@ -57,7 +58,13 @@ KINDS: dict[str, type[Client]] = {
     "today": TodayWriter,
     "reader": Reader,
     "device": devices.Device,
+    "producer": producers.Producer,
+    "pusher": producers.Pusher,
+    "logger": producers.Logger,
+    "pinger": producers.Pinger,
 }
+SECTIONS = {"logjam": devices.sections, "producers": producers.sections}
+"""Settings of a seed's own."""
 
 
 @dataclass
@@ -145,7 +152,8 @@ class Life(Mortal):
         super().__init__()
         self.world = world
         self.ends: dict[ServerEnd, None] = {}
-        self.listening: Listening | None = None
+        self.listening: list[Listening] = []
+        self.descriptors: dict[int, libzmq.Engine] = {}
         self.metrics = ReceiverMetrics()
         self.ended = asyncio.Event()
         self.problem: str | None = None
@@ -167,7 +175,7 @@ class Life(Mortal):
         self.ended.set()
 
     def received(self) -> int:
-        return self.heard + sum(end.received for end in self.ends)
+        return self.heard + (0 if self.world.spoken.messages else sum(end.received for end in self.ends))
 
     def terminate(self) -> None:
         self.confirmed_before = self.confirmed
@@ -180,8 +188,8 @@ class Life(Mortal):
 
     def kill(self) -> None:
         self.dead = True
-        if self.listening is not None:
-            self.listening.close()
+        for each in self.listening:
+            each.close()
         for end in self.ends:
             end.died()
 
@@ -209,6 +217,8 @@ class World:
         self.oracle = Oracle(self)
         self.devices: dict[str, devices.Device] = {}
         self.accounts = devices.Accounts(self)
+        self.given_up: dict[str, set[DeliveryPolicy]] = {}
+        """By address, why messages of producers were given up."""
         if scenario.protocol == "logjam":
             self.broker.on_store = self.accounts.add
         elif scenario.protocol == "segment":  # judged by its history
@@ -219,11 +229,13 @@ class World:
             self.broker.on_store, self.broker.on_send = self.oracle.stored, self.oracle.sends
         self.usual = Weather(delay=scenario.delay)
         self.broker.weather = self.usual
-        own = devices.sections(scenario) if scenario.protocol == "logjam" else self.spoken.own
+        own = SECTIONS.get(scenario.protocol, lambda _: self.spoken.own)(scenario)
         self.settings = self.spoken.settings(
             limits=scenario.limits, kafka=scenario.kafka, listen={}, ops={"port": 0}, **own
         )
         self.largest_piece = 1 << 16
+        self.all_expire = self.spoken.frames_expire and all(plan.kind != "pusher" for plan in scenario.clients)
+        """No frame may wait beyond its deadline."""
         self.replicas: list[Life] = []
         self.recovery = 0.0
         self.patience = min(RECOVERY, scenario.patience)
@@ -237,7 +249,13 @@ class World:
         _numbers = itertools.count()
         began = time.process_time()
         gc.disable()  # it took a seventh of the time, and would end what is dead in somebody's midst
-        with of_a_seed(self.loop, self._chance), self._in_place(), devices.in_place(self):
+        with (
+            of_a_seed(self.loop, self._chance),
+            self._in_place(),
+            devices.in_place(self),
+            libzmq.in_place(self),
+            producers.in_place(self),
+        ):
             try:
                 self.loop.run(self._story())
             except StuckError as stuck:
@@ -288,8 +306,9 @@ class World:
 
     async def _story(self) -> None:
         self.replicas = [self._begin() for _ in range(self.scenario.replicas)]
+        hostile = producers.Intruder if self.spoken.messages else Hostile
         clients = [
-            KINDS.get(plan.kind, Hostile)(self, f"{plan.kind}{place}-{index}", plan, place + index)
+            KINDS.get(plan.kind, hostile)(self, f"{plan.kind}{place}-{index}", plan, place + index)
             for place, plan in enumerate(self.scenario.clients)
             for index in range(plan.count)
         ]

@@ -60,6 +60,9 @@ _COURIER: Final = "headrace_courier.session"
 _CONSUMER: Final = "headrace_logjam.devices.consumer"
 _ENDPOINTS: Final = "headrace_logjam.devices.endpoints"
 _GAPS: Final = "headrace_logjam.devices.gaps"
+_PRODUCERS: Final = "headrace_logjam.session"
+_SOCKETS: Final = "headrace_logjam.sockets"
+_DOORS: Final = "headrace_logjam.peers.doors"
 
 _FOLD: Final = "headrace_segment.store.fold"
 _SERVING: Final = "headrace_segment.serving"
@@ -124,6 +127,15 @@ MUTANTS: Final = (
     Mutant("holes found at a start are not marked", _CONSUMER, "                gathered.items.append(gap)\n        else:", "                pass\n        else:", "logjam"),
     Mutant("a restart of a device is a gap like others", _GAPS, "        if sequence > 1:\n            gaps.append(known.gap(1, sequence, told))", "        if sequence > 1 and wrapped:\n            gaps.append(known.gap(1, sequence, told))", "logjam"),
     Mutant("a refused message has no marker", _CONSUMER, "        self._unmarked = merged(self._unmarked + messages)", "        self._unmarked = merged(self._unmarked)", "logjam"),
+    Mutant("a producer is answered when its message arrives", _PRODUCERS, "        self._questions.setdefault(route, deque()).append(question)\n        return question", "        self._questions.setdefault(route, deque()).append(question)\n        question.answer = ACCEPTED\n        self._due.append(route)\n        return question", "producers"),
+    Mutant("a message that is no event is accepted", _PRODUCERS, "REFUSED if index in refused else ACCEPTED", "ACCEPTED", "producers"),
+    Mutant("what was sent behind a late message is answered", _PRODUCERS, "for other in self._questions.pop(question.route, ()):", "for other in [self._questions[question.route].popleft()]:", "producers"),
+    Mutant("the last message is answered first", _PRODUCERS, "(answer := questions[0].answer) is not None:\n                question = questions.popleft()", "(answer := questions[-1].answer) is not None:\n                question = questions.pop()", "producers"),
+    Mutant("what nobody waits for has a deadline", _PRODUCERS, "expires=self._answers,", "expires=True,", "producers"),
+    Mutant("a service that stops does not wait for what is pushed", _SOCKETS, "        while not self.answers and clock() <", "        while False and clock() <", "producers"),
+    Mutant("clients are cut off and not made to leave", _DOORS, "guest.descriptor.shut(socket.SHUT_WR)", "guest.descriptor.shut()", "producers"),
+    Mutant("who holds too much stays", _DOORS, "        if self._holding.excessive(guest, empty=empty):", "        if False:", "producers"),
+    Mutant("a client that has gone keeps its place", _DOORS, "        self._free(guest, \"peer\")", "        pass", "producers"),
 )  # fmt: skip
 
 SEEDS: Final[dict[str, int]] = {

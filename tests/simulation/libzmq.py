@@ -1,0 +1,527 @@
+"""ZeroMQ's sockets that clients connect to: what libzmq's own thread does with bytes, connections and descriptors.
+
+It keeps LOGJAM__PEER_MESSAGES of a client and reads no further, asks for each client who it is before it shakes hands, says on a
+monitor who comes and goes, gives a descriptor that was closed to the next connection, and tells once that there is something to
+read. Whole messages outlive their connection; what was not whole is lost with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+from unittest import mock
+
+import headrace_logjam.sockets
+import zmq
+from headrace_logjam.peers import doors
+from headrace_logjam.peers.descriptor import Traffic
+
+from tests.contract.logjam import COMMAND, GREETING, LONG, MORE, READY, message, zmtp
+from tests.simulation.loop import OWNER
+from tests.simulation.network import Listening, ServerEnd
+
+EVENT: Final = struct.Struct("=Hi")
+FIRST_DESCRIPTOR: Final = 20
+REFUSED: Final = zmtp(COMMAND, b"\5ERROR\x03400")
+KEPT: Final = 65
+"""Frames of a message that a receiver keeps, and counts."""
+
+OVERHEAD: Final = 64
+"""Bytes that a frame takes in libzmq's memory, beside its content."""
+
+
+class Part:
+    """A frame of a message, as `recv(copy=False)` returns it. `about`: the connection that it came from."""
+
+    def __init__(self, data: bytes, more: bool, about: Engine | None = None) -> None:
+        self.bytes = data
+        self.more = more
+        self._about = about
+
+    def __len__(self) -> int:
+        return len(self.bytes)
+
+    def get(self, what: Any) -> Any:
+        assert self._about is not None
+        return self._about.number if what == zmq.SRCFD else self._about.user
+
+
+class Told:
+    """A socket's descriptor. It becomes readable when something comes for one who had found nothing, and is not any more as soon
+    as the socket is used in any way.
+    """
+
+    def __init__(self, life: Any) -> None:
+        self.life = life
+        self.closed = False
+        self._callback: Callable[[], None] | None = None
+        self._readable = False
+
+    def setsockopt(self, option: int, value: Any) -> None:
+        pass
+
+    def getsockopt(self, option: int) -> Any:
+        assert option == zmq.FD
+        return self
+
+    def fileno(self) -> Told:
+        return self
+
+    def read_with(self, callback: Callable[[], None] | None) -> None:
+        """As the event loop watches a descriptor."""
+        self._callback = callback
+        self._look()
+
+    def tell(self) -> None:
+        self._readable = True
+        self._look()
+
+    def used(self) -> None:
+        self._readable = False
+
+    def close(self) -> None:
+        self.closed = True
+        self._callback = None
+
+    def _look(self) -> None:
+        if self._readable and self._callback is not None:
+            self.life.world.loop.call_soon(self._fire, context=self.life.context.copy())
+
+    def _fire(self) -> None:
+        if self._readable and self._callback is not None:
+            self._callback()
+
+
+class Inbox(Told):
+    """A socket inside of the process."""
+
+    def __init__(self, life: Any) -> None:
+        super().__init__(life)
+        self._messages: deque[list[bytes]] = deque()
+        self._asleep = True
+
+    def arrives(self, parts: list[bytes]) -> None:
+        self._messages.append(parts)
+        if self._asleep:
+            self._asleep = False
+            self.tell()
+
+    def getsockopt(self, option: int) -> Any:
+        if option != zmq.EVENTS:
+            return super().getsockopt(option)
+        self.used()
+        return zmq.POLLIN if self._messages else 0
+
+    def recv_multipart(self, flags: int) -> list[bytes]:
+        self.used()
+        if not self._messages:
+            self._asleep = True
+            raise zmq.Again
+        return self._messages.popleft()
+
+
+class Monitor(Inbox):
+    """Where a socket says what happens to its connections."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context.life)
+        self._context = context
+
+    def connect(self, address: str) -> None:
+        self._context.monitored[address].events = self
+
+
+class Handler(Inbox):
+    """Where it is asked who may connect (ZeroMQ's RFC 27)."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context.life)
+        self._asking: deque[Engine] = deque()
+
+    def bind(self, address: str) -> None:
+        pass
+
+    def ask(self, engine: Engine) -> None:
+        self._asking.append(engine)
+        self.arrives([b"1.0", b"1", b"headrace", engine.end.address.encode(), b"", b"NULL"])
+
+    def send_multipart(self, reply: list[bytes]) -> None:
+        self.used()
+        _, _, status, _, user, _ = reply
+        self._asking.popleft().judged(int(status), user.decode())
+
+
+class Engine(asyncio.Protocol):
+    """libzmq's end of a connection: ZMTP 3 without security. `end`: the transport."""
+
+    end: ServerEnd
+
+    def __init__(self, opened: PeerSocket, route: int) -> None:
+        self._socket = opened
+        self._life = opened.life
+        self.route = b"\0" + route.to_bytes(4, "big")
+        self.user = ""
+        self.inbox: deque[list[bytes]] = deque()
+        self.asleep = True
+        """The socket has found nothing of it to read."""
+        self.cut = False
+        """The process has ended it, both ways."""
+        self.over = False
+        self.shaken = False
+        self.looks = 0
+        """How often in a row it was seen to hold too much."""
+        self._step: Callable[[], bool] = self._greeted
+        self._data = bytearray()
+        self._frames: list[bytes] = []
+        self._outbox: deque[bytes] = deque()
+        self._stopped = self._finished = self._gone = False
+        self._arrived = self._taken = self._known = 0  # messages; the last: taken, as far as this side has heard
+        self.number = next(each for each in range(FIRST_DESCRIPTOR, 1 << 20) if each not in self._life.descriptors)
+        self._life.descriptors[self.number] = self
+
+    @property
+    def partial(self) -> int:
+        """Bytes of a message that is not whole."""
+        return len(self._data) + sum(map(len, self._frames))
+
+    @property
+    def held(self) -> int:
+        """Bytes that it takes in memory."""
+        frames = [*self._frames, *(frame for parts in self.inbox for frame in parts)]
+        return len(self._data) + sum(map(len, frames)) + OVERHEAD * len(frames)
+
+    @property
+    def received(self) -> int:
+        """Bytes that the kernel has received."""
+        return self.end.received + self.unread
+
+    @property
+    def unread(self) -> int:
+        """Bytes that the kernel has received and libzmq has not read."""
+        return self.end.unread
+
+    # From the network
+
+    def connection_made(self, transport: Any) -> None:
+        self.end = transport
+        self._socket.says(zmq.EVENT_ACCEPTED, self.number)
+        self._write(GREETING)
+        asyncio.get_running_loop().call_later(self._socket.options[zmq.HANDSHAKE_IVL] / 1000, self._too_late)
+
+    def data_received(self, data: bytes) -> None:
+        if not self.over:
+            self._data += data
+            self._parse()
+
+    def eof_received(self) -> bool:
+        self.connection_lost(None)
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gone = True
+        if not self._is_full():  # else it is noticed when it reads again
+            self._ends(errno.ECONNRESET)
+
+    def pause_writing(self) -> None:
+        self._stopped = True
+
+    def resume_writing(self) -> None:
+        self._stopped = False
+        while self._outbox and not self._stopped:
+            self._write(self._outbox.popleft())
+
+    # Conversation
+
+    def _parse(self) -> None:
+        while not self.over and self._step():
+            pass
+        if not self.over and not self._gone:
+            busy = self._is_full() or self._step == self._waits
+            (self.end.pause_reading if busy else self.end.resume_reading)()
+
+    def _is_full(self) -> bool:
+        return self._arrived - self._known >= self._socket.options[zmq.RCVHWM]
+
+    def _greeted(self) -> bool:
+        beginning, size = GREETING[:10], min(10, len(self._data))
+        if self._data[:1] != beginning[:1] or (size == 10 and self._data[9] != beginning[9]):
+            self._fails()
+        elif len(self._data) >= len(GREETING):
+            del self._data[: len(GREETING)]
+            self._step = self._waits
+            self._socket.handler.ask(self)
+        return False
+
+    def _waits(self) -> bool:
+        return False
+
+    def judged(self, status: int, user: str) -> None:
+        """The process has said whether it may come; 300: later, and it is left without a word."""
+        if self.over or status == 300:
+            return
+        self.user = user
+        self._write(READY if status == 200 else REFUSED)
+        if status == 200:
+            self._step = self._shakes
+            self._parse()
+
+    def _shakes(self) -> bool:
+        found = self._next()
+        if found is None:
+            return False
+        if not found[0] & COMMAND or not found[1].startswith(b"\5READY"):
+            self._fails()
+            return False
+        self.shaken = True
+        self._step = self._reads
+        return True
+
+    def _reads(self) -> bool:
+        found = None if self._is_full() else self._next()
+        if found is None:
+            return False
+        flags, body = found
+        if flags & COMMAND:
+            return True
+        self._frames.append(body)
+        if not flags & MORE:
+            self.inbox.append(self._frames)
+            self._frames = []
+            self._arrived += 1
+            self._socket.arrives(self)
+        return True
+
+    def _next(self) -> tuple[int, bytes] | None:
+        data = self._data
+        width = 8 if data and data[0] & LONG else 1
+        if len(data) < 1 + width:
+            return None
+        size = int.from_bytes(data[1 : 1 + width], "big")
+        if size > self._socket.options[zmq.MAXMSGSIZE]:
+            self._fails()
+            return None
+        if len(data) < 1 + width + size:
+            return None
+        found = data[0], bytes(data[1 + width : 1 + width + size])
+        del data[: 1 + width + size]
+        return found
+
+    def takes(self) -> None:
+        """The process has taken a message. It is told so now and then."""
+        self._taken += 1
+        if self._taken % -(-self._socket.options[zmq.RCVHWM] // 2) == 0:
+            asyncio.get_running_loop().call_soon(self._taken_until, self._taken)
+
+    def _taken_until(self, taken: int) -> None:
+        self._known = max(self._known, taken)
+        self._parse()
+        if self._gone and not self._is_full():
+            self._ends(errno.ECONNRESET)
+
+    def sends(self, parts: list[bytes]) -> None:
+        """A message for it, which it loses if it has too many."""
+        if len(self._outbox) < self._socket.options[zmq.SNDHWM]:
+            self._write(message(parts))
+
+    def _write(self, data: bytes) -> None:
+        if self._stopped:
+            self._outbox.append(data)
+        elif not (self.over or self._finished or self._gone):
+            self.end.write(data)
+
+    # The end
+
+    def _too_late(self) -> None:
+        if not self.shaken:
+            self._fails(errno.EAGAIN)
+
+    def _fails(self, number: int = errno.EPROTO) -> None:
+        self._data.clear()
+        self._ends(number)
+
+    def _ends(self, number: int) -> None:
+        """It is over. `number`: of the error, if it had not shaken hands."""
+        if self.over:
+            return
+        self.over = True
+        self._frames = []
+        if not self.shaken:
+            self._socket.says(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, number)
+        self._socket.says(zmq.EVENT_DISCONNECTED, self.number)
+        del self._life.descriptors[self.number]
+        self.end.close()
+
+    def shut(self, how: int) -> None:
+        """The process has shut its descriptor down."""
+        if how == socket.SHUT_RDWR:
+            self.cut = True
+            self.end.close()
+            self.connection_lost(None)
+        elif not self._finished and not self.over:
+            self._finished = True
+            self.end.write_eof()
+
+    def close(self) -> None:
+        """The socket is closed. What was said leaves, as far as the client takes it."""
+        self._stopped = False
+        while self._outbox:
+            self._write(self._outbox.popleft())
+        self.over = True
+        self.end.close()
+
+
+class PeerSocket(Told):
+    """A socket that clients connect to."""
+
+    def __init__(self, context: Context, kind: int) -> None:
+        super().__init__(context.life)
+        self.kind = kind
+        self.handler = context.handler
+        self.options: dict[int, Any] = {}
+        self.events: Monitor | None = None
+        self._context = context
+        self._listening: Listening | None = None
+        self._engines: dict[bytes, Engine] = {}
+        self._turns: deque[Engine] = deque()  # who has something to read
+        self._last: Engine | None = None
+        self._parts: deque[Part] = deque()
+
+    def setsockopt(self, option: int, value: Any) -> None:
+        self.options[option] = value
+
+    def monitor(self, address: str, events: int) -> None:
+        self._context.monitored[address] = self
+
+    def says(self, event: int, value: int) -> None:
+        if self.events is not None and not self.closed:
+            self.events.arrives([EVENT.pack(event, value), b""])
+
+    def bind(self, address: str) -> None:
+        self._listening = self.options[zmq.USE_FD]
+        self._listening.read_with(self._accept)
+
+    def _accept(self) -> None:
+        assert self._listening is not None
+        while True:
+            try:
+                end, _ = self._listening.accept()
+            except BlockingIOError:
+                return
+            engine = Engine(self, len(self._engines))
+            self._engines[engine.route] = engine
+            end.connect(engine)
+
+    def arrives(self, engine: Engine) -> None:
+        if self.closed:
+            return
+        if len(engine.inbox) == 1:
+            self._turns.append(engine)
+        if engine.asleep:
+            engine.asleep = False
+            self.tell()
+
+    def recv(self, flags: int = 0, *, copy: bool = True) -> Part:
+        self.used()
+        if not self._parts:
+            self._next()
+        return self._parts.popleft()
+
+    def _next(self) -> None:
+        """Takes turns with whole messages."""
+        if self._last is not None and not self._last.inbox:
+            self._last.asleep = True
+        if not self._turns:
+            raise zmq.Again
+        self._last = engine = self._turns.popleft()
+        parts = engine.inbox.popleft()
+        if engine.inbox:
+            self._turns.append(engine)
+        engine.takes()
+        if self.kind == zmq.ROUTER:
+            parts = [engine.route, *parts]
+        self.life.heard += sum(map(len, parts[: KEPT + (self.kind == zmq.ROUTER)]))
+        self._parts.extend(Part(part, at < len(parts) - 1, engine) for at, part in enumerate(parts))
+
+    def send_multipart(self, parts: tuple[bytes, ...], flags: int) -> None:
+        self.used()
+        route, *said = parts
+        if (engine := self._engines.get(route)) is not None:
+            engine.sends(said)
+
+    def close(self) -> None:
+        super().close()
+        if self._listening is not None:
+            self._listening.close()
+        for engine in self._engines.values():
+            if not engine.over:
+                engine.close()
+
+
+class Context:
+    """ZeroMQ's, of one process."""
+
+    def __init__(self, life: Any) -> None:
+        self.life = life
+        self.monitored: dict[str, PeerSocket] = {}
+        self.handler = Handler(self)
+
+    def socket(self, kind: int) -> Any:
+        if kind == zmq.REP:
+            return self.handler
+        return Monitor(self) if kind == zmq.PAIR else PeerSocket(self, kind)
+
+    def term(self) -> None:
+        pass
+
+
+class Descriptor:
+    """In place of `headrace_logjam.peers.descriptor.Descriptor`: the number may be another connection's by now."""
+
+    def __init__(self, number: int, family: int) -> None:
+        self._number = number
+        owner: Any = OWNER.get()
+        self._all: dict[int, Engine] = owner.descriptors
+        self._first = self._all.get(number)
+        self.address = "" if self._first is None else self._first.end.address
+
+    def traffic(self) -> Traffic | None:
+        engine = self._all.get(self._number)
+        return None if engine is None else Traffic(0, engine.received)
+
+    def unread(self) -> int:
+        engine = self._all.get(self._number)
+        return 0 if engine is None else engine.unread
+
+    def shut(self, how: int = socket.SHUT_RDWR) -> None:
+        if self._first is not None and self._all.get(self._number) is self._first:
+            self._first.shut(how)
+
+    def forget(self) -> None:
+        pass
+
+
+def used() -> int:
+    """In place of `headrace_logjam.peers.memory.used`."""
+    owner: Any = OWNER.get()
+    return sum(engine.held for engine in owner.descriptors.values())
+
+
+@contextmanager
+def in_place(world: Any) -> Iterator[None]:
+    """What is replaced, and by what."""
+    with ExitStack() as stack:
+        for where, name, instead in (
+            (zmq, "Context", lambda: Context(OWNER.get())),
+            (headrace_logjam.sockets, "bound_socket", world.network.bound),
+            (headrace_logjam.sockets, "address_of", lambda _: "simulated"),
+            (doors, "Descriptor", Descriptor),
+            (doors, "used", used),
+        ):
+            stack.enter_context(mock.patch.object(where, name, instead))
+        yield

@@ -1,0 +1,278 @@
+"""Logjam's producers: those that wait for answers, those that do not, those that only ask whether anybody is there; and intruders."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Iterator
+from typing import Any, Final
+from unittest import mock
+
+from headrace_common.connection.driver import Driver
+from headrace_common.operations.errors import DeliveryError, DeliveryPolicy, ProtocolError
+from headrace_logjam.events import ProducerFrame
+from headrace_logjam.settings import PORT, PULL_PORT
+from headrace_logjam.wire import PING, PONG, UNTOLD
+
+from tests.contract.logjam import MORE, message, zmtp
+from tests.simulation.clients import Client, Honest, Hostile, Sent
+from tests.simulation.network import ClientEnd
+from tests.simulation.protocols import ZmtpSpeaker
+from tests.simulation.scenario import ClientPlan, Scenario
+
+APP_ENVS: Final = 100
+"""App-envs that take turns: more than messages on their way, so that each answer shows whose it is."""
+
+AGENT: Final = 5.0
+"""Seconds that an agent waits for an answer."""
+
+PATIENT: Final = 30.0
+"""Seconds that a client waits whose messages take long on their way, and any client until hands are shaken."""
+
+LONG: Final = 60.0
+"""An answer time that is longer than anybody waits."""
+
+MARGIN: Final = 0.1
+"""Seconds within which a message has come, on a connection that is not rough."""
+
+LOOK: Final = 0.5
+
+PIECES: Final = 200
+"""Pieces of an endless message that an intruder sends."""
+
+
+@contextlib.contextmanager
+def in_place(world: Any) -> Iterator[None]:
+    """Notes whose frames are given up, and why."""
+    abandoned = Driver.abandoned
+
+    def noted(driver: Any, ticket: int, error: DeliveryError) -> None:
+        frame = driver._frames[ticket][0]
+        if isinstance(frame, ProducerFrame):
+            for each in frame.messages:
+                world.given_up.setdefault(each.address, set()).add(error.policy)
+        abandoned(driver, ticket, error)
+
+    with mock.patch.object(Driver, "abandoned", noted):
+        yield
+
+
+def sections(scenario: Scenario) -> dict[str, Any]:
+    """The settings of a receiver of the scenario's producers."""
+    chance = random.Random(f"producers/{scenario.seed}")
+    answer_time, peer_messages = chance.choice((1.0, 4.5, 4.5, LONG)), chance.choice((1, 3, 16, 16))
+    if scenario.undisturbed:  # Kafka takes its time, and nobody is to give up
+        answer_time = LONG
+    return {"logjam": {"answer_time": answer_time, "peer_messages": peer_messages}}
+
+
+class Producer(Honest):
+    """An agent: it waits for its answers, closes its socket when one does not come in time, and sends again."""
+
+    port = PORT
+
+    def __init__(self, world: Any, name: str, plan: ClientPlan, index: int) -> None:
+        super().__init__(world, name, plan, index)
+        patient = plan.rough or plan.slow or world.settings.logjam.answer_time == LONG
+        self.answer_time = PATIENT if patient else AGENT
+        self._began: dict[int, float] = {}  # when it sent a frame last
+
+    def _speaks(self) -> ZmtpSpeaker:
+        alone = self.plan.window == self.plan.events == 1
+        return ZmtpSpeaker(1 if alone else APP_ENVS, named=self.chance.random() < 0.8)
+
+    async def _send(self, end: ClientEnd, frame: Sent, order: list[Sent]) -> None:
+        await self._speaker.shaken.wait()
+        self._began[frame.number] = self.world.loop.now
+        await super()._send(end, frame, order)
+
+    def _receive(self, data: bytes) -> list[int]:
+        """An answer to a later message shows that the oldest has none. Then it came too late, and so did all that was sent behind
+        it until then; or it was given up before.
+        """
+        try:
+            return super()._receive(data)
+        except ProtocolError:
+            frames, now = self._speaker.skipped(), self.world.loop.now
+            if frames is None:
+                raise
+            since, later = (self._began[frame] for frame in frames)
+            settings = self.world.settings
+            late = since + min(settings.logjam.answer_time, settings.kafka.ack_deadline)
+            told = late <= now if self.plan.rough else late - MARGIN <= later
+            if not told and self.connections[-1].address not in self.world.given_up:
+                raise
+            self.world.tell(f"{self.name} finds an answer missing")
+            raise ConnectionResetError from None
+
+
+class Pusher(Honest):
+    """Sends each message once, to a socket that does not answer."""
+
+    port = PULL_PORT
+
+    def __init__(self, world: Any, name: str, plan: ClientPlan, index: int) -> None:
+        super().__init__(world, name, plan, index)
+        self._carried: dict[int, ClientEnd] = {}
+
+    def _speaks(self) -> ZmtpSpeaker:
+        chance = self.chance
+        told = self.plan.compressed or self.port != PULL_PORT or chance.random() < 0.8
+        return ZmtpSpeaker(chance.choice((1, APP_ENVS)), asks=False, told=told, named=chance.random() < 0.8)
+
+    async def run(self) -> None:
+        await asyncio.sleep(self.plan.start)
+        while len(self.frames) < self.plan.frames:
+            try:
+                end = await self.connect()
+                await shakes_hands(self._speaker, end)
+                await self._push(end)
+            except (OSError, TimeoutError):
+                await asyncio.sleep(self.chance.uniform(0.05, LOOK))
+            for end in self.connections[-1:]:
+                end.close()
+        while self._misses():  # noqa: ASYNC110  (virtual time)
+            await asyncio.sleep(LOOK)
+        self.done = True
+
+    async def _push(self, end: ClientEnd) -> None:
+        """Until all is sent, or the receiver has ended its side: ZeroMQ then leaves at once, in the midst of a message too."""
+        both = asyncio.create_task(self._sends(end)), asyncio.create_task(hears_end(end))
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        for task in both:
+            task.cancel()
+        await asyncio.wait(both)
+
+    async def _sends(self, end: ClientEnd) -> None:
+        with contextlib.suppress(OSError):
+            while len(self.frames) < self.plan.frames:
+                frame = self._make()
+                await end.send(frame.data)
+                self._carried[frame.number] = end
+                await self.rest()
+
+    def _misses(self) -> bool:
+        """Whether something is not stored that must not be lost."""
+        sent = [frame for frame in self.frames if frame.number in self._carried]
+        missing = [frame for frame in sent if not self._may_be_lost(self._carried[frame.number])]
+        missing = [frame for frame in missing if not self.oracle.keeps(frame)]
+        for frame in missing:
+            server = self._carried[frame.number].server
+            if server is not None and server.owner.ended.is_set():  # type: ignore[attr-defined]
+                self.oracle.fails(f"{frame.mark} of {self.name} had come, and a receiver that stopped has lost it")
+                return False
+        return bool(missing)
+
+    def _may_be_lost(self, end: ClientEnd) -> bool:
+        """With its connection, or with a process that was killed, or had no time when it was told to stop; and what Kafka has
+        refused, but for its content.
+        """
+        server = end.server
+        if end.broken or server is None or server.owner.dead or server.protocol.cut:
+            return True
+        if self.world.given_up.get(end.address, {DeliveryPolicy.RETRY}) != {DeliveryPolicy.RETRY}:
+            return True
+        return not self.world.scenario.undisturbed and server.owner.ended.is_set()  # type: ignore[attr-defined]
+
+
+class Logger(Pusher):
+    """Sends each message once, and asks for no answer where others do: what waits too long for Kafka is given up."""
+
+    port = PORT
+
+    def _may_be_lost(self, end: ClientEnd) -> bool:
+        return not self.world.scenario.undisturbed or super()._may_be_lost(end)
+
+
+class Pinger(Client):
+    """Asks whether anybody is there."""
+
+    port = PORT
+
+    async def run(self) -> None:
+        await asyncio.sleep(self.plan.start)
+        heard = 0
+        while heard < self.plan.frames:
+            speaker = ZmtpSpeaker()
+            try:
+                end = await self.connect()
+                await shakes_hands(speaker, end)
+                while heard < self.plan.frames:
+                    await end.send(message((b"", PING, b"", b"{}", UNTOLD)))
+                    answers = await listens(speaker, end)
+                    if [answer[:2] for answer in answers] != [[PING, PONG]]:
+                        raise ProtocolError(f"{answers} in answer to a ping")
+                    heard += 1
+                    await self.rest()
+            except (OSError, TimeoutError):
+                await asyncio.sleep(self.chance.uniform(0.05, LOOK))
+            for end in self.connections[-1:]:
+                end.close()
+        self.done = True
+
+
+async def shakes_hands(speaker: ZmtpSpeaker, end: ClientEnd) -> None:
+    """Says who it is, and waits for the other side."""
+    await end.send(speaker.again())
+    async with asyncio.timeout(PATIENT):
+        while not speaker.shaken.is_set():
+            speaker.messages(await reads(end))
+
+
+async def listens(speaker: ZmtpSpeaker, end: ClientEnd) -> list[list[bytes]]:
+    """The next messages."""
+    async with asyncio.timeout(PATIENT):
+        while not (found := speaker.messages(await reads(end))):
+            pass
+        return found
+
+
+async def reads(end: ClientEnd) -> bytes:
+    """Some bytes. Raises OSError at the end."""
+    data, _ = await end.read()
+    if not data:
+        raise ConnectionResetError
+    return data
+
+
+async def hears_end(end: ClientEnd) -> None:
+    """Returns when the other side has ended, or the connection is gone."""
+    with contextlib.suppress(OSError):
+        while True:
+            await reads(end)
+
+
+class Intruder(Hostile):
+    """As of the other protocols, and what ZeroMQ alone makes possible."""
+
+    def __init__(self, world: Any, name: str, plan: ClientPlan, index: int) -> None:
+        super().__init__(world, name, plan, index)
+        pushed = any(each.kind == "pusher" for each in world.scenario.clients)
+        self.port = self.chance.choice((PORT, PULL_PORT)) if pushed else PORT
+        self._greeted = 0  # connections
+
+    def frame(self) -> bytes:
+        """A frame; behind the greeting, where that was not said."""
+        data = super().frame()
+        greeting = len(ZmtpSpeaker().again()) if self._greeted == len(self.connections) else 0
+        self._greeted = len(self.connections)
+        return data[greeting:]
+
+    async def bomb(self, end: ClientEnd) -> None:
+        await end.send(self.frame())
+        await super().bomb(end)
+
+    async def huge(self, end: ClientEnd) -> None:
+        """A frame beyond LIMITS__FRAME_BYTES."""
+        await end.send(self.frame())
+        await end.send(zmtp(0, bytes(self.world.settings.limits.frame_bytes + 1)))
+        await self._listen(end)
+
+    async def endless(self, end: ClientEnd) -> None:
+        """A message without an end, of large frames or of empty ones."""
+        await end.send(self.frame())
+        piece = self.chance.choice((zmtp(MORE, bytes(60_000)), zmtp(MORE, b"") * 1000))
+        for _ in range(PIECES):
+            await end.send(piece)
+        await self._listen(end)
