@@ -216,11 +216,7 @@ class Oracle:
         if publisher is None or all(task.done() for task in publisher._running):
             return  # its pumps have not begun, or have ended behind the connections: what was not stored waits no more
         oldest, now = publisher.oldest(), self._world.loop.now
-        if (
-            self._world.all_expire
-            and oldest is not None
-            and now - oldest > settings.kafka.ack_deadline + LATE
-        ):
+        if self._world.all_expire and oldest is not None and now - oldest > settings.kafka.ack_deadline + LATE:
             self.fails(
                 f"a frame waits for {now - oldest:.1f} s, KAFKA__ACK_DEADLINE is {settings.kafka.ack_deadline:g} s"
             )

@@ -1,4 +1,4 @@
-"""Logjam's producers: those that wait for answers, those that do not, those that only ask whether anybody is there; and intruders."""
+"""Logjam's producers: those that wait for answers, those that do not, those that only ask who is there; and intruders."""
 
 from __future__ import annotations
 
@@ -168,12 +168,12 @@ class Pusher(Honest):
         """With its connection, or with a process that was killed, or had no time when it was told to stop; and what Kafka has
         refused, but for its content.
         """
-        server = end.server
-        if end.broken or server is None or server.owner.dead or server.protocol.cut:
+        server, undisturbed = end.server, self.world.scenario.undisturbed
+        if server is None or server.owner.dead or (not undisturbed and (end.broken or server.protocol.cut)):
             return True
         if self.world.given_up.get(end.address, {DeliveryPolicy.RETRY}) != {DeliveryPolicy.RETRY}:
             return True
-        return not self.world.scenario.undisturbed and server.owner.ended.is_set()  # type: ignore[attr-defined]
+        return not undisturbed and server.owner.ended.is_set()  # type: ignore[attr-defined]
 
 
 class Logger(Pusher):

@@ -117,7 +117,10 @@ class ZmtpSpeaker(Speaker):
 
     def wired(self, data: bytes) -> bytes:
         """Messages as they are on the wire."""
-        parts, size = split(data if self._asks else unasking(data)), MESSAGE_FRAMES if self._asks else MESSAGE_FRAMES - 1
+        parts, size = (
+            split(data if self._asks else unasking(data)),
+            MESSAGE_FRAMES if self._asks else MESSAGE_FRAMES - 1,
+        )
         messages = [parts[at : at + size] for at in range(0, len(parts), size)]
         return b"".join(message(each if self._told else each[:-1]) for each in messages)
 
@@ -138,8 +141,9 @@ class ZmtpSpeaker(Speaker):
 
     def receive(self, data: bytes) -> list[int]:
         found = []
-        for self.answer in self.messages(data):
-            found += super().receive(joined(self.answer))
+        for answer in self.messages(data):
+            self.answer = answer
+            found += super().receive(joined(answer))
         return found
 
 

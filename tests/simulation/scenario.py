@@ -385,8 +385,13 @@ def of_producers(scenario: Scenario, chance: random.Random) -> Scenario:
             return chance.choices(("producer", "pusher", "logger", "pinger"), (12, 5, 2, 1))[0]
         return chance.choice((plan.kind, plan.kind, "endless", "huge"))
 
+    def pushing(plan: ClientPlan) -> ClientPlan:
+        """While a process stops, something is on its way."""
+        return replace(plan, frames=200, events=1, pause=0.04) if plan.kind in ("pusher", "logger") else plan
+
     clients = tuple(replace(plan, kind=kind(plan), finishes=False) for plan in scenario.clients)
-    return replace(scenario, clients=clients)
+    stops = scenario.undisturbed and scenario.faults
+    return replace(scenario, clients=tuple(map(pushing, clients)) if stops else clients)
 
 
 SHAPES: dict[int, Callable[[int, str, random.Random], Scenario]] = {

@@ -102,7 +102,7 @@ class ProducerSession(MessageSession):
         ignored: Callable[[str], None] = lambda kind: None,
         publish: Callable[[Sequence[bytes], int], None] | None = None,
     ) -> None:
-        """`answers`: the socket can answer. If not, no producer notices a loss, so nothing that was read is given up.
+        """`answers`: the socket can answer. If not, no producer notices a loss, so nothing that was read is given up for its age.
         `publish`: takes the four frames of each message that is stored and not refused, and when it came (Unix time, ms).
         """
         self._maker = maker(limits)
