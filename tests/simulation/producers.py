@@ -11,7 +11,9 @@ from unittest import mock
 
 from headrace_common.connection.driver import Driver
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy, ProtocolError
+from headrace_common.session.interface import Message
 from headrace_logjam.events import ProducerFrame
+from headrace_logjam.session import ProducerSession
 from headrace_logjam.settings import PORT, PULL_PORT
 from headrace_logjam.wire import PING, PONG, UNTOLD
 
@@ -33,9 +35,6 @@ PATIENT: Final = 30.0
 LONG: Final = 60.0
 """An answer time that is longer than anybody waits."""
 
-MARGIN: Final = 0.1
-"""Seconds within which a message has come, on a connection that is not rough."""
-
 LOOK: Final = 0.5
 
 PIECES: Final = 200
@@ -44,8 +43,8 @@ PIECES: Final = 200
 
 @contextlib.contextmanager
 def in_place(world: Any) -> Iterator[None]:
-    """Notes whose frames are given up, and why."""
-    abandoned = Driver.abandoned
+    """Notes when messages are read, whose frames are given up, and why."""
+    abandoned, receive = Driver.abandoned, ProducerSession.receive
 
     def noted(driver: Any, ticket: int, error: DeliveryError) -> None:
         frame = driver._frames[ticket][0]
@@ -54,7 +53,12 @@ def in_place(world: Any) -> Iterator[None]:
                 world.given_up.setdefault(each.address, set()).add(error.policy)
         abandoned(driver, ticket, error)
 
-    with mock.patch.object(Driver, "abandoned", noted):
+    def read(session: Any, message: Message, now_ms: int) -> None:
+        if len(message.parts) > 1:
+            world.read_at[message.address, message.parts[1]] = world.loop.now
+        receive(session, message, now_ms)
+
+    with mock.patch.object(Driver, "abandoned", noted), mock.patch.object(ProducerSession, "receive", read):
         yield
 
 
@@ -88,22 +92,19 @@ class Producer(Honest):
         await super()._send(end, frame, order)
 
     def _receive(self, data: bytes) -> list[int]:
-        """An answer to a later message shows that the oldest has none. Then it came too late, and so did all that was sent behind
+        """An answer to a later message shows that the oldest has none. Then it came too late, and so did all that was read behind
         it until then; or it was given up before.
         """
         try:
             return super()._receive(data)
         except ProtocolError:
-            frames, now = self._speaker.skipped(), self.world.loop.now
-            if frames is None:
+            oldest, world, address = self._speaker.skipped(), self.world, self.connections[-1].address
+            if oldest is None:
                 raise
-            since, later = (self._began[frame] for frame in frames)
-            settings = self.world.settings
-            late = since + min(settings.logjam.answer_time, settings.kafka.ack_deadline)
-            told = late <= now if self.plan.rough else late - MARGIN <= later
-            if not told and self.connections[-1].address not in self.world.given_up:
+            late = self._began[oldest] + min(world.settings.logjam.answer_time, world.settings.kafka.ack_deadline)
+            if world.read_at[address, self._speaker.answer[0]] < late and address not in world.given_up:
                 raise
-            self.world.tell(f"{self.name} finds an answer missing")
+            world.tell(f"{self.name} finds an answer missing")
             raise ConnectionResetError from None
 
 

@@ -102,12 +102,11 @@ class ZmtpSpeaker(Speaker):
         self.shaken = asyncio.Event()
         """It may send messages on this connection."""
 
-    def skipped(self) -> tuple[int, int] | None:
-        """The frame whose answer should have come, and the later one whose answer has. None: there is no later one."""
+    def skipped(self) -> int | None:
+        """The frame whose answer should have come, where another's has. None: nothing under way has such an answer."""
         client: Any = self._client
-        under_way = list(client._under_way)
-        found = [frame for frame in under_way if any(name == self.answer[0] for name, _ in client._app_envs[frame])]
-        return (under_way[0], found[0]) if found else None
+        names = {name for frame in client._under_way for name, _ in client._app_envs[frame]}
+        return client._under_way[0] if self.answer[0] in names else None
 
     def again(self) -> bytes:
         super().again()

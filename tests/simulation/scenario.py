@@ -97,6 +97,10 @@ class Scenario:
     undisturbed: bool = False
     """Nothing but SIGTERM happens: whoever is connected is served on that connection."""
 
+    def of(self, kind: str) -> list[Fault]:
+        """The faults of a kind."""
+        return [fault for fault in self.faults if fault.kind == kind]
+
     @property
     def faults_end(self) -> float:
         """When the last fault is over, and all clients have come."""

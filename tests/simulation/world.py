@@ -219,6 +219,8 @@ class World:
         self.accounts = devices.Accounts(self)
         self.given_up: dict[str, set[DeliveryPolicy]] = {}
         """By address, why messages of producers were given up."""
+        self.read_at: dict[tuple[str, bytes], float] = {}
+        """By address and application, when a producer's last message was read."""
         if scenario.protocol == "logjam":
             self.broker.on_store = self.accounts.add
         elif scenario.protocol == "segment":  # judged by its history
