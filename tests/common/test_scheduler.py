@@ -210,9 +210,9 @@ def test_a_neighbour_waits_a_few_slices_beside_rejects() -> None:
 CROWD = 100
 
 
-async def beside_newcomers(service: Service) -> None:
-    """A crowd of connections that send one frame of 20 ms of work each, all at once and, as it is done, each again on a new
-    connection. An established client beside it, with an event every 10 ms.
+async def beside_a_crowd(service: Service, members: int, again: Callable[[int], Coroutine[Any, Any, None]]) -> None:
+    """A client that was served often before, with an event every 10 ms, beside a crowd whose members each do `again`, with their
+    number, again and again.
     """
     stop = False
     good = service.client()
@@ -220,13 +220,11 @@ async def beside_newcomers(service: Service) -> None:
         service.submit(good, 0, (0.0001, event(number)), small=True)
         await served_all(good)
 
-    async def one(number: int) -> None:
+    async def member(number: int) -> None:
         while not stop:
-            client = service.client()
-            service.submit(client, number % len(service.pumps), *EVENTS[:40])
-            await client.served()
+            await again(number)
 
-    crowd = [asyncio.create_task(one(number)) for number in range(CROWD)]
+    crowd = [asyncio.create_task(member(number)) for number in range(members)]
     for number in range(60):
         await passes(service.loop, 0.010)
         service.submit(good, 0, (0.0001, event(number)), small=True)
@@ -238,41 +236,38 @@ async def beside_newcomers(service: Service) -> None:
 
 def test_a_small_frame_waits_a_few_slices_beside_connections_that_come_anew_for_each_frame() -> None:
     """However many they are: by turns of each it would wait for two seconds."""
-    served(beside_newcomers, 12)
 
-
-async def beside_a_crowd_that_is_parsed(service: Service) -> None:
-    """A crowd that was there before and sends all at once to one partition; who was served comes anew, is parsed at once as its
-    bytes arrive, and waits behind the others with a higher account than theirs. An established client beside it.
-    """
-    stop, scheduler = False, service.scheduler
-    good, crowd = service.client(), [service.client() for _ in range(3 * CROWD)]
-    for number in range(100):
-        service.submit(good, 0, (0.0001, event(number)), small=True)
-        await served_all(good)
-
-    async def one(client: Client) -> None:
-        while not stop:
-            service.submit(client, 0, *EVENTS[:7])
-            await client.served()
+    async def main(service: Service) -> None:
+        async def again(number: int) -> None:
             client = service.client()
-            scheduler.begin(client.account)
-            service.loop.work(PART)
-            scheduler.end(client.account)
+            service.submit(client, number % len(service.pumps), *EVENTS[:40])
+            await client.served()
 
-    tasks = [asyncio.create_task(one(client)) for client in crowd]
-    for number in range(60):
-        await passes(service.loop, 0.010)
-        service.submit(good, 0, (0.0001, event(number)), small=True)
-        await served_all(good)
-    stop = True
-    await asyncio.gather(*tasks)
-    assert max(good.waits[100:]) <= BOUND, max(good.waits)
+        await beside_a_crowd(service, CROWD, again)
+
+    served(main, 12)
 
 
 def test_a_small_frame_waits_a_few_slices_beside_those_whom_the_others_have_left_behind() -> None:
-    """However many they are: each has used less than what small frames come back with."""
-    served(beside_a_crowd_that_is_parsed, 1)
+    """Each of a crowd that connected earlier has used less than what small frames return with, and all send at once to one
+    partition. A member that was served connects again: its bytes are parsed as they arrive, at a higher account than that of
+    those who still wait.
+    """
+
+    async def main(service: Service) -> None:
+        clients, scheduler = [service.client() for _ in range(3 * CROWD)], service.scheduler
+
+        async def again(number: int) -> None:
+            service.submit(clients[number], 0, *EVENTS[:7])
+            await clients[number].served()
+            clients[number] = service.client()
+            scheduler.begin(clients[number].account)
+            service.loop.work(PART)
+            scheduler.end(clients[number].account)
+
+        await beside_a_crowd(service, len(clients), again)
+
+    served(main, 1)
 
 
 @dataclass
