@@ -195,7 +195,7 @@ def killed_before_a_late_commit(steps: int) -> list[str]:
 
 
 def erased_while_files_are_merged(steps: int) -> list[str]:
-    """Maintenance stands still after `steps`, and goes on once an erasure has written some of the files anew."""
+    """Maintenance pauses after `steps`, and goes on once an erasure has replaced some of the files."""
     script = Script()
     script.world.retention_days = 0
 

@@ -454,7 +454,7 @@ class Listening:
         self._network.listening.append(self)
 
     def detach(self) -> Listening:
-        """Whoever has its descriptor has it all."""
+        """Returns itself: here a descriptor is all that there is of a listener."""
         return self
 
     def close(self) -> None:

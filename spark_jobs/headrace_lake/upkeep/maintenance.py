@@ -60,7 +60,7 @@ _FAILURES: Final = (Py4JError, PySparkException, ArrowException, OSError, ValueE
 class TimeBudget:
     """A share of the time that passes; unused time is saved, up to a limit."""
 
-    def __init__(self, share: float, clock: Callable[[], float] = lambda: time.monotonic()) -> None:
+    def __init__(self, share: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._share: Final = share
         self._clock = clock
         self._then = clock()

@@ -134,6 +134,7 @@ class World:
             *((module, "Storage", lambda _: self.disk) for module in (fences, erasures, erase, maintenance)),
             *((module, "Appender", Appender) for module in (fences, erase)),
             *((module, "time", clock) for module in (transaction_log, maintenance, retention)),
+            (maintenance.TimeBudget.__init__, "__defaults__", (clock.monotonic,)),
             (erasures, "create", lambda _, lake: self.disk.make(f"{lake}/{erasures.ERASURES}")),
             (compaction, "stepwise", lambda _: True),
             (compaction, "by_arrow", merged),

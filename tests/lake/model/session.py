@@ -167,7 +167,7 @@ class Spark:
             commit(self.world, lambda: transaction.commit(removed=gone, moment=self.world.now()))
 
     def _delete_erased(self, path: str, days: Iterable[str]) -> None:
-        """Deletes listed rows in `days`, and writes the rest of their files anew."""
+        """Deletes listed rows in `days`, and writes new files with the other rows of theirs."""
         table = self.world.disk.table(path)
         transaction = table.begin()
         looked = {file: rows for file, rows in table.files.items() if _day(file) in days}
