@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -76,6 +77,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+TESTS: Final = Path(__file__).parent
+
+STRICT: Final = re.compile(r"(broken|faults|fuzz|simulation)/|system/test_promise_")
+"""Files whose tests are never run once more: one that fails has seen the promise broken, or is made of a seed."""
+
 LEFT_OUT = pytest.StashKey[dict[str, int]]()
 
 
@@ -99,6 +105,8 @@ def required(config: pytest.Config) -> set[str]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselects, visibly, what does not belong to the tier. What starts Spark has its time."""
     for item in items:
+        if item.path.is_relative_to(TESTS) and STRICT.match(str(item.path.relative_to(TESTS))):
+            item.add_marker(pytest.mark.flaky(reruns=0))
         if " at 0x" in item.nodeid:  # an address differs from worker to worker, and then pytest-xdist runs nothing
             raise pytest.UsageError(f"give its parameters ids: {item.nodeid}")
         if item.get_closest_marker("spark") and item.get_closest_marker("timeout") is None:
@@ -164,7 +172,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def folder_of(item: pytest.Item) -> str:
     """Its folder in tests/, or the module that lies there itself."""
-    return item.path.relative_to(Path(__file__).parent).parts[0].removesuffix(".py")
+    return item.path.relative_to(TESTS).parts[0].removesuffix(".py")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -184,6 +192,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     minutes = ", ".join(f"{folder} {took / share:.1f}" for folder, took in sorted(seconds.items()))
     if seconds:
         terminalreporter.write_line(f"minutes: {minutes}")
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.write_sep("_", f"failed, and was run once more: {report.nodeid}")
+        terminalreporter.write_line(report.longreprtext)
     if left_out := config.stash[LEFT_OUT]:
         folders = ", ".join(f"{folder} {count}" for folder, count in sorted(left_out.items()))
         more = "--all" if tiers.chosen() is tiers.Tier.QUICK else "--full"

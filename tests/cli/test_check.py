@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from headrace_cli.ground import ROOT
 from headrace_cli.verbs import check as verb
-from headrace_cli.verbs.check import MOST_WORKERS, Tier, selects, spread
+from headrace_cli.verbs.check import MOST_RERUNS, MOST_WORKERS, Tier, once_more, selects, spread
 
 from tests import tiers
 
@@ -27,6 +27,16 @@ def test_full(): pass
 @pytest.mark.long
 @pytest.mark.full
 def test_both(): pass
+"""
+
+UNSTEADY = """\
+import pytest
+
+@pytest.mark.parametrize("number", range({failures}))
+def test_it(number, before=set()):
+    if number not in before:
+        before.add(number)
+        raise AssertionError("unsteady")
 """
 
 Run = Callable[..., tuple[int, list[str]]]
@@ -47,13 +57,13 @@ def test_more_cores_share_the_files(cores: int, workers: int) -> None:
 )
 def test_a_selection_runs_in_one_process(arguments: list[str]) -> None:
     assert selects(arguments)
-    assert spread(arguments, 2) == []
+    assert spread(arguments, 2) == once_more(arguments) == []
 
 
 @pytest.mark.parametrize("arguments", [["--pdb"], ["-s"], ["-n0"], ["-n", "3"], ["--numprocesses=3"], ["--co"]])
 def test_some_options_want_to_say_themselves_how_many_processes(arguments: list[str]) -> None:
     assert not selects(arguments)
-    assert spread(arguments, 2) == []
+    assert spread(arguments, 2) == once_more(arguments) == []
 
 
 @pytest.mark.parametrize(
@@ -141,21 +151,31 @@ def test_both_sides_know_the_same_tiers() -> None:
 def test_pytest_runs_the_tier_and_says_what_it_leaves_out(
     tmp_path: Path, tier: str, workers: str, number: int, passed: int, left_out: str
 ) -> None:
-    folder = tmp_path / "tests"
-    (folder / "sample").mkdir(parents=True)
-    for name in ("__init__.py", "conftest.py", "tiers.py", "contract/__init__.py", "contract/waiting.py"):
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text((ROOT / "tests" / name).read_text())
-    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
-    (folder / "sample" / "test_sample.py").write_text(SAMPLE.format(number=number))
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", f"--tier={tier}", "-n", workers],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    done = ran(tmp_path, {"sample": SAMPLE.format(number=number)}, f"--tier={tier}", "-n", workers)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{passed} passed" in done.stdout
     assert "\nminutes: sample " in done.stdout
     assert [line for line in done.stdout.splitlines() if line.startswith("left out")] == [left_out][: bool(left_out)]
+
+
+def ran(folder: Path, tests: dict[str, str], *options: str) -> subprocess.CompletedProcess[str]:
+    """Runs pytest with these tests, by folder, as the project's own run."""
+    for name in ("__init__.py", "conftest.py", "tiers.py", "contract/__init__.py", "contract/waiting.py"):
+        (folder / "tests" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "tests" / name).write_text((ROOT / "tests" / name).read_text())
+    (folder / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
+    for name, code in tests.items():
+        (folder / "tests" / name).mkdir()
+        (folder / "tests" / name / f"test_{name}.py").write_text(code)
+    command = [sys.executable, "-m", "pytest", *options]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240)
+
+
+@pytest.mark.parametrize(("folder", "failures", "status"), [("sample", 3, 0), ("sample", 4, 1), ("simulation", 1, 1)])
+def test_a_failed_test_is_run_once_more_and_named(tmp_path: Path, folder: str, failures: int, status: int) -> None:
+    """At most three of a run, and none that a seed has made."""
+    done = ran(tmp_path, {folder: UNSTEADY.format(failures=failures)}, *once_more([]), "-p", "no:cacheprovider")
+    assert done.returncode == status, done.stdout + done.stderr
+    again = 0 if folder == "simulation" else min(failures, MOST_RERUNS)
+    assert done.stdout.count("failed, and was run once more: tests/sample/test_sample.py::test_it[") == again
+    assert done.stdout.count("AssertionError: unsteady") >= failures

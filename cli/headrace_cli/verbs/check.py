@@ -25,6 +25,9 @@ LINT: Final = (
 MOST_WORKERS: Final = 4
 """Each may have a broker and a JVM of Spark of its own: 1.5 GB."""
 
+MOST_RERUNS: Final = 3
+"""More failures of one run are not a machine's noise."""
+
 TESTS: Final = ROOT / "tests"
 SELECTING: Final = ("-k", "-m", "--lf", "--last-failed", "--sw", "--stepwise")
 """pytest's options that select tests; its paths are recognised by where they lead."""
@@ -70,7 +73,7 @@ def check(arguments: Sequence[str], *, require: str, lint: bool, tier: Tier | No
             jars(name, progress)
     began = time.monotonic()
     tests = [sys.executable, "-m", "pytest", f"--require={require}", f"--tier={tier}"]
-    tests += [*spread(arguments, os.cpu_count() or 1), *arguments]
+    tests += [*once_more(arguments), *spread(arguments, os.cpu_count() or 1), *arguments]
     ok = subprocess.run(tests, cwd=ROOT, env={**os.environ, "JAVA_HOME": str(java_home())}).returncode == 0
     console.line("pytest", "good" if ok else "bad", f"{time.monotonic() - began:.0f} s")
     if not ok:
@@ -99,5 +102,17 @@ def spread(arguments: Sequence[str], cores: int) -> list[str]:
 
     A selection runs in one process, so that a debugger works and the first failure stops it.
     """
-    alone = cores < 2 or selects(arguments) or any(_is_one_of(ONE_PROCESS, argument) for argument in arguments)
-    return [] if alone else ["-n", str(min(cores + 1, MOST_WORKERS)), "--dist", "loadfile", "--no-loadscope-reorder"]
+    if cores < 2 or _alone(arguments):
+        return []
+    return ["-n", str(min(cores + 1, MOST_WORKERS)), "--dist", "loadfile", "--no-loadscope-reorder"]
+
+
+def once_more(arguments: Sequence[str]) -> list[str]:
+    """Options by which a whole tier runs a failed test once more, `MOST_RERUNS` of them at most. The run names each and shows why
+    it failed (tests/conftest.py). A selection is strict.
+    """
+    return [] if _alone(arguments) else ["--reruns=1", f"--max-suite-reruns={MOST_RERUNS}"]
+
+
+def _alone(arguments: Sequence[str]) -> bool:
+    return selects(arguments) or any(_is_one_of(ONE_PROCESS, argument) for argument in arguments)
