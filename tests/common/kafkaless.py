@@ -20,6 +20,9 @@ from headrace_common.session.interface import Frame, Pause, Ticket, singly
 
 from tests.contract.waiting import PATIENCE
 
+LOOK = 0.001
+"""Seconds between two looks of `until`: less than any deadline of these tests."""
+
 NOW_MS = 1_700_000_000_000
 MIB = 1 << 20
 ENVELOPE = Envelope("forward", "/forward/test", "t")
@@ -149,10 +152,10 @@ class FakeBroker:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Lets others run until something is seen."""
+    """Lets others run, and time pass, until something is seen."""
     async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110  (the fakes set no events)
-            await asyncio.sleep(0)
+            await asyncio.sleep(LOOK)
 
 
 class FakeProducer:

@@ -29,6 +29,13 @@ class SlowLoop(asyncio.SelectorEventLoop):
         self.now += seconds
 
 
+def slow_loop() -> SlowLoop:
+    """Returns the running loop, where it is one of these."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SlowLoop)
+    return loop
+
+
 def slowly(main: Callable[[SlowLoop], Coroutine[Any, Any, T]]) -> T:
     """Runs `main` in such a loop."""
     loop = SlowLoop()

@@ -8,6 +8,9 @@ import pytest
 from headrace_common.kafka.barrier import EndBarrier
 
 from tests.common.kafkaless import until
+from tests.common.slowly import SlowLoop
+
+LOOP = SlowLoop
 
 
 class Log:

@@ -13,6 +13,10 @@ from headrace_common.session.inflate import SLICE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.common.slowly import SlowLoop
+
+LOOP = SlowLoop
+
 
 class Reader:
     """As a connection: reads while it may, and looks again when it is told to."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -11,6 +10,7 @@ import pytest
 from tests.common import test_delivery as delivery
 from tests.common import test_ledger as ledger
 from tests.common import test_pump as pump
+from tests.common.slowly import SlowLoop, slowly
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutants.mutation import mutated
 
@@ -33,13 +33,12 @@ MUTANT: Final = {mutant.name: mutant for mutant in MUTANTS}
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_decision_that_is_broken_fails_its_test(name: str) -> None:
-    async def run() -> None:
-        # a mutant may leave an answer unheard
-        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    async def run(loop: SlowLoop) -> None:
+        loop.set_exception_handler(lambda *_: None)  # a mutant may leave an answer unheard
         running = BROKEN[name]()
         if running is not None:
             await running
 
-    asyncio.run(run())
+    slowly(run)
     with mutated(MUTANT[name]), pytest.raises((AssertionError, TimeoutError)):
-        asyncio.run(run())
+        slowly(run)

@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import pytest
 from aiokafka import errors
-from headrace_common.kafka import producer
 from headrace_common.kafka.client import InvalidRecordError
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -30,14 +29,10 @@ from tests.common.kafkaless import (
     in_flight,
     until,
 )
-from tests.common.slowly import SlowLoop, slowly
+from tests.common.slowly import SlowLoop, slow_loop
 from tests.contract.waiting import PATIENCE
 
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "RETRY_PAUSE", 0.0)
-    monkeypatch.setattr(producer, "LEADER_PAUSE", 0.001)
+LOOP = SlowLoop
 
 
 def number(value: bytes) -> int:
@@ -132,19 +127,16 @@ class TestRetried:
         assert await asyncio.wait_for(storing, PATIENCE) == []
         assert marked(bench) == [True, True]
 
-    def test_until_the_deadline(self) -> None:
-        async def main(loop: SlowLoop) -> None:
-            def script(values: list[bytes]) -> Answer:
-                loop.work(2)
-                return errors.RequestTimedOutError()
+    async def test_until_the_deadline(self) -> None:
+        def script(values: list[bytes]) -> Answer:
+            slow_loop().work(2)
+            return errors.RequestTimedOutError()
 
-            bench = Bench(script)
-            with pytest.raises(DeliveryError) as caught:
-                await bench.store(bench.batch(2), seconds=5)
-            assert caught.value.policy is DeliveryPolicy.RETRY
-            assert len(bench.source.producers) == 3
-
-        slowly(main)
+        bench = Bench(script)
+        with pytest.raises(DeliveryError) as caught:
+            await bench.store(bench.batch(2), seconds=5)
+        assert caught.value.policy is DeliveryPolicy.RETRY
+        assert len(bench.source.producers) == 3
 
 
 EVERY_ERROR = [each() for code, each in sorted(errors.kafka_errors.items()) if code]
@@ -183,54 +175,42 @@ class TestStoredUnseen:
 
 
 class TestDeadline:
-    def test_costs_no_producer(self) -> None:
+    async def test_costs_no_producer(self) -> None:
         """One stuck partition must not disturb the others: whose frames are dead is told elsewhere, the answer is awaited."""
+        bench = Bench(lambda values: SILENCE)
+        storing = asyncio.create_task(bench.store(bench.batch(2), seconds=1))
+        await asyncio.sleep(5)
+        assert not storing.done()
+        assert bench.source.why == []
+        bench.source.producers[0].client.answers[0].set_result(None)
+        assert await storing == []
 
-        async def main(loop: SlowLoop) -> None:
-            bench = Bench(lambda values: SILENCE)
-            storing = asyncio.create_task(bench.store(bench.batch(2), seconds=1))
-            await asyncio.sleep(5)
-            assert not storing.done()
-            assert bench.source.why == []
-            bench.source.producers[0].client.answers[0].set_result(None)
-            assert await storing == []
-
-        slowly(main)
-
-    def test_kafkas_silence_has_an_end_of_its_own(self) -> None:
-        async def main(loop: SlowLoop) -> None:
-            bench = Bench(lambda values: SILENCE)
-            batch = bench.batch(2)
-            with pytest.raises(DeliveryError, match="has not answered for") as caught:
-                await bench.store(batch, seconds=1)
-            assert loop.now == module.SILENCE_TIME
-            assert caught.value.policy is DeliveryPolicy.RETRY
-            assert len(bench.source.why) == 1  # what is in doubt must not be answered by a producer that goes on
-            assert batch.doubt() == 0  # marked already
-            bench.source.producers[0].client.answers[0].set_exception(
-                errors.ProducerClosed()
-            )  # nobody is asked about it
-
-        slowly(main)
+    async def test_kafkas_silence_has_an_end_of_its_own(self) -> None:
+        bench = Bench(lambda values: SILENCE)
+        batch = bench.batch(2)
+        with pytest.raises(DeliveryError, match="has not answered for") as caught:
+            await bench.store(batch, seconds=1)
+        assert asyncio.get_running_loop().time() == module.SILENCE_TIME
+        assert caught.value.policy is DeliveryPolicy.RETRY
+        assert len(bench.source.why) == 1  # what is in doubt must not be answered by a producer that goes on
+        assert batch.doubt() == 0  # marked already
+        bench.source.producers[0].client.answers[0].set_exception(errors.ProducerClosed())  # nobody is asked about it
 
     async def test_without_a_producer(self) -> None:
         bench = Bench()
         bench.source.available.clear()
         with pytest.raises(DeliveryError, match="KAFKA__ACK_DEADLINE has passed"):
-            await bench.store(bench.batch(1), seconds=0.05)
+            await bench.store(bench.batch(1))
         assert bench.broker.sent == []
 
-    def test_without_a_leader_the_producer_is_spared(self) -> None:
-        async def main(loop: SlowLoop) -> None:
-            bench = Bench()
-            bench.broker.leader = -1
-            with pytest.raises(DeliveryError, match="no leader") as caught:
-                await bench.store(bench.batch(1), seconds=0.05)
-            assert caught.value.policy is DeliveryPolicy.RETRY
-            assert (bench.broker.sent, bench.source.why) == ([], [])
-            assert bench.broker.metadata_updates > 1
-
-        slowly(main)
+    async def test_without_a_leader_the_producer_is_spared(self) -> None:
+        bench = Bench()
+        bench.broker.leader = -1
+        with pytest.raises(DeliveryError, match="no leader") as caught:
+            await bench.store(bench.batch(1))
+        assert caught.value.policy is DeliveryPolicy.RETRY
+        assert (bench.broker.sent, bench.source.why) == ([], [])
+        assert bench.broker.metadata_updates > 1
 
     async def test_a_leader_that_comes_back(self) -> None:
         bench = Bench()
@@ -371,7 +351,7 @@ class TestUnknown:
     async def test_what_fails_alone_is_tried_until_its_deadline(self, count: int) -> None:
         bench = Bench(lambda values: errors.UnknownError("trouble"))
         with pytest.raises(DeliveryError, match="unknown reason") as caught:
-            await bench.store(bench.batch(count), seconds=0.2)
+            await bench.store(bench.batch(count))
         assert caught.value.policy is DeliveryPolicy.RETRY
 
     async def test_more_than_a_few_that_fail_beside_others_are_the_topics_fault(self) -> None:

@@ -25,6 +25,9 @@ from headrace_common.session.ledger import Ledger
 from typing_extensions import override
 
 from tests.common.kafkaless import FakeFrame, until
+from tests.common.slowly import SlowLoop
+
+LOOP = SlowLoop
 
 
 class Echo(MessageSession):

@@ -23,7 +23,10 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.encoding import BatchBuilder
 
 from tests.common.kafkaless import until
+from tests.common.slowly import SlowLoop
 from tests.contract.waiting import PATIENCE
+
+LOOP = SlowLoop
 
 
 class Client:
@@ -66,12 +69,6 @@ async def _do(what: Any) -> None:
         raise what
     if what == "never":
         await asyncio.Event().wait()
-
-
-@pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CLOSE_TIME", 0.02)
-    monkeypatch.setattr(module, "FIRST_PAUSE", 0.001)
 
 
 class TestClose:
@@ -124,15 +121,13 @@ class Bench:
         self.starts: list[Any] = []
         self.answers: list[Any] = []
         self.metrics = ReceiverMetrics()
-        self.settings = KafkaSettings(request_timeout=PATIENCE, batch_bytes=1 << 20)
+        self.settings = KafkaSettings(batch_bytes=1 << 20)
         monkeypatch.setattr(module, "make_producer", self._make)
         monkeypatch.setattr(module, "describe", self._describe)
         self.source = ProducerSource(self.settings, self.metrics, structlog.get_logger())
 
     def _make(self, settings: KafkaSettings, batch_bytes: int) -> Client:
         self.batch_bytes = batch_bytes
-        if self.clients:
-            self.source._settings = self.settings  # whoever comes after the first has time
         client = Client(start=self.starts.pop(0) if self.starts else None)
         self.clients.append(client)
         return client
@@ -221,7 +216,6 @@ class TestSource:
 
     async def test_a_start_that_never_ends_is_bounded(self, bench: Bench) -> None:
         bench.starts.append("never")
-        bench.source._settings = bench.settings.model_copy(update={"request_timeout": 0.02})
         await asyncio.wait_for(bench.source.current(), PATIENCE)
         assert len(bench.clients) == 2
         await bench.source.close()

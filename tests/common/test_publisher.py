@@ -14,13 +14,15 @@ from headrace_common.kafka.client import Topic
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import Tasks
-from headrace_common.publishing import publisher as module
 from headrace_common.publishing.in_flight import NO_DEADLINE, InFlightFrame
 from headrace_common.publishing.partitions import partition_of
 from headrace_common.publishing.publisher import Publisher
 from structlog.testing import CapturingLogger
 
 from tests.common.kafkaless import MIB, FakeBroker, FakeFrame, FakeListener, FakeSource, event, until
+from tests.common.slowly import SlowLoop, slow_loop
+
+LOOP = SlowLoop
 
 
 class Patient(FakeFrame):
@@ -32,8 +34,9 @@ class Bench:
         self.broker = FakeBroker()
         self.ends: list[str] = []
         self.tasks = Tasks(lambda: self.ends.append("ended"))
+        scheduler = FairScheduler(cpu=slow_loop().time)
         self.publisher = Publisher(
-            KafkaSettings(**settings), FairScheduler(), Growth(MIB, MIB), ReceiverMetrics(), structlog.get_logger(), self.tasks
+            KafkaSettings(**settings), scheduler, Growth(MIB, MIB), ReceiverMetrics(), structlog.get_logger(), self.tasks
         )  # fmt: skip
         self.source = FakeSource(self.broker)
         self.publisher._source = self.publisher._delivery._source = self.source  # type: ignore[assignment]
@@ -130,9 +133,7 @@ async def test_new_partitions_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     await made.tasks.stop()
 
 
-async def test_silence_of_kafka_is_said_once_and_so_is_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "QUIET_TIME", 0.05)
-    monkeypatch.setattr(module, "QUIET_LOOK", 0.001)
+async def test_silence_of_kafka_is_said_once_and_so_is_its_end() -> None:
     bench, log = Bench(), CapturingLogger()
     publisher, up = bench.publisher, bench.publisher._metrics.kafka_up
     publisher._log = log  # type: ignore[assignment]

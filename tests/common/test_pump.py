@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import structlog
 from headrace_common.fairness.budget import Growth
-from headrace_common.fairness.scheduler import FairScheduler, Worker
+from headrace_common.fairness.scheduler import TIME_SLICE, FairScheduler, Worker
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
@@ -26,7 +26,10 @@ from headrace_common.record.event import Part, event_id
 from headrace_common.session.inflate import SLICE
 
 from tests.common.kafkaless import MIB, FakeBroker, FakeFrame, FakeListener, FakeSource, event, reject, until
+from tests.common.slowly import SlowLoop, slow_loop
 from tests.native import CORES, using
+
+LOOP = SlowLoop
 
 Script = Callable[[Batch], Awaitable[list[Refusal]]]
 
@@ -56,21 +59,16 @@ class FakeDelivery:
 
 
 class Bench:
-    """A pump that runs, with all that it touches. `slices`: they end by the clock, as in a service; else the first never does, so
-    that a machine that stops for a moment divides no frame.
-    """
+    """A pump that runs, with all that it touches."""
 
-    def __init__(
-        self, *, batch_bytes: int = MIB, pool: int = 100 * MIB, partition: int = 1, slices: bool = False
-    ) -> None:
+    def __init__(self, *, batch_bytes: int = MIB, pool: int = 100 * MIB, partition: int = 1) -> None:
         self.delivery = FakeDelivery()
         self.source = FakeSource(FakeBroker(), batch_bytes=batch_bytes)
         self.pool = Growth(pool, 10 * MIB)
         self.metrics = ReceiverMetrics()
         self.listener = FakeListener()
-        self.scheduler = FairScheduler()
-        if not slices:
-            self.scheduler._left = float("inf")
+        self.clock = asyncio.get_running_loop().time
+        self.scheduler = FairScheduler(cpu=self.clock)
         self.pump = Pump(
             partition,
             KafkaSettings(events_topic="events", quarantine_topic="quarantine"),
@@ -83,7 +81,6 @@ class Bench:
         )
         self.ticket = 0
         self.frames: list[FakeFrame] = []
-        self.clock = asyncio.get_running_loop().time
 
     def submit(self, *parts: Part | int | Exception | list[Part], seconds: float = 100.0) -> InFlightFrame:
         frame = FakeFrame(list(parts), ticket=self.ticket)
@@ -230,7 +227,7 @@ class TestReports:
         """Beyond its quantum: whoever comes meanwhile waits until Kafka has answered for one of them."""
         monkeypatch.setattr("headrace_common.fairness.scheduler.TIME_SLICE", 0.0)  # a few parts to each slice
         monkeypatch.setattr("headrace_common.fairness.scheduler.MOST_REST", 0.0)
-        async with pumping(batch_bytes=4 * MIB, slices=True) as bench:
+        async with pumping(batch_bytes=4 * MIB) as bench:
             monkeypatch.setattr(bench.scheduler, "_cpu", itertools.count().__next__)  # and each takes a quantum
             bench.submit(*(event(number, 1000) for number in range(3000)))
             await bench.idle()
@@ -797,18 +794,25 @@ class TestWhatItTells:
             assert (bench.pump.waiting, bench.pump.oldest()) == (0, None)
 
     async def test_the_loop_turns_while_a_large_frame_is_built(self) -> None:
-        async with pumping(batch_bytes=64 * MIB, slices=True) as bench:
-            scheduler = 0
+        async with pumping(batch_bytes=64 * MIB) as bench:
+            turns = 0
+
+            def parts() -> Iterator[Part]:
+                for number in range(6000):
+                    slow_loop().work(TIME_SLICE / 100)
+                    yield event(number)
 
             async def tick() -> None:
-                nonlocal scheduler
+                nonlocal turns
                 while True:
-                    scheduler += 1
+                    turns += 1
                     await asyncio.sleep(0)
 
             ticking = asyncio.create_task(tick())
-            bench.submit(*(event(number) for number in range(60_000)))
+            frame = FakeFrame([])
+            frame.runs = parts  # type: ignore[method-assign]
+            bench.pump.submit(InFlightFrame(frame, bench.listener, 0.0, NO_DEADLINE))
             await bench.idle()
             ticking.cancel()
-            assert len(bench.numbers()) == 60_000
-            assert scheduler > 8
+            assert len(bench.numbers()) == 6000
+            assert turns > 6000 / 200

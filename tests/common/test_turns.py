@@ -7,7 +7,10 @@ import asyncio
 from headrace_common.kafka.producer import Turns
 
 from tests.common.kafkaless import event, until
+from tests.common.slowly import SlowLoop
 from tests.common.test_pump import pumping
+
+LOOP = SlowLoop
 
 ONE, OTHER = 1, 2
 
