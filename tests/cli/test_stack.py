@@ -98,15 +98,15 @@ def rows(state: StateFolder, sql: str) -> list[dict[str, Any]]:
     return json.loads(done.stdout) if done.returncode == 0 else []
 
 
-@pytest.mark.kafka
-@pytest.mark.spark
-@pytest.mark.long
 def sends(state: StateFolder, events: int) -> bool:
     lines = state.path.parent / "lines"
     lines.write_text("".join(f"line {number}\n" for number in range(events)))
     return headrace("send", "forward", "--file", str(lines), "--state", str(state.path)).returncode == 0
 
 
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.long
 class TestRunning:
     """The tests follow a stack's life, in this order; the last one ends it."""
 
@@ -203,7 +203,6 @@ class TestRunning:
         assert gone(pids)
         assert state.processes() == []
 
-    @pytest.mark.long
     def test_it_goes_on_where_it_was(self, state: StateFolder) -> None:
         done = headrace("up", "--any-port", "--detach", "--state", str(state.path))
         assert done.returncode == 0, done.stdout + done.stderr
@@ -234,10 +233,8 @@ def test_the_disk_that_kafka_takes_is_reckoned_with_units() -> None:
 
 class TestPorts:
     def test_a_taken_port_is_named_with_its_holder(self) -> None:
-        with socket.socket() as server:
-            server.bind(("127.0.0.1", 0))
-            server.listen()
-            port = server.getsockname()[1]
+        port = free_port()  # nobody else takes it meanwhile
+        with socket.create_server(("127.0.0.1", port)):
             assert is_taken("127.0.0.1", port)
             assert holder(port) == f"{psutil.Process().name()} (pid {os.getpid()})"
             ports = _PortAllocator(StackOptions())
@@ -250,8 +247,8 @@ class TestPorts:
     def test_the_live_page_takes_another_port_and_says_so_unless_it_was_told_one(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            taken = server.getsockname()[1]
+        taken = free_port()  # nobody else takes it meanwhile
+        with socket.create_server(("127.0.0.1", taken)):
             monkeypatch.setattr(planning, "LIVE_PORT", taken)
             port, notes = _PortAllocator(StackOptions()).take_live()
             assert port != taken

@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from headrace_cli.ground import CommandError
+from headrace_cli.machine.ports import free_port
 from headrace_cli.operating.live import follow as following
 from headrace_cli.operating.live import scraping, server, tables
 from headrace_cli.operating.live.broker import SHOWN, sample
@@ -283,9 +284,9 @@ class TestParts:
             assert await scraper.look([]) == []
             await scraper.close()
 
-    async def test_who_does_not_answer_has_a_problem(self, unused_tcp_port: int) -> None:
+    async def test_who_does_not_answer_has_a_problem(self) -> None:
         scraper = Scraper()
-        parts = [("forward", f"http://127.0.0.1:{unused_tcp_port}")]
+        parts = [("forward", f"http://127.0.0.1:{free_port()}")]
 
         async def seen() -> bool:
             found = await scraper.look(parts)
