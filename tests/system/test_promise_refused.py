@@ -19,7 +19,7 @@ from tests.contract.forward import ForwardDialect
 from tests.contract.receiver import Receiver
 from tests.contract.stopping import stopped
 from tests.contract.topic import events, own_topics, quarantined, reassembled
-from tests.contract.waiting import until
+from tests.contract.waiting import PATIENCE, until
 from tests.system.cluster import altered, write_denied
 
 pytestmark = pytest.mark.kafka
@@ -161,28 +161,34 @@ async def test_a_timestamp_is_refused(broker, topics: KafkaSettings, start) -> N
 
 
 async def test_a_batch_is_not_stored_within_its_time(broker, topics: KafkaSettings, start) -> None:
-    receiver = await start(kafka={"ack_deadline": 12})  # enough for what is stored, on a busy machine too
+    """Before and after, a busy machine may need longer than that to store: the client comes again until it is acknowledged."""
+    receiver = await start(kafka={"ack_deadline": 1})
     frame = values(50)
-    async with connected(receiver, 2) as (client, idle):
-        data = client.conversation.frame(frame)
-        with stopped(broker.pid):
-            await client.write(data)
-            await client.sees_end()
-            assert client.acknowledged == [0]
-            assert not idle.closed
-            assert (await receiver.get("/livez"))[0] == 200
-            assert await receiver.metric("frames_abandoned_total") == 1
-        await idle.receives(await idle.send(values(3)))
-    await served(receiver)
+    client, idle = [await ContractClient.connect(FORWARD, receiver.address) for _ in range(2)]
+    data = client.conversation.frame(frame)
+    with stopped(broker.pid):
+        await client.write(data)
+        await client.sees_end()
+        assert client.acknowledged == []
+        assert not idle.closed
+        assert (await receiver.get("/livez"))[0] == 200
+        assert await receiver.metric("frames_abandoned_total") == 1
     assert await receiver.metric("producers_replaced_total") == 0
+    for each in (client, idle):
+        await each.__aexit__()
+
+    async def acknowledged() -> bool:
+        again = await ContractClient.connect(FORWARD, receiver.address, conversation=client.conversation)
+        async with again:
+            await again.write(data)
+            await again.waits_for(lambda: again.acknowledged, PATIENCE)
+            return bool(again.acknowledged)
+
+    await until(acknowledged, "what is sent again is stored in time")
     assert receiver.exit_status() is None
-    conversation = client.conversation
-    async with await ContractClient.connect(FORWARD, receiver.address, conversation=conversation) as again:
-        await again.write(data)
-        await again.receives(1)
     records = await events(topics, frame[0]["mark"])
     assert {record.json["n"] for record in records} == set(range(len(frame)))
-    assert len({record.id for record in records}) == len(frame)  # whether Kafka has stored it once or twice
+    assert len({record.id for record in records}) == len(frame)  # however often Kafka has stored it
 
 
 @pytest.mark.long
