@@ -2,9 +2,8 @@
 
 `python standin.py service PORT KIND` answers on /readyz and /livez. `python standin.py supervise FOLDER KIND…` runs the
 real supervisor over such services: `well` works, `crash` exits at once, `family` has a child, `stubborn` ignores SIGTERM,
-`patient` does so too but has ten minutes of grace, `config` refuses its settings, `slow`
-answers after two seconds, /livez of `sick` is red, and with `nowhere`
-nobody listens where Kafka should be.
+`patient` does so too but has ten minutes of grace, `config` refuses its settings, `slow` answers when the supervisor has said
+that it waits for it, /livez of `sick` is red, and with `nowhere` nobody listens where Kafka should be.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import asyncio
 import contextlib
 import http.server
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -29,6 +29,9 @@ from headrace_cli.stack.state import STACK_VARIABLE, StateFolder
 from headrace_cli.stack.supervisor import Supervisor
 from headrace_cli.verbs.console import Reporter
 
+TOLD = "STANDIN_TOLD"
+"""The variable that names the supervisor's log."""
+
 
 def serve(port: int, kind: str) -> None:
     if kind == "config":
@@ -38,7 +41,8 @@ def serve(port: int, kind: str) -> None:
         print("it went wrong", flush=True)
         sys.exit(7)
     if kind == "slow":
-        time.sleep(2)
+        while not re.search(r"waiting for .*\bslow", Path(os.environ[TOLD]).read_text()):
+            time.sleep(0.05)
     if kind in ("stubborn", "patient"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if kind == "family":
@@ -60,7 +64,7 @@ def serve(port: int, kind: str) -> None:
 def spec(state: StateFolder, name: str, kind: str) -> tuple[ProcessSpec, int]:
     port = free_port()
     command = (sys.executable, __file__, "service", str(port), kind)
-    environment = {STACK_VARIABLE: state.name or ""}
+    environment = {STACK_VARIABLE: state.name or "", TOLD: str(state.log("supervisor"))}
     return ProcessSpec(
         name,
         command,

@@ -14,16 +14,16 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from headrace_cli.ground import CommandError
-from headrace_cli.machine import child
+from headrace_cli.machine import child, filelock
 from headrace_cli.stack.reach import unreachable
 from headrace_cli.stack.state import STACK_VARIABLE, StateFolder
 
@@ -276,15 +276,18 @@ def test_a_folder_that_a_full_disk_left_can_be_used_later(tmp_path: Path, monkey
     assert state.name is not None
 
 
-def test_two_that_look_whether_a_stack_runs_see_no_stack_in_one_another(tmp_path: Path) -> None:
+def test_two_that_look_whether_a_stack_runs_see_no_stack_in_one_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     state = StateFolder(tmp_path / "state")
     state.make()
     os.close(state.lock())
     with (state.path / "lock").open() as looking:
         fcntl.flock(looking, fcntl.LOCK_SH)
         assert not state.running()
-        threading.Timer(0.05, fcntl.flock, (looking, fcntl.LOCK_UN)).start()
-        lock = state.lock()  # one that starts waits for a look
+        waits = SimpleNamespace(sleep=lambda _: fcntl.flock(looking, fcntl.LOCK_UN))
+        monkeypatch.setattr(filelock, "time", waits)  # the look ends while one that starts waits for it
+        lock = state.lock()
     assert state.running()
     os.close(lock)
     assert not state.running()

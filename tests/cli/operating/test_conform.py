@@ -21,7 +21,7 @@ from headrace_cli.machine.ports import free_port
 from headrace_cli.wire.conform import bench, verb
 from headrace_cli.wire.conform.bench import Storage
 from headrace_cli.wire.conform.verb import PROBES, ConformOptions, conform
-from headrace_cli.wire.line import connected
+from headrace_cli.wire.line import Line, connected
 from headrace_cli.wire.target import ASKED
 from headrace_common.operations.errors import ProtocolError
 from headrace_lumberjack.wire import V1, acknowledgement
@@ -31,6 +31,8 @@ from tests.explaining import receiver_of
 HOST = "127.0.0.1"
 PROTOCOLS = sorted(ASKED)
 SERVERS = Path(__file__).parent / "servers"
+SILENCE = 59.0
+"""Seconds of listening to what should say nothing, where it is known to say something."""
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -127,23 +129,33 @@ def test_who_acknowledges_before_storing_is_found(tmp_path: Path, capfd: pytest.
     with serving(honest("forward", tmp_path / "another")) as target:
         status, probes = told(
             capfd, "forward", target, hold=f"touch {hold}", release=f"rm {hold}",
-            only=["before-storage", "half-closed", "gone"], silence=60,
+            only=["before-storage", "half-closed", "gone"], silence=SILENCE,
         )  # fmt: skip
     assert status == 1
     assert "acknowledges before it stores" in probes["before-storage"]["answer"]
     assert [probe["verdict"] for probe in probes.values()] == ["broken"] * 3
 
 
-@pytest.mark.long
-def test_keep_alives_are_counted_and_break_version_1(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_keep_alives_are_counted_and_break_version_1(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It listens until the keep-alive has come, however long that takes."""
     hold = tmp_path / "hold"
+    waits = Line.until
+
+    async def heard(line: Line, there: Callable[[], bool], seconds: float) -> bool:
+        return await waits(
+            line, lambda: there() or (seconds == SILENCE and hold.exists() and bool(line.answers[1:])), seconds
+        )
+
+    monkeypatch.setattr(Line, "until", heard)
     commands = {"hold": f"touch {hold}", "release": f"rm {hold}"}
     with serving(honest("lumberjack", hold, acknowledgement(V1 + 1, 0))) as target:
-        _, probes = told(capfd, "lumberjack", target, **commands, only=["before-storage"], silence=3)
+        _, probes = told(capfd, "lumberjack", target, **commands, only=["before-storage"], silence=SILENCE)
     assert probes["before-storage"]["verdict"] == "kept"
     assert "waits with a keep-alive after" in probes["before-storage"]["answer"]
     with serving(honest("lumberjack", hold, acknowledgement(V1, 0))) as target:
-        status, probes = told(capfd, "lumberjack", target, **commands, only=["version-1"], silence=3)
+        status, probes = told(capfd, "lumberjack", target, **commands, only=["version-1"], silence=SILENCE)
     assert status == 1
     assert "takes them as success" in probes["version-1"]["answer"]
 
@@ -152,7 +164,13 @@ def test_part_of_a_frame_before_it_is_stored(tmp_path: Path, capfd: pytest.Captu
     hold = tmp_path / "hold"
     with serving(honest("lumberjack", hold, acknowledgement(V1 + 1, 7))) as target:
         status, probes = told(
-            capfd, "lumberjack", target, hold=f"touch {hold}", release=f"rm {hold}", only=["before-storage"], silence=60
+            capfd,
+            "lumberjack",
+            target,
+            hold=f"touch {hold}",
+            release=f"rm {hold}",
+            only=["before-storage"],
+            silence=SILENCE,
         )
     assert status == 1
     assert "acknowledges 7 of 100 events before it stores" in probes["before-storage"]["answer"]
@@ -177,7 +195,7 @@ def test_a_liar_is_found(
     )  # only answers may lack
     with serving(replying(answer)) as target:
         status, probes = told(
-            capfd, "lumberjack", target, only=[probe], wait=0.5 if probe == "in-flight" else 60, silence=60
+            capfd, "lumberjack", target, only=[probe], wait=0.5 if probe == "in-flight" else 60, silence=SILENCE
         )
     assert status == 1
     assert sentence in probes[probe]["answer"]
