@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from headrace_common.protocol import installed
 
+from tests.contract.waiting import PATIENCE
+
 
 @pytest.mark.parametrize("module", [protocol.module for protocol in installed()])
 def test_it_ends_the_process_without_a_traceback(module: str, tmp_path: Path) -> None:
@@ -20,7 +22,7 @@ def test_it_ends_the_process_without_a_traceback(module: str, tmp_path: Path) ->
         [sys.executable, "-m", module],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert ended.returncode == -signal.SIGINT

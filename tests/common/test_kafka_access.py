@@ -200,7 +200,7 @@ class TestNoWayIn:
     @staticmethod
     async def told(host: str, **settings: object) -> str:
         with pytest.raises(DeliveryError) as refused:
-            await describe(KafkaSettings(bootstrap_servers=host, request_timeout=2, **settings))
+            await describe(KafkaSettings(bootstrap_servers=host, **settings))
         return str(refused.value)
 
     @staticmethod

@@ -37,7 +37,7 @@ class Door:
     """A listener with `PLACES` places, in this process."""
 
     def __init__(self, tls: ssl.SSLContext | None = None, proxies: str = "", **limits: Any) -> None:
-        settings = LimitSettings(**limits)
+        settings = LimitSettings(handshake_time=PATIENCE, **limits)
         log = structlog.get_logger()
         self.publisher = FakePublisher()
         self.metrics = ReceiverMetrics()

@@ -79,6 +79,7 @@ def test_the_stacks_say_where_the_loop_is(monkeypatch: pytest.MonkeyPatch) -> No
     dog = Watchdog(cast("Any", lines))
 
     def busy_in_a_slice() -> None:
+        dog.start()
         assert reported.wait(60)
 
     def error(event: str, **values: Any) -> None:
@@ -86,7 +87,6 @@ def test_the_stacks_say_where_the_loop_is(monkeypatch: pytest.MonkeyPatch) -> No
         reported.set()
 
     lines.error = error  # type: ignore[method-assign]
-    dog.start()
     busy_in_a_slice()
     dog.stop()
     ((_, values),) = lines.said

@@ -168,7 +168,8 @@ async def test_a_frame_that_dribbles_in_is_cut(dialect: Dialect, strict: Receive
         for at in range(len(data) - 1):  # one byte again and again is no progress that counts
             if client.closed:
                 break
-            await client.write(data[at : at + 1])
+            with contextlib.suppress(ConnectionError):
+                await client.write(data[at : at + 1])
             await client.waits_for(lambda: client.closed, 0.05)
         took = time.monotonic() - began
         await client.sees_end()
@@ -181,7 +182,8 @@ async def test_a_frame_that_dribbles_in_is_cut(dialect: Dialect, strict: Receive
 @pytest.mark.shared
 @pytest.mark.needs(Can.SPLIT_BYTES)
 async def test_a_slow_frame_within_its_time_is_taken(dialect: Dialect, strict: Receiver) -> None:
-    for _ in range(10):
+    began = time.monotonic()
+    while time.monotonic() < began + PATIENCE:
         async with await ContractClient.connect(dialect, strict.address) as client:
             data = client.conversation.frame(values(50))
             with contextlib.suppress(ConnectionError):
@@ -261,7 +263,7 @@ async def test_an_old_connection_closes_between_frames(dialect: Dialect, start, 
                 break
             sent += 1
             await client.waits_for(lambda number=number: number in client.acknowledged, PATIENCE)
-        assert client.closed
+        await client.sees_end()
         assert time.monotonic() - began > 1
         assert client.acknowledged == list(range(len(client.acknowledged)))
         assert sent - len(client.acknowledged) <= 1  # one may have been under way to a closed door

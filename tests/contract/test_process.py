@@ -8,7 +8,6 @@ import re
 import signal
 
 import pytest
-from headrace_cli.machine.ports import free_port
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.errors import EXIT_CONFIG
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -250,5 +249,5 @@ async def test_a_port_that_is_taken_is_said_in_one_line(dialect: Dialect, start,
 
 
 async def test_a_section_of_another_service_is_ignored(dialect: Dialect, start) -> None:
-    receiver = await start(lake={"path": "/somewhere"}, listen={"port": free_port()})
+    receiver = await start(lake={"path": "/somewhere"})
     assert await receiver.ready()

@@ -116,8 +116,9 @@ async def test_a_handshake_has_its_time(dialect: Dialect, start, authority: Auth
     reader, writer = await asyncio.open_connection(*receiver.address)  # a client without TLS
     writer.write(dialect.conversation().frame(values(1)))
     async with asyncio.timeout(PATIENCE):
-        while await reader.read(4096):  # an alert, then the end
-            pass
+        with contextlib.suppress(ConnectionError):  # it may have closed on bytes that it never read
+            while await reader.read(4096):  # an alert, then the end
+                pass
     writer.close()
 
     async def served() -> bool:

@@ -76,10 +76,7 @@ async def test_clients_wait_for_a_slow_kafka(own_kafka: EmbeddedKafka, start, go
     )
     while time.monotonic() < until:
         with stopped(own_kafka.pid):
-            await asyncio.sleep(STANDS * 0.75)
-            acknowledged = await receiver.metric("events_acknowledged_total")
-            await asyncio.sleep(STANDS * 0.25)
-            assert await receiver.metric("events_acknowledged_total") == acknowledged, "by a Kafka that stands"
+            await asyncio.sleep(STANDS)
         await asyncio.sleep(GOES)
     await clients
     receiver.stop()  # what came without a wish for an acknowledgement is read to the end

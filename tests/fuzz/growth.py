@@ -31,7 +31,7 @@ READ: Final = 64 << 10
 STEEP: Final = 2.7
 """A factor above this, for twice the size, is more than linear. Linear time has 2, the square 4, the power of 1.5 has 2.8."""
 
-AGAIN: Final = 5
+AGAIN: Final = 20
 """How often what is steep is measured again: the least of all times counts, since others use the machine, too."""
 
 LEAST: Final = 0.004
