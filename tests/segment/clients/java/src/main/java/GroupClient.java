@@ -29,24 +29,29 @@ import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.BooleanSupplier;
 
 /**
  * Pravega's own client, without its controller: a counter that several threads raise under a condition, and a group of readers.
  *
- * Arguments: the port, the stream, its segments, how often each thread raises the counter, how many events are written and read,
- * and how many threads and readers. Writes a line for each entry of the counter, "counter VALUE THREAD", and one for each event
- * that was read, "event READER EVENT".
+ * Arguments: the port, the stream, its segments, how often each thread raises the counter, how many events are written and read
+ * at least, and how many threads and readers. More are written until each reader has had one. Writes a line for each entry of the
+ * counter, "counter VALUE THREAD", one for each event that was read, "event READER EVENT", and "written COUNT".
  */
 public final class GroupClient {
     private static final String SCOPE = "scope";
     private static final long PATIENCE = 300_000;
+    private static final int KEYS = 64;
 
     private final String stream;
     private final String counter;
@@ -184,17 +189,12 @@ public final class GroupClient {
     }
 
     private void read(int events) throws Exception {
-        EventWriterConfig config = EventWriterConfig.builder().initialBackoffMillis(1).maxBackoffMillis(50).build();
-        try (EventStreamWriter<String> writer = factory.createEventWriter(stream, new UTF8StringSerializer(), config)) {
-            for (int n = 0; n < events; n++) {
-                writer.writeEvent("key " + n % 64, "event-" + n);
-            }
-            writer.flush();
-        }
         new ReaderGroupManagerImpl(SCOPE, controller, factory).createReaderGroup(
             group,
             ReaderGroupConfig.builder().stream(Stream.of(SCOPE, stream)).disableAutomaticCheckpoints().build());
         ConcurrentLinkedQueue<String> read = new ConcurrentLinkedQueue<>();
+        Set<String> served = ConcurrentHashMap.newKeySet();
+        AtomicInteger written = new AtomicInteger(Integer.MAX_VALUE);
         long until = System.currentTimeMillis() + PATIENCE;
         List<Callable<Void>> work = new ArrayList<>();
         for (int number = 0; number < threads; number++) {
@@ -202,18 +202,40 @@ public final class GroupClient {
             work.add(() -> {
                 try (EventStreamReader<String> reader = factory.createReader(
                          name, group, new UTF8StringSerializer(), ReaderConfig.builder().build())) {
-                    while (read.size() < events && System.currentTimeMillis() < until) {
+                    while (read.size() < written.get() && System.currentTimeMillis() < until) {
                         String event = reader.readNextEvent(500).getEvent();
                         if (event != null) {
                             read.add(name + " " + event);
+                            served.add(name);
                         }
                     }
                 }
                 return null;
             });
         }
+        work.add(() -> {
+            written.set(write(events, () -> served.size() == threads || System.currentTimeMillis() >= until));
+            return null;
+        });
         all(work);
         read.forEach(line -> System.out.println("event " + line));
+        System.out.println("written " + written.get());
+    }
+
+    /** Writes as many events, and then some for each segment until it is enough; how many. */
+    private int write(int events, BooleanSupplier enough) throws Exception {
+        EventWriterConfig config = EventWriterConfig.builder().initialBackoffMillis(1).maxBackoffMillis(50).build();
+        try (EventStreamWriter<String> writer = factory.createEventWriter(stream, new UTF8StringSerializer(), config)) {
+            int n = 0;
+            while (n < events || !enough.getAsBoolean()) {
+                for (int end = n < events ? events : n + KEYS; n < end; n++) {
+                    writer.writeEvent("key " + n % KEYS, "event-" + n);
+                }
+                writer.flush();
+                Thread.sleep(100);
+            }
+            return n;
+        }
     }
 
     private static void all(List<Callable<Void>> work) throws Exception {
