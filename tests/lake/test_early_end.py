@@ -12,7 +12,7 @@ import pytest
 from headrace_common.operations.settings import KafkaSettings, environment
 
 from tests.contract.receiver import variables
-from tests.contract.waiting import wait_for
+from tests.contract.waiting import PATIENCE, wait_for
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
@@ -29,7 +29,7 @@ def test_it_ends_with_0_while_spark_starts(tmp_path: Path, number: signal.Signal
     try:
         wait_for(lambda: any('"starting"' in line for line in log.read_text().splitlines()), "it starts")
         job.send_signal(number)
-        assert job.wait(60) == 0, log.read_text()
+        assert job.wait(PATIENCE) == 0, log.read_text()
     finally:
         job.kill()
     said = [json.loads(line)["event"] for line in log.read_text().splitlines() if line.startswith("{")]

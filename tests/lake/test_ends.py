@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from headrace_cli.machine.toolchain import jars, java_home
@@ -82,8 +85,9 @@ def test_no_jvm_outlives_its_driver_though_a_hook_never_ends(end: str) -> None:
 def test_brokers_whose_names_have_no_address_yet_are_waited_for_and_named_once(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job, "_ONCE_WAIT", 1.0)
-    monkeypatch.setattr(job, "_RETRY", 0.2)
+    monkeypatch.setattr(job, "_ONCE_WAIT", 2.5)  # of a clock that goes on by one whenever it is asked
+    monkeypatch.setattr(job, "_RETRY", 0.0)
+    monkeypatch.setattr(job, "time", SimpleNamespace(monotonic=partial(next, itertools.count())))
     with pytest.raises(HaltError, match=r"no name in KAFKA__BOOTSTRAP_SERVERS \(kafka\.invalid:9092\) has an address"):
         runs.run(kafka=KafkaSettings(bootstrap_servers="kafka.invalid:9092"))
     assert len(runs.said("waiting")) == 1

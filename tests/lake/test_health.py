@@ -23,8 +23,9 @@ def test_a_start_may_take_longer_than_a_turn(
     monkeypatch: pytest.MonkeyPatch, reason: str, silent: float, alive: bool
 ) -> None:
     health = LakeHealth(LakeMetrics())
+    then = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: then)
     health.set_waiting(reason)
     health.heartbeat()
-    then = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: then + silent)
     assert (health.live_problems() == []) is alive

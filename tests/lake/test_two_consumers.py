@@ -43,6 +43,7 @@ async def consumed(runs: Runs, folder: Path) -> int:
             await until(lambda receiver=receiver: _stored(receiver.metric("events_stored_total"), 51), "both have all")
         await until(lambda: _remembered(runs, "a"), "one knows after its kill how far it was: else it has just joined")
         receivers["a"].kill()
+        await device.left(1)
         for _ in range(10):
             await device.send(10)
             await device.beat()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import structlog
 import zmq
+from headrace_cli.machine.ports import free_port
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import FairScheduler
@@ -125,8 +126,9 @@ async def test_what_a_crowd_has_handed_over_is_stored_though_the_service_stops(
 ) -> None:
     monkeypatch.setattr(sockets, "LAST_READING", 0.2)
     monkeypatch.setattr(sockets, "LEAVING", 60.0)
-    first = Service(kind, 0)
-    port = await first.start()
+    port = free_port()  # nobody else takes it between the two
+    first = Service(kind, port)
+    await first.start()
     crowd = Crowd(speaks, port, asks)
     crowd.start()
     second: Any = None
