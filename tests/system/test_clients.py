@@ -56,7 +56,7 @@ def sent_by_python(mark: str, n: int) -> dict:
 
 def emit(receiver: Receiver, mark: str, precise: bool) -> None:
     """As an application does, one event after the other; whole seconds, or nanoseconds."""
-    sender = FluentSender("python", host=HOST, port=receiver.port, nanosecond_precision=precise)
+    sender = FluentSender("python", host=HOST, port=receiver.port, timeout=PATIENCE, nanosecond_precision=precise)
     for n in range(COUNT // 2):
         when = EventTime.from_unix_nano(SECONDS * 10**9 + 1 + n * 1000) if precise else SECONDS + n
         assert sender.emit_with_time("app", when, sent_by_python(mark, n)), sender.last_error

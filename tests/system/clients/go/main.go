@@ -57,7 +57,8 @@ func main() {
 	var done sync.WaitGroup
 	for first := 0; first < loggers; first++ {
 		logger, problem := fluent.New(fluent.Config{
-			FluentHost: host, FluentPort: port, RequestAck: true, SubSecondPrecision: true, ReadTimeout: time.Minute,
+			FluentHost: host, FluentPort: port, RequestAck: true, SubSecondPrecision: true,
+			Timeout: time.Minute, ReadTimeout: time.Minute,
 		})
 		if problem != nil {
 			fail(problem)
