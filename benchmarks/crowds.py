@@ -30,8 +30,8 @@ from typing import Any, Final
 import psutil
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 
-from benchmarks import load
 from benchmarks.crowd_attacks import CROWDS, DIALECTS, Target
+from benchmarks.receivers import load
 from tests.contract.certificates import Authority
 from tests.contract.dialect import ContractClient, Dialect, values
 from tests.contract.receiver import Receiver

@@ -30,7 +30,7 @@ from headrace_lake.spark.jvm import java_class
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import erasures, layout
 from headrace_lake.tables.layout import EVENTS, SCHEMAS
-from landing import RESULTS, machine
+from landings.stage import RESULTS, machine
 from pyspark.sql import SparkSession
 
 BATCH = 10_000

@@ -26,11 +26,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import load
 import psutil
-from forward import FORMS, ForwardTalker, formed, frames
 from headrace_cli.machine.ports import free_port
 from headrace_common.operations.settings import KafkaSettings
+from receivers import load
+from receivers.forward import FORMS, ForwardTalker, formed, frames
 
 REFERENCE = Path(__file__).parent / "reference"
 TURNS = 2

@@ -39,7 +39,7 @@ from headrace_lake.tables import layout
 from headrace_lake.tables.layout import EVENTS, SCHEMAS
 from headrace_lake.upkeep.inventory import Inventory
 from headrace_lake.upkeep.merging import choice, compaction, rewrite
-from landing import RESULTS, Meter, fill, land, machine, prove, stage
+from landings.stage import RESULTS, Meter, fill, land, machine, prove, stage
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 

@@ -23,7 +23,7 @@ from typing import Any, Final
 import psutil
 from headrace_common.operations.settings import TopicSettings
 
-from benchmarks import load
+from benchmarks.receivers import load
 from tests.contract.brokers import BROKERS, Brokers, cluster
 from tests.contract.conftest import DIALECTS, TOYS
 from tests.contract.dialect import Dialect

@@ -17,7 +17,7 @@ from headrace_cli.verbs import query
 
 from benchmarks.endurance.stage import RESULTS, say, stage
 from benchmarks.endurance.steady import PARTITIONS, Source, use
-from benchmarks.landing import machine
+from benchmarks.landings.stage import machine
 
 _JSON: Final = RESULTS / "endurance-rates.json"
 _MERGED: Final = "OPTIMIZE"

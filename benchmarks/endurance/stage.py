@@ -18,7 +18,7 @@ from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import ensure
 
-from benchmarks.landing import machine
+from benchmarks.landings.stage import machine
 from tests.lake.lander import Lander
 
 RESULTS: Final = Path(__file__).parent.parent / "results"

@@ -89,7 +89,7 @@ class Neighbour:
 @contextlib.asynccontextmanager
 async def neighbour(receiver: Receiver, key: str | None = None) -> AsyncIterator[Neighbour]:
     """It is served from the beginning to the end. That it waits for a few slices only is what common/test_turns.py proves;
-    how long that is on a machine is measured by benchmarks/forward_bombs.py.
+    how long that is on a machine is measured by `benchmarks.receivers forward-bombs`.
     """
     good = Neighbour()
     task = asyncio.create_task(good.serve(receiver.address, key))

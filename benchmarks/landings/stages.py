@@ -1,17 +1,12 @@
 """Where the CPU of landing goes: the same batches through more and more of the job's own steps, until it is the job.
 
 Each way does what the one before it does, and one thing more, up to the landing job without de-duplication (`plain` of
-``landing.py``). So a stage costs what its way takes beyond the one before, and the stages add up to the job. CPU is that of the
-process tree without the broker, of full batches; all run in one JVM, in turns. Writes ``benchmarks/results/landing-stages.json``
-and ``.md``.
-
-    .venv/bin/python benchmarks/landing_stages.py [--events 570000] [--batch 190000] [--rounds 5] [--warm 2]
+`job`). So a stage costs what its way takes beyond the one before, and the stages add up to the job.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -30,14 +25,18 @@ from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import layout
 from headrace_lake.tables.append import Appender
 from headrace_lake.tables.digest import OF_EVENTS
-from headrace_lake.tables.layout import DAY, EVENTS, SCHEMAS
+from headrace_lake.tables.layout import DAY, SCHEMAS
+from headrace_lake.tables.layout import EVENTS as TABLE
 from headrace_lake.tables.properties import APP_ID
-from landing import PARTITIONS, RESULTS, Meter, Way, in_batches, in_turns, machine, ours
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
+from .stage import PARTITIONS, Meter, Way, in_batches, in_turns, machine, options, ours, write
+
+EVENTS, ROUNDS, WARM = 570_000, 5, 2
+
 Act = Callable[[DataFrame, decode.Topics, Path], None]
-COLUMNS: Final = SCHEMAS[EVENTS].names
+COLUMNS: Final = SCHEMAS[TABLE].names
 
 
 def nowhere(rows: DataFrame) -> None:
@@ -77,9 +76,9 @@ def parquet(records: DataFrame, topics: decode.Topics, folder: Path) -> None:
 
 def delta(records: DataFrame, topics: decode.Topics, folder: Path) -> None:
     spark, lake = records.sparkSession, str(folder / "lake")
-    version = 1 + (len(list((folder / "lake" / EVENTS / "_delta_log").glob("*.json"))) or create(spark, lake))
+    version = 1 + (len(list((folder / "lake" / TABLE / "_delta_log").glob("*.json"))) or create(spark, lake))
     rows = hashed(records, topics, counted=True)
-    Appender(spark, APP_ID).append(f"{lake}/{EVENTS}", rows, version, "benchmark", lambda: version - 1)
+    Appender(spark, APP_ID).append(f"{lake}/{TABLE}", rows, version, "benchmark", lambda: version - 1)
 
 
 def create(spark: SparkSession, lake: str) -> int:
@@ -113,31 +112,21 @@ def staged(act: Act) -> Way:
     return way
 
 
-def main() -> None:
+def run(arguments: argparse.Namespace) -> None:
     """Runs all rounds and writes the results."""
     ways = {name: staged(act) for name, act in STAGES.items()}
-    write(*in_turns(__doc__, 5, {**ways, JOB: ours("off")}))
-
-
-def write(arguments: argparse.Namespace, taken: dict[str, list[float]]) -> None:
-    """The results as JSON and as a table; the table is also printed."""
+    _, taken = in_turns(arguments, {**ways, JOB: ours("off")})
     median = {name: statistics.median(figures) for name, figures in taken.items()}
-    result = {"machine": machine(), **vars(arguments), "cpu_seconds_per_million": median, "rounds": taken}
-    (RESULTS / "landing-stages.json").write_text(json.dumps(result, indent=1) + "\n")
-    info = result["machine"]
+    info = machine()
+    result = {"machine": info, **options(arguments), "cpu_seconds_per_million": median, "rounds": taken}
     whole = median[JOB]
     text = (
         f"Where the CPU of landing goes: CPU-s per million records, batches of {arguments.batch:,} on {PARTITIONS} partitions,"
         f" without de-duplication. Each line is what its stage adds to those above it; medians of {arguments.rounds} rounds;"
         f" PySpark {info['pyspark']}, {info['cpus']} CPUs ({info['cpu']}), load average {info['load_average']:.0f}: other work on"
         " the machine moves a figure by a CPU-second, so that a small stage may seem to cost nothing, or less. Written by"
-        " `benchmarks/landing_stages.py`.\n\n| stage | CPU-s per million | of the whole | up to here |\n|---|---|---|---|\n"
+        " `benchmarks/landing.py stages`.\n\n| stage | CPU-s per million | of the whole | up to here |\n|---|---|---|---|\n"
     )
     for (_, before), (name, after) in pairwise([("", 0.0), *median.items()]):
         text += f"| {name} | {after - before:.1f} | {(after - before) / whole:.0%} | {after:.1f} |\n"
-    (RESULTS / "landing-stages.md").write_text(text)
-    print(text)
-
-
-if __name__ == "__main__":
-    main()
+    write("landing-stages", result, text)

@@ -1,13 +1,7 @@
 """What the Forward receiver costs: CPU per event, memory and acknowledgement latency, on this machine, in one run.
 
-Starts an embedded Kafka and the receiver, sends distinct frames over real sockets, compares the topic's end offsets with
-what was acknowledged (a difference is a failure, not a figure), and writes ``benchmarks/results/forward.json`` and ``.md``.
-Beside the receiver's figure stands that of the unavoidable work, measured in the same minute: decoding the same frames and
-building the same batches, without socket, broker, ids, limits or order.
-
-With ``--texts`` only the figures of frames whose texts are bins are taken, beside the same as strs, in turns: ``forward-texts``.
-
-    .venv/bin/python benchmarks/forward.py [--seconds 10] [--connections 16] [--events 500] [--rate 10000] [--texts]
+Distinct frames over real sockets. Beside the receiver's figure there is that of the unavoidable work, measured in the same
+minute: decoding the same frames and building the same batches, without socket, broker, ids, limits or order.
 """
 
 from __future__ import annotations
@@ -15,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gzip
-import json
 import random
 import statistics
 import string
@@ -25,7 +18,6 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
-import load
 import msgpack
 import msgspec
 import orjson
@@ -36,6 +28,8 @@ from headrace_common.record.contract import HEADERS, JSON, SPECVERSION
 from headrace_common.record.event import Envelope, rfc3339
 from headrace_forward.wire import EventTime, Replies
 
+from . import load
+
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
@@ -45,7 +39,6 @@ FORMS = ("bin", "str", "gzip", "zstd", "json")
 """In which entries arrive: packed as a msgpack bin or str, compressed, or as a JSON array."""
 
 FRAMES = 128  # distinct: eight repeating ones compress too well
-TEXT_PAIRS = 5
 BATCH = 1 << 20
 TAG = "bench.app"
 BEGAN = 1_795_253_837
@@ -83,18 +76,6 @@ def formed(made: list[Any], form: str) -> list[Any]:
     if form == "zstd":
         return [(entries, zstd.compress(payload)) for entries, payload in made]
     return made
-
-
-def as_bins(made: list[Any]) -> list[Any]:
-    """The same frames, each text in their records a bin, as Ruby sends what it does not know to be UTF-8."""
-
-    def binary(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: binary(item) for key, item in value.items()}
-        return value.encode() if isinstance(value, str) else value
-
-    packed = (b"".join(msgpack.packb([at.encode(), binary(record)]) for at, record in entries) for entries, _ in made)
-    return [(entries, payload) for (entries, _), payload in zip(made, packed, strict=True)]
 
 
 def unavoidable(made: list[Any], events: int, rounds: int) -> dict[str, float]:
@@ -184,19 +165,17 @@ class ForwardTalker:
         return bool(answers)
 
 
-def main() -> None:
-    """Runs all phases and writes the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--connections", type=int, default=16)
-    parser.add_argument("--events", type=int, default=500)
-    parser.add_argument("--rate", type=float, default=10_000)
-    parser.add_argument("--texts", action="store_true", help="bins beside strs")
-    arguments = parser.parse_args()
+def arguments(command: argparse.ArgumentParser) -> None:
+    """Declares the options."""
+    command.add_argument("--seconds", type=float, default=10)
+    command.add_argument("--connections", type=int, default=16)
+    command.add_argument("--events", type=int, default=500)
+    command.add_argument("--rate", type=float, default=10_000)
+
+
+def run(arguments: argparse.Namespace) -> load.Results:
+    """Runs all phases."""
     made = frames(arguments.events)
-    if arguments.texts:
-        compare_texts(arguments, made)
-        return
     with (
         tempfile.TemporaryDirectory() as folder,
         load.kafka(Path(folder)) as bootstrap,
@@ -227,44 +206,11 @@ def main() -> None:
         "resident_imports_mb": load.import_share("headrace_forward"),
         "resident_idle_mb": idle,
     }
-    write(result, "forward" if arguments.events != 1 else "forward-single")
+    return table(result)
 
 
-def compare_texts(arguments: argparse.Namespace, made: list[Any]) -> None:
-    """Texts as strs and as bins, in turns against one receiver; writes the medians and that of the pairs' ratios."""
-    shape = load.Load(arguments.connections, arguments.events, arguments.seconds)
-    sides = {"str": made, "bin": as_bins(made)}
-    taken: dict[str, list[float]] = {side: [] for side in sides}
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        load.kafka(Path(folder)) as bootstrap,
-        load.receiver("headrace_forward", bootstrap, Path(folder)) as (receiver, port),
-    ):
-        for pair in range(TEXT_PAIRS + 1):  # the first warms up
-            for side in sorted(sides, reverse=bool(pair % 2)):
-                work = sides[side]
-                run = load.run(shape, lambda number, work=work: ForwardTalker(number, work), port, receiver, bootstrap)
-                phase = asyncio.run(run)
-                if pair:
-                    taken[side].append(phase["cpu_seconds_per_million"])
-    ratios = [as_bin / as_str for as_bin, as_str in zip(taken["bin"], taken["str"], strict=True)]
-    figures = {side: statistics.median(costs) for side, costs in taken.items()}
-    rows = [f"| {side} | {figure:.2f} |" for side, figure in figures.items()]
-    text = (
-        f"Forward, texts as bins beside strs, {arguments.connections} connections, {arguments.events} events a frame: medians "
-        f"of {TEXT_PAIRS} pairs. Written by `benchmarks/forward.py --texts`.\n\n| texts | CPU-s per million events |\n|---|---|\n"
-        + "\n".join([*rows, f"| bin / str | {statistics.median(ratios):.2f} |"])
-        + "\n"
-    )
-    found = {"machine": load.machine(), "phases": taken, "ratio": statistics.median(ratios)}
-    load.RESULTS.mkdir(exist_ok=True)
-    (load.RESULTS / "forward-texts.json").write_text(json.dumps(found, indent=1) + "\n")
-    (load.RESULTS / "forward-texts.md").write_text(text)
-    print(text)
-
-
-def write(result: dict[str, Any], name: str) -> None:
-    """The results as JSON and as a table; the table is also printed."""
+def table(result: dict[str, Any]) -> load.Results:
+    """The results, and a table of them."""
     saturated, paced = result["saturated"], result["paced"]
     floor = result["unavoidable_cpu_seconds_per_million"]
     rows = [
@@ -283,17 +229,10 @@ def write(result: dict[str, Any], name: str) -> None:
             f"{result['resident_idle_mb']:.0f} / {result['resident_imports_mb']:.0f} MB",
         ),
     ]
-    table = "\n".join(("| what | figure |", "|---|---|", *(f"| {what} | {figure} |" for what, figure in rows)))
+    text = "\n".join(("| what | figure |", "|---|---|", *(f"| {what} | {figure} |" for what, figure in rows)))
     head = (
         f"Forward, {result['connections']} connections, {result['events_per_frame']} events a frame "
         f"({result['bytes_per_frame']:,} bytes), acks=all, zstd; {result['machine']['cpus']} CPUs, shared with the broker "
-        "and the clients. Written by `benchmarks/forward.py`.\n\n"
+        "and the clients. Written by `python -m benchmarks.receivers forward`.\n\n"
     )
-    load.RESULTS.mkdir(exist_ok=True)
-    (load.RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
-    (load.RESULTS / f"{name}.md").write_text(head + table + "\n")
-    print(head + table)
-
-
-if __name__ == "__main__":
-    main()
+    return "forward" if result["events_per_frame"] != 1 else "forward-single", result, head + text + "\n"

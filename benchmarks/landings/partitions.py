@@ -1,17 +1,13 @@
 """The cost of landing by the number of partitions: CPU per event of large batches, and CPU of a small batch.
 
 Fills two topics for each number of partitions with the same events, and lands them with the unmodified job in one JVM: one in
-large batches, one in batches of 10,000. Each round goes through all numbers. All the rest is as in `landing`. Writes
-``benchmarks/results/landing-partitions.json`` and ``.md``.
-
-    .venv/bin/python benchmarks/landing.py --partitions 4 24 200 [--events 950000] [--batch 190000] [--rounds 3] [--warm 1]
+large batches, one in batches of 10,000. Each round goes through all numbers.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import shutil
 import statistics
 from typing import Any
@@ -20,7 +16,10 @@ from headrace_cli.machine.toolchain import jars
 from headrace_common.operations.settings import KafkaSettings, LogSettings
 from headrace_lake.configuration.settings import LakeSettings
 from headrace_lake.spark.engine import session
-from landing import RESULTS, Meter, fill, land, machine, prove, stage
+
+from .stage import Meter, fill, land, machine, prove, stage, write
+
+EVENTS, ROUNDS, WARM = 950_000, 3, 1
 
 SMALL = 10_000
 """Records in a small batch."""
@@ -29,8 +28,8 @@ SMALL_EVENTS = 200_000
 """Events that are landed in small batches."""
 
 
-def compare(arguments: argparse.Namespace) -> None:
-    """Runs all rounds and writes the results. Takes the arguments of `landing.main`."""
+def run(arguments: argparse.Namespace) -> None:
+    """Runs all rounds and writes the results."""
     with stage() as (broker, folder):
         sizes = {"large": (arguments.events, arguments.batch), "small": (SMALL_EVENTS, SMALL)}
         topics = {
@@ -85,7 +84,7 @@ def _write(arguments: argparse.Namespace, rounds: list[dict[str, dict[str, float
         f"Landing by the number of partitions: CPU-s per million records in batches of {arguments.batch:,}, and CPU-s of a batch "
         f"of {SMALL:,}; medians of {len(rounds)} rounds; PySpark {result['machine']['pyspark']}, "
         f"{result['machine']['cpus']} CPUs ({result['machine']['cpu']}), load average {result['machine']['load_average']:.0f}. "
-        "Written by `benchmarks/landing.py --partitions`.\n\n"
+        "Written by `benchmarks/landing.py partitions`.\n\n"
     )
     rows = [
         f"| {count} | {of('large', count):.1f} | {ratio('large', count):.2f} | {of('small', count, SMALL / 1e6):.2f} | "
@@ -96,6 +95,4 @@ def _write(arguments: argparse.Namespace, rounds: list[dict[str, dict[str, float
         f"| partitions | CPU-s per million | ratio to {counts[0]} | CPU-s of a small batch | ratio to {counts[0]} |"
     )
     table = "\n".join([titles, "|---|---|---|---|---|", *rows])
-    (RESULTS / "landing-partitions.json").write_text(json.dumps(result, indent=1) + "\n")
-    (RESULTS / "landing-partitions.md").write_text(head + table + "\n")
-    print(head + table)
+    write("landing-partitions", result, head + table + "\n")

@@ -1,9 +1,6 @@
 """What the Logjam receiver costs beside Forward's, in one run, at bodies of 1.3 KB: CPU per event, memory, answers' latency.
 
-A device (PUB) beside Forward's frames of 500 events, producers (ROUTER) beside its frames of one event. Writes
-``benchmarks/results/logjam.json`` and ``.md``.
-
-    .venv/bin/python benchmarks/logjam.py [--seconds 5] [--connections 16] [--messages 100000]
+A device (PUB) beside Forward's frames of 500 events, producers (ROUTER) beside its frames of one event.
 """
 
 from __future__ import annotations
@@ -17,14 +14,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-import load
 import orjson
 import psutil
 import zmq
 import zmq.asyncio
-from forward import ForwardTalker, frames
 from headrace_common.operations.settings import environment
 from headrace_logjam.wire import ACCEPTED, Compression, Meta, compress, encode_meta
+
+from . import load
+from .forward import ForwardTalker, frames
 
 AIM = 1.6
 """SUB against Forward's frames of 500 events, ROUTER against its frames of one event."""
@@ -122,15 +120,16 @@ class Bench:
         }
 
 
-def main() -> None:
-    """Runs all phases and writes the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=5)
-    parser.add_argument("--connections", type=int, default=16)
-    parser.add_argument("--messages", type=int, default=100_000, help="that a device publishes in a turn")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--dry", action="store_true", help="write no results")
-    arguments = parser.parse_args()
+def arguments(command: argparse.ArgumentParser) -> None:
+    """Declares the options."""
+    command.add_argument("--seconds", type=float, default=5)
+    command.add_argument("--connections", type=int, default=16)
+    command.add_argument("--messages", type=int, default=100_000, help="that a device publishes in a turn")
+    command.add_argument("--rounds", type=int, default=ROUNDS)
+
+
+def run(arguments: argparse.Namespace) -> load.Results:
+    """Runs all phases."""
     made, singles = frames(500, WORDS), frames(1, WORDS)
     bodies = [orjson.dumps(record) for entries, _ in made[:16] for _, record in entries]
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -190,7 +189,7 @@ def main() -> None:
         "router_to_forward": shapes["ROUTER, as it is"][COST] / shapes["Forward, 1"][COST],
         "resident_imports_mb": load.import_share("headrace_logjam"),
     }
-    write(result, dry=arguments.dry)
+    return table(result)
 
 
 def _median(phases: list[dict[str, float]]) -> dict[str, float]:
@@ -198,8 +197,8 @@ def _median(phases: list[dict[str, float]]) -> dict[str, float]:
     return sorted(phases, key=lambda phase: phase[COST])[len(phases) // 2]
 
 
-def write(result: dict[str, Any], *, dry: bool) -> None:
-    """The results as JSON and as a table; the table is also printed."""
+def table(result: dict[str, Any]) -> load.Results:
+    """The results, and a table of them."""
     rows = ["| shape | CPU-s per million events | events/s | ack p50 / p99 | resident |", "|---|---|---|---|---|"]
     for name, row in result["shapes"].items():
         acks = f"{row['ack_p50_ms']:.1f} / {row['ack_p99_ms']:.1f} ms" if "ack_p50_ms" in row else "none"
@@ -210,7 +209,7 @@ def write(result: dict[str, Any], *, dry: bool) -> None:
         f"Logjam beside Forward, bodies of {result['body_bytes']:.0f} bytes, one device, producers of {APPS} applications, "
         f"{result['connections']} producers with one message each on its way, acks=all, zstd; {result['machine']['cpus']} CPUs, "
         "shared with the broker and the "
-        "clients. Written by `benchmarks/logjam.py`.\n\n"
+        "clients. Written by `python -m benchmarks.receivers logjam`.\n\n"
         + "\n".join(rows)
         + f"\n\nMedians of {len(result['turns']['SUB, as it is'])} turns (the compressed ones: one each). SUB against Forward of "
         f"500: {result['sub_to_forward']:.2f} ×, with {APPS} applications {result['sub_many_to_forward']:.2f} ×; "
@@ -218,12 +217,4 @@ def write(result: dict[str, Any], *, dry: bool) -> None:
         f"Resident, imports alone: {result['resident_imports_mb']:.0f} MB; the device's {result['messages']:,} messages of a "
         "turn come faster than they are stored, and most of them wait in the process.\n"
     )
-    if not dry:
-        load.RESULTS.mkdir(exist_ok=True)
-        (load.RESULTS / "logjam.json").write_text(json.dumps(result, indent=1) + "\n")
-        (load.RESULTS / "logjam.md").write_text(text)
-    print(text)
-
-
-if __name__ == "__main__":
-    main()
+    return "logjam", result, text

@@ -2,10 +2,7 @@
 
 Neighbours send one event after the other, each every 10 ms, over one connection each: first alone, then while other
 connections send one kind of bomb after the other, as fast as the receiver takes them, from a process of their own. Nothing
-is left out: the percentiles are over all that the neighbours sent while there were bombs. Writes
-``benchmarks/results/forward-bombs.json`` and ``.md``.
-
-    .venv/bin/python benchmarks/forward_bombs.py [--seconds 5] [--bombers 16] [--neighbours 8] [--before REVISION]
+is left out: the percentiles are over all that the neighbours sent while there were bombs.
 """
 
 from __future__ import annotations
@@ -14,7 +11,6 @@ import argparse
 import asyncio
 import contextlib
 import gzip
-import json
 import multiprocessing
 import statistics
 import sys
@@ -25,10 +21,11 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
-import load
 import msgpack
 import psutil
 from headrace_forward.wire import Replies
+
+from . import load
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -183,15 +180,17 @@ def phase(arguments: argparse.Namespace, server: tuple[psutil.Process, int], nam
     }
 
 
-def main() -> None:
-    """Each kind of bomb in turn, and the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=5)
-    parser.add_argument("--bombers", type=int, default=16)
-    parser.add_argument("--neighbours", type=int, default=8)
-    parser.add_argument("--only", help="only bombs whose name contains this")
-    parser.add_argument("--before", metavar="REVISION", help="also measure the receiver as it was at this revision")
-    arguments = parser.parse_args()
+def arguments(command: argparse.ArgumentParser) -> None:
+    """Declares the options."""
+    command.add_argument("--seconds", type=float, default=5)
+    command.add_argument("--bombers", type=int, default=16)
+    command.add_argument("--neighbours", type=int, default=8)
+    command.add_argument("--only", help="only bombs whose name contains this")
+    command.add_argument("--before", metavar="REVISION", help="also measure the receiver as it was at this revision")
+
+
+def run(arguments: argparse.Namespace) -> load.Results:
+    """Each kind of bomb in turn."""
     kinds = [name for name in BOMBS if arguments.only is None or arguments.only in name]
     measured: dict[str, dict[str, dict[str, float]]] = {}
     with contextlib.ExitStack() as stack:
@@ -206,11 +205,11 @@ def main() -> None:
                     figures = phase(arguments, server, name)
                     measured.setdefault(name or "none", {})[side] = figures
                     print(f"{side}, {name}: p99 {figures['p99_ms']:.1f} ms", flush=True)
-    write(arguments, measured)
+    return table(arguments, measured)
 
 
-def write(arguments: argparse.Namespace, measured: dict[str, Any]) -> None:
-    """The results as JSON and as a table; the table is also printed."""
+def table(arguments: argparse.Namespace, measured: dict[str, Any]) -> load.Results:
+    """The results, and a table of them."""
     sides = list(next(iter(measured.values())))
     rows = [
         "| bombs | " + " | ".join(f"p50 / p99 / most, {side}" for side in sides) + " |",
@@ -224,14 +223,7 @@ def write(arguments: argparse.Namespace, measured: dict[str, Any]) -> None:
         f"What {arguments.neighbours} clients wait for their acknowledgements, an event of each every "
         f"{EVERY * 1000:.0f} ms, while {arguments.bombers} connections send bombs (aim: p99 below {AIM_MS} ms); "
         f"{load.machine()['cpus']} CPUs, shared with the broker, the bombers and the clients. Written by "
-        f"`benchmarks/forward_bombs.py`{before}.\n\n" + "\n".join(rows) + "\n"
+        f"`python -m benchmarks.receivers forward-bombs`{before}.\n\n" + "\n".join(rows) + "\n"
     )
     result = {"machine": load.machine(), "bombers": arguments.bombers, "before": arguments.before, "bombs": measured}
-    load.RESULTS.mkdir(exist_ok=True)
-    (load.RESULTS / "forward-bombs.json").write_text(json.dumps(result, indent=1) + "\n")
-    (load.RESULTS / "forward-bombs.md").write_text(text)
-    print(text)
-
-
-if __name__ == "__main__":
-    main()
+    return "forward-bombs", result, text

@@ -1,17 +1,14 @@
 """What the segment service costs: acknowledgements, the replay of a log, a start from a snapshot, memory per idle writer.
 
 Also acknowledgements beside peers that mean harm (the largest blocks, announced or half sent, and random frames), and of 10,000
-writers on 100 connections. Writes ``benchmarks/results/segment.json`` and ``.md``. On a quiet machine with two cores it takes
+writers on 100 connections. On a quiet machine with two cores it takes
 less than four minutes.
-
-    .venv/bin/python benchmarks/segment.py [--seconds 5] [--records 200000] [--writers 50000] [--crowd 10000]
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import multiprocessing
 import os
 import random
@@ -21,7 +18,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import load
 import psutil
 from headrace_common.kafka.client import make_producer
 from headrace_common.operations.settings import KafkaSettings, environment
@@ -32,6 +28,8 @@ from headrace_segment.store.snapshots import snapshot
 from headrace_segment.wire import original as wire
 from headrace_segment.wire.codes import HEADER, Kind
 from headrace_segment.wire.replies import Replies
+
+from . import load
 
 AIMS = {
     "ack_p50_ms": 3.0,
@@ -254,14 +252,16 @@ def started(bootstrap: str, folder: Path) -> dict[str, float]:
         return {"seconds": seconds, "cpu": times.user + times.system, "resident": float(process.memory_info().rss)}
 
 
-def main() -> None:
+def arguments(command: argparse.ArgumentParser) -> None:
+    """Declares the options."""
+    command.add_argument("--seconds", type=float, default=5)
+    command.add_argument("--records", type=int, default=200_000)
+    command.add_argument("--writers", type=int, default=50_000)
+    command.add_argument("--crowd", type=int, default=10_000)
+
+
+def run(arguments: argparse.Namespace) -> load.Results:
     """Runs it all; see the module."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=5)
-    parser.add_argument("--records", type=int, default=200_000)
-    parser.add_argument("--writers", type=int, default=50_000)
-    parser.add_argument("--crowd", type=int, default=10_000)
-    arguments = parser.parse_args()
     load_average = os.getloadavg()[0]
     os.environ.update(environment("segment", cache_bytes=0, snapshot_records=1 << 40))
     with tempfile.TemporaryDirectory() as name:
@@ -324,7 +324,7 @@ def main() -> None:
         "ready_with_writers_seconds": known["seconds"],
         "bytes_per_idle_writer": (known["resident"] - without["resident"]) / arguments.writers,
     }
-    write(result)
+    return table(result)
 
 
 def percentiles(latencies: list[float]) -> list[float]:
@@ -340,8 +340,8 @@ def cpu(process: psutil.Process) -> float:
     return times.user + times.system
 
 
-def write(result: dict[str, Any]) -> None:
-    """The results as JSON and as a table; the table is also printed."""
+def table(result: dict[str, Any]) -> load.Results:
+    """The results, and a table of them."""
     many, harm = result["crowd"], result["beside_harm"]
     rows = ["| writers / segments | ack p50 / p99 | blocks/s | CPU ms per block |", "|---|---|---|---|"]
     for writers, row in result["phases"].items():
@@ -352,7 +352,7 @@ def write(result: dict[str, Any]) -> None:
     text = (
         "The segment service, one replica, a block of 1 KB on its way for each writer, events first; "
         f"{result['machine']['cpus']} CPUs, shared with the broker and the clients; "
-        f"load average {result['load_average']:.1f}. Written by `benchmarks/segment.py`.\n\n"
+        f"load average {result['load_average']:.1f}. Written by `python -m benchmarks.receivers segment`.\n\n"
         + "\n".join(rows)
         + f"\n\n{many['writers']:,} writers on 100 connections, a block of each at once: "
         f"{many['setups_per_second']:,.0f} set up and {many['blocks_per_second']:,.0f} blocks a second, p50 / p99 "
@@ -368,11 +368,4 @@ def write(result: dict[str, Any]) -> None:
         f"{AIMS['ack_p50_ms']:.0f} ms. Memory per idle writer: {result['bytes_per_idle_writer']:.0f} bytes (aim "
         f"{AIMS['bytes_per_idle_writer']:.0f}).\n"
     )
-    load.RESULTS.mkdir(exist_ok=True)
-    (load.RESULTS / "segment.json").write_text(json.dumps(result, indent=1) + "\n")
-    (load.RESULTS / "segment.md").write_text(text)
-    print(text)
-
-
-if __name__ == "__main__":
-    main()
+    return "segment", result, text

@@ -6,6 +6,7 @@ The topic's end offsets are compared with what was acknowledged: a difference is
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import statistics
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import psutil
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -26,7 +27,7 @@ from headrace_cli.machine.ports import free_port
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import environment
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 PARTS = (
     "libs/common",
@@ -36,6 +37,10 @@ PARTS = (
     "services/lumberjack",
     "services/segment",
 )
+
+
+Results = tuple[str, dict[str, Any], str]
+"""Their name, what was measured, and a text with a table of it."""
 
 
 class Talker(Protocol):
@@ -227,3 +232,10 @@ def machine() -> dict[str, object]:
         "python": sys.version.split()[0],
         "memory_gb": psutil.virtual_memory().total / 1e9,
     }
+
+
+def write(name: str, result: dict[str, Any], text: str) -> None:
+    """Writes `result` and `text` as ``<name>.json`` and ``.md``."""
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    (RESULTS / f"{name}.md").write_text(text)

@@ -1,15 +1,12 @@
 """What the inputs that hang or abort Logjam's own tools do to the receiver: time and memory for each, on this machine.
 
 A producer sends each of them, waits for its answer, and the next; the largest time of some turns counts, and by how much the
-process has grown meanwhile. Writes ``benchmarks/results/logjam-bombs.json`` and ``.md``.
-
-    .venv/bin/python benchmarks/logjam_bombs.py [--turns 5]
+process has grown meanwhile.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import struct
 import tempfile
 import threading
@@ -19,11 +16,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import load
 import psutil
 import snappy
 import zmq
 from headrace_logjam.wire import ACCEPTED, REFUSED, Compression, Meta, compress, encode_meta
+
+from . import load
 
 MIB = 1 << 20
 APP_ENV, TOPIC = b"bomb-production", b"logs.bomb.production"
@@ -89,11 +87,13 @@ def measure(client: zmq.Socket[bytes], process: psutil.Process, name: str, turns
     }
 
 
-def main() -> None:
-    """Sends all of them and writes the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=5)
-    arguments = parser.parse_args()
+def arguments(command: argparse.ArgumentParser) -> None:
+    """Declares the options."""
+    command.add_argument("--turns", type=int, default=5)
+
+
+def run(arguments: argparse.Namespace) -> load.Results:
+    """Sends all of them."""
     with (
         tempfile.TemporaryDirectory() as name,
         load.kafka(Path(name)) as bootstrap,
@@ -108,11 +108,11 @@ def main() -> None:
             client.send_multipart(plain)
             client.recv_multipart()
         rows = {bomb: measure(client, process, bomb, arguments.turns) for bomb in BOMBS}
-    write({"machine": load.machine(), "turns": arguments.turns, "bombs": rows})
+    return table({"machine": load.machine(), "turns": arguments.turns, "bombs": rows})
 
 
-def write(result: dict[str, Any]) -> None:
-    """The results as JSON and as a table; the table is also printed."""
+def table(result: dict[str, Any]) -> load.Results:
+    """The results, and a table of them."""
     rows = ["| body | bytes | answer | CPU | answered within | grown |", "|---|---|---|---|---|---|"]
     for name, row in result["bombs"].items():
         rows.append(
@@ -121,15 +121,8 @@ def write(result: dict[str, Any]) -> None:
         )
     text = (
         f"Bodies that hang or abort Logjam's own tools, and others that mean to, sent to the Logjam receiver; the largest of "
-        f"{result['turns']} turns, with Kafka's answer. Written by `benchmarks/logjam_bombs.py`.\n\n"
+        f"{result['turns']} turns, with Kafka's answer. Written by `python -m benchmarks.receivers logjam-bombs`.\n\n"
         + "\n".join(rows)
         + "\n"
     )
-    load.RESULTS.mkdir(exist_ok=True)
-    (load.RESULTS / "logjam-bombs.json").write_text(json.dumps(result, indent=1) + "\n")
-    (load.RESULTS / "logjam-bombs.md").write_text(text)
-    print(text)
-
-
-if __name__ == "__main__":
-    main()
+    return "logjam-bombs", result, text

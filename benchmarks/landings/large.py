@@ -1,17 +1,13 @@
 """The cost of landing on a large table: CPU per event with 1 and with 20 million remembered ids.
 
 Fills the events table, without Kafka, with rows whose ids are all within the horizon. Then it starts the landing job on it, which
-reads the ids back, and lands the same topic as `benchmarks/landing.py`: with both indexes, and on both tables in turn. All the
-rest comes from that module. Writes ``benchmarks/results/landing-large.json`` and ``.md``.
-
-    .venv/bin/python benchmarks/landing_large.py [--rows 1000000 20000000] [--events 1200000] [--rounds 3] [--warm 1]
+reads the ids back, and lands the same topic as `job`: with both indexes, and on both tables in turn.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import shutil
 import statistics
@@ -23,14 +19,19 @@ from typing import Any
 from headrace_cli.machine.toolchain import jars
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import KafkaSettings, LogSettings
+from headrace_common.record.contract import HEADERS
 from headrace_lake.configuration.settings import LakeSettings
 from headrace_lake.spark.engine import session
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import layout
-from headrace_lake.tables.layout import EVENTS, SCHEMAS
-from landing import HEADERS, PARTITIONS, RESULTS, Meter, fill, land, machine, prove, stage
+from headrace_lake.tables.layout import EVENTS as TABLE
+from headrace_lake.tables.layout import SCHEMAS
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
+
+from .stage import PARTITIONS, Meter, fill, land, machine, prove, stage, write
+
+EVENTS, ROUNDS, WARM = 1_200_000, 3, 1
 
 WAYS = ("map", "arrays")
 MEMORY = 3 << 30
@@ -55,11 +56,10 @@ def fill_table(spark: SparkSession, lake: Path, rows: int) -> None:
         "day": f"date'{now:%Y-%m-%d}'",
     }
     columns = [
-        sf.expr(given.get(field.name, "null")).cast(field.dataType).alias(field.name)
-        for field in SCHEMAS[EVENTS].fields
+        sf.expr(given.get(field.name, "null")).cast(field.dataType).alias(field.name) for field in SCHEMAS[TABLE].fields
     ]
     frame = spark.range(0, rows, 1, max(1, rows // 500_000)).select(*columns)
-    frame.write.format("delta").mode("append").save(str(lake / EVENTS))
+    frame.write.format("delta").mode("append").save(str(lake / TABLE))
 
 
 def copy(lake: Path, into: Path) -> None:
@@ -67,18 +67,11 @@ def copy(lake: Path, into: Path) -> None:
     shutil.copytree(lake, into, copy_function=os.link)
 
 
-def main() -> None:
+def run(arguments: argparse.Namespace) -> None:
     """Runs all rounds and writes the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, nargs=2, default=[1_000_000, 20_000_000])
-    parser.add_argument("--events", type=int, default=1_200_000)
-    parser.add_argument("--batch", type=int, default=190_000, help="records in a batch")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--warm", type=int, default=1, help="rounds that do not count")
-    arguments = parser.parse_args()
     with stage() as (broker, folder):
         result = measure(broker, folder, arguments)
-    write(result)
+    write_results(result)
 
 
 def measure(broker: EmbeddedKafka, folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -131,7 +124,7 @@ def measure(broker: EmbeddedKafka, folder: Path, arguments: argparse.Namespace) 
     }
 
 
-def write(result: dict[str, Any]) -> None:
+def write_results(result: dict[str, Any]) -> None:
     """The results as JSON and as a table; the table is also printed."""
     few, many = result["rows"]
     figures, ratios, held = result["cpu_seconds_per_million"], result["ratios"], result["remembered"]
@@ -145,13 +138,6 @@ def write(result: dict[str, Any]) -> None:
         f"CPU-s per million records landed, on tables whose rows are all remembered; batches of {result['batch_records']:,} "
         f"records on {result['partitions']} partitions, one in a hundred a resend; medians of {len(result['rounds'])} rounds; "
         f"PySpark {result['machine']['pyspark']}, {result['machine']['cpus']} CPUs ({result['machine']['cpu']}). Written by "
-        "`benchmarks/landing_large.py`.\n\n"
+        "`benchmarks/landing.py large`.\n\n"
     )
-    table = "\n".join(lines)
-    (RESULTS / "landing-large.json").write_text(json.dumps(result, indent=1) + "\n")
-    (RESULTS / "landing-large.md").write_text(head + table + "\n")
-    print(head + table)
-
-
-if __name__ == "__main__":
-    main()
+    write("landing-large", result, head + "\n".join(lines) + "\n")

@@ -1,27 +1,24 @@
 """What the Lumberjack receiver costs beside Forward's, in one run: CPU per event, memory, acknowledgement latency.
 
 The same records in every shape; those of v2 have the fields beside that Filebeat's ids are made of. Both receivers run all
-the time, and what is compared takes turns, so that whatever else the machine does falls on both. Writes
-``benchmarks/results/lumberjack.json`` and ``.md``.
-
-    .venv/bin/python benchmarks/lumberjack.py [--seconds 5] [--turns 3] [--connections 16] [--rate 10000]
+the time, and what is compared takes turns, so that whatever else the machine does falls on both.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import statistics
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import load
 import orjson
-from forward import FRAMES, ForwardTalker, frames
 from headrace_lumberjack.wire import V1, V2, Replies, compressed, encode, pairs_frame, window
+
+from . import load
+from .forward import FRAMES, ForwardTalker, frames
 
 AIM = 1.1
 """J in C of 500 events, against Forward's frames of 500 events."""
@@ -102,14 +99,16 @@ def together(phases: list[dict[str, float]]) -> dict[str, float]:
     }
 
 
-def main() -> None:
-    """Runs all phases and writes the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=5)
-    parser.add_argument("--connections", type=int, default=16)
-    parser.add_argument("--rate", type=float, default=10_000)
-    parser.add_argument("--turns", type=int, default=3, help="how often Forward and J in C of 500 take turns")
-    arguments = parser.parse_args()
+def arguments(command: argparse.ArgumentParser) -> None:
+    """Declares the options."""
+    command.add_argument("--seconds", type=float, default=5)
+    command.add_argument("--connections", type=int, default=16)
+    command.add_argument("--rate", type=float, default=10_000)
+    command.add_argument("--turns", type=int, default=3, help="how often Forward and J in C of 500 take turns")
+
+
+def run(arguments: argparse.Namespace) -> load.Results:
+    """Runs all phases."""
     made = frames(500)
     records = [entry for entries, _ in made for entry in entries]
 
@@ -181,11 +180,11 @@ def main() -> None:
             "v2": sum(len(orjson.dumps(filebeat(n, *entry))) for n, entry in enumerate(records[:5000])) / 5000,
         },
     }
-    write(result)
+    return table(result)
 
 
-def write(result: dict[str, Any]) -> None:
-    """The results as JSON and as a table; the table is also printed."""
+def table(result: dict[str, Any]) -> load.Results:
+    """The results, and a table of them."""
     rows = ["| shape | CPU-s per million events | events/s | ack p50 / p99 | resident |", "|---|---|---|---|---|"]
     forward = {"Forward, 500": result["forward"], "Forward, 1": result["forward_1"]}
     for name, row in {**forward, **result["shapes"]}.items():
@@ -197,7 +196,8 @@ def write(result: dict[str, Any]) -> None:
     text = "\n".join(
         (
             f"Lumberjack, {result['connections']} connections with one window each on its way, acks=all, zstd; "
-            f"{result['machine']['cpus']} CPUs, shared with the broker and the clients. Written by `benchmarks/lumberjack.py`.",
+            f"{result['machine']['cpus']} CPUs, shared with the broker and the clients. "
+            f"Written by `python -m benchmarks.receivers lumberjack`.",
             "",
             *rows,
             "",
@@ -209,11 +209,4 @@ def write(result: dict[str, Any]) -> None:
             "",
         )
     )
-    load.RESULTS.mkdir(exist_ok=True)
-    (load.RESULTS / "lumberjack.json").write_text(json.dumps(result, indent=1) + "\n")
-    (load.RESULTS / "lumberjack.md").write_text(text)
-    print(text)
-
-
-if __name__ == "__main__":
-    main()
+    return "lumberjack", result, text

@@ -3,25 +3,24 @@
 The naive jobs read the same topic, put the headers into columns and append to one Delta table. One of them does no more: what a
 client sends again, and what a crash repeats, lands twice. One drops resends by Spark's own state
 (`dropDuplicatesWithinWatermark`), one by `MERGE` on the event's id, both within an hour. None keeps ranges, quarantine or
-counts, so none can be proven. CPU is that of the process tree without the broker, of full batches, as in ``landing.py``; all run
-in one JVM. Writes ``benchmarks/results/landing-naive.json`` and ``.md``.
-
-    .venv/bin/python benchmarks/landing_naive.py [--events 570000] [--batch 190000] [--rounds 3] [--warm 2]
+counts, so none can be proven.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from headrace_common.operations.settings import KafkaSettings
-from landing import PARTITIONS, RESULTS, Meter, Way, in_batches, in_turns, machine, ours
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+
+from .stage import PARTITIONS, Meter, Way, in_batches, in_turns, machine, options, ours, write
+
+EVENTS, ROUNDS, WARM = 570_000, 3, 2
 
 Write = Callable[[DataFrame, str], None]
 HORIZON: Final = "1 hour"
@@ -80,16 +79,12 @@ WAYS: Final[dict[str, Way]] = {
 }
 
 
-def main() -> None:
+def run(arguments: argparse.Namespace) -> None:
     """Runs all rounds and writes the results."""
-    write_results(*in_turns(__doc__, 3, WAYS))
-
-
-def write_results(arguments: argparse.Namespace, taken: dict[str, list[float]]) -> None:
-    """The results as JSON and as a table; the table is also printed."""
+    _, taken = in_turns(arguments, WAYS)
     median = {name: statistics.median(figures) for name, figures in taken.items()}
-    result = {"machine": machine(), **vars(arguments), "cpu_seconds_per_million": median, "rounds": taken}
-    (RESULTS / "landing-naive.json").write_text(json.dumps(result, indent=1) + "\n")
+    info = machine()
+    result = {"machine": info, **options(arguments), "cpu_seconds_per_million": median, "rounds": taken}
     what = {
         "append": "naive: headers to columns, append; resends and repeats land twice",
         "dropDuplicatesWithinWatermark": "naive, resends dropped by `dropDuplicatesWithinWatermark`",
@@ -97,19 +92,13 @@ def write_results(arguments: argparse.Namespace, taken: dict[str, list[float]]) 
         "plain": "the landing job, without de-duplication",
         "map": "the landing job, ids remembered in the JVM (`map`)",
     }
-    info = result["machine"]
     text = (
         f"The landing job beside naive ones: CPU-s per million records, batches of {arguments.batch:,} on {PARTITIONS}"
         f" partitions, medians of {arguments.rounds} rounds; PySpark {info['pyspark']}, {info['cpus']} CPUs ({info['cpu']}),"
-        f" load average {info['load_average']:.0f}. Written by `benchmarks/landing_naive.py`.\n\n"
+        f" load average {info['load_average']:.0f}. Written by `benchmarks/landing.py naive`.\n\n"
         "| what | CPU-s per million | ÷ append |\n|---|---|---|\n"
     )
     text += "".join(
         f"| {said} | {median[name]:.1f} | {median[name] / median['append']:.2f} |\n" for name, said in what.items()
     )
-    (RESULTS / "landing-naive.md").write_text(text)
-    print(text)
-
-
-if __name__ == "__main__":
-    main()
+    write("landing-naive", result, text)

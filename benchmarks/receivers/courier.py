@@ -1,27 +1,24 @@
 """What the Courier receiver costs beside Forward's, in one run: CPU per event, memory, acknowledgement latency.
 
-The same records in every shape, with the fields beside that log-courier adds. Writes ``benchmarks/results/courier.json`` and
-``.md``.
-
-    .venv/bin/python benchmarks/courier.py [--seconds 5] [--connections 16] [--rate 10000]
+The same records in every shape, with the fields beside that log-courier adds.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import statistics
 import tempfile
 from pathlib import Path
 from typing import Any
 
-import load
 import orjson
-from forward import FRAMES, ForwardTalker, frames
 from headrace_courier.replies import Acknowledged, Replies
 from headrace_courier.wire import NONCE_BYTES, evnt, jdat
+
+from . import load
+from .forward import FRAMES, ForwardTalker, frames
 
 AIM = 1.1
 """JDAT of 500 events, against Forward's frames of 500 events."""
@@ -71,13 +68,15 @@ class PayloadTalker:
         return False
 
 
-def main() -> None:
-    """Runs all phases and writes the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=5)
-    parser.add_argument("--connections", type=int, default=16)
-    parser.add_argument("--rate", type=float, default=10_000)
-    arguments = parser.parse_args()
+def arguments(command: argparse.ArgumentParser) -> None:
+    """Declares the options."""
+    command.add_argument("--seconds", type=float, default=5)
+    command.add_argument("--connections", type=int, default=16)
+    command.add_argument("--rate", type=float, default=10_000)
+
+
+def run(arguments: argparse.Namespace) -> load.Results:
+    """Runs all phases."""
     made = frames(500)
     records = [entry for entries, _ in made for entry in entries]
     events = [courier(number, *entry) for number, entry in enumerate(records)]
@@ -136,7 +135,7 @@ def main() -> None:
             "courier": statistics.mean(map(len, events[:5000])),
         },
     }
-    write(result)
+    return table(result)
 
 
 def _median(phases: list[dict[str, float]]) -> dict[str, float]:
@@ -144,8 +143,8 @@ def _median(phases: list[dict[str, float]]) -> dict[str, float]:
     return sorted(phases, key=lambda phase: phase["cpu_seconds_per_million"])[len(phases) // 2]
 
 
-def write(result: dict[str, Any]) -> None:
-    """The results as JSON and as a table; the table is also printed."""
+def table(result: dict[str, Any]) -> load.Results:
+    """The results, and a table of them."""
     rows = ["| shape | CPU-s per million events | events/s | ack p50 / p99 | resident |", "|---|---|---|---|---|"]
     forward = {"Forward, 500": result["forward"], "Forward, 1": result["forward_single"]}
     for name, row in {**forward, **result["shapes"]}.items():
@@ -156,18 +155,12 @@ def write(result: dict[str, Any]) -> None:
     paced, size = result["paced"], result["value_bytes_per_event"]
     text = (
         f"Courier, {result['connections']} connections with one payload each on its way, acks=all, zstd; "
-        f"{result['machine']['cpus']} CPUs, shared with the broker and the clients. Written by `benchmarks/courier.py`.\n\n"
+        f"{result['machine']['cpus']} CPUs, shared with the broker and the clients. "
+        f"Written by `python -m benchmarks.receivers courier`.\n\n"
         + "\n".join(rows)
         + f"\n\nJDAT of 500 against Forward of 500, medians of {len(result['rounds'])} turns: {result['ratio_to_forward']:.2f} × "
         f"(aim {AIM}); values of {size['courier']:.0f} against {size['forward']:.0f} bytes. At {paced['rate']:,.0f} events/s: "
         f"ack p50 / p99 {paced['ack_p50_ms']:.1f} / {paced['ack_p99_ms']:.1f} ms. Resident: idle "
         f"{result['resident_idle_mb']:.0f} MB, imports alone {result['resident_imports_mb']:.0f} MB.\n"
     )
-    load.RESULTS.mkdir(exist_ok=True)
-    (load.RESULTS / "courier.json").write_text(json.dumps(result, indent=1) + "\n")
-    (load.RESULTS / "courier.md").write_text(text)
-    print(text)
-
-
-if __name__ == "__main__":
-    main()
+    return "courier", result, text
