@@ -182,6 +182,14 @@ class Receiver:
                     total += sample.value
         return total
 
+    async def shows(self, value: float, name: str, **labels: str) -> None:
+        """Waits until a metric is `value`: a connection counts as closed only after its client has left, too."""
+
+        async def shown() -> bool:
+            return await self.metric(name, **labels) == value
+
+        await until(shown, f"{name} is {value:g}")
+
     async def ended(self, seconds: float = PATIENCE) -> int:
         """Its exit status, awaited."""
         await until(lambda: self.exit_status() is not None, f"{self.protocol} ends", seconds)

@@ -16,7 +16,7 @@ from tests.contract.dialect import Can, ContractClient, Dialect, values
 from tests.contract.receiver import Receiver
 from tests.contract.stopping import stopped
 from tests.contract.topic import events, now
-from tests.contract.waiting import PATIENCE, until
+from tests.contract.waiting import PATIENCE
 
 pytestmark = pytest.mark.kafka
 
@@ -84,7 +84,7 @@ async def test_what_peers_provoke_does_not_fill_the_log(dialect: Dialect, strict
         async with await ContractClient.connect(dialect, strict.address) as client:
             await client.write(dialect.malformed)
             await client.sees_end()
-    assert await strict.metric("connections_closed_total", why="protocol_error") == before + 40
+    await strict.shows(before + 40, "connections_closed_total", why="protocol_error")
     windows = 2 + (time.monotonic() - began) // 10  # 10 lines within 10 s
     assert 1 <= len(strict.lines("protocol error")) <= told + 10 * windows
 
@@ -121,12 +121,12 @@ async def test_a_client_that_has_finished_sending_still_gets_its_acknowledgement
 @pytest.mark.needs(Can.CLOSE_ONE, Can.HALF_CLOSE)
 async def test_a_connection_that_says_nothing_is_nothing_special(dialect: Dialect, receiver: Receiver) -> None:
     """Probes, and fluentd's heartbeats: connect and close."""
-    lines = len(receiver.lines())
+    told = receiver.told()
     for _ in range(20):
         async with await ContractClient.connect(dialect, receiver.address) as client:
             client.finish()
             await client.sees_end()
-    assert len(receiver.lines()) == lines
+    assert receiver.told() == told
 
 
 @pytest.mark.needs(Can.CLOSE_ONE, Can.HALF_CLOSE)
@@ -223,7 +223,7 @@ async def test_a_frame_of_the_largest_size_is_taken_and_one_byte_more_is_not(
 
 @pytest.mark.needs(Can.CLOSE_ONE)
 async def test_more_connections_than_allowed_are_closed_at_once(dialect: Dialect, strict: Receiver) -> None:
-    await until(lambda: _no_connections(strict), "the other tests' connections are gone")
+    await strict.shows(0, "connections")
     clients = [await ContractClient.connect(dialect, strict.address) for _ in range(CONNECTIONS)]
     try:
         for client in clients:
@@ -238,13 +238,9 @@ async def test_more_connections_than_allowed_are_closed_at_once(dialect: Dialect
     finally:
         for client in clients:
             await client.__aexit__()
-    await until(lambda: _no_connections(strict), "they are gone")
+    await strict.shows(0, "connections")
     async with await ContractClient.connect(dialect, strict.address) as client:
         await client.receives(await client.send(values(1)))
-
-
-async def _no_connections(receiver: Receiver) -> bool:
-    return await receiver.metric("connections") == 0
 
 
 @pytest.mark.shared
@@ -267,7 +263,7 @@ async def test_an_old_connection_closes_between_frames(dialect: Dialect, start, 
         assert time.monotonic() - began > 1
         assert client.acknowledged == list(range(len(client.acknowledged)))
         assert sent - len(client.acknowledged) <= 1  # one may have been under way to a closed door
-    assert await receiver.metric("connections_closed_total", why="age") == 1
+    await receiver.shows(1, "connections_closed_total", why="age")
     complete = {record.json["frame"] for record in await events(stored_in, mark)}
     assert complete == set(client.acknowledged)
 
@@ -285,7 +281,7 @@ async def test_age_waits_for_half_a_frame(dialect: Dialect, start) -> None:
         await client.write(data[-1:])
         await client.receives(0)
         await client.sees_end()
-    assert await receiver.metric("connections_closed_total", why="age") == 1
+    await receiver.shows(1, "connections_closed_total", why="age")
 
 
 @pytest.mark.shared
@@ -303,4 +299,4 @@ async def test_a_silent_connection_closes_only_where_that_was_asked_for(
         await watched.sees_end()
         assert not left_alone.closed
         await left_alone.receives(await left_alone.send(values(1)))
-    assert await eager.metric("connections_closed_total", why="idle") == 1
+    await eager.shows(1, "connections_closed_total", why="idle")

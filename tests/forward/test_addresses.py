@@ -41,20 +41,8 @@ def acknowledged(client: socket.socket) -> bool:
         return False
 
 
-async def refused(receiver: Receiver, times: int) -> None:
-    await until(lambda: _is(receiver, times), f"{times} were refused")
-
-
-async def _is(receiver: Receiver, times: int) -> bool:
-    return await receiver.metric("limit_hits_total", limit=LIMIT) == times
-
-
-async def gone(receiver: Receiver) -> None:
-    await until(lambda: _nobody(receiver), "they are gone")
-
-
-async def _nobody(receiver: Receiver) -> bool:
-    return await receiver.metric("connections") == 0
+async def hit(receiver: Receiver, limit: str, times: int) -> None:
+    await receiver.shows(times, "limit_hits_total", limit=limit)
 
 
 async def test_one_address_does_not_shut_out_others(start) -> None:
@@ -68,7 +56,7 @@ async def test_one_address_does_not_shut_out_others(start) -> None:
             for number in range(1, 31):
                 with from_address(receiver, "127.0.0.2") as greedy:
                     assert not acknowledged(greedy)
-                await refused(receiver, number)
+                await hit(receiver, LIMIT, number)
             with from_address(receiver, HOST) as other:
                 assert acknowledged(other)
             assert await receiver.metric("limit_hits_total", limit="LIMITS__CONNECTIONS") == 0
@@ -76,13 +64,9 @@ async def test_one_address_does_not_shut_out_others(start) -> None:
             windows = 2 + (time.monotonic() - began) // 10  # 10 lines within 10 s
             assert 0 < len(lines) <= 10 * windows, "a hostile peer does not fill the log"
             assert (lines[0]["peer"], lines[0]["limit"]) == ("127.0.0.2", LIMIT)
-        await until(lambda: _open(receiver, 2), "one has left")
+        await receiver.shows(2, "connections")
         with from_address(receiver, "127.0.0.2") as again:
             assert acknowledged(again)
-
-
-async def _open(receiver: Receiver, number: int) -> bool:
-    return await receiver.metric("connections") == number
 
 
 @pytest.mark.parametrize(
@@ -94,22 +78,17 @@ async def test_a_silent_crowd_makes_way_and_who_has_sent_a_frame_does_not(start,
         assert acknowledged(client)
         silent = [crowd.enter_context(from_address(receiver, "127.0.0.2")) for _ in range(4 * MOST)]
         (limit,) = limits
-        await until(
-            lambda: _hit(receiver, f"LIMITS__{limit.upper()}", 3 * MOST + 1), "they have made way for each other"
-        )
+        limit = f"LIMITS__{limit.upper()}"
+        await hit(receiver, limit, 3 * MOST + 1)  # they have made way for each other
         with from_address(receiver, "127.0.0.2") as newcomer:
             assert acknowledged(newcomer)
             assert acknowledged(client)
-            assert await _hit(receiver, f"LIMITS__{limit.upper()}", 3 * MOST + 2)
+            await hit(receiver, limit, 3 * MOST + 2)
         assert silent[0].recv(1) == b""
-    await gone(receiver)
+    await receiver.shows(0, "connections")
     receiver.signal(signal.SIGTERM)
     assert await receiver.ended() == 0
     assert not receiver.lines("connections cut")
-
-
-async def _hit(receiver: Receiver, limit: str, times: int) -> bool:
-    return await receiver.metric("limit_hits_total", limit=limit) == times
 
 
 @pytest.mark.long
@@ -134,13 +113,13 @@ async def test_behind_a_balancer_the_clients_address_counts(start) -> None:
         assert acknowledged(other)
         with from_address(receiver, HOST, proxied("203.0.113.5")) as greedy:
             assert not acknowledged(greedy)
-        await refused(receiver, 1)
+        await hit(receiver, LIMIT, 1)
         assert receiver.lines("too many connections of an address")[0]["peer"] == "203.0.113.5"
         itself = b"PROXY UNKNOWN\r\n"  # the balancer: no client's address
         with from_address(receiver, HOST, itself) as first, from_address(receiver, HOST, itself) as second:
             assert acknowledged(first)
             assert acknowledged(second)
-    await gone(receiver)
+    await receiver.shows(0, "connections")
     with from_address(receiver, HOST, proxied("203.0.113.5")) as again:
         assert acknowledged(again)
 
@@ -167,12 +146,12 @@ async def test_who_makes_way_in_a_handshake_gives_its_place_back(start, tmp_path
     with ExitStack() as crowd:
         for _ in range(4 * MOST):
             crowd.enter_context(from_address(receiver, HOST))
-        await until(lambda: _hit(receiver, "LIMITS__CONNECTIONS", 3 * MOST), "they have made way for each other")
+        await hit(receiver, "LIMITS__CONNECTIONS", 3 * MOST)  # they have made way for each other
     for _ in range(2 * MOST):
         with speaking(receiver.address, authority.context()) as client:
             client.send(msgpack.packb(["t", 1, {"mark": uuid.uuid4().hex}, {"chunk": "c"}]))
             client.acknowledges("c")
-    await gone(receiver)
+    await receiver.shows(0, "connections")
 
 
 @pytest.mark.long

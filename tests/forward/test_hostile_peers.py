@@ -175,11 +175,7 @@ async def test_2000_half_open_handshakes(start) -> None:
         with Memory(receiver.pid) as memory, connected(receiver.address, 2000) as peers:
             for peer in peers[::2]:
                 peer.send(b"\x96\xa4PING")  # half a login
-
-            async def all_counted() -> bool:
-                return await receiver.metric("limit_hits_total", limit="LIMITS__HANDSHAKE_TIME") == 2000
-
-            await until(all_counted, "all have been closed")
+            await receiver.shows(2000, "limit_hits_total", limit="LIMITS__HANDSHAKE_TIME")
         assert memory.grown <= ALLOWED
 
 
@@ -188,11 +184,7 @@ async def test_10_000_idle_connections(start, store: KafkaSettings) -> None:
     count = 10_000
     receiver = await start(limits={"connections": count + 10, "connections_per_address": 0})
     with Memory(receiver.pid) as memory, connected(receiver.address, count) as peers:
-
-        async def all_there() -> bool:
-            return await receiver.metric("connections") == count
-
-        await until(all_there, "all are open")
+        await receiver.shows(count, "connections")
         for peer in peers[::10]:  # a tenth has sent something, once
             peer.send(msgpack.packb(["t", 1, {"m": 1}, {"chunk": "c"}]))
         for peer in peers[::10]:

@@ -21,7 +21,6 @@ from headrace_common.operations.settings import KafkaSettings
 from tests.contract.certificates import Authority
 from tests.contract.receiver import Receiver
 from tests.contract.topic import Stored, events, in_order, own_topics, quarantined
-from tests.contract.waiting import until
 from tests.tiers import sized
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
@@ -189,11 +188,7 @@ async def test_lumberjack_client(kafka_settings: KafkaSettings, node: Path, tmp_
         process = await asyncio.create_subprocess_exec(
             "node", node, "v2", str(receiver.port), "-", mark, str(COUNT), stdin=subprocess.PIPE
         )
-
-        async def all_stored() -> bool:
-            return await receiver.metric("events_stored_total") == COUNT
-
-        await until(all_stored, "every event is stored")
+        await receiver.shows(COUNT, "events_stored_total")
         await asyncio.wait_for(process.communicate(b""), PATIENCE)
     finally:
         receiver.stop()

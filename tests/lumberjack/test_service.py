@@ -19,7 +19,7 @@ from tests.contract.dialect import ContractClient, values
 from tests.contract.lumberjack import LumberjackDialect
 from tests.contract.receiver import Receiver
 from tests.contract.topic import events, own_topics
-from tests.contract.waiting import PATIENCE, until
+from tests.contract.waiting import PATIENCE
 from tests.lumberjack.driving import acks
 
 pytestmark = pytest.mark.kafka
@@ -42,13 +42,6 @@ async def receiver(settings: KafkaSettings, tmp_path: Path) -> AsyncIterator[Rec
     running.stop()
 
 
-async def gives_all_back(receiver: Receiver) -> None:
-    async def given_back() -> bool:
-        return await receiver.metric("budget_used_bytes") == 0
-
-    await until(given_back, "nothing is held")
-
-
 async def test_a_window_that_takes_many_turns_is_acknowledged_though_its_client_has_finished(
     receiver: Receiver,
 ) -> None:
@@ -69,7 +62,7 @@ async def test_a_window_that_takes_many_turns_is_acknowledged_though_its_client_
     assert numbers.count(20_000) == 1
     records = await events(receiver.kafka, mark)
     assert [record.value for record in records] == documents
-    await gives_all_back(receiver)
+    await receiver.shows(0, "budget_used_bytes")
 
 
 async def test_a_bomb_closes_its_connection_and_is_bounded(receiver: Receiver) -> None:
@@ -89,4 +82,4 @@ async def test_a_bomb_closes_its_connection_and_is_bounded(receiver: Receiver) -
     (line,) = receiver.lines("protocol error")
     assert line["limit"] == "LIMITS__INFLATED_BYTES"
     assert line["offset"] == 6
-    await gives_all_back(receiver)
+    await receiver.shows(0, "budget_used_bytes")

@@ -227,11 +227,7 @@ async def test_a_v1_client_hears_one_acknowledgement_or_comes_again(
         async with Client.connected(receiver, context) as client:
             await client.send(v1_batch(mark, 3 * size, size))
             await client.hears(lambda heard: heard == [4 * size], "what is sent again is acknowledged")
-
-        async def all_stored() -> bool:
-            return await receiver.metric("events_stored_total") == 5 * size
-
-        await until(all_stored, "what was sent before is stored too")
+        await receiver.shows(5 * size, "events_stored_total")  # what was sent before, too
     records = [record for record in await events(settings) if mark in record.json["line"]]
     copies = Counter(orjson.loads(record.json["line"])["n"] for record in records)
     assert copies == {n: 1 + (n >= 3 * size) for n in range(4 * size)}

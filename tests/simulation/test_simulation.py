@@ -67,7 +67,7 @@ def test_what_is_run_for_minutes_goes_on_where_the_ledger_ends(monkeypatch: pyte
 def test_a_simulated_process_leaves_no_thread_behind() -> None:
     before = threading.active_count()
     World(replace(draw(1, "forward"), faults=(Fault("kill", 1.0, 0.0, 20),))).run()
-    assert threading.active_count() == before
+    assert threading.active_count() <= before  # another test's may end meanwhile
 
 
 @pytest.mark.parametrize("protocol", STREAMS)
