@@ -10,7 +10,7 @@ import signal
 import pytest
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.errors import EXIT_CONFIG
-from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.operations.metrics import LIMITS, ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.protocol import installed
 
@@ -23,6 +23,14 @@ from tests.contract.waiting import until
 pytestmark = [pytest.mark.kafka, pytest.mark.shared]
 
 
+OWN_LIMITS = {
+    "headrace_forward": {"FORWARD__CHUNK_BYTES", "FORWARD__HANDSHAKE_BYTES"},
+    "headrace_lumberjack": {"LUMBERJACK__PAIRS", "LUMBERJACK__WINDOW_EVENTS"},
+    "headrace_segment": {"SEGMENT__SEGMENTS", "SEGMENT__WRITERS", "SEGMENT__TAIL_READERS"},
+}
+"""What a client may hit in that protocol alone."""
+
+
 async def test_health_and_metrics(dialect: Dialect, receiver: Receiver) -> None:
     assert await receiver.get("/livez") == (200, "ok\n")
     assert await receiver.get("/readyz") == (200, "ok\n")
@@ -33,6 +41,8 @@ async def test_health_and_metrics(dialect: Dialect, receiver: Receiver) -> None:
     own = [row for protocol in installed() if protocol.module == dialect.module for row in protocol.own_metrics()]
     declared = {row.name for row in (*ReceiverMetrics().table(), *own)}
     assert set(re.findall(r"^# TYPE (headrace_\w+) ", text, re.MULTILINE)) == declared
+    limits = set(re.findall(r'^headrace_limit_hits_total{limit="(\w+)"}', text, re.MULTILINE))
+    assert limits >= {*LIMITS, *OWN_LIMITS.get(dialect.module, ())}
     before = {
         name: await receiver.metric(name)
         for name in ("events_stored_total", "events_acknowledged_total", "received_bytes_total")

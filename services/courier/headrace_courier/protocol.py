@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from headrace_common.session.client import Client
     from headrace_common.session.explain import Explanation
 
-    from headrace_courier.wire import MessageKind
-
 
 def build(runtime: Runtime[CourierSettings]) -> Parts:
     """Makes stream listeners only: the protocol has no other transport."""
@@ -26,8 +24,12 @@ def build(runtime: Runtime[CourierSettings]) -> Parts:
     from headrace_common.session.memory import Memory
 
     from headrace_courier.session import CourierSession
+    from headrace_courier.wire import MessageKind
 
     settings, metrics, memory = runtime.settings, runtime.metrics, Memory()
+
+    for kind in (MessageKind.COMPLAINT, MessageKind.UNKNOWN):
+        metrics.messages_ignored.labels(kind.name.lower())
 
     def ignored(kind: MessageKind) -> None:
         metrics.messages_ignored.labels(kind.name.lower()).inc()

@@ -28,6 +28,8 @@ def build(runtime: Runtime[ForwardSettings]) -> Parts:
     from headrace_forward.session import ForwardSession
 
     settings = runtime.settings
+    for limit in ("FORWARD__CHUNK_BYTES", "FORWARD__HANDSHAKE_BYTES"):
+        runtime.metrics.limit_hits.labels(limit)
     guard = security(settings.forward)
     listeners = stream_listeners(
         runtime, PORT, lambda peer: ForwardSession(peer, settings.limits, settings.forward, guard)

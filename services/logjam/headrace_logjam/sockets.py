@@ -29,6 +29,7 @@ from headrace_logjam.publication import BEAT, Publication
 from headrace_logjam.reading import ALIVE, ReadSocket
 from headrace_logjam.session import ProducerSession
 from headrace_logjam.settings import LogjamSettings
+from headrace_logjam.wire import PING
 
 BACKLOG: Final = 1024
 LINGER_MS: Final = 1000
@@ -180,6 +181,7 @@ class ProducerSocket(BoundSocket):
     def __init__(self, around: Surroundings, port: int, setting: str, pub: PubSocket | None) -> None:
         super().__init__(around, port, setting)
         ignored = around.runtime.metrics.messages_ignored
+        ignored.labels(PING.decode())
         self._ignored = lambda what: ignored.labels(what).inc()
         self._read = ReadSocket(routed=self.answers)
         self._publish = None if pub is None else pub.publish

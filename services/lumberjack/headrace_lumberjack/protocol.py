@@ -26,6 +26,8 @@ def build(runtime: Runtime[LumberjackSettings]) -> Parts:
     from headrace_lumberjack.session import LumberjackSession
 
     settings, memory = runtime.settings, Memory()
+    for limit in ("LUMBERJACK__PAIRS", "LUMBERJACK__WINDOW_EVENTS"):
+        runtime.metrics.limit_hits.labels(limit)
     return Parts(
         stream_listeners(
             runtime, PORT, lambda peer: LumberjackSession(peer, settings.limits, settings.lumberjack, memory)

@@ -22,9 +22,9 @@ class SegmentMetrics:
     """Declares them in the receiver's catalogue."""
 
     def __init__(self, catalogue: ReceiverMetrics) -> None:
-        """Limits of its own that alerts watch are counted from the start."""
-        for limit in ("SEGMENT__SEGMENTS", "SEGMENT__WRITERS"):
-            catalogue.limit_hits.labels(limit)
+        """Its own limits are counted from the start."""
+        for limit in ("ATTRIBUTES", "REPLIES_BYTES", "SEGMENTS", "TAIL_READERS", "WRITERS"):
+            catalogue.limit_hits.labels(f"SEGMENT__{limit}")
         self.segments = catalogue.gauge(
             "segments", "Segments of the segment service, as this replica has read the log."
         )

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from headrace_common.operations.metrics import Catalogue
-from headrace_common.record.contract import Reason
+
+from headrace_lake.configuration.policy import OTHER, REASONS
+
+TASKS: Final = ("compact", "retain", "vacuum", "clean_log")
+"""What maintenance does; a label of metrics."""
 
 BATCH_BUCKETS: Final = (0.25, 0.5, 1, 2, 3, 5, 8, 13, 20, 30, 60, 120, 300, 600, 1800)
 FRESHNESS_BUCKETS: Final = (0.5, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 60, 120, 300, 900, 3600, 21_600, 86_400)
@@ -52,10 +56,13 @@ class LakeMetrics(Catalogue):
             "lake_quarantined",
             "Rows landed in the quarantine table since the start, by reason: what receivers and this job refused.",
             ("reason",),
-            [reason.value for reason in Reason],
+            (*REASONS, OTHER),
         )
         self.records_skipped = self.counter(
-            "lake_skipped", "Records left out since the start by the policy of their reason.", ("reason",)
+            "lake_skipped",
+            "Records left out since the start by the policy of their reason.",
+            ("reason",),
+            (*REASONS, OTHER),
         )
         self.records_looked_up = self.counter(
             "lake_headers_looked_up",
@@ -109,26 +116,31 @@ class LakeMetrics(Catalogue):
             "lake_maintenance_runs",
             "Pieces of maintenance done, by task: compact, retain, vacuum, clean_log.",
             ("task",),
+            TASKS,
         )
         self.maintenance_seconds = self.counter(
-            "lake_maintenance_seconds", "Time spent on maintenance, by task, beside landing.", ("task",)
+            "lake_maintenance_seconds", "Time spent on maintenance, by task, beside landing.", ("task",), TASKS
         )
         self.maintenance_failures = self.counter(
             "lake_maintenance_failures",
             "Pieces of maintenance that failed, by task. The job tries them again later; the log says why.",
             ("task",),
-            ("compact", "retain", "vacuum", "clean_log"),
+            TASKS,
         )
         self.maintenance_removed = self.counter(
             "lake_maintenance_files_removed",
             "Data files that maintenance removed from the tables, by task; vacuum: files deleted.",
             ("task",),
+            TASKS,
         )
         self.maintenance_added = self.counter(
-            "lake_maintenance_files_added", "Data files that maintenance added instead, by task.", ("task",)
+            "lake_maintenance_files_added", "Data files that maintenance added instead, by task.", ("task",), TASKS
         )
         self.maintenance_bytes = self.counter(
-            "lake_maintenance_bytes", "Size of the files that maintenance removed from the tables, by task.", ("task",)
+            "lake_maintenance_bytes",
+            "Size of the files that maintenance removed from the tables, by task.",
+            ("task",),
+            TASKS,
         )
         self.maintenance_last = self.gauge(
             "lake_maintenance_last_success_timestamp_seconds", "Unix time of the task's last success.", ("task",)

@@ -13,6 +13,7 @@ from headrace_common.operations.metrics import Catalogue
 from headrace_common.operations.settings import OpsSettings
 from typing_extensions import override
 
+from headrace_lake.configuration.policy import OTHER
 from headrace_lake.landing.landing import BatchResult
 from headrace_lake.landing.landing_events import DedupStatus
 from headrace_lake.upkeep.metrics import LakeMetrics
@@ -24,7 +25,6 @@ STARTING: Final = 1800.0
 """The same before the job is ready: it starts a JVM and reads ids from the table. Restarted earlier, it might never start."""
 
 _SHARES: Final = (0.5, 0.95)
-_OTHER: Final = "other"  # rows whose reason was not counted
 
 
 class LakeHealth(Health):
@@ -65,7 +65,7 @@ class LakeHealth(Health):
             (metrics.records_skipped, result.skipped),
             (
                 metrics.records_quarantined,
-                {_OTHER: result.quarantined - sum(result.reasons.values()), **result.reasons},
+                {OTHER: result.quarantined - sum(result.reasons.values()), **result.reasons},
             ),
         ):
             for label, count in counts.items():

@@ -59,6 +59,25 @@ class CountedHistogram(Collector):
         yield HistogramMetricFamily(self._name, self._text, list(zip(edges, totals, strict=True)), total)
 
 
+LIMITS: Final = tuple(
+    f"LIMITS__{name}"
+    for name in (
+        "CONNECTIONS",
+        "CONNECTIONS_PER_ADDRESS",
+        "DEPTH",
+        "EVENT_BYTES",
+        "FRAME_BYTES",
+        "FRAME_EVENTS",
+        "FRAME_TIME",
+        "HANDSHAKE_TIME",
+        "INFLATED_BYTES",
+        "PROCESS_BUDGET",
+        "RATIO",
+    )
+)
+"""The limits that a client of any protocol may hit. A protocol's own are counted from the start by its package."""
+
+
 class LoopCounter(Collector):
     """A counter that only one thread raises: with each frame, prometheus_client's lock and checks would show."""
 
@@ -194,7 +213,7 @@ class ReceiverMetrics(Catalogue):
             "limit_hits",
             "Limits that a client hit, by setting.",
             ("limit",),
-            ("LIMITS__CONNECTIONS",),
+            LIMITS,
         )
         self.messages_ignored = self.counter(
             "messages_ignored",
