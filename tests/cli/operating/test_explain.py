@@ -232,6 +232,18 @@ def test_a_login_is_not_shown(explained: Explained) -> None:
     assert all(not each["hex"] and "alice" not in each["meaning"] for each in login["fields"][1:])
 
 
+def test_what_is_explained_is_not_called_unread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = (VECTORS / "forward/vectors/flb-auth.0.bin").read_bytes()
+    (tmp_path / "x").write_bytes(data)
+    assert explain(str(tmp_path / "x"), ExplainOptions(as_json=True)) == 1
+    login, *_, totals = map(json.loads, capsys.readouterr().out.splitlines())
+    assert explain(str(tmp_path / "x"), ExplainOptions()) == 1
+    shown = capsys.readouterr().out
+    assert totals["broken"]["offset"] == login["offset"] == 0
+    assert "It breaks" not in shown
+    assert f"{len(data) - login['size']:,} bytes after what is explained above" in " ".join(shown.split())
+
+
 @pytest.mark.parametrize("shape", [" ".join, "".join, ":".join, "\n".join])
 def test_hex_is_recognised(shape: Callable[[list[str]], str], explained: Explained) -> None:
     digits = [f"{byte:02x}" for byte in BEATS * 2000]  # several pieces of the file

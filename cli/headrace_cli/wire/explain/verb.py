@@ -190,9 +190,10 @@ def _conclusion(summary: Summary) -> Iterator[Text]:
         sample = f"; there stands {summary.sample[:16].hex(' ')}" if summary.sample else ""
         if summary.broken_at == 0 and (other := stranger(summary.sample)):
             yield Text(f"These bytes are {other}.", style="red")
-        unread = summary.size - summary.broken_at
-        yield Text(
-            f"It breaks at byte {summary.broken_at:,} (0x{summary.broken_at:x}): {printable(summary.broken)}{limit}{sample}. "
-            f"{count(unread, 'byte')} from there on {'is' if unread == 1 else 'are'} not read.",
-            style="red",
-        )
+        refused = summary.broken_at < summary.understood  # what is explained above, and no receiver takes
+        place = f"byte {summary.broken_at:,} (0x{summary.broken_at:x}): {printable(summary.broken)}{limit}{sample}."
+        yield Text(f"{'A receiver does not take what begins' if refused else 'It breaks'} at {place}", style="red")
+        unread = summary.size - max(summary.understood, summary.broken_at)
+        if unread:
+            after = "after what is explained above" if refused else "from there on"
+            yield Text(f"{count(unread, 'byte')} {after} {'is' if unread == 1 else 'are'} not read.", style="red")
