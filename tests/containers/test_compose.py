@@ -7,6 +7,7 @@ import os
 import subprocess
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,6 +95,25 @@ def test_the_file_is_sound_with_every_profile(profiles: tuple[str, ...]) -> None
         if service["image"].startswith("headrace-"):
             assert service["read_only"], name
             assert service["cap_drop"] == ["ALL"], name
+
+
+@pytest.mark.requires("docker", "compose")
+@pytest.mark.parametrize(
+    ("part", "setting", "value"),
+    [("forward", "HEADRACE_LIMITS__CONNECTIONS", "many"), ("lake", "HEADRACE_LAKE__BODY", "xml")],
+)
+def test_a_wrong_setting_ends_up_and_the_log_names_it(part: str, setting: str, value: str, tmp_path: Path) -> None:
+    built()
+    (tmp_path / "wrong.yml").write_text(json.dumps({"services": {part: {"environment": {setting: value}}}}))
+    project = Project()
+    files = ("-f", str(ROOT / "docker-compose.yml"), "-f", str(tmp_path / "wrong.yml"))
+    try:
+        up = project.compose(*files, "up", "--wait", "--no-build", "--no-deps", part)
+        assert up.returncode == 1, up.stderr
+        assert f"{project.name}-{part}-1" in up.stderr
+        assert setting in project.does(*files, "logs", part)
+    finally:
+        project.compose("down", "--volumes", "--timeout", "0")
 
 
 @pytest.fixture(scope="module")
