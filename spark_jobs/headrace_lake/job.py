@@ -28,6 +28,7 @@ from headrace_lake.dedup.index import DedupIndex, NoIndex
 from headrace_lake.kafka import gaps
 from headrace_lake.kafka.checkpoint import Checkpoint
 from headrace_lake.kafka.claim import Claim
+from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.source import Brokers, TopicInfo, source_options
 from headrace_lake.kafka.start import Position
 from headrace_lake.kafka.watermarks import at_start
@@ -157,7 +158,8 @@ class Job:
         epoch, found = self._claim.begin(fence, topics)
         kafka = self._settings.kafka
         known = Topics(kafka.events_topic, kafka.quarantine_topic, {name: topic.id for name, topic in topics.items()})
-        events = self._events_landing(index, known, fence, found, topics, shape)
+        this = Epoch(self._spark, self._lake, epoch, known, fence, found, self._log)
+        events = self._events_landing(index, this, topics, shape)
         self._health.set_waiting("reading the ids of what landed lately")
         self._run_with_heartbeats(events.rebuild_index)
         upkeep = Upkeep(
@@ -172,26 +174,13 @@ class Job:
             stopping=self._stop.is_set,
         )
         landing = Landing(
-            self._spark,
-            self._lake,
-            epoch=epoch,
-            fence=fence,
+            this,
             checkpoint=self._checkpoint,
             brokers=self._brokers,
-            topics=known,
-            position=found,
             policies=Policies.of(self._settings.lake.quarantine),
             events=events,
-            markers=GapMarkers(
-                self._spark,
-                self._lake,
-                epoch=epoch,
-                topics=known,
-                fence=fence,
-                every=self._settings.lake.gaps_every,
-            ),
-            routes=self._routes(route_tables, known, fence, found, shape),
-            log=self._log,
+            markers=GapMarkers(this, every=self._settings.lake.gaps_every),
+            routes=self._routes(this, route_tables, shape),
             stopping=self._stop.is_set,
             on_landed=upkeep.landed,
         )
@@ -225,39 +214,29 @@ class Job:
             done.result()
 
     def _events_landing(
-        self,
-        index: DedupIndex,
-        known: Topics,
-        fence: Fence,
-        found: Position,
-        topics: Mapping[str, TopicInfo],
-        shape: Shape,
+        self, index: DedupIndex, epoch: Epoch, topics: Mapping[str, TopicInfo], shape: Shape
     ) -> EventsLanding:
         kafka = self._settings.kafka
         watermarks = None
         if not isinstance(index, NoIndex):
-            pairs = [(known.events, number) for number in range(topics[known.events].partitions)]
+            name = epoch.topics.events
+            pairs = [(name, number) for number in range(topics[name].partitions)]
             first = self._brokers.offsets(pairs, earliest=True)
-            next_offsets = {pair[1]: max(found.landed.get(pair, start), start) for pair, start in first.items()}
+            next_offsets = {
+                pair[1]: max(epoch.position.landed.get(pair, start), start) for pair, start in first.items()
+            }
             landed = partial(lookup.newest, self._spark, self._lake)
             watermarks = at_start(self._spark, self._brokers, kafka, next_offsets, landed)
         return EventsLanding(
-            self._spark,
-            self._lake,
-            topics=known,
-            fence=fence,
-            position=found,
+            epoch,
             index=index,
             shape=shape,
             watermarks=watermarks,
             horizon=self._settings.lake.horizon,
             slack=kafka.ack_deadline,
-            log=self._log,
         )
 
-    def _routes(
-        self, tables: Mapping[str, RouteTable | None], known: Topics, fence: Fence, found: Position, shape: Shape
-    ) -> Routes:
+    def _routes(self, epoch: Epoch, tables: Mapping[str, RouteTable | None], shape: Shape) -> Routes:
         settings = self._settings.lake
 
         def name_it(table: str) -> None:
@@ -265,17 +244,12 @@ class Job:
                 register(self._spark, self._lake, settings.catalog_schema, (table,))
 
         return Routes(
-            self._spark,
-            self._lake,
+            epoch,
             routes=settings.routes,
             tables=tables,
-            topics=known,
-            fence=fence,
-            position=found,
             shape=shape,
             change_feed=settings.change_data_feed,
             on_new=name_it,
-            log=self._log,
         )
 
     def _watch(self, query: StreamingQuery, fence: Fence, epoch: int, upkeep: Upkeep) -> None:

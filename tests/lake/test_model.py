@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 from headrace_lake.commands.erase import Erase
 from headrace_lake.kafka import claim, gaps, start
+from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.start import Position
 from headrace_lake.landing import landing_events
 from headrace_lake.landing.digests import Slots
@@ -50,7 +51,7 @@ def _listed_anyway(self: Erase, listed: DataFrame, found: bool, _: int) -> bool:
 _list = Erase._list
 MUTANTS: dict[str, tuple[Any, str, Callable[..., Any] | str, int]] = {
     "a write of an earlier run is not noticed": (Fence, "written", lambda *_: False, 0),
-    "rows of a job that was shut out are landed again": (Landing, "_among_strays", lambda *_: False, 26),
+    "rows of a job that was shut out are landed again": (Epoch, "among_strays", lambda *_: False, 26),
     "rows of a job that was shut out are not noted": (claim, "note_strays", lambda *_: {}, 16),
     "a batch of an earlier run is landed again": (Landing, "_landed_before", lambda *_: False, 42),
     "a batch is not counted": (Position, "add", _only_landed, 0),

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from headrace_common.operations.log import Log
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as sf
 
 from headrace_lake.configuration.policy import Policies, Policy
 from headrace_lake.kafka.checkpoint import Checkpoint, Range
+from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.source import Brokers, TopicPartition
-from headrace_lake.kafka.start import Position, landed_already
+from headrace_lake.kafka.start import landed_already
 from headrace_lake.landing import freshness
 from headrace_lake.landing.digests import Slots
 from headrace_lake.landing.freshness import Ages
@@ -27,10 +27,9 @@ from headrace_lake.landing.quarantine import Quarantine, QuarantineCounts
 from headrace_lake.landing.recovered import check_rows
 from headrace_lake.landing.routes import RouteCounts, Routes
 from headrace_lake.rows import decode
-from headrace_lake.rows.decode import Topics
 from headrace_lake.spark.halt import HaltError, StoppingError
 from headrace_lake.tables.digest import OF_QUARANTINE, Sums
-from headrace_lake.tables.fence import Fence, transaction
+from headrace_lake.tables.fence import transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS, QUARANTINE, SCHEMAS
 
 _KEY: Final = ("topic_id", "partition", "offset")
@@ -83,36 +82,26 @@ class Landing:
 
     def __init__(
         self,
-        spark: SparkSession,
-        lake: str,
+        epoch: Epoch,
         *,
-        epoch: int,
-        fence: Fence,
         checkpoint: Checkpoint,
         brokers: Brokers,
-        topics: Topics,
-        position: Position,
         policies: Policies,
         events: EventsLanding,
         markers: GapMarkers,
         routes: Routes,
-        log: Log,
         stopping: Callable[[], bool],
         on_landed: Callable[[BatchResult], None],
     ) -> None:
-        self._spark = spark
-        self._lake = lake
-        self._epoch: Final = epoch
-        self._fence = fence
+        self._epoch = epoch
         self._checkpoint = checkpoint
         self._brokers = brokers
-        self._topics = topics
-        self._position = position
         self._markers = markers
-        self._quarantine = Quarantine(spark, lake, topics=topics, policies=policies, erased=events.erased)
+        self._quarantine = Quarantine(
+            epoch.spark, epoch.lake, topics=epoch.topics, policies=policies, erased=events.erased
+        )
         self._events = events
         self._routes = routes
-        self._log = log
         self._stopping = stopping
         self._on_landed = on_landed
         self.failure: BaseException | None = None
@@ -130,37 +119,37 @@ class Landing:
         if self._stopping():
             raise StoppingError("the job is stopping")
         began = time.monotonic()
-        version = transaction(self._epoch, batch)
-        self._fence.check(version)
+        version = transaction(self._epoch.number, batch)
+        self._epoch.fence.check(version)
         ranges = self._checkpoint.ranges(batch)
-        self._log.debug("batch begins", batch=batch, ranges=len(ranges))
+        self._epoch.log.debug("batch begins", batch=batch, ranges=len(ranges))
         if not ranges or self._landed_before(batch, version, ranges):
             return
         self._check_contiguous(ranges)
         self._check_alone(version)
         self._check_topics()
-        self._spark.sparkContext.setJobDescription(described(batch, self._epoch, ranges))
+        self._epoch.spark.sparkContext.setJobDescription(described(batch, self._epoch.number, ranges))
         self._events.begin_batch()
         records = gathered(records, ranges)
         landed_at = datetime.now(UTC)
-        if not self._fence.written(QUARANTINE, version):
+        if not self._epoch.fence.written(QUARANTINE, version):
             self._quarantine.check(records, ranges, landed_at)
 
         interrupted = self._routes.interrupted(version)
         found = self._events.land(records, ranges, version, landed_at)
-        self._log.debug("events written", batch=batch)
-        counts = {(self._topics.events, number): count for number, count in found.partitions.items()}
+        self._epoch.log.debug("events written", batch=batch)
+        counts = {(self._epoch.topics.events, number): count for number, count in found.partitions.items()}
         self._markers.land(records, ranges, found.markers, version, landed_at)
         quarantined = self._land_quarantine(records, ranges, counts, version, landed_at)
-        self._log.debug("quarantine written", batch=batch)
+        self._epoch.log.debug("quarantine written", batch=batch)
         routed = self._routes.land(ranges, version, batch, interrupted=interrupted)
         earliest = min(since for since in (landed_at, found.since, quarantined.since) if since is not None)
         digests = {EVENTS: found.digests, QUARANTINE: quarantined.digests, **routed.digests}
-        self._fence.write(BATCHES, self._summary(batch, ranges, counts, routed, digests, earliest), version)
-        self._log.debug("batch written", batch=batch)
-        self._fence.check(version)
+        self._epoch.fence.write(BATCHES, self._summary(batch, ranges, counts, routed, digests, earliest), version)
+        self._epoch.log.debug("batch written", batch=batch)
+        self._epoch.fence.check(version)
 
-        self._position.add(ranges, version)
+        self._epoch.position.add(ranges, version)
         self._events.landed(ranges, found)
         duplicates = sum(count.duplicates for count in counts.values())
         sound = sum(count.sound for count in counts.values())
@@ -199,15 +188,20 @@ class Landing:
         decoded = self._quarantine.rows(records, ranges, landed_at, faults=bool(faulty))
         if decoded is None:
             return QuarantineCounts()
-        places = [item[:2] for item in ranges if item.topic == self._topics.quarantine or item[:2] in faulty]
-        slots = Slots(ranges, self._topics)
+        places = [item[:2] for item in ranges if item.topic == self._epoch.topics.quarantine or item[:2] in faulty]
+        slots = Slots(ranges, self._epoch.topics)
         decoded = slots.hashed(decoded, OF_QUARANTINE, self._quarantine.wanted)
         measures = [*self._quarantine.measures(), *slots.sums(topics=2)]
         seen, whole = self._write(decoded, measures, ranges, version)
         there, since = ({}, None) if whole else self._quarantine.there(ranges)
         if not whole:
             check_rows(
-                self._fence, QUARANTINE, version, sum(there.values()), self._log, strays=self._among_strays(ranges)
+                self._epoch.fence,
+                QUARANTINE,
+                version,
+                sum(there.values()),
+                self._epoch.log,
+                strays=self._epoch.among_strays(ranges),
             )
         for place, (records_there, skipped) in self._quarantine.measured(places, seen).items():
             count = counts.get(place, PartitionCounts(records_there))
@@ -216,7 +210,7 @@ class Landing:
             counts[place] = count._replace(skipped=skipped)
         digests = slots.read(seen, topics=2)
         if not whole:
-            digests = slots.there(self._spark, self._lake, QUARANTINE, OF_QUARANTINE, ranges)
+            digests = slots.there(self._epoch.spark, self._epoch.lake, QUARANTINE, OF_QUARANTINE, ranges)
         return QuarantineCounts(
             self._quarantine.by_reason(places, seen, Policy.LOG),
             self._quarantine.by_reason(places, seen, Policy.SKIP),
@@ -232,24 +226,20 @@ class Landing:
         Returns the `measures` over all of `decoded`, and whether this write, not an earlier one, was committed.
         """
         columns = SCHEMAS[QUARANTINE].names
-        if self._fence.written(QUARANTINE, version):  # an earlier run wrote this batch and did not finish it
+        if self._epoch.fence.written(QUARANTINE, version):  # an earlier run wrote this batch and did not finish it
             return self._measured(decoded, measures), False
         wanted = decoded.where(self._quarantine.wanted).select(*columns)
-        if self._among_strays(ranges):
+        if self._epoch.among_strays(ranges):
             starts = {(topic, number): start for topic, number, start, _ in ranges}
-            there = landed_already(self._spark, self._lake, QUARANTINE, starts, self._topics.ids)
-            self._log.info("leaves out what an interrupted job has landed already", table=QUARANTINE)
-            self._fence.write(QUARANTINE, wanted.join(there, list(_KEY), "left_anti").select(*columns), version)
+            there = landed_already(self._epoch.spark, self._epoch.lake, QUARANTINE, starts, self._epoch.topics.ids)
+            self._epoch.log.info("leaves out what an interrupted job has landed already", table=QUARANTINE)
+            self._epoch.fence.write(QUARANTINE, wanted.join(there, list(_KEY), "left_anti").select(*columns), version)
             return self._measured(decoded, measures), False
         observation = Observation()
         observed = decoded.observe(observation, *measures).where(self._quarantine.wanted).select(*columns)
-        if self._fence.write(QUARANTINE, observed, version):
+        if self._epoch.fence.write(QUARANTINE, observed, version):
             return dict(observation.get), True
         return self._measured(decoded, measures), False  # nothing was observed: `observation.get` would wait for ever
-
-    def _among_strays(self, ranges: list[Range]) -> bool:
-        """Whether a job that was shut out may have left rows in `ranges`."""
-        return any(start < self._position.strays.get((topic, number), 0) for topic, number, start, _ in ranges)
 
     @staticmethod
     def _measured(decoded: DataFrame, measures: list[Column]) -> dict[str, Any]:
@@ -267,13 +257,13 @@ class Landing:
         landed_at: datetime,
     ) -> DataFrame:
         rows = []
-        slots = Slots(ranges, self._topics)
-        for number, (topic, partition, start, end) in enumerate(ranges, self._position.rows + 1):
+        slots = Slots(ranges, self._epoch.topics)
+        for number, (topic, partition, start, end) in enumerate(ranges, self._epoch.position.rows + 1):
             records, sound, duplicates, skipped = counts[topic, partition]
-            by_route = routed.partitions.get(partition) if topic == self._topics.events else None
+            by_route = routed.partitions.get(partition) if topic == self._epoch.topics.events else None
             rows.append(
                 {
-                    "epoch": self._epoch, "batch": batch, "topic": topic, "topic_id": self._topics.ids[topic],
+                    "epoch": self._epoch.number, "batch": batch, "topic": topic, "topic_id": self._epoch.topics.ids[topic],
                     "partition": partition, "from": start, "to": end, "records": records, "events": sound - duplicates,
                     "duplicates": duplicates, "quarantined": records - sound - skipped, "skipped": skipped,
                     "landed_at": f"{landed_at:%Y-%m-%d %H:%M:%S.%f}Z", "number": number,
@@ -285,7 +275,7 @@ class Landing:
         kinds = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in SCHEMAS[BATCHES].fields)
         names = ", ".join(f"`{name}`" for name in SCHEMAS[BATCHES].names)
         text = decode.quoted(json.dumps(rows))
-        return self._spark.sql(
+        return self._epoch.spark.sql(
             f"select {names} from (select inline(from_json({text}, 'array<struct<{kinds}>>',"  # noqa: S608
             " map('timestampFormat', \"yyyy-MM-dd HH:mm:ss.SSSSSSX\")))"
             ")"
@@ -296,11 +286,11 @@ class Landing:
 
         Raises `HaltError` if `batches` holds another batch under this number.
         """
-        if not self._fence.written(BATCHES, version):
+        if not self._epoch.fence.written(BATCHES, version):
             return False
         rows = (
-            self._spark.read.format("delta").load(f"{self._lake}/{BATCHES}")
-            .where((sf.col("epoch") == self._epoch) & (sf.col("batch") == batch))
+            self._epoch.spark.read.format("delta").load(f"{self._epoch.lake}/{BATCHES}")
+            .where((sf.col("epoch") == self._epoch.number) & (sf.col("batch") == batch))
             .select("topic", "partition", "from", "to").collect()
         )  # fmt: skip
         if sorted(Range(*row) for row in rows) != ranges:
@@ -308,15 +298,15 @@ class Landing:
                 f"batch {batch} of the checkpoint {self._checkpoint.path} is not the one that was landed: the checkpoint is an"
                 " old copy; delete it to take over from where the tables end"
             )
-        if version > self._position.transaction:
-            self._position.add(ranges, version)
+        if version > self._epoch.position.transaction:
+            self._epoch.position.add(ranges, version)
             self._events.learn(ranges, version)
-        self._log.info("batch was landed before the last stop", batch=batch)
+        self._epoch.log.info("batch was landed before the last stop", batch=batch)
         return True
 
     def _check_contiguous(self, ranges: Iterable[Range]) -> None:
         """Raises `HaltError` if the batch does not begin where the tables end."""
-        landed = self._position.landed
+        landed = self._epoch.position.landed
         wrong = [
             f"{topic}/{partition}: landed to {landed[topic, partition]}, the batch begins at {start}"
             for topic, partition, start, _ in ranges
@@ -327,13 +317,13 @@ class Landing:
 
     def _check_alone(self, version: int) -> None:
         """Raises `HaltError` if another job has landed a batch that this one does not count."""
-        if self._fence.latest(BATCHES) not in {self._position.transaction, version}:
+        if self._epoch.fence.latest(BATCHES) not in {self._epoch.position.transaction, version}:
             raise HaltError("another job lands with this checkpoint: this one stops")
 
     def _check_topics(self) -> None:
         """Raises `HaltError` if a topic was deleted, or recreated, since the job began."""
-        now = self._brokers.topics(self._topics.ids)
-        for name, topic_id in self._topics.ids.items():
+        now = self._brokers.topics(self._epoch.topics.ids)
+        for name, topic_id in self._epoch.topics.ids.items():
             if name not in now:
                 raise HaltError(f"the topic {name} (id {topic_id}) was deleted")
             if now[name].id != topic_id:

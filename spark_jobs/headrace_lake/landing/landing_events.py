@@ -11,25 +11,24 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from headrace_common.operations.log import Log
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as sf
 
 from headrace_lake.dedup import lookup
 from headrace_lake.dedup.index import DUPLICATE, DedupIndex, IndexState
 from headrace_lake.kafka.checkpoint import Range
-from headrace_lake.kafka.start import Position, landed_already, within
+from headrace_lake.kafka.epoch import Epoch
+from headrace_lake.kafka.start import landed_already, within
 from headrace_lake.kafka.watermarks import Watermarks
 from headrace_lake.landing import freshness
 from headrace_lake.landing.digests import Slots
 from headrace_lake.landing.recovered import EARLIEST, check_rows, moment
 from headrace_lake.rows import decode
-from headrace_lake.rows.decode import FAULT, GAP, LOOKED_UP, Topics
+from headrace_lake.rows.decode import FAULT, GAP, LOOKED_UP
 from headrace_lake.rows.keyed_counts import counts, keyed_counts
 from headrace_lake.tables import layout
 from headrace_lake.tables.digest import OF_EVENTS, Sums
 from headrace_lake.tables.erasures import ERASED, ErasedIds, with_erased
-from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import EVENTS
 from headrace_lake.tables.shape import Shape
 
@@ -100,39 +99,29 @@ class EventsLanding:
 
     def __init__(
         self,
-        spark: SparkSession,
-        lake: str,
+        epoch: Epoch,
         *,
-        topics: Topics,
-        fence: Fence,
-        position: Position,
         index: DedupIndex,
         shape: Shape,
         watermarks: Watermarks | None,
         horizon: float,
         slack: float,
-        log: Log,
     ) -> None:
         """`horizon` and `slack` in seconds: ids are kept for their sum behind the watermark."""
-        self._spark = spark
-        self._lake = lake
-        self._topics = topics
-        self._fence = fence
-        self._position = position
+        self._epoch = epoch
         self._index = index
         self._shape: Final = shape
         self._watermarks = watermarks
         self._horizon = horizon
         self._id_retention: Final = round((horizon + slack) * 1000)
-        self._log = log
-        self.erased: Final = ErasedIds(spark, lake)
+        self.erased: Final = ErasedIds(epoch.spark, epoch.lake)
         """Events that must not land again, as of the beginning of the batch."""
         self._indexed = -1  # the events table's last transaction when the index was filled
         self._faults = False  # whether the last batch had any: then the next is likely to have some too
 
     def rebuild_index(self) -> None:
         """Fills the index from the events table. Blocks until all ids within the horizon are read."""
-        self._indexed = self._fence.latest(EVENTS)
+        self._indexed = self._epoch.fence.latest(EVENTS)
         keep_from = self._keep_from()
         if keep_from is None:
             return
@@ -140,7 +129,7 @@ class EventsLanding:
         self._index.expire(keep_from)
         self._index.add_landed(keep_from)
         seconds = round(time.monotonic() - began, 2)
-        self._log.info("remembers what landed", ids=self._index.state().ids, seconds=seconds)
+        self._epoch.log.info("remembers what landed", ids=self._index.state().ids, seconds=seconds)
 
     def begin_batch(self) -> None:
         """Updates the watermarks, and what was erased, before a batch. Raises `KafkaAwayError`."""
@@ -155,9 +144,9 @@ class EventsLanding:
     def learn(self, ranges: Iterable[Range], version: int) -> None:
         """Adds the ids of a batch that another run wrote after the index was filled; a JVM that had lost its driver, say."""
         keep_from = self._keep_from()
-        mine = [item for item in ranges if item.topic == self._topics.events]
+        mine = self._epoch.of_events(ranges)
         if mine and version > self._indexed and keep_from is not None:
-            self._index.add_landed(keep_from, within(mine, self._topics.ids))
+            self._index.add_landed(keep_from, within(mine, self._epoch.topics.ids))
 
     def _keep_from(self) -> int | None:
         """The time, in ms, from which on ids must be known; None while the watermark is unknown."""
@@ -166,18 +155,18 @@ class EventsLanding:
 
     def land(self, records: DataFrame, ranges: list[Range], version: int, landed_at: datetime) -> EventCounts:
         """Writes the rows of the events table, once, and counts them. `ranges`: all ranges of the batch, of both topics."""
-        mine = [item for item in ranges if item.topic == self._topics.events]
+        mine = self._epoch.of_events(ranges)
         if not mine:
             return EventCounts({})
-        decoded = self.erased.marked(decode.events(records, self._topics, landed_at, self._shape), "event_id")
-        strays = any(start < self._position.strays.get((topic, number), 0) for topic, number, start, _ in mine)
-        slots = Slots(ranges, self._topics)
+        decoded = self.erased.marked(decode.events(records, self._epoch.topics, landed_at, self._shape), "event_id")
+        strays = self._epoch.among_strays(mine)
+        slots = Slots(ranges, self._epoch.topics)
         counted_again = partial(self._counted_again, decoded, mine, version, slots, strays=strays)
-        if self._fence.written(EVENTS, version):  # an earlier run wrote this batch and did not finish it
+        if self._epoch.fence.written(EVENTS, version):  # an earlier run wrote this batch and did not finish it
             return counted_again()
         columns = layout.columns(EVENTS, self._shape)
         if strays:
-            self._log.info("leaves out what an interrupted job has landed already", table=EVENTS)
+            self._epoch.log.info("leaves out what an interrupted job has landed already", table=EVENTS)
             there = self._there(mine)
 
             def write_rest(marked: DataFrame) -> dict[str, Any]:
@@ -188,7 +177,7 @@ class EventsLanding:
                     .join(there, list(_KEY), "left_anti")
                     .select(*columns)
                 )
-                self._fence.write(EVENTS, rows, version)
+                self._epoch.fence.write(EVENTS, rows, version)
                 return {}
 
             self._index.deduplicate(decoded, None, write_rest)
@@ -200,12 +189,12 @@ class EventsLanding:
             rows = self._without_erased(marked).withColumn(_AGE, sf.expr(freshness.span(_WANTED)))
             rows = slots.hashed(rows, OF_EVENTS, _WANTED)
             rows = rows.observe(observation, *measures, *slots.sums())
-            ours = self._fence.write(EVENTS, rows.where(_WANTED).select(*columns), version)
+            ours = self._epoch.fence.write(EVENTS, rows.where(_WANTED).select(*columns), version)
             return (
                 dict(observation.get) if ours else {}
             )  # if nothing was observed, `observation.get` would wait for ever
 
-        id_projection = None if self._faults else partial(decode.id_projection, records, self._topics)
+        id_projection = None if self._faults else partial(decode.id_projection, records, self._epoch.topics)
         seen = self._index.deduplicate(decoded, id_projection, write)
         if not seen:
             return counted_again()
@@ -221,7 +210,7 @@ class EventsLanding:
     def landed(self, ranges: Iterable[Range], counts: EventCounts) -> None:
         """The batch is in all tables: advances the watermarks."""
         if self._watermarks is not None:
-            ends = {item.partition: item.end for item in ranges if item.topic == self._topics.events}
+            ends = {item.partition: item.end for item in self._epoch.of_events(ranges)}
             self._watermarks.landed(ends, counts.latest)
 
     def dedup_status(self) -> DedupStatus:
@@ -236,7 +225,7 @@ class EventsLanding:
     def _there(self, ranges: Iterable[Range]) -> DataFrame:
         """(topic_id, partition, offset) of the table's rows from the starts of `ranges` on."""
         starts = {(item.topic, item.partition): item.start for item in ranges}
-        return landed_already(self._spark, self._lake, EVENTS, starts, self._topics.ids)
+        return landed_already(self._epoch.spark, self._epoch.lake, EVENTS, starts, self._epoch.topics.ids)
 
     def _counted_again(
         self, decoded: DataFrame, ranges: list[Range], version: int, slots: Slots, *, strays: bool
@@ -264,20 +253,22 @@ class EventsLanding:
             markers += marked
             latest[number] = max(latest.get(number, stamp), stamp)
         found = self._in_table(ranges)
-        check_rows(self._fence, EVENTS, version, sum(row[2] for row in found), self._log, strays=strays)
+        check_rows(self._epoch.fence, EVENTS, version, sum(row[2] for row in found), self._epoch.log, strays=strays)
         for number, name, events, _ in found:
             count = partitions[number]
             partitions[number] = count._replace(duplicates=count.duplicates - events)
             duplicates[name] -= events
         since = min((moment(row[3]) for row in found), default=None)
-        digests = slots.there(self._spark, self._lake, EVENTS, OF_EVENTS, ranges)
+        digests = slots.there(self._epoch.spark, self._epoch.lake, EVENTS, OF_EVENTS, ranges)
         return EventCounts(partitions, looked_up, +duplicates, latest, markers, since=since, digests=digests)
 
     def _in_table(self, ranges: list[Range]) -> list[tuple[int, str, int, int]]:
         """(partition, protocol, number of rows, their earliest `landed_at` in µs) of `ranges` in the events table."""
-        inside = within(ranges, self._topics.ids)
-        rows = self._spark.read.format("delta").load(f"{self._lake}/{EVENTS}").where(inside)
-        rows = with_erased(self._spark, self._lake, EVENTS, rows.select(*_KEY, "protocol", "landed_at"), inside)
+        inside = within(ranges, self._epoch.topics.ids)
+        rows = self._epoch.spark.read.format("delta").load(f"{self._epoch.lake}/{EVENTS}").where(inside)
+        rows = with_erased(
+            self._epoch.spark, self._epoch.lake, EVENTS, rows.select(*_KEY, "protocol", "landed_at"), inside
+        )
         counted = rows.groupBy("partition", _protocol()).agg(sf.count(sf.lit(1)), sf.expr(EARLIEST))
         return [tuple(row) for row in counted.collect()]
 

@@ -15,14 +15,14 @@ from datetime import datetime
 from typing import Final
 
 from headrace_common.record.contract import Attribute, GapField, GapReason
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from headrace_lake.kafka.checkpoint import Range
+from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.start import rows_in
 from headrace_lake.rows import decode
-from headrace_lake.rows.decode import FAULT, GAP, Topics
-from headrace_lake.tables.fence import Fence
+from headrace_lake.rows.decode import FAULT, GAP
 from headrace_lake.tables.layout import EVENTS, GAPS, QUARANTINE, SCHEMAS
 
 _OPEN_FOR: Final = "interval 1 day"  # after that, no consumer will deliver the numbers
@@ -35,15 +35,9 @@ _KEY: Final = ("topic_id", "partition", "offset")
 class GapMarkers:
     """Lands the markers of one batch after the other, and finds the gaps that other events cover."""
 
-    def __init__(
-        self, spark: SparkSession, lake: str, *, epoch: int, topics: Topics, fence: Fence, every: float
-    ) -> None:
+    def __init__(self, epoch: Epoch, *, every: float) -> None:
         """`every`: seconds between two searches."""
-        self._spark = spark
-        self._lake = lake
         self._epoch = epoch
-        self._topics = topics
-        self._fence = fence
         self._open: bool | None = None  # whether a gap may be open; None: read the table
         self._every = every
         self._looked = -every
@@ -54,14 +48,14 @@ class GapMarkers:
         The batch's events must be written before. Blocks: reads the batch once more if it has a marker.
         """
         looks = time.monotonic() - self._looked >= self._every and self._may_be_open()
-        if not (found or looks) or self._fence.written(GAPS, version):
+        if not (found or looks) or self._epoch.fence.written(GAPS, version):
             return
         rows = self._markers(records, ranges, landed_at) if found else None
         condition = [
-            f"({_OURS} and topic_id = {decode.quoted(self._topics.ids[topic])}"
+            f"({_OURS} and topic_id = {decode.quoted(self._epoch.topics.ids[topic])}"
             f" and partition = {partition} and offset >= {start}L and offset < {end}L)"
             for topic, partition, start, end in ranges
-            if found and topic == self._topics.events
+            if found and topic == self._epoch.topics.events
         ]
         if looks:
             self._looked = time.monotonic()
@@ -75,14 +69,14 @@ class GapMarkers:
                 ]
         if rows is not None:
             # also replaces markers that a job left when it was shut out: this batch has the same rows
-            self._fence.replace(GAPS, rows.coalesce(1), " or ".join(condition), version)
+            self._epoch.fence.replace(GAPS, rows.coalesce(1), " or ".join(condition), version)
         self._open = None if rows is not None else self._open
 
     def _markers(self, records: DataFrame, ranges: list[Range], landed_at: datetime) -> DataFrame:
-        events = decode.events(records, self._topics, landed_at).where(f"{GAP} and {FAULT} is null")
+        events = decode.events(records, self._epoch.topics, landed_at).where(f"{GAP} and {FAULT} is null")
         # one that was published again is in the batch, and not in the events table
-        mine = [item for item in ranges if item.topic == self._topics.events]
-        landed = rows_in(self._spark, self._lake, EVENTS, mine, self._topics.ids).select(*_KEY)
+        mine = [item for item in ranges if item.topic == self._epoch.topics.events]
+        landed = rows_in(self._epoch.spark, self._epoch.lake, EVENTS, mine, self._epoch.topics.ids).select(*_KEY)
         events = events.join(landed, list(_KEY), "left_semi")
 
         def number(name: GapField) -> str:
@@ -103,7 +97,7 @@ class GapMarkers:
             "covered": "false",
             "detail": "coalesce(body, string(payload))",
             "received_time": "received_time",
-            "epoch": f"{self._epoch}L",
+            "epoch": f"{self._epoch.number}L",
             "landed_at": "landed_at",
         }
         columns = ((field.name, field.dataType.simpleString()) for field in SCHEMAS[GAPS].fields)
@@ -119,7 +113,7 @@ class GapMarkers:
         recent = sf.col("received_time") > sf.expr(f"current_timestamp() - {_OPEN_FOR}")
         logjam = (sf.col("reason") == str(GapReason.LOGJAM)) & ~sf.col("covered")
         sound = sf.col("to_sequence") > sf.col("from_sequence")
-        return self._spark.read.format("delta").load(f"{self._lake}/{GAPS}").where(logjam & recent & sound)
+        return self._epoch.spark.read.format("delta").load(f"{self._epoch.lake}/{GAPS}").where(logjam & recent & sound)
 
     def _covered(self, now: datetime) -> tuple[DataFrame, list[tuple[str, int, int]]]:
         """Open gaps of which all numbers have landed, as covered rows; and the places of their markers."""
@@ -137,7 +131,7 @@ class GapMarkers:
             self._open = False
             return gaps, []
         events, quarantine = (
-            self._spark.read.format("delta").load(f"{self._lake}/{table}")
+            self._epoch.spark.read.format("delta").load(f"{self._epoch.lake}/{table}")
             .where(f"received_time >= timestamp_millis({oldest[0]}) and protocol = 'logjam'")
             .selectExpr("source as from_source", f"{attribute(Attribute.DEVICE)} as from_device",
                         f"{attribute(Attribute.SEQUENCE)} as number", "unix_millis(received_time) as received")

@@ -11,22 +11,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from headrace_common.operations.log import Log
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType, VariantType
 
 from headrace_lake.configuration.routes import RouteSettings, sampled
 from headrace_lake.kafka.checkpoint import Range
-from headrace_lake.kafka.start import Position, rows_in, within
+from headrace_lake.kafka.epoch import Epoch
+from headrace_lake.kafka.start import rows_in, within
 from headrace_lake.landing import route_tables
 from headrace_lake.landing.digests import Slots
-from headrace_lake.rows.decode import Topics
 from headrace_lake.rows.keyed_counts import counts, keyed_counts
 from headrace_lake.rows.routed import MISFITS, OWN, RouteTable, matches
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.digest import Sums, of_route
-from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import DAY, EVENTS, SCHEMAS
 from headrace_lake.tables.shape import BODY_VARIANT, Shape
 from headrace_lake.tables.transaction_log import plain_parquet
@@ -67,29 +65,19 @@ class Routes:
 
     def __init__(
         self,
-        spark: SparkSession,
-        lake: str,
+        epoch: Epoch,
         *,
         routes: Mapping[str, RouteSettings],
         tables: Mapping[str, RouteTable | None],
-        topics: Topics,
-        fence: Fence,
-        position: Position,
         shape: Shape,
         change_feed: bool,
         on_new: Callable[[str], None],
-        log: Log,
     ) -> None:
-        self._spark = spark
-        self._lake = lake
+        self._epoch = epoch
         self._routes = routes
         self._tables = dict(tables)
-        self._topics = topics
-        self._fence = fence
-        self._position = position
         self._change_feed = change_feed
         self._on_new = on_new
-        self._log = log
         fields = [item for item in SCHEMAS[EVENTS].fields if item.name != DAY]
         self._schema = StructType(fields)
         if shape.variant:
@@ -97,21 +85,21 @@ class Routes:
 
     def interrupted(self, version: int) -> bool:
         """Whether an earlier run has begun to write this batch. Ask before its events are written."""
-        return bool(self._routes) and self._fence.written(EVENTS, version)
+        return bool(self._routes) and self._epoch.fence.written(EVENTS, version)
 
     def land(self, ranges: list[Range], version: int, batch: int, *, interrupted: bool) -> RouteCounts:
         """Writes the rows of the routes' tables, once, and counts them. The batch's events must be written before. Blocks."""
-        mine = [item for item in ranges if item.topic == self._topics.events]
+        mine = self._epoch.of_events(ranges)
         if not self._routes or not mine:
             return RouteCounts()
-        strays = any(start < self._position.strays.get((topic, number), 0) for topic, number, start, _ in mine)
-        files = None if interrupted or strays else self._fence.files_of(EVENTS, version)
+        strays = self._epoch.among_strays(mine)
+        files = None if interrupted or strays else self._epoch.fence.files_of(EVENTS, version)
         events = self._of_table(mine) if files is None else self._of_files(files)
         found = self._matching(events) if events is not None else {}
         partitions: dict[int, dict[str, int]] = {item.partition: {} for item in mine}
         misfits: dict[str, int] = {}
         digests: dict[str, Sequence[Sums | None]] = {}
-        slots = Slots(ranges, self._topics)
+        slots = Slots(ranges, self._epoch.topics)
         for name in self._routes:
             by_partition = found.get(name, Counter())
             table = self._tables[name] or self._sampled(name, events, by_partition, version)
@@ -121,7 +109,7 @@ class Routes:
                 by_partition, digests[name] = self._write(
                     table, events, mine, version, slots, by_partition, misfits, whole=files is not None
                 )
-                self._log.debug("route written", batch=batch, table=name)
+                self._epoch.log.debug("route written", batch=batch, table=name)
             for number, by_route in partitions.items():
                 by_route[name] = by_partition[number]
         return RouteCounts(partitions, misfits, digests)
@@ -130,12 +118,12 @@ class Routes:
         """The rows that the batch has just written: its own files, which no look at the whole table is needed for."""
         if not files:
             return None
-        rows = plain_parquet(self._spark.read.schema(self._schema), files)
+        rows = plain_parquet(self._epoch.spark.read.schema(self._schema), files)
         return rows.withColumn(DAY, sf.to_date("landed_at"))
 
     def _of_table(self, ranges: list[Range]) -> DataFrame:
-        events = self._spark.read.format("delta").load(f"{self._lake}/{EVENTS}")
-        return events.where(within(ranges, self._topics.ids))
+        events = self._epoch.spark.read.format("delta").load(f"{self._epoch.lake}/{EVENTS}")
+        return events.where(within(ranges, self._epoch.topics.ids))
 
     def _matching(self, events: DataFrame) -> dict[str, Counter[int]]:
         """Route -> partition -> rows that it gets: most batches have nothing for most routes, and those are not written."""
@@ -156,11 +144,11 @@ class Routes:
         columns = sampled((row["text"] for row in bodies), OWN)
         if not columns:
             return None
-        self._fence.check(version)
+        self._epoch.fence.check(version)
         asked = RouteTable(name, self._routes[name].streams, columns)
-        table = route_tables.create(Storage(self._spark), self._lake, asked, change_feed=self._change_feed)
+        table = route_tables.create(Storage(self._epoch.spark), self._epoch.lake, asked, change_feed=self._change_feed)
         self._on_new(name)
-        self._log.info("made the table of a route", table=name, columns=[column.name for column in table.columns])
+        self._epoch.log.info("made the table of a route", table=name, columns=[column.name for column in table.columns])
         self._tables[name] = table
         return table
 
@@ -181,23 +169,27 @@ class Routes:
         `whole`: `events` are the rows of this run's own write, and nothing of the batch can be in the route's table yet.
         """
         covered = of_route(column.name for column in table.columns)
-        if not self._fence.written(table.name, version):
+        if not self._epoch.fence.written(table.name, version):
             rows = table.rows(events)
             if whole:
                 observation = Observation()
                 observed = slots.hashed(rows, covered, "true").observe(
                     observation, sf.expr(_COUNT).alias("misfits"), *slots.sums()
                 )
-                if self._fence.write(table.name, observed.select(*(f"`{name}`" for name in rows.columns)), version):
+                if self._epoch.fence.write(
+                    table.name, observed.select(*(f"`{name}`" for name in rows.columns)), version
+                ):
                     seen: dict[str, Any] = dict(observation.get)
                     misfits[table.name] = seen["misfits"] or 0
                     return found, slots.read(seen)
             else:
-                there = rows_in(self._spark, self._lake, table.name, ranges, self._topics.ids).select(*_KEY)
+                there = rows_in(self._epoch.spark, self._epoch.lake, table.name, ranges, self._epoch.topics.ids).select(
+                    *_KEY
+                )
                 columns = rows.columns
-                self._fence.write(table.name, rows.join(there, list(_KEY), "left_anti").select(*columns), version)
+                self._epoch.fence.write(table.name, rows.join(there, list(_KEY), "left_anti").select(*columns), version)
         counted: Counter[int] = Counter()
-        there = rows_in(self._spark, self._lake, table.name, ranges, self._topics.ids)
+        there = rows_in(self._epoch.spark, self._epoch.lake, table.name, ranges, self._epoch.topics.ids)
         for number, count in there.groupBy("partition").agg(sf.count(sf.lit(1))).collect():
             counted[number] = count
-        return counted, slots.there(self._spark, self._lake, table.name, covered, ranges)
+        return counted, slots.there(self._epoch.spark, self._epoch.lake, table.name, covered, ranges)

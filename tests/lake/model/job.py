@@ -24,6 +24,7 @@ from headrace_lake.dedup.index import DUPLICATE, DedupIndex, IndexState
 from headrace_lake.kafka import gaps, start, watermarks
 from headrace_lake.kafka.checkpoint import Checkpoint, Range
 from headrace_lake.kafka.claim import Claim
+from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.gaps import Loss
 from headrace_lake.kafka.source import TopicInfo
 from headrace_lake.kafka.start import Position
@@ -340,14 +341,15 @@ class Run:
         epoch, found = claiming.begin(fence, topics)
         known = Topics(EVENTS, QUARANTINE, {name: topic.id for name, topic in topics.items()})
         try:
-            events = self._events(known, fence, found, topics)
+            this = Epoch(self._spark, self._lake, epoch, known, fence, found, Ignored())  # type: ignore[arg-type]
+            events = self._events(this, topics)
         except DataLossError as error:
             raise HaltError("Spark: data were lost") from error
         events.rebuild_index()
         job = Landing(
-            self._spark, self._lake, epoch=epoch, fence=fence, checkpoint=self._checkpoint, brokers=self._brokers,
-            topics=known, position=found, policies=Policies({}), events=events, markers=Ignored(), routes=NoRoutes(),  # type: ignore[arg-type]
-            log=Ignored(), stopping=lambda: False, on_landed=lambda result: self._landed(result, epoch),  # type: ignore[arg-type]
+            this, checkpoint=self._checkpoint, brokers=self._brokers, policies=Policies({}), events=events,
+            markers=Ignored(), routes=NoRoutes(), stopping=lambda: False,  # type: ignore[arg-type]
+            on_landed=lambda result: self._landed(result, epoch),
         )  # fmt: skip
         try:
             self._query(job, epoch, found, topics)
@@ -374,17 +376,16 @@ class Run:
         upkeep.begin()
         upkeep.run_due(at_once=True)
 
-    def _events(self, known: Topics, fence: Fence, found: Position, topics: Mapping[str, TopicInfo]) -> EventsLanding:
+    def _events(self, epoch: Epoch, topics: Mapping[str, TopicInfo]) -> EventsLanding:
         """As `Job._events_landing`."""
         pairs = [(EVENTS, number) for number in range(topics[EVENTS].partitions)]
         first = self._brokers.offsets(pairs, earliest=True)
-        following = {pair[1]: max(found.landed.get(pair, offset), offset) for pair, offset in first.items()}
+        following = {pair[1]: max(epoch.position.landed.get(pair, offset), offset) for pair, offset in first.items()}
         kafka: Any = SimpleNamespace(events_topic=EVENTS)
         marks = watermarks.at_start(self._spark, self._brokers, kafka, following, self._newest)
         return EventsLanding(
-            self._spark, self._lake, topics=known, fence=fence, position=found,
-            index=Ids(self._world, self._lake, known.ids[EVENTS]), shape=Shape(), watermarks=marks, horizon=HORIZON,
-            slack=SLACK, log=Ignored(),  # type: ignore[arg-type]
+            epoch, index=Ids(self._world, self._lake, epoch.topics.ids[EVENTS]), shape=Shape(), watermarks=marks,
+            horizon=HORIZON, slack=SLACK,
         )  # fmt: skip
 
     def _newest(self) -> int | None:
