@@ -172,13 +172,14 @@ def receiver(
     folder: Path,
     tree: Path = ROOT,
     variables: Mapping[str, str] | None = None,
+    constants: str = "",
     **limits: object,
 ) -> Iterator[tuple[psutil.Process, int]]:
     """``python -m module`` on free ports, and the port that it listens on. `tree`: whose sources are run. `variables`: more
-    settings.
+    settings. `constants`: see `tests.constants.told`.
     """
     more = {**(environment("LIMITS", **limits) if limits else {}), **(variables or {})}
-    process, port = _start(module, bootstrap, folder / f"{module}.{tree.name}.log", tree, more)
+    process, port = _start(module, bootstrap, folder / f"{module}.{tree.name}.log", tree, more, constants)
     try:
         yield psutil.Process(process.pid), port
     finally:
@@ -192,7 +193,7 @@ def receiver(
 
 
 def _start(
-    module: str, bootstrap: str, log: Path, tree: Path, more: Mapping[str, str]
+    module: str, bootstrap: str, log: Path, tree: Path, more: Mapping[str, str], constants: str
 ) -> tuple[subprocess.Popen[bytes], int]:
     path = [str(tree / part) for part in PARTS] + sys.path
     settings = {
@@ -203,7 +204,8 @@ def _start(
         **more,
         "PYTHONPATH": os.pathsep.join(path),
     }
-    process = subprocess.Popen([sys.executable, "-m", module], env=settings, stderr=log.open("wb"))
+    program = ["tests.constants", constants, module] if constants else [module]
+    process = subprocess.Popen([sys.executable, "-m", *program], env=settings, stderr=log.open("wb"))
     ready = f"http://127.0.0.1:{settings['HEADRACE_OPS__PORT']}/readyz"
     for _ in range(1200):
         try:

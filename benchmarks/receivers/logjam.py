@@ -19,7 +19,10 @@ import psutil
 import zmq
 import zmq.asyncio
 from headrace_common.operations.settings import environment
+from headrace_logjam.settings import LogjamSection
 from headrace_logjam.wire import ACCEPTED, Compression, Meta, compress, encode_meta
+
+from tests.constants import told
 
 from . import load
 from .forward import ForwardTalker, frames
@@ -136,14 +139,13 @@ def run(arguments: argparse.Namespace) -> load.Results:
     device = context.socket(zmq.XPUB)
     device.setsockopt(zmq.SNDHWM, 0)
     address = f"tcp://127.0.0.1:{device.bind_to_random_port('tcp://127.0.0.1')}"
-    variables = environment(
-        "logjam", endpoints=json.dumps({"bench": address}), pull_port=0, endpoint_messages=1_000_000
-    )
+    variables = environment("logjam", endpoints=json.dumps({"bench": address}), pull_port=0)
+    kept = told([(LogjamSection, "endpoint_messages", 1_000_000)])
     with tempfile.TemporaryDirectory() as name, load.kafka(Path(name)) as bootstrap:
         folder = Path(name)
         with (
             load.receiver("headrace_forward", bootstrap, folder) as (forward_process, forward_port),
-            load.receiver("headrace_logjam", bootstrap, folder, variables=variables) as (process, port),
+            load.receiver("headrace_logjam", bootstrap, folder, variables=variables, constants=kept) as (process, port),
         ):
             device.recv()  # it has joined
             bench = Bench(bodies, bootstrap, process, port)

@@ -20,14 +20,17 @@ from typing import Any
 
 import psutil
 from headrace_common.kafka.client import make_producer
-from headrace_common.operations.settings import KafkaSettings, environment
+from headrace_common.operations.settings import KafkaSettings
 from headrace_segment.replica.snapshot_topic import SnapshotTopic
+from headrace_segment.settings import SegmentSection
 from headrace_segment.store import records
 from headrace_segment.store.fold import Fold
 from headrace_segment.store.snapshots import snapshot
 from headrace_segment.wire import original as wire
 from headrace_segment.wire.codes import HEADER, Kind
 from headrace_segment.wire.replies import Replies
+
+from tests.constants import told
 
 from . import load
 
@@ -38,6 +41,7 @@ AIMS = {
     "bytes_per_idle_writer": 400.0,
 }
 MODULE = "headrace_segment"
+LEFT_OUT = told([(SegmentSection, "cache_bytes", 0), (SegmentSection, "snapshot_records", 1 << 40)])
 EVENT = os.urandom(512).hex().encode()[:1016]
 """With its header, a block of 1 KB."""
 
@@ -246,7 +250,7 @@ async def write_snapshot(kafka: KafkaSettings, segment: str, values: list[bytes]
 def started(bootstrap: str, folder: Path) -> dict[str, float]:
     """A start: seconds until it is ready, CPU seconds until then, resident bytes."""
     began = time.monotonic()
-    with load.receiver(MODULE, bootstrap, folder) as (process, _):
+    with load.receiver(MODULE, bootstrap, folder, constants=LEFT_OUT) as (process, _):
         seconds = time.monotonic() - began
         times = process.cpu_times()
         return {"seconds": seconds, "cpu": times.user + times.system, "resident": float(process.memory_info().rss)}
@@ -263,13 +267,12 @@ def arguments(command: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> load.Results:
     """Runs it all; see the module."""
     load_average = os.getloadavg()[0]
-    os.environ.update(environment("segment", cache_bytes=0, snapshot_records=1 << 40))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with load.kafka(folder) as bootstrap:
             kafka = KafkaSettings(bootstrap_servers=bootstrap)
             empty = [started(bootstrap, folder) for _ in range(3)]
-            with load.receiver(MODULE, bootstrap, folder) as (process, port):
+            with load.receiver(MODULE, bootstrap, folder, constants=LEFT_OUT) as (process, port):
                 phases = {}
                 for writers, segments in ((1, 1), (8, 1), (8, 8), (64, 1)):
                     before = cpu(process)
@@ -284,7 +287,7 @@ def run(arguments: argparse.Namespace) -> load.Results:
                 resident = process.memory_info().rss
                 together = asyncio.run(crowd(port, arguments.crowd))
                 together["resident_grown_mb"] = (process.memory_info().rss - resident) / 1e6
-            with load.receiver(MODULE, bootstrap, folder) as (process, port):
+            with load.receiver(MODULE, bootstrap, folder, constants=LEFT_OUT) as (process, port):
                 cuts = percentiles(beside_harm(port, arguments.seconds))
                 harm = {
                     "ack_p50_ms": cuts[49] * 1000,

@@ -15,8 +15,10 @@ from typing import Any, Self
 import aiohttp
 from headrace_cli.machine.tether import tethered
 from headrace_common.operations.settings import KafkaSettings, environment, own_environment
+from headrace_common.protocol import named_protocols
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.constants import parted, told
 from tests.contract.dialect import Dialect
 from tests.contract.ports import HOST, Reserved
 from tests.contract.waiting import PATIENCE, until
@@ -87,10 +89,13 @@ class Receiver:
             self._reserved = Reserved()
             self.port = self._reserved.port
         self._lines_before = len(self.lines())
-        sections = {**self._sections, "listen": {"port": self.port, **self._sections.get("listen", {})}}
+        ours = named_protocols().get(self.protocol)
+        rest, chosen = parted(ours.load().settings, self._sections) if ours else (self._sections, [])
+        sections = {**rest, "listen": {"port": self.port, **rest.get("listen", {})}}
+        module = ["tests.constants", told(chosen), self.module] if chosen else [self.module]
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
-                tethered([sys.executable, "-m", self.module]),
+                tethered([sys.executable, "-m", *module]),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

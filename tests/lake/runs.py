@@ -19,6 +19,7 @@ from headrace_lake.upkeep.operations import LakeHealth
 from pyspark.sql import SparkSession
 from structlog.testing import CapturingLogger
 
+from tests.constants import constants, parted
 from tests.lake.stream import Sent, check_landed, send_now
 
 
@@ -50,7 +51,9 @@ class Runs:
         )  # fmt: skip
 
     def run(self, **options: Any) -> None:
-        self.job(**options).run()
+        rest, chosen = parted(LakeProcessSettings, {"lake": options})
+        with constants(chosen):
+            self.job(**rest.get("lake", {})).run()
 
     def send(self, records: int, mark: str = "a", **options: Any) -> None:
         send_now(self.kafka, self.sent, records, mark=mark, **options)

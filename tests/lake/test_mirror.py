@@ -35,6 +35,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from structlog.testing import CapturingLogger
 
+from tests.constants import told
 from tests.lake.runs import Runs
 
 EVENTS = pa.schema(
@@ -448,15 +449,17 @@ def test_without_the_extra_the_command_is_refused(lake: Lake, monkeypatch: pytes
 
 @pytest.mark.long
 def test_the_command_ends_when_it_is_told_to(lake: Lake) -> None:
-    given = {"PATH": str(lake.path), "ICEBERG": json.dumps(lake.properties), "ICEBERG_EVERY": "3600"}
+    given = {"PATH": str(lake.path), "ICEBERG": json.dumps(lake.properties)}
+    rarely = told([(LakeSettings, "iceberg_every", 3600)])
     environment = {
         **os.environ,
         **{f"HEADRACE_LAKE__{name}": value for name, value in given.items()},
         "HEADRACE_OPS__PORT": "0",
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "headrace_lake", "mirror"], env=environment, stderr=subprocess.PIPE, text=True
-    )
+        [sys.executable, "-m", "tests.constants", rarely, "headrace_lake", "mirror"],
+        env=environment, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
     try:
         assert process.stderr is not None
         next(line for line in process.stderr if "mirrored" in line and "batches" in line)

@@ -25,7 +25,7 @@ from headrace_logjam import sockets
 from headrace_logjam.metrics import LogjamMetrics
 from headrace_logjam.peers.access import AccessControl, Admission
 from headrace_logjam.peers.doors import Doors
-from headrace_logjam.settings import LogjamSettings
+from headrace_logjam.settings import LogjamSection, LogjamSettings
 from headrace_logjam.sockets import ProducerSocket, PullSocket, RouterSocket, Surroundings
 
 from tests.common.kafkaless import until
@@ -78,13 +78,16 @@ class Crowd(threading.Thread):
         self._context.destroy(linger=0)
 
 
+@pytest.fixture(autouse=True)
+def _much_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LogjamSection, "peer_messages", 1000)
+
+
 class Service:
     """As much of the receiver as a socket of producers needs."""
 
     def __init__(self, kind: type[ProducerSocket], port: int) -> None:
-        settings = LogjamSettings.model_validate(
-            {"listen": {"host": HOST}, "logjam": {"pull_port": port, "peer_messages": 1000}}
-        )
+        settings = LogjamSettings.model_validate({"listen": {"host": HOST}, "logjam": {"pull_port": port}})
         limits, log, metrics = settings.limits, structlog.get_logger(), ReceiverMetrics()
         own = LogjamMetrics(metrics)
         limited = RateLimited(log)

@@ -186,7 +186,7 @@ ACCOUNTED = 64 << 10
 async def test_peers_that_are_not_read_stay_below_what_the_page_says(
     topics: KafkaSettings, kafka: EmbeddedKafka, tmp_path: Path, context: zmq.asyncio.Context
 ) -> None:
-    """Budgets are used up, Kafka stands still, and thousands send: peers × (LOGJAM__PEER_MESSAGES + 1) × size."""
+    """Budgets are used up, Kafka stands still, and thousands send: peers × (PEER_MESSAGES + 1) × size."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if hard < PEERS + 1000:

@@ -334,7 +334,6 @@ async def test_its_addresses_are_told(receiver: Logjam) -> None:
         ("listen", {"reuse_port": True}, "LISTEN__REUSE_PORT means nothing to ZeroMQ"),
         ("listen", {"trusted_proxies": "10.0.0.1"}, "LISTEN__TRUSTED_PROXIES means nothing to ZeroMQ"),
         ("logjam", {"pull_port": 65_536}, "HEADRACE_LOGJAM__PULL_PORT"),
-        ("logjam", {"answer_time": 0}, "HEADRACE_LOGJAM__ANSWER_TIME"),
     ],
 )
 def test_what_it_cannot_do_is_refused(

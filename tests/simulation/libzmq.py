@@ -1,6 +1,6 @@
 """ZeroMQ's sockets that clients connect to: what libzmq's own thread does with bytes, connections and descriptors.
 
-It keeps LOGJAM__PEER_MESSAGES of a client and reads no further, asks for each client who it is before it shakes hands, says on a
+It keeps `peer_messages` of a client and reads no further, asks for each client who it is before it shakes hands, says on a
 monitor who comes and goes, gives a descriptor that was closed to the next connection, and tells once that there is something to
 read. Whole messages outlive their connection; what was not whole is lost with it.
 """

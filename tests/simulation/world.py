@@ -26,6 +26,7 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_common.service import service as services
 from headrace_segment.replica import log_reader, snapshot_topic, tail, upkeep
 
+from tests.constants import constants, parted
 from tests.simulation import devices, libzmq, producers
 from tests.simulation.clients import Client, Honest, Hostile
 from tests.simulation.consuming import SimulatedAdmin, SimulatedConsumer
@@ -232,8 +233,9 @@ class World:
         self.usual = Weather(delay=scenario.delay)
         self.broker.weather = self.usual
         own = SECTIONS.get(scenario.protocol, lambda _: self.spoken.own)(scenario)
+        rest, self._constants = parted(self.spoken.settings, own)
         self.settings = self.spoken.settings(
-            limits=scenario.limits, kafka=scenario.kafka, listen={}, ops={"port": 0}, **own
+            limits=scenario.limits, kafka=scenario.kafka, listen={}, ops={"port": 0}, **rest
         )
         self.largest_piece = 1 << 16
         self.all_expire = self.spoken.frames_expire and all(plan.kind != "pusher" for plan in scenario.clients)
@@ -253,6 +255,7 @@ class World:
         gc.disable()  # it took a seventh of the time, and would end what is dead in somebody's midst
         with (
             of_a_seed(self.loop, self._chance),
+            constants(self._constants),
             self._in_place(),
             devices.in_place(self),
             libzmq.in_place(self),

@@ -8,7 +8,7 @@ from typing import ClassVar, Final, Self
 
 from headrace_common.operations.networks import networks
 from headrace_common.operations.settings import KIB, MIB, LimitSettings, Section, ServiceSettings
-from headrace_common.operations.variables import Bytes, Seconds
+from headrace_common.operations.variables import Bytes
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 PORT: Final = 9604
@@ -39,15 +39,16 @@ class LogjamSection(Section):
     """Settings of Logjam alone."""
 
     removed: ClassVar[Mapping[str, str]] = {
-        "pub_messages": "ZeroMQ keeps 100,000 messages for a subscriber that is slow"
+        "pub_messages": "ZeroMQ keeps 100,000 messages for a subscriber that is slow",
+        "answer_time": "a producer is answered within 4.5 s or not at all",
+        "endpoint_messages": "ZeroMQ keeps 10,000 messages of an endpoint that is not read",
+        "peer_messages": "ZeroMQ keeps 16 messages of a client that is not read",
     }
 
     pull_port: int = Field(PULL_PORT, ge=0, le=65_535, description="Port for producers that want no answer; 0: none.")
-    answer_time: Seconds = Field(
-        4.5,
-        gt=0,
-        description="A producer is answered within this time or not at all: Logjam's agent gives up after 5 s.",
-    )
+    answer_time: ClassVar[float] = 4.5
+    """Seconds: a producer is answered within this time or not at all. Logjam's agent gives up after 5 s."""
+
     endpoints: dict[str, str] = Field(
         {},
         description="Devices to consume, as JSON: name to address, `tcp://` or `ipc://`. The name is the source of their events.",
@@ -61,14 +62,11 @@ class LogjamSection(Section):
         description="Only these topics of devices, separated by commas; all that begins with one. Gaps are then not counted.",
     )
     consumer: str = Field("", max_length=255, description="Our name in markers of gaps; default: the host's.")
-    endpoint_messages: int = Field(
-        10_000,
-        ge=1,
-        description="Messages of one endpoint that ZeroMQ keeps, beyond the budgets, while it is not read.",
-    )
-    peer_messages: int = Field(
-        16, ge=1, description="Messages of one client that ZeroMQ keeps, beyond the budgets, while it is not read."
-    )
+    endpoint_messages: ClassVar[int] = 10_000
+    """Messages of one endpoint that ZeroMQ keeps, beyond the budgets, while it is not read; the device keeps a million."""
+
+    peer_messages: ClassVar[int] = 16
+    """Messages of one client that ZeroMQ keeps, beyond the budgets, while it is not read."""
 
     allow: str = Field(
         "", description="Addresses and networks, separated by commas, from which clients may connect; default: all."

@@ -1,4 +1,4 @@
-"""The sockets of ZeroMQ that clients connect to: producers', of each of which it keeps LOGJAM__PEER_MESSAGES that are not read,
+"""The sockets of ZeroMQ that clients connect to: producers', of each of which it keeps `peer_messages` that are not read,
 and subscribers'.
 """
 

@@ -56,7 +56,7 @@ class AppendBlock:
 class ReadBytes:
     """Bytes of a segment, up to `length`. Answered by `BytesRead`, `Truncated`, `NoSegment` or `Lost`; at the tail that may take
     SEGMENT__TAIL_WAIT. What it may bring does not count towards the budgets: readers that wait at the tail would use them up, and
-    keep writers waiting. What it brings counts towards SEGMENT__REPLIES_BYTES, until `RepliesLeft`.
+    keep writers waiting. What it brings counts towards `SegmentSection.replies_bytes`, until `RepliesLeft`.
     """
 
     ticket: Ticket

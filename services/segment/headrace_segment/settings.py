@@ -36,6 +36,12 @@ class SegmentSection(Section):
     removed: ClassVar[Mapping[str, str]] = {
         "name_bytes": "a segment's name has at most 1 KiB in UTF-8",
         "reply_bytes": "the answer to one read has at most 2 MiB of data",
+        "replies_bytes": "what was read and has not left has at most 64 MiB",
+        "attributes": "a segment has at most 1,000 attributes",
+        "connection_writers": "one connection sets up at most 10,000 writers",
+        "tail_readers": "at most 10,000 reads wait at a segment's end",
+        "cache_bytes": "the newest blocks have 64 MiB of memory",
+        "snapshot_records": "a partition's state is written down every 100,000 records",
     }
 
     name_bytes: ClassVar[int] = KIB
@@ -43,6 +49,25 @@ class SegmentSection(Section):
 
     reply_bytes: ClassVar[int] = 2 * MIB
     """Maximum data in the answer to one read: clients ask again for the rest."""
+
+    replies_bytes: ClassVar[int] = 64 * MIB
+    """Memory for what was read and has not left, of all connections; beyond it reads wait. In the second half each connection has
+    one reply, of at most 16 KiB."""
+
+    attributes: ClassVar[int] = 1_000
+    """Maximum attributes of one segment; beyond them the connection that adds one is closed."""
+
+    connection_writers: ClassVar[int] = 10_000
+    """Maximum writers that one connection sets up."""
+
+    tail_readers: ClassVar[int] = 10_000
+    """Maximum reads that wait at a segment's end; beyond them, the oldest is answered."""
+
+    cache_bytes: ClassVar[int] = 64 * MIB
+    """Memory for the newest blocks, from which readers at the end are answered."""
+
+    snapshot_records: ClassVar[int] = 100_000
+    """Records after which a partition's state is written down: what a start has to read at most, in a few seconds."""
 
     auto_create: bool = Field(
         True,
@@ -68,27 +93,9 @@ class SegmentSection(Section):
     read_flags: Literal["packed", "bytes"] = Field(
         "packed", description="SegmentRead's two flags in the original dialect: two bits of one byte, or a byte each."
     )
-    replies_bytes: Bytes = Field(
-        64 * MIB,
-        ge=8 * MIB,
-        description="Memory for what was read and has not left, of all connections; beyond it reads wait. In the second half"
-        " each connection has one reply, of at most 16 KiB.",
-    )
     segments: int = Field(100_000, ge=1, description="Maximum segments; beyond them none is created.")
     writers: int = Field(
         100_000, ge=1, description="Maximum writers of one segment whose levels are known; beyond them none is set up."
-    )
-    attributes: int = Field(
-        1_000,
-        ge=0,
-        description="Maximum attributes of one segment; beyond them the connection that adds one is closed.",
-    )
-    connection_writers: int = Field(10_000, ge=1, description="Maximum writers that one connection sets up.")
-    tail_readers: int = Field(
-        10_000, ge=0, description="Maximum reads that wait at a segment's end; beyond them, the oldest is answered."
-    )
-    cache_bytes: Bytes = Field(
-        64 * MIB, ge=0, description="Memory for the newest blocks, from which readers at the end are answered."
     )
     writer_retention: Seconds = Field(
         7 * 86_400, ge=10, description="A writer without a connection is forgotten after so long: it begins anew then."
@@ -101,11 +108,6 @@ class SegmentSection(Section):
         ge=0,
         description="Of each segment, what was appended within about this time is kept; 0: all. By the log's time: in a silent"
         " partition nothing ages. Whole blocks are let go.",
-    )
-    snapshot_records: int = Field(
-        100_000,
-        ge=10,
-        description="A partition's state is written down every so many records, and the start reads from there.",
     )
 
     @model_validator(mode="after")

@@ -36,7 +36,11 @@ def location(path: str) -> str:
 class LakeSettings(Section):
     """Where the tables are, and how the job fills them."""
 
-    removed: ClassVar[Mapping[str, str]] = {"vacuum_every": "each table is vacuumed once a day"}
+    removed: ClassVar[Mapping[str, str]] = {
+        "vacuum_every": "each table is vacuumed once a day",
+        "gaps_every": "what covers open Logjam gaps is looked for every ten minutes",
+        "iceberg_every": "the mirror looks at the Delta tables every 30 seconds",
+    }
 
     path: str = Field(".headrace/lake", description="Folder or URL that holds the tables.")
     checkpoint: str = Field(
@@ -101,7 +105,9 @@ class LakeSettings(Section):
     iceberg_namespace: str = Field(
         "headrace", pattern=r"^\w+$", description="Namespace of the Iceberg tables; it is made if there is none."
     )
-    iceberg_every: Seconds = Field(30, gt=0, description="Seconds between two looks of the mirror at the Delta tables.")
+    iceberg_every: ClassVar[float] = 30
+    """Seconds between two looks of the mirror at the Delta tables."""
+
     horizon: Seconds = Field(
         3600,
         ge=0,
@@ -140,12 +146,10 @@ class LakeSettings(Section):
     vacuum_every: ClassVar[int] = 86_400
     """Seconds between two vacuums of a table: each lists the whole folder, which costs money in an object store."""
 
-    gaps_every: Seconds = Field(
-        600,
-        ge=0,
-        description="Seconds between two searches for what covers open Logjam gaps. Each reads the attributes of all that has"
-        " landed since the oldest of them.",
-    )
+    gaps_every: ClassVar[float] = 600
+    """Seconds between two searches for what covers open Logjam gaps. Each reads the attributes of all that has landed since the
+    oldest of them."""
+
     log_age: WholeSeconds = Field(
         86_400,
         ge=MIN_LOG_AGE,

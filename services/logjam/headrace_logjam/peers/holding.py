@@ -52,7 +52,7 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, limits: LimitSettings, peer_messages: int) -> Limits:
-        """By the settings. `peer_messages`: LOGJAM__PEER_MESSAGES; two more may be on their way."""
+        """By the settings. `peer_messages`: see `LogjamSection`; two more may be on their way."""
         message = limits.frame_bytes + OTHER
         ahead = (peer_messages + 2) * message
         return cls(message, ahead, limits.process_budget, (peer_messages + 2) * READ_AT_ONCE)
