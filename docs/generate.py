@@ -57,8 +57,9 @@ def settings() -> str:
         "nearly that of a secret or of a setting that says who may connect. The log names others that nobody reads.",
         "",
         "`HEADRACE_NATIVE` says whether a receiver encodes plain events with the native core: `auto` (the default: where it is",
-        "installed), `off`, or `require` (without it the process does not start). The line `starting` in the log and",
-        "`headrace_build_info` tell which it is. `./headrace setup` builds it where there is cargo.",
+        "installed), `off`, or `require` (without it the process does not start). The line `starting` in the log,",
+        "`headrace_build_info`, `./headrace status` and the live page tell which it is. `./headrace setup` builds it where there",
+        "is cargo.",
     ]
     seen: dict[str, object] = {}
     for title, cls in PARTS:

@@ -52,7 +52,10 @@ def serve(port: int, kind: str) -> None:
         def do_GET(self) -> None:
             self.send_response(503 if kind == "sick" else 200)
             self.end_headers()
-            self.wfile.write(b"pump stopped\n" if kind == "sick" else b"ok\n")
+            if self.path == "/metrics":
+                self.wfile.write(b'headrace_build_info{native="off",version="1"} 1.0\n')
+            else:
+                self.wfile.write(b"pump stopped\n" if kind == "sick" else b"ok\n")
 
         def log_message(self, *_: object) -> None:
             pass

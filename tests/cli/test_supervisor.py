@@ -105,9 +105,10 @@ def test_status_json_has_exactly_the_keys_of_the_contract(run: Callable[..., Run
         done = stack.headrace("status", "--json")
         assert done.returncode == 0, done.stderr
         found: dict[str, Any] = json.loads(done.stdout)
-        return found if found["services"]["well0"]["state"] == "ready" else None
+        service = found["services"]["well0"]
+        return found if service["state"] == "ready" and service["native"] else None
 
-    told = wait_for(ready, "being ready: on a busy machine an answer to a probe may come late")
+    told = wait_for(ready, "being ready and saying so: on a busy machine an answer may come late")
     assert list(told) == [
         "state", "supervisor_pid", "kafka", "kafka_pid", "services", "lake", "lake_pid", "lake_jvm_pid", "lake_ops",
         "checkpoint",
@@ -115,8 +116,8 @@ def test_status_json_has_exactly_the_keys_of_the_contract(run: Callable[..., Run
     assert told["supervisor_pid"] == stack.process.pid
     assert told["state"] == str(stack.state.path)
     service = told["services"]["well0"]
-    assert list(service) == ["state", "listen", "listeners", "ops", "pid", "restarts"]
-    assert service["restarts"] == 0
+    assert list(service) == ["state", "listen", "listeners", "ops", "pid", "restarts", "native"]
+    assert (service["restarts"], service["native"]) == (0, "off")
     assert not gone([service["pid"]])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import suppress
 from typing import Final
 
@@ -10,6 +11,7 @@ from headrace_cli.machine.child import Probe, ProbeResult
 from headrace_cli.stack import broker
 
 _TIMEOUT: Final = 2.0
+_NATIVE: Final = re.compile(r'headrace_build_info\{[^}]*\bnative="(\w+)"')
 
 
 def http_probe(host: str, port: int) -> Probe:
@@ -38,6 +40,12 @@ def kafka_probe(host: str, port: int) -> Probe:
         return ProbeResult(answers, "" if answers else "no answer")
 
     return probe
+
+
+async def native(host: str, port: int) -> str:
+    """Return whether a receiver asks the native core: ``on``, ``off``, or nothing if it does not say."""
+    found = _NATIVE.search((await _get(host, port, "/metrics"))[1])
+    return found[1] if found is not None else ""
 
 
 async def _get(host: str, port: int, path: str) -> tuple[int, str]:

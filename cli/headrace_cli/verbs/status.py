@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import psutil
 
 from headrace_cli.ground import EXIT_NOTHING_RUNS, command
+from headrace_cli.stack.probes import native
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import console
 
@@ -42,16 +45,24 @@ def status(path: Path, *, as_json: bool) -> int:
         else:
             console.line("stack", "note", f"nothing runs on {state.path}")
         return EXIT_NOTHING_RUNS
+    cores = asyncio.run(_cores(record["services"]))
     if as_json:
-        json.dump(document(record), sys.stdout, indent=1)
+        json.dump(document(record, cores), sys.stdout, indent=1)
         print()
     else:
-        _table(record)
+        _table(record, cores)
     return 0
 
 
-def document(record: dict[str, Any]) -> dict[str, Any]:
-    """Return what ``status --json`` prints, from the supervisor's record."""
+async def _cores(services: dict[str, Any]) -> dict[str, str]:
+    """Ask each receiver for its native core. Takes as long as the slowest answer, a few seconds at most."""
+    addresses = (service["ops"].rsplit(":", 1) for service in services.values())
+    answers = await asyncio.gather(*(native(host, int(port)) for host, port in addresses))
+    return dict(zip(services, answers, strict=True))
+
+
+def document(record: dict[str, Any], cores: Mapping[str, str]) -> dict[str, Any]:
+    """Return what ``status --json`` prints, from the supervisor's record and what the receivers say of their native `cores`."""
     kafka, lake = record["kafka_child"], record["lake_child"]
     return {
         "state": record["state"],
@@ -60,6 +71,7 @@ def document(record: dict[str, Any]) -> dict[str, Any]:
         "kafka_pid": kafka["pid"] if kafka else None,
         "services": {
             name: {key: service[key] for key in ("state", "listen", "listeners", "ops", "pid", "restarts")}
+            | {"native": cores[name]}
             for name, service in record["services"].items()
         },
         "lake": record["lake"],
@@ -82,7 +94,7 @@ def jvm_of(pid: int | None) -> int | None:
     return None
 
 
-def _table(record: dict[str, Any]) -> None:
+def _table(record: dict[str, Any], cores: Mapping[str, str]) -> None:
     table = console.table("", "state", "~address", "health and metrics", "pid", "restarts")
 
     def row(name: str, child: dict[str, Any] | None, address: str, ops: str = "") -> None:
@@ -103,6 +115,9 @@ def _table(record: dict[str, Any]) -> None:
     console.OUT.print(table)
     if record["kafka_problem"]:
         console.OUT.print(f"Kafka: {record['kafka_problem']}", markup=False)
+    for core in sorted(filter(None, set(cores.values()))):
+        names = ", ".join(name for name, its in cores.items() if its == core)
+        console.OUT.print(f"The native core is {core} in {names}", markup=False)
     console.OUT.print(f"The tables are in {record['lake']}", markup=False)
     console.OUT.print(
         f"The supervisor has pid {record['supervisor_pid']}, its state is in {record['state']}", markup=False

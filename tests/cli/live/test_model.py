@@ -83,6 +83,19 @@ class TestFigures:
             "http://h:2": 0,
         }
 
+    def test_a_process_says_whether_it_has_its_native_core(self) -> None:
+        found = receiver(0)
+        build_info = {(("native", "off"), ("version", "1")): 1.0}
+        figures = last(
+            look(
+                0, replace(found, values={**found.values, "headrace_build_info": build_info}), away(0, url="http://h:2")
+            )
+        )
+        assert {each.url: each.native for each in figures.receivers[0].replicas} == {
+            "http://h:1": "off",
+            "http://h:2": "",
+        }
+
     def test_quarantine_counts_by_reason_what_came_while_it_looked(self) -> None:
         figures = last(look(0, quarantined(0, bad_json=5)), look(1, quarantined(1, bad_json=7, oversized=1)))
         assert figures.quarantined == {"bad_json": 2, "oversized": 1}

@@ -80,13 +80,14 @@ class Look:
 
 @dataclass(frozen=True)
 class Replica:
-    """One process. `state`: ready, unready or away; `restarts`: those that were seen here."""
+    """One process. `state`: ready, unready or away; `restarts`: those that were seen here; `native`: its core, on or off."""
 
     url: str
     state: str
     note: str = ""
     up: float | None = None
     restarts: int = 0
+    native: str = ""
 
 
 @dataclass(frozen=True)

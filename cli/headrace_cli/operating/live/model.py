@@ -193,7 +193,8 @@ class Model:
             state = "away" if scrape.problem else "ready" if scrape.ready else "unready"
             note = scrape.problem or "; ".join(scrape.notes)
             up = None if start is None else max(0.0, time - start)
-            made.append(Replica(scrape.url, state, note[:300], up, self._times[scrape.url]))
+            cores = [dict(labels).get("native", "") for labels in scrape.values.get("headrace_build_info", {})]
+            made.append(Replica(scrape.url, state, note[:300], up, self._times[scrape.url], "".join(cores)))
         return sorted(made, key=lambda replica: replica.state == "ready")[:REPLICAS]
 
     def _lake(self, look: Look) -> Lake:

@@ -459,14 +459,15 @@ function drawProcesses() {
   for (const [service, replicas] of parts) {
     for (const each of replicas) {
       const row = keep($("processes"), `process ${service} ${each.url}`, () => {
-        const r = { tag: make("span"), up: make("td"), restarts: make("td"), note: make("td") };
-        r.root = make("tr", {}, make("td", {}, service), make("td", { class: "mono" }, each.url.replace("http://", "")), make("td", {}, r.tag), r.up, r.restarts, r.note);
+        const r = { tag: make("span"), up: make("td"), restarts: make("td"), native: make("td"), note: make("td") };
+        r.root = make("tr", {}, make("td", {}, service), make("td", { class: "mono" }, each.url.replace("http://", "")), make("td", {}, r.tag), r.up, r.restarts, r.native, r.note);
         return r;
       });
       dress(row.tag, `tag ${each.state}`);
       say(row.tag, { ready: "ready", unready: "not ready", away: "no answer" }[each.state]);
       say(row.up, span(each.up));
       say(row.restarts, String(each.restarts));
+      say(row.native, each.native);
       say(row.note, each.note);
     }
   }
