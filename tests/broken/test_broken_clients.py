@@ -201,7 +201,7 @@ async def test_a_real_receiver(protocol: str, kafka: EmbeddedKafka, tmp_path: Pa
         assert tally.acknowledged + sum(map(len, told.unasked)) == FRAMES * BATCH
         assert told.times > 0
         assert bool(told.closed) == (name == "malformed"), told
-    receiver.stop()
+    await receiver.drains()
     ids: defaultdict[str, defaultdict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
     for each in await events(settings):
         mark = each.json.get("headrace")

@@ -25,7 +25,7 @@ from headrace_common.session.ledger import Ledger
 from typing_extensions import override
 
 from tests.common.kafkaless import FakeFrame, until
-from tests.common.slowly import SlowLoop
+from tests.common.slowly import SlowLoop, slow_loop
 
 LOOP = SlowLoop
 
@@ -131,8 +131,9 @@ class Bench:
         log = structlog.get_logger()
         self.publisher, self.socket, self.session = FakePublisher(), Socket(), session
         self.budget = Budget(limits.process_budget, limits.connection_budget)
+        scheduler = FairScheduler(cpu=slow_loop().time)
         self.receiver = ReceiverState(
-            self.publisher, self.budget, FairScheduler(), limits, ReceiverMetrics(), log, RateLimited(log)  # type: ignore[arg-type]
+            self.publisher, self.budget, scheduler, limits, ReceiverMetrics(), log, RateLimited(log)  # type: ignore[arg-type]
         )  # fmt: skip
         self.connection = MessageConnection(self.receiver, Peer("socket", 0, "socket"), session, self.socket)
 

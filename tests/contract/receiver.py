@@ -133,6 +133,11 @@ class Receiver:
         self._process.kill()
         self._process.wait()
 
+    async def drains(self) -> None:
+        """Tells it to stop, and waits until it has: what came by then is stored, also what asked for no acknowledgement."""
+        self.signal(signal.SIGTERM)
+        assert await self.ended() == 0
+
     def stop(self) -> None:
         """Ends it if it runs, for good: its port is anybody's."""
         if self._reserved is not None:

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import psutil
 
-STANDSTILL = 20
-"""Seconds within which a process stands still."""
+from tests.contract.waiting import PATIENCE
 
 
 def states(pid: int) -> set[str]:
@@ -33,7 +32,7 @@ def stopped(pid: int) -> Iterator[None]:
     """
     os.kill(pid, signal.SIGSTOP)
     try:
-        deadline = time.monotonic() + STANDSTILL
+        deadline = time.monotonic() + PATIENCE
         while states(pid) - {"T"}:
             assert time.monotonic() < deadline, f"{pid} does not stand still: {states(pid)}"
             time.sleep(0.001)

@@ -98,7 +98,7 @@ async def test_fluent_logger_python(start, store: KafkaSettings) -> None:
     thread = threading.Thread(target=send)
     thread.start()
     await asyncio.to_thread(thread.join)
-    receiver.stop()  # it asks for no acknowledgement: what it has written is read to the end
+    await receiver.drains()  # it asks for no acknowledgement
     records = await stored_once(store, mark, "py.app")
     assert all(record.id.startswith("u.") for record in records)
 
@@ -125,7 +125,7 @@ async def test_fluent_logger_golang(
     order = {"host": "127.0.0.1", "port": receiver.port, "path": str(socket), "count": COUNT}
     await run(golang / "logger", json.dumps({**order, "tag": "go.app", "mark": mark, **how}))
     if not how.get("ack"):
-        receiver.stop()
+        await receiver.drains()
     source = "/forward/127.0.0.1"
     if how["network"] == "unix":
         source = f"/forward/{os.uname().nodename}"

@@ -91,7 +91,7 @@ async def test_a_unix_socket_beside_tcp(start, store: KafkaSettings, tmp_path: P
     with speaking(path) as client:
         client.send(good(mark))
         client.acknowledges("good")
-    receiver.stop()
+    await receiver.drains()
     assert not path.exists()
 
 
