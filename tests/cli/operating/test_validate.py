@@ -205,6 +205,7 @@ class TestOnKafka:
         ({"HEADRACE_KAFKA__SECURITY_PROTOCOL": "SASL_SSL"}, "needs SASL_USERNAME and SASL_PASSWORD"),
         ({"HEADRACE_TLS__CERT": "/nowhere.pem", "HEADRACE_TLS__KEY": "/nowhere.key"}, "cannot be read"),
         ({"HEADRACE_FORWARD__SHARED_KEYS": "x"}, "did you mean"),
+        ({"HEADRACE_FORWARD_SHARED_KEY": "x"}, "HEADRACE_FORWARD_SHARED_KEY:"),
     ],
 )
 def test_a_wrong_setting_ends_with_78(

@@ -51,8 +51,6 @@ def validate(options: ValidateOptions) -> int:
 
 
 def _all(options: ValidateOptions) -> Iterator[Finding]:
-    for sentence in misspelt(os.environ):
-        yield Finding("settings", Verdict.DOUBT, f"{sentence}: it is ignored", "correct its name, or leave it out")
     loaded: dict[str, Settings] = {}
     said: set[str] = set()
     for part in options.parts or NAMES:
@@ -63,6 +61,10 @@ def _all(options: ValidateOptions) -> Iterator[Finding]:
                 if line not in said:  # what parts share is wrong in each of them
                     yield Finding("settings", Verdict.WRONG, line, "docs/settings.md says what it may be")
                 said.add(line)
+    refused = {line.partition(":")[0] for line in said}
+    for sentence in misspelt(os.environ):
+        if sentence.partition(":")[0] not in refused:
+            yield Finding("settings", Verdict.DOUBT, f"{sentence}: it is ignored", "correct its name, or leave it out")
     if loaded:
         yield Finding("settings", Verdict.FINE, f"of {', '.join(loaded)}")
     yield from _of_machine(loaded.values())
