@@ -13,7 +13,7 @@ if path := os.environ.get("HEADRACE_TEST_CLOCK"):
         number = os.dup(file.fileno())
 
     def time_ns() -> int:
-        return real() + int(os.pread(number, 20, 0)) * 10**9
+        return real() + int(os.pread(number, 20, 0) or b"0") * 10**9  # empty: it is being written
 
     time.time_ns = time_ns
     time.time = lambda: time_ns() / 1e9
