@@ -39,11 +39,10 @@ keeps their sources, too, so it may not keep all.
 
 QUICK = {
     "test_decode.py": ("test_an_event_has", "test_a_faulty_record", "test_a_sound_record", "test_the_quarantine_topic"),
-    "test_kills.py": ("test_kills",),
     "test_resends.py": ("test_resends_collapse_between_the_batches_of_a_run_and_inside_one[map]",),
 }
 """The tests that start Spark and run in the quick tier nevertheless, by file and beginning of their names: rows as they should
-be, a landing with a kill, resends collapsed.
+be, resends collapsed.
 """
 
 

@@ -81,6 +81,7 @@ class Dealer:
                 client.close()
 
 
+@pytest.mark.long
 async def test_no_202_without_a_record_through_an_outage_and_a_kill(
     topics: KafkaSettings, kafka: EmbeddedKafka, tmp_path: Path, context: zmq.asyncio.Context
 ) -> None:
@@ -183,6 +184,7 @@ ACCOUNTED = 64 << 10
 """Bytes that ZeroMQ takes for a connection and its queues, whatever is in them."""
 
 
+@pytest.mark.long
 async def test_peers_that_are_not_read_stay_below_what_the_page_says(
     topics: KafkaSettings, kafka: EmbeddedKafka, tmp_path: Path, context: zmq.asyncio.Context
 ) -> None:

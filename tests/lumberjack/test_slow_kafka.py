@@ -152,6 +152,7 @@ async def test_a_v2_client_stays_and_nothing_is_sent_again(
     assert [record.json["n"] for record in records] == list(range(1 + 2 * WINDOW))
 
 
+@pytest.mark.long
 async def test_a_client_that_drops_the_acknowledged_part_after_a_cut_loses_nothing(
     settings: KafkaSettings, tmp_path: Path
 ) -> None:

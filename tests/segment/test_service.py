@@ -193,6 +193,7 @@ async def test_who_waits_too_long_is_ended(own_kafka: EmbeddedKafka, start: Serv
     await until(stored_again, "what it sends again is stored")
 
 
+@pytest.mark.long
 async def test_snapshots_are_written_and_read_and_the_log_is_cut(own_segments: KafkaSettings, start: Services) -> None:
     service = await start(own_segments, segment={"snapshot_records": 10, "retention_bytes": RETENTION})
     writer, level = new_writer(), 0

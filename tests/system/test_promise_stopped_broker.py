@@ -68,6 +68,7 @@ async def _paused(receiver: Receiver) -> bool:
     return await receiver.metric("connections_paused") == CLIENTS
 
 
+@pytest.mark.long
 async def test_a_stopped_broker(broker, topics: KafkaSettings, start) -> None:
     receiver = await start(limits=LIMITS)
     mark = uuid.uuid4().hex
