@@ -153,7 +153,7 @@ class Job:
     def _land_with(self, index: DedupIndex, topics: Mapping[str, TopicInfo]) -> None:
         fence = Fence(self._spark, self._lake)
         fence.epoch()  # a log that cannot be read is said here, with what to do, before Delta says it
-        shape = prepare(Storage(self._spark), self._settings.lake)
+        shape = prepare(Storage(self._spark), self._settings.lake, fence)
         route_tables = prepare_routes(Storage(self._spark), self._settings.lake)
         epoch, found = self._claim.begin(fence, topics)
         kafka = self._settings.kafka

@@ -20,6 +20,7 @@ from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.literals import quoted
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import layout
+from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import EVENTS, SCHEMAS
 from headrace_lake.tables.shape import Shape, of_table, parse_all, settled
 from headrace_lake.tables.upgrade import upgrade
@@ -51,16 +52,19 @@ def _act(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log)
     log.info("migrated", promoted=[str(promotion) for promotion in shape.promoted], variant=shape.variant)
 
 
-def prepare(storage: Storage, settings: LakeSettings) -> Shape:
+def prepare(storage: Storage, settings: LakeSettings, fence: Fence | None = None) -> Shape:
     """Creates missing tables, brings older ones up to date, names them in the catalog; returns the shape to land with.
 
-    Raises `ConfigError` if the settings contradict the tables or the catalog.
+    `fence`: one that has read the tables' logs, if there is one. Raises `ConfigError` if the settings contradict the tables or
+    the catalog.
     """
     lake = location(settings.path)
-    there = _shape(storage, lake)
+    fence = fence or Fence(storage.spark, lake)
+    there = _shape(storage, lake, fence)
     shape = settled(settings, there, SCHEMAS[EVENTS].names)
     for name in layout.create(storage, lake, shape, change_feed=settings.change_data_feed):
-        upgrade(storage.spark, name, f"{lake}/{name}", shape, change_feed=settings.change_data_feed)
+        path, metadata = f"{lake}/{name}", fence.metadata(name)
+        upgrade(storage.spark, name, path, metadata, shape, change_feed=settings.change_data_feed)
     if settings.catalog_schema:
         register(storage.spark, lake, settings.catalog_schema, SCHEMAS)
     return shape
@@ -83,7 +87,7 @@ def migrate(spark: SparkSession, settings: LakeSettings, promotions: Iterable[Pr
     the same name with another type.
     """
     lake = location(settings.path)
-    now = _shape(Storage(spark), lake)
+    now = _shape(Storage(spark), lake, Fence(spark, lake))
     if now is None:
         raise HaltError(f"there are no tables in {lake}: the first start of the job creates them as the settings say")
     asked = parse_all(split(settings.promote), SCHEMAS[EVENTS].names)
@@ -110,12 +114,8 @@ def migrate(spark: SparkSession, settings: LakeSettings, promotions: Iterable[Pr
     return wanted
 
 
-def _shape(storage: Storage, lake: str) -> Shape | None:
-    path = f"{lake}/{EVENTS}"
-    if not storage.exists(f"{path}/_delta_log"):
-        return None
-    detail = storage.spark.sql(f"DESCRIBE DETAIL delta.`{path}`").first()
-    return of_table(dict(detail["properties"]) if detail is not None else {})
+def _shape(storage: Storage, lake: str, fence: Fence) -> Shape | None:
+    return of_table(fence.properties(EVENTS)) if storage.exists(f"{lake}/{EVENTS}/_delta_log") else None
 
 
 def _frame(spark: SparkSession, path: str) -> Any:

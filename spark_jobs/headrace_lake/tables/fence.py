@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -65,8 +65,7 @@ class Fence:
 
     def lake_id(self) -> str:
         """The identity of these tables, also after a move: Delta's id of `batches`."""
-        self._logs[BATCHES].latest()
-        return self._logs[BATCHES].table_id
+        return str(self.metadata(BATCHES)["id"])
 
     def never_claimed(self, name: str) -> bool:
         """Whether no job has ever claimed the table `name`."""
@@ -77,6 +76,12 @@ class Fence:
         log = self._log(name)
         log.latest()
         return log.properties
+
+    def metadata(self, name: str) -> Mapping[str, Any]:
+        """Delta's action `metaData` of the table `name`. Blocks on storage; no Spark job unless a checkpoint has to be read."""
+        log = self._log(name)
+        log.latest()
+        return log.metadata
 
     def routes(self) -> list[str]:
         """The tables of routes that are there, also of routes that the settings no longer have."""

@@ -44,9 +44,13 @@ class TransactionLog:
         self._latest = -1
         self.tokens: deque[str] = deque(maxlen=_TOKENS)
         """The `userMetadata` of the last commits that were read."""
-        self.table_id = ""
-        """Delta's id of the table: it stays the same when the table is moved."""
-        self.properties: dict[str, str] = {}
+        self.metadata: Mapping[str, Any] = {"id": "", "configuration": {}}
+        """Delta's action `metaData`: the table's id, which stays the same when it is moved, its properties, its schema."""
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The table's properties, as far as its log was read."""
+        return dict(self.metadata["configuration"])
 
     def latest(self) -> int:
         """The highest transaction version that is committed; -1 if there is none. Blocks on storage.
@@ -91,8 +95,7 @@ class TransactionLog:
             self._check(protocol)
         metadata = action.get("metaData")
         if metadata is not None:
-            self.table_id = str(metadata["id"])
-            self.properties = dict(metadata["configuration"])
+            self.metadata = metadata
         token = action.get("commitInfo", {}).get("userMetadata")
         if token is not None:
             self.tokens.append(str(token))
@@ -144,15 +147,14 @@ class TransactionLog:
         rows = (
             plain_parquet(self._storage.spark.read, self._checkpoint)
             .where(f"txn.appId = '{APP_ID}' or metaData.id is not null or protocol.minReaderVersion is not null")
-            .select("txn.version", "metaData.id", "metaData.configuration", "protocol")
+            .select("txn.version", "metaData", "protocol")
             .collect()
         )
-        for version, table_id, properties, protocol in rows:
+        for version, metadata, protocol in rows:
             if version is not None:
                 self._latest = max(self._latest, version)
-            if table_id is not None:
-                self.table_id = table_id
-                self.properties = dict(properties)
+            if metadata is not None:
+                self.metadata = metadata.asDict()
             if protocol is not None:
                 self._check(protocol.asDict())
 

@@ -5,8 +5,9 @@ No table feature is switched on here but the change data feed, which must be ask
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -30,19 +31,23 @@ _LATER: Final = {BATCHES: ("number", "routed", "digest")}
 _COMMENT: Final = "comment"
 
 
-def upgrade(spark: SparkSession, name: str, path: str, shape: Shape, *, change_feed: bool) -> None:
+def upgrade(
+    spark: SparkSession, name: str, path: str, metadata: Mapping[str, Any], shape: Shape, *, change_feed: bool
+) -> None:
     """Brings the existing table `name` at `path` up to date. Blocks on storage; another job may do the same meanwhile.
 
-    Statistics that somebody has chosen are left as they are, and so is a change data feed that is on.
+    `metadata`: Delta's action `metaData`. Statistics that somebody has chosen are left as they are, and so is a change data feed
+    that is on.
     """
-    have = {field.name: field.metadata.get(_COMMENT) for field in spark.read.format("delta").load(path).schema.fields}
+    have = {field["name"]: field["metadata"].get(_COMMENT) for field in json.loads(metadata["schemaString"])["fields"]}
     if missing := [SCHEMAS[name][column] for column in _LATER.get(name, ()) if column not in have]:
         listed = ", ".join(
             f"`{field.name}` {field.dataType.simpleString()} COMMENT {quoted(field.metadata[_COMMENT])}"
             for field in missing
         )
         spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({listed})")
-    if wanted := _properties(name, _properties_of(spark, path), shape, change_feed=change_feed):
+    properties = {**metadata["configuration"], _COMMENT: metadata.get("description")}
+    if wanted := _properties(name, properties, shape, change_feed=change_feed):
         set_properties(spark, path, wanted)
     if texts := {column: text for column, text in comments(name, shape).items() if have.get(column, text) != text}:
         comment(spark, path, texts)
@@ -62,9 +67,3 @@ def _properties(name: str, have: Mapping[str, str], shape: Shape, *, change_feed
     if change_feed:
         wanted[CHANGE_FEED] = "true"
     return {key: value for key, value in wanted.items() if have.get(key) != value}
-
-
-def _properties_of(spark: SparkSession, path: str) -> dict[str, str]:
-    """The properties, and the comment of the table among them."""
-    ((properties, said),) = spark.sql(f"DESCRIBE DETAIL delta.`{path}`").select("properties", "description").collect()
-    return {**properties, _COMMENT: said}
