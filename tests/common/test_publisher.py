@@ -17,6 +17,7 @@ from headrace_common.operations.tasks import Tasks
 from headrace_common.publishing.in_flight import NO_DEADLINE, InFlightFrame
 from headrace_common.publishing.partitions import partition_of
 from headrace_common.publishing.publisher import Publisher
+from headrace_common.session.interface import Kept
 from structlog.testing import CapturingLogger
 
 from tests.common.kafkaless import MIB, FakeBroker, FakeFrame, FakeListener, FakeSource, event, until
@@ -26,7 +27,7 @@ LOOP = SlowLoop
 
 
 class Patient(FakeFrame):
-    expires = False
+    kept = Kept.REFUSAL
 
 
 class Bench:

@@ -7,15 +7,18 @@ import hashlib
 import itertools
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import structlog
+from aiokafka.record.default_records import DefaultRecordBatch
 from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import TIME_SLICE, FairScheduler, Worker
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
+from headrace_common.publishing import pump
 from headrace_common.publishing.batch import LONG_BATCH, Batch
 from headrace_common.publishing.delivery import Refusal
 from headrace_common.publishing.in_flight import NO_DEADLINE, InFlightFrame
@@ -24,8 +27,9 @@ from headrace_common.record.contract import QUARANTINE_HEADERS
 from headrace_common.record.encoding import decode
 from headrace_common.record.event import Part, event_id
 from headrace_common.session.inflate import SLICE
+from headrace_common.session.interface import Kept
 
-from tests.common.kafkaless import MIB, FakeBroker, FakeFrame, FakeListener, FakeSource, event, reject, until
+from tests.common.kafkaless import MIB, NOW_MS, FakeBroker, FakeFrame, FakeListener, FakeSource, event, reject, until
 from tests.common.slowly import SlowLoop, slow_loop
 from tests.native import CORES, using
 
@@ -82,8 +86,11 @@ class Bench:
         self.ticket = 0
         self.frames: list[FakeFrame] = []
 
-    def submit(self, *parts: Part | int | Exception | list[Part], seconds: float = 100.0) -> InFlightFrame:
+    def submit(
+        self, *parts: Part | int | Exception | list[Part], seconds: float = 100.0, kept: Kept = Kept.DEADLINE
+    ) -> InFlightFrame:
         frame = FakeFrame(list(parts), ticket=self.ticket)
+        frame.kept = kept
         self.ticket += 1
         self.frames.append(frame)
         now = self.clock()
@@ -638,6 +645,99 @@ class TestGivenUp:
             for index, (value, headers) in enumerate(found):
                 assert b"republished" in headers["attributes"] or value not in values[:index]
             assert bench.listener.heard == [("stored", 0, 2, True)]
+
+
+class Refusing:
+    """Kafka, which refuses what goes to one topic until `tries` are over."""
+
+    def __init__(self, policy: DeliveryPolicy, topic: str = "events", tries: int = 3) -> None:
+        self._policy = policy
+        self._topic = topic
+        self.left = tries
+        self.stamps: list[list[int]] = []
+        """Of each batch of the topic: the times of its records."""
+        self.at: list[float] = []
+
+    async def __call__(self, batch: Batch) -> list[Refusal]:
+        if batch.topic == self._topic:
+            self.at.append(slow_loop().now)
+            self.stamps.append([record.timestamp for record in DefaultRecordBatch(bytes(batch.sealed()._build()))])
+            if self.left:
+                self.left -= 1
+                batch.doubt()
+                raise DeliveryError("no", self._policy)
+        return []
+
+
+class TestKept:
+    @pytest.mark.parametrize("policy", [DeliveryPolicy.REFUSED, DeliveryPolicy.CLOCK])
+    async def test_until_it_is_stored_and_in_order(self, policy: DeliveryPolicy) -> None:
+        async with pumping() as bench:
+            bench.delivery.script = Refusing(policy)
+            bench.delivery.open.clear()
+            bench.submit(event(0), kept=Kept.STORED)
+            await until(lambda: bench.delivery.asked)
+            bench.submit(event(1), event(2), kept=Kept.STORED)
+            bench.delivery.open.set()
+            await bench.idle()
+            assert bench.listener.heard == [("stored", 0, 1, True), ("stored", 1, 2, True)]
+            assert bench.numbers() == [0, 1, 2]
+
+    async def test_beside_others_which_are_given_up(self) -> None:
+        async with pumping() as bench:
+            bench.delivery.open.clear()
+            bench.submit(event(0))
+            await until(lambda: bench.delivery.asked)
+            bench.submit(event(1))
+            bench.submit(event(2), kept=Kept.STORED)
+            bench.submit(event(3), kept=Kept.REFUSAL)
+            bench.delivery.script = Refusing(DeliveryPolicy.REFUSED, tries=2)
+            bench.delivery.open.set()
+            await bench.idle()
+            assert bench.listener.heard == [
+                ("abandoned", 0),
+                ("abandoned", 1),
+                ("abandoned", 3),
+                ("stored", 2, 1, True),
+            ]
+            assert bench.numbers() == [2]
+
+    async def test_with_the_present_time_where_kafka_refused_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        clock = itertools.count(NOW_MS + 1)
+        monkeypatch.setattr(pump, "time", SimpleNamespace(time_ns=lambda: next(clock) * 1_000_000))
+        async with pumping() as bench:
+            bench.delivery.script = refusing = Refusing(DeliveryPolicy.CLOCK, tries=2)
+            bench.submit(event(0), reject(1), event(2), kept=Kept.STORED)
+            await bench.idle()
+            assert refusing.stamps == [[NOW_MS + more] * 2 for more in range(3)]
+            assert bench.listener.heard == [("stored", 0, 3, True)]
+            assert len(bench.quarantined()) == 1
+
+    async def test_with_its_own_time_where_kafka_refused_our_rights(self) -> None:
+        async with pumping() as bench:
+            bench.delivery.script = refusing = Refusing(DeliveryPolicy.REFUSED, tries=2)
+            bench.submit(event(0), kept=Kept.STORED)
+            await bench.idle()
+            assert refusing.stamps == [[NOW_MS]] * 3
+            assert refusing.at == [at * pump.AGAIN for at in range(3)]
+
+    @pytest.mark.parametrize(
+        ("policy", "heard"),
+        [
+            (DeliveryPolicy.REFUSED, [("abandoned", 0), ("stored", 1, 1, True)]),
+            (DeliveryPolicy.CLOCK, [("stored", 0, 2, True), ("stored", 1, 1, True)]),
+        ],
+    )
+    async def test_not_where_quarantine_refuses_us(self, policy: DeliveryPolicy, heard: list[tuple[Any, ...]]) -> None:
+        """Others would wait for it though their events could be stored. Where it refuses our clock, they could not."""
+        async with pumping() as bench:
+            bench.delivery.script = Refusing(policy, topic="quarantine", tries=1)
+            bench.submit(event(0), reject(1), kept=Kept.STORED)
+            await until(lambda: bench.delivery.asked > 1)
+            bench.submit(event(2))
+            await bench.idle()
+            assert bench.listener.heard == heard
+            assert bench.numbers() == [0, 2]
 
 
 class TestBroken:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from headrace_common.kafka import producer
 from headrace_common.operations.settings import KafkaSettings
-from headrace_common.publishing import delivery
+from headrace_common.publishing import delivery, pump
 
 RUNBOOK = Path(__file__).parents[2] / "docs" / "runbooks.md"
 
@@ -22,6 +22,7 @@ RUNBOOK = Path(__file__).parents[2] / "docs" / "runbooks.md"
         ("the topics' settings", f"{producer.FIRST_PAUSE:g} s later, then {2 * producer.FIRST_PAUSE:g} s"),
         ("the topics' settings", f"up to {producer.LAST_PAUSE:g} s"),
         ("a partition without a leader", f"{2 * producer.LEADER_PAUSE:g} s"),
+        ("what is kept", f"{pump.AGAIN:g} s"),
         ("a frame", f"`KAFKA__ACK_DEADLINE` ({KafkaSettings().ack_deadline:g} s)"),
     ],
 )

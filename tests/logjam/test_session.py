@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from headrace_common.record.event import Reject
-from headrace_common.session.interface import Frame
+from headrace_common.session.interface import Frame, Kept
 from headrace_logjam.wire import PING
 
 from tests.logjam.driving import APP_ENV, HOST, META, ROUTE, asking, drive, driven, event
@@ -62,7 +62,7 @@ def test_frames_of_one_turn_are_by_application() -> None:
     assert mine.ordering_key == b"producers/shop-production"
     assert other.ordering_key == b"producers/cafe-production"
     assert broken.ordering_key == b"producers/"
-    assert [frame.expires for frame in (mine, other, broken)] == [True] * 3
+    assert [frame.kept for frame in (mine, other, broken)] == [Kept.DEADLINE] * 3
 
 
 def test_who_asks_and_who_does_not_keep_their_order_in_frames_of_their_own() -> None:
@@ -70,6 +70,7 @@ def test_who_asks_and_who_does_not_keep_their_order_in_frames_of_their_own() -> 
     found.send(asking(event({"n": 0})), event({"n": 1}), event({"n": 2}), asking(event({"n": 3})))
     frames = found.turn()
     assert [frame.acknowledged for frame in frames] == [True, False, True]
+    assert [frame.kept for frame in frames] == [Kept.DEADLINE, Kept.STORED, Kept.DEADLINE]
     assert len({frame.ordering_key for frame in frames}) == 1
     for frame in frames:
         found.store(frame)
@@ -247,7 +248,7 @@ def test_what_cannot_be_answered_is_held_until_it_is_stored(count: int) -> None:
     found.send(event({"started_ms": 1})[:count])
     (frame,) = found.turn()
     assert isinstance(frame, Frame)
-    assert not frame.expires
+    assert frame.kept is Kept.STORED
     assert not frame.acknowledged
     assert found.session.deadline() is None
     found.store(frame)

@@ -11,6 +11,8 @@ from unittest import mock
 
 from headrace_common.connection.driver import Driver
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy, ProtocolError
+from headrace_common.publishing.batch import Cycle
+from headrace_common.publishing.pump import Pump
 from headrace_common.session.interface import Message
 from headrace_logjam.events import ProducerFrame
 from headrace_logjam.session import ProducerSession
@@ -43,12 +45,20 @@ PIECES: Final = 200
 
 @contextlib.contextmanager
 def in_place(world: Any) -> Iterator[None]:
-    """Notes when messages are read, whose frames are given up, and why."""
-    abandoned, receive = Driver.abandoned, ProducerSession.receive
+    """Notes when messages are read, and whose frames are given up, and why. What nobody asks about is given up only where its
+    events are stored and quarantine refuses the rest: else it counts as lost.
+    """
+    abandoned, gives_up, receive = Driver.abandoned, Pump._give_up, ProducerSession.receive
+    stored = False
+
+    def refused(pump: Pump, cycle: Cycle, error: DeliveryError) -> None:
+        nonlocal stored
+        stored = cycle.batch is None
+        gives_up(pump, cycle, error)
 
     def noted(driver: Any, ticket: int, error: DeliveryError) -> None:
         frame = driver._frames[ticket][0]
-        if isinstance(frame, ProducerFrame):
+        if isinstance(frame, ProducerFrame) and (frame.acknowledged or stored):
             for each in frame.messages:
                 world.given_up.setdefault(each.address, set()).add(error.policy)
         abandoned(driver, ticket, error)
@@ -58,7 +68,11 @@ def in_place(world: Any) -> Iterator[None]:
             world.read_at[message.address, message.parts[1]] = world.loop.now
         receive(session, message, now_ms)
 
-    with mock.patch.object(Driver, "abandoned", noted), mock.patch.object(ProducerSession, "receive", read):
+    with (
+        mock.patch.object(Driver, "abandoned", noted),
+        mock.patch.object(Pump, "_give_up", refused),
+        mock.patch.object(ProducerSession, "receive", read),
+    ):
         yield
 
 
@@ -166,8 +180,8 @@ class Pusher(Honest):
         return bool(missing)
 
     def _may_be_lost(self, end: ClientEnd) -> bool:
-        """With its connection, or with a process that was killed, or had no time when it was told to stop; and what Kafka has
-        refused, but for its content.
+        """With its connection, or with a process that was killed, or had no time when it was told to stop; and what
+        quarantine has refused.
         """
         server, undisturbed = end.server, self.world.scenario.undisturbed
         if server is None or server.owner.dead or (not undisturbed and (end.broken or server.protocol.cut)):
@@ -178,12 +192,9 @@ class Pusher(Honest):
 
 
 class Logger(Pusher):
-    """Sends each message once, and asks for no answer where others do: what waits too long for Kafka is given up."""
+    """Sends each message once, and asks for no answer where others do."""
 
     port = PORT
-
-    def _may_be_lost(self, end: ClientEnd) -> bool:
-        return not self.world.scenario.undisturbed or super()._may_be_lost(end)
 
 
 class Pinger(Client):

@@ -238,7 +238,9 @@ class World:
             limits=scenario.limits, kafka=scenario.kafka, listen={}, ops={"port": 0}, **rest
         )
         self.largest_piece = 1 << 16
-        self.all_expire = self.spoken.frames_expire and all(plan.kind != "pusher" for plan in scenario.clients)
+        self.all_expire = self.spoken.frames_expire and all(
+            plan.kind not in ("pusher", "logger") for plan in scenario.clients
+        )
         """No frame may wait beyond its deadline."""
         self.replicas: list[Life] = []
         self.recovery = 0.0

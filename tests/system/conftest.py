@@ -64,13 +64,15 @@ async def broker_proxy(broker: Broker) -> AsyncIterator[Proxy]:
 
 @pytest.fixture
 def start(topics: KafkaSettings, tmp_path: Path) -> Iterator[Start]:
-    """Starts a Forward receiver for one test, with sections of settings: ``await start(limits={"connections": 3})``."""
+    """Starts a receiver for one test, with sections of settings: ``await start(limits={"connections": 3})``."""
     started: list[Receiver] = []
 
-    async def begin(where: KafkaSettings = topics, /, **sections: Mapping[str, object]) -> Receiver:
+    async def begin(
+        where: KafkaSettings = topics, /, protocol: str = "forward", **sections: Mapping[str, object]
+    ) -> Receiver:
         folder = tmp_path / f"receiver-{len(started)}"
         folder.mkdir()
-        started.append(Receiver("forward", where, folder, sections))
+        started.append(Receiver(protocol, where, folder, sections))
         await started[-1].start()
         return started[-1]
 

@@ -24,7 +24,7 @@ from headrace_common.record.event import (
 )
 from headrace_common.record.json_object import SHORT, Fault, Found, JsonObject, utc
 from headrace_common.record.windows_1252 import Mended
-from headrace_common.session.interface import Frame, Pause, Ticket, paused
+from headrace_common.session.interface import Frame, Kept, Pause, Ticket, paused
 from typing_extensions import override
 
 from headrace_logjam.wire import INFLATED_BYTES, BodyLimits, Request, decode_meta, inflate, joined
@@ -203,15 +203,14 @@ class ProducerFrame(Frame):
         *,
         ordering_key: bytes,
         answered: bool,
-        expires: bool,
     ) -> None:
-        """`size`: bytes of all messages. `answered`: their senders want an answer. `expires`: see `Frame`."""
+        """`size`: bytes of all messages. `answered`: their senders want an answer, and learn of a loss by it."""
         self.ticket = ticket
         self.received_ms = received_ms
         self.size = size
         self.ordering_key = ordering_key
         self.acknowledged = answered
-        self.expires = expires
+        self.kept = Kept.DEADLINE if answered else Kept.STORED
         self.refused: set[int] = set()
         """Which of its messages can never be events, as far as its parts have been made."""
         self.messages = messages

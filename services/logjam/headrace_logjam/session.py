@@ -12,7 +12,7 @@ anything without the empty frame in front       never
 
 Answers to one route keep the order of its messages. What Kafka has not stored within `answer_time` is not answered, and
 neither is what its sender sent behind it until then: a producer that takes the next answer for this one would be told a lie.
-It is stored all the same, if Kafka takes it later.
+It is stored all the same, if Kafka takes it later. What nobody asks about is kept until it is stored: a loss would go unnoticed.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class ProducerSession(MessageSession):
         ignored: Callable[[str], None] = lambda kind: None,
         publish: Callable[[Sequence[bytes], int], None] | None = None,
     ) -> None:
-        """`answers`: the socket can answer. If not, no producer notices a loss, so nothing that was read is given up for its age.
+        """`answers`: the socket can answer.
         `publish`: takes the four frames of each message that is stored and not refused, and when it came (Unix time, ms).
         """
         self._maker = maker(limits)
@@ -252,7 +252,6 @@ class ProducerSession(MessageSession):
             self._maker,
             ordering_key=b"%b/%b" % (ENDPOINT, gathered.key),
             answered=gathered.asked,
-            expires=self._answers,
         )
         gathered.messages = []
         self._pending[ticket] = gathered

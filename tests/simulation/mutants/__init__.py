@@ -43,6 +43,7 @@ class Mutant:
         return SEEDS[self.name]
 
 
+_EVENTS: Final = "headrace_logjam.events"
 _PUMP: Final = "headrace_common.publishing.pump"
 _QUEUE: Final = "headrace_common.publishing.in_flight"
 _DELIVERY: Final = "headrace_common.publishing.delivery"
@@ -130,7 +131,8 @@ MUTANTS: Final = (
     Mutant("a message that is no event is accepted", _PRODUCERS, "REFUSED if index in refused else ACCEPTED", "ACCEPTED", "producers"),
     Mutant("what was sent behind a late message is answered", _PRODUCERS, "for other in self._questions.pop(question.route, ()):", "for other in [self._questions[question.route].popleft()]:", "producers"),
     Mutant("the last message is answered first", _PRODUCERS, "(answer := questions[0].answer) is not None:\n                question = questions.popleft()", "(answer := questions[-1].answer) is not None:\n                question = questions.pop()", "producers"),
-    Mutant("what nobody waits for has a deadline", _PRODUCERS, "expires=self._answers,", "expires=True,", "producers"),
+    Mutant("what nobody waits for has a deadline", _EVENTS, "Kept.DEADLINE if answered else Kept.STORED", "Kept.DEADLINE", "producers"),
+    Mutant("what nobody waits for is given up when Kafka refuses it", _PUMP, "keeps = clock or cycle.batch is not None", "keeps = False", "producers"),
     Mutant("clients are cut off and not made to leave", _DOORS, "guest.descriptor.shut(socket.SHUT_WR)", "guest.descriptor.shut()", "producers"),
     Mutant("who holds too much stays", _DOORS, "        if self._holding.excessive(guest, empty=empty):", "        if False:", "producers"),
     Mutant("a client that has gone keeps its place", _DOORS, "        self._free(guest, \"peer\")", "        pass", "producers"),
@@ -193,7 +195,8 @@ SEEDS: Final[dict[str, int]] = {
     "a message that is no event is accepted": 0,
     "what was sent behind a late message is answered": 250,
     "the last message is answered first": 0,
-    "what nobody waits for has a deadline": 59,
+    "what nobody waits for has a deadline": 20,
+    "what nobody waits for is given up when Kafka refuses it": 97,
     "clients are cut off and not made to leave": 327,
     "who holds too much stays": 64,
     "a client that has gone keeps its place": 0,

@@ -12,7 +12,7 @@ frames during inflating may take the other half. No deadlock is possible:
   that send a little at the same moment would exceed the budget a hundred times. They resume a few at a time.
 * Bytes that a session has received but not parsed depend on no other connection: the first session with such bytes continues,
   whatever else is unfinished.
-* Complete frames leave when Kafka stores them or their deadline passes.
+* Complete frames leave when Kafka stores them or their deadline passes; those that are kept, when it stores them.
 * A frame reserves its maximum size before it grows beyond a slice. A frame that waits for a reservation holds none; a frame
   that holds one waits only for the scheduler and Kafka.
 """

@@ -70,14 +70,14 @@ class Batch:
         """
         builder = self._builder
         assert builder is not None
-        end = builder.extend(parts, start, owner.frame.received_ms, self._limit)
+        end = builder.extend(parts, start, owner.received_ms, self._limit)
         self.owners += [owner] * (end - start)
         return end
 
     def sealed(self) -> BatchBuilder:
         """The records as a sealed batch; recompressed only when they have changed."""
         if self._builder is None:
-            stamps = (owner.frame.received_ms for owner in self.owners)
+            stamps = (owner.received_ms for owner in self.owners)
             self._builder = builder_of(zip(self._unbuilt, stamps, strict=True))
             self._unbuilt = []
         self._builder.seal()
@@ -90,6 +90,10 @@ class Batch:
         self._in_doubt = True
         self._replace(zip(map(republished, self.records), self.owners, strict=True))
         return len(self)
+
+    def restamp(self) -> None:
+        """The times of its frames have changed: its records get these."""
+        self._replace(zip(self.records, self.owners, strict=True))
 
     def has_dead(self) -> bool:
         """Whether a frame with records here was abandoned."""
@@ -171,3 +175,8 @@ class Cycle:
             if self.batch is not None:
                 self.batch.drop_dead()
             self.rejects = [(owner, reject) for owner, reject in self.rejects if not owner.dead]
+
+    def restamp(self) -> None:
+        """The times of its frames have changed: what is not stored gets these."""
+        if self.batch is not None:
+            self.batch.restamp()

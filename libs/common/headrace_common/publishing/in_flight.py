@@ -14,7 +14,7 @@ from headrace_common.fairness.scheduler import FIRST, QUANTUM, Account, FairSche
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.log import Log
 from headrace_common.record.event import Part, Reject
-from headrace_common.session.interface import Frame, Pause, Ticket
+from headrace_common.session.interface import Frame, Kept, Pause, Ticket
 
 NO_DEADLINE: Final = float("inf")
 """The deadline of a frame that is held until it is stored."""
@@ -52,6 +52,7 @@ class InFlightFrame:
         "halfway",
         "listener",
         "made",
+        "received_ms",
         "reserved",
         "runs",
         "small",
@@ -64,6 +65,7 @@ class InFlightFrame:
         self.listener = listener
         self.account = listener.account
         self.submitted = submitted
+        self.received_ms = frame.received_ms  # the time of its records
         self.deadline = deadline
         self.small = frame.small
         self.runs: Iterator[Part | Pause | list[Part]] = iter(()) if frame.small else frame.runs()
@@ -156,6 +158,12 @@ class Pending(OrderedDict[InFlightFrame, None]):
     def oldest(self) -> float | None:
         """Returns when the frame that waits longest was submitted."""
         return next(iter(self)).submitted if self else None
+
+    def renew(self, now_ms: int) -> None:
+        """Those that are kept until they are stored count as received now (Unix time)."""
+        for frame in self:
+            if frame.frame.kept is Kept.STORED:
+                frame.received_ms = now_ms
 
     def watch(self, deadline: float) -> None:
         """A frame with this deadline has come, or is still there."""

@@ -7,6 +7,7 @@ not be sent it. Every acknowledgement goes through `Pump._report`.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
@@ -22,10 +23,9 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_common.publishing.batch import Batch, Cycle
 from headrace_common.publishing.delivery import OVERDUE, Delivery
 from headrace_common.publishing.in_flight import NO_DEADLINE, DeliveryListener, FairQueue, InFlightFrame, Pending
-from headrace_common.publishing.rejects import batches, refusal
-from headrace_common.record.contract import Reason
+from headrace_common.publishing.rejects import batches, refusal, tell
 from headrace_common.record.event import Part
-from headrace_common.session.interface import Frame, Pause
+from headrace_common.session.interface import Frame, Kept, Pause
 
 LOOK: Final = 8
 """Parts between two checks of the clock."""
@@ -33,9 +33,8 @@ LOOK: Final = 8
 LARGE: Final = 1 << 10
 """Bytes of an event from which the clock is checked after each event."""
 
-BEYOND: Final = (Reason.OVERSIZED, Reason.TOO_MANY_EVENTS, Reason.TOO_DEEP, Reason.INFLATED_LIMIT)
-"""Reasons that name a limit: what is sound went to quarantine, the client was told nothing, and a higher limit would take it."""
-
+AGAIN: Final = 5.0
+"""Seconds until what Kafka has refused is sent again, if it is kept: each try replaces the producer of all partitions."""
 
 ENDED: Final = DeliveryError("its pump has ended", DeliveryPolicy.RETRY)
 """Why frames are abandoned after a bug has ended their pump."""
@@ -93,7 +92,8 @@ class Pump:
     def publish(self, frame: Frame, listener: DeliveryListener) -> None:
         """Takes a frame. `listener` learns the outcome later, never within this call."""
         now = self._clock()
-        self.submit(InFlightFrame(frame, listener, now, now + self._ack_deadline if frame.expires else NO_DEADLINE))
+        deadline = now + self._ack_deadline if frame.kept is Kept.DEADLINE else NO_DEADLINE
+        self.submit(InFlightFrame(frame, listener, now, deadline))
         if self._ended:
             asyncio.get_running_loop().call_soon(self._abandon_all)
 
@@ -126,6 +126,8 @@ class Pump:
                     if failure is None:
                         break
                     self._give_up(cycle, failure)
+                    if failure.policy is not DeliveryPolicy.RETRY and cycle.living():
+                        await self._keep(cycle, failure)
                 self._delivering_since = None
         except Exception:
             self._ended = True
@@ -323,12 +325,7 @@ class Pump:
             if refused:
                 return DeliveryError("Kafka refuses a quarantine record", DeliveryPolicy.REFUSED)
         stored, cycle.rejects = cycle.rejects, []
-        for _, reject in stored:
-            self._metrics.events_quarantined.labels(reject.reason.value).inc()
-            if reject.reason in BEYOND:
-                self._limited.warning(
-                    "beyond a limit", reason=reject.reason.value, detail=reject.detail, source=reject.source
-                )
+        tell(stored, self._metrics, self._limited)
         self._report(cycle)
         return None
 
@@ -354,13 +351,22 @@ class Pump:
     # Or give up
 
     def _give_up(self, cycle: Cycle, error: DeliveryError) -> None:
-        """Abandons all frames of the cycle if a retry cannot help, otherwise those past their deadline."""
-        now = self._clock()
-        if error.policy is DeliveryPolicy.CLOCK:
+        """Abandons the overdue frames of the cycle, and if a retry cannot help, all but those that are kept until stored."""
+        now, refused = self._clock(), error.policy is not DeliveryPolicy.RETRY
+        if clock := error.policy is DeliveryPolicy.CLOCK:
             self.clock_refused = now
+        keeps = clock or cycle.batch is not None  # events do not wait for rejects that quarantine refuses
         for frame in cycle.living():
-            if error.policy is not DeliveryPolicy.RETRY or now >= frame.deadline:
+            if now >= frame.deadline or (refused and not (keeps and frame.frame.kept is Kept.STORED)):
                 self._abandon(frame, error)
+
+    async def _keep(self, cycle: Cycle, error: DeliveryError) -> None:
+        """Waits until what Kafka has refused is sent again, as received now if its timestamps were. What came later waits."""
+        self._limited.warning("kept until Kafka takes it", partition=self.partition, problem=str(error))
+        await asyncio.sleep(AGAIN)
+        if error.policy is DeliveryPolicy.CLOCK:
+            self._pending.renew(time.time_ns() // 1_000_000)
+            cycle.restamp()
 
     def _abandon(self, frame: InFlightFrame, error: DeliveryError) -> None:
         """If it waited for memory, the next of its connection can continue."""

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 from headrace_common.fairness.scheduler import TIME_SLICE, FairScheduler, Slices
+from headrace_common.operations.log import RateLimited
+from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.publishing.batch import Batch
 from headrace_common.publishing.in_flight import InFlightFrame
 from headrace_common.record.contract import EventHeader, Reason
 from headrace_common.record.encoding import decode
 from headrace_common.record.event import Reject
 from headrace_common.session.inflate import SLICE
+
+BEYOND: Final = (Reason.OVERSIZED, Reason.TOO_MANY_EVENTS, Reason.TOO_DEEP, Reason.INFLATED_LIMIT)
+"""Reasons that name a limit: what is sound went to quarantine, the client was told nothing, and a higher limit would take it."""
+
+
+def tell(stored: Iterable[tuple[InFlightFrame, Reject]], metrics: ReceiverMetrics, log: RateLimited) -> None:
+    """Counts what quarantine has, and says which limits it was beyond."""
+    for _, reject in stored:
+        metrics.events_quarantined.labels(reject.reason.value).inc()
+        if reject.reason in BEYOND:
+            log.warning("beyond a limit", reason=reject.reason.value, detail=reject.detail, source=reject.source)
 
 
 async def batches(

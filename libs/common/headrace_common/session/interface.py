@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final, Protocol, TypeVar
 
 import msgspec
@@ -83,6 +84,16 @@ def singly(runs: Iterator[Part | Pause | list[Part]]) -> Iterator[Part | Pause]:
             yield run
 
 
+class Kept(Enum):
+    """How long a frame is kept that Kafka does not store, by who would learn of its loss."""
+
+    DEADLINE = "until KAFKA__ACK_DEADLINE or a refusal: its sender is not acknowledged, or at least disconnected"
+    REFUSAL = "until a refusal: its session says what was lost"
+    STORED = (
+        "until it is stored or the process ends: a loss would go unnoticed. What quarantine refuses of it is given up"
+    )
+
+
 class Frame(ABC):
     """One complete unit to publish and to acknowledge."""
 
@@ -101,8 +112,8 @@ class Frame(ABC):
     """Frames with the same key keep their order: `headrace_common.publishing.partitions` maps the key to a partition. None:
     the frame goes to its connection's partition."""
 
-    expires: bool = True
-    """Whether KAFKA__ACK_DEADLINE applies. If not, the frame is held until Kafka stores it or refuses it for good."""
+    kept: Kept = Kept.DEADLINE
+    """Until when it is kept if Kafka does not store it."""
 
     size: int
     """Bytes that it holds now. They count towards the budgets until it is stored or abandoned."""

@@ -10,7 +10,7 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.record.contract import Attribute, GapField, Reason
 from headrace_common.record.event import Envelope, Event, Part, Reject, deterministic_id, rfc3339_ms, source
 from headrace_common.record.json_object import Fault, JsonObject
-from headrace_common.session.interface import Frame, Pause, Ticket
+from headrace_common.session.interface import Frame, Kept, Pause, Ticket
 from typing_extensions import override
 
 from headrace_logjam.devices.gaps import Gap
@@ -156,7 +156,7 @@ class SubscriptionFrame(Frame):
     """
 
     acknowledged = False
-    expires = False
+    kept = Kept.REFUSAL
 
     def __init__(
         self,
