@@ -83,7 +83,8 @@ class CuttingProxy:
                 writer.write(message)
                 await writer.drain()
                 continue
-            where = self._chance.choice(list(Cut))
+            least = min(self.cuts.values())  # each kind as often as the others
+            where = self._chance.choice([cut for cut, count in self.cuts.items() if count == least])
             self.cuts[where] += 1
             if where is Cut.WITHIN:
                 message = message[: self._chance.randrange(len(message))]

@@ -105,7 +105,6 @@ async def test_the_java_client_while_its_connections_are_cut(
     stream = uuid.uuid4().hex
     async with CuttingProxy(service.port, every=5, seed=connections) as proxy:
         said = await run(java, proxy.port, service.port, stream, SEGMENTS, EVENTS, connections, tmp_path)
-        assert proxy.blocks > 50
         assert all(proxy.cuts.values()), proxy.cuts
     lengths = dict(line.rsplit(" ", 1) for line in said.splitlines() if line.startswith(f"scope/{stream}/"))
     assert len(lengths) == SEGMENTS
