@@ -49,12 +49,14 @@ def test_a_worker_and_the_driver_are_killed(bench: Bench, cluster: Cluster) -> N
     job.thaw()
     while job.next("landed")["batch"] < batch:
         pass
-    assert cluster.alive() == 1
+    await_true(lambda: cluster.alive() == 1, "the master misses the worker", job, alive=False)
     bench.freeze_at(job, "events written")
     job.kill()
     last = submitted(bench, cluster, once=True, batch_records=100_000)
     assert last.wait() == 0, last.tail()
-    await_true(lambda: len(cluster.state()["completedapps"]) == 2, "both runs were the cluster's", last, alive=False)
+    await_true(
+        lambda: len(cluster.state().get("completedapps", ())) == 2, "both runs were the cluster's", last, alive=False
+    )
     check_landed(bench.lake, bench.sent)
 
 
