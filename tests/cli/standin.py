@@ -22,7 +22,7 @@ from pathlib import Path
 
 from headrace_cli.machine.child import ProcessSpec
 from headrace_cli.machine.ports import free_port
-from headrace_cli.stack import supervisor
+from headrace_cli.stack import reach, supervisor
 from headrace_cli.stack.probes import http_probe
 from headrace_cli.stack.stack import Endpoint, Stack
 from headrace_cli.stack.state import STACK_VARIABLE, StateFolder
@@ -107,6 +107,7 @@ def supervise(folder: str, kinds: list[str]) -> int:
     with contextlib.ExitStack() as ends:
         if "nowhere" in kinds:
             kinds.remove("nowhere")
+            reach.CONNECT_SECONDS = 60.0  # type: ignore[misc]  # that it is refused may be heard late
         else:  # it takes connections, which is all that is asked of it
             ends.enter_context(socket.create_server(("127.0.0.1", port)))
         if "slow" in kinds:

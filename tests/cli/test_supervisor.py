@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 from headrace_cli.ground import CommandError
 from headrace_cli.machine import child, filelock
+from headrace_cli.stack import reach
 from headrace_cli.stack.reach import unreachable
 from headrace_cli.stack.state import STACK_VARIABLE, StateFolder
 
@@ -322,7 +323,8 @@ def test_a_kafka_that_cannot_be_reached_is_said_at_once_until_it_can(run: Callab
     assert "ok kafka: there" in stack.said()
 
 
-async def test_why_brokers_cannot_be_reached() -> None:
+async def test_why_brokers_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reach, "CONNECT_SECONDS", PATIENCE)
     assert await unreachable("no-such-host.invalid:9092") == "no-such-host.invalid does not resolve"
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
