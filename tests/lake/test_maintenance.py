@@ -36,7 +36,6 @@ from tests.lake.lander import TIMEOUT
 
 pytestmark = [pytest.mark.spark]
 
-TODAY = datetime.now(UTC).date()
 PER_BATCH = 20  # events of each of two partitions
 
 
@@ -46,6 +45,7 @@ class Lake:
     def __init__(self, spark: SparkSession, folder: Path, empty_tables: Path) -> None:
         self.spark = spark
         self.folder = folder
+        self.today = datetime.now(UTC).date()
         shutil.copytree(empty_tables, folder, dirs_exist_ok=True)
         self.fence = Fence(spark, str(folder))
         assert self.fence.claim() == 1
@@ -57,8 +57,8 @@ class Lake:
     def path(self, table: str) -> str:
         return str(self.folder / table)
 
-    def land(self, day: date = TODAY) -> None:
-        number = self.landed
+    def land(self, day: date | None = None) -> None:
+        number, day = self.landed, day or self.today
         version = transaction(1, number)
         self.fence.write(EVENTS, self._rows(EVENTS, number, day), version)
         lines = ", ".join(
@@ -154,7 +154,7 @@ def test_the_inventory_is_what_delta_says(lake: Lake) -> None:
     DeltaTable(lake.path(EVENTS)).create_checkpoint()
     for found in (followed, lake.inventory(EVENTS)):
         assert files(found) == 1 == len(DeltaTable(lake.path(EVENTS)).file_uris())
-        assert list(found.days) == [TODAY.isoformat()]
+        assert list(found.days) == [lake.today.isoformat()]
         (day_files,) = found.days.values()
         assert day_files.size == sum(
             path.stat().st_size for path in map(Path, DeltaTable(lake.path(EVENTS)).file_uris())
@@ -166,7 +166,10 @@ def test_the_inventory_is_what_delta_says(lake: Lake) -> None:
 def test_merged_files_are_compressed_harder_than_those_of_a_batch(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     words = "transform(sequence(1, 24), i -> substring(md5(string(pmod(hash(id, i), 3000))), 1, 4 + i % 5))"
     rows = lake.spark.range(40_000).selectExpr(
-        f"concat_ws(' ', {words}) as body", "'s' as stream", "timestamp_micros(id) as event_time", f"'{TODAY}' as day"
+        f"concat_ws(' ', {words}) as body",
+        "'s' as stream",
+        "timestamp_micros(id) as event_time",
+        f"'{lake.today}' as day",
     )
 
     def merged(level: int) -> int:
@@ -185,7 +188,7 @@ def streams_of(lake: Lake, rows: int) -> None:
     """Appends rows of 50 streams, in two files; each file has some of every stream."""
     body = " || ".join(f"md5(concat(id, {number}))" for number in range(6))
     given = {"stream": "concat('s', 10 + id * 7919 % 50)", "event_time": "timestamp_micros(id * 7919 % 100000)",
-             "body": body, "topic_id": "'id'", "partition": "0", "offset": "id", "day": f"date'{TODAY}'"}  # fmt: skip
+             "body": body, "topic_id": "'id'", "partition": "0", "offset": "id", "day": f"date'{lake.today}'"}  # fmt: skip
     columns = [
         sf.expr(given.get(field.name, "null")).cast(field.dataType).alias(field.name) for field in SCHEMAS[EVENTS]
     ]
@@ -384,7 +387,7 @@ def test_a_failure_stops_nothing_and_is_tried_again_later(lake: Lake, monkeypatc
 
 
 def test_whole_days_go_and_the_proof_still_holds(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    today = datetime.now(UTC).date()  # it may be past midnight since this module was read
+    today = lake.today
     days = [today - timedelta(days=back) for back in (9, 3, 2, 1, 0)]
     for day in days:
         lake.land(day)
@@ -420,7 +423,7 @@ def test_vacuum_deletes_what_is_old_enough_only(lake: Lake) -> None:
     for _ in range(4):
         lake.land()
     lake.maintenance().run_due()
-    stray = lake.folder / EVENTS / f"day={TODAY}" / "part-of-a-killed-job.parquet"
+    stray = lake.folder / EVENTS / f"day={lake.today}" / "part-of-a-killed-job.parquet"
     stray.write_bytes(b"half")
     assert lake.on_disk(EVENTS) == 10
     assert not retention.vacuum_due(lake.inventory(EVENTS), 3600), "a new table"
@@ -522,7 +525,7 @@ def test_readers_see_the_same_rows_during_compaction(lake: Lake) -> None:
             lake.land()
             inventory.latest()
             piece = choice.choose(
-                {EVENTS: inventory.days}, today=TODAY.isoformat(), now=time.time(), file_bytes=128 << 20, ratios={}
+                {EVENTS: inventory.days}, today=lake.today.isoformat(), now=time.time(), file_bytes=128 << 20, ratios={}
             )
             if piece is not None:
                 assert compaction.merge(lake.spark, lake.path(EVENTS), piece, inventory)
