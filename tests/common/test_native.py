@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.common.kafkaless import ENVELOPE
+from tests.contract.waiting import PATIENCE
 from tests.native import needs_native, using
 from tests.tiers import examples
 
@@ -110,7 +111,7 @@ def test_a_process_that_lacks_what_it_requires_ends_with_78(tmp_path: Path) -> N
     (tmp_path / f"{native.MODULE}.py").write_text("raise ImportError\n")
     environment = {"HEADRACE_NATIVE": "require", "PYTHONPATH": ":".join([str(tmp_path), *filter(None, sys.path)])}
     ended = subprocess.run(
-        [sys.executable, "-m", "headrace_forward"], env=environment, capture_output=True, timeout=120
+        [sys.executable, "-m", "headrace_forward"], env=environment, capture_output=True, timeout=PATIENCE
     )
     assert ended.returncode == EXIT_CONFIG
     assert len(ended.stderr.splitlines()) == 1
@@ -143,6 +144,7 @@ def test_the_rust_code_stays_small() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(10 * PATIENCE)
 @pytest.mark.requires("cargo")
 class TestRust:
     @pytest.fixture(scope="class")
@@ -162,5 +164,5 @@ class TestRust:
         ids=["tests", "clippy", "clippy-python", "format"],
     )
     def test_cargo(self, folder: Path, command: tuple[str, ...]) -> None:
-        done = subprocess.run(["cargo", *command], cwd=folder, capture_output=True, text=True, timeout=550)
+        done = subprocess.run(["cargo", *command], cwd=folder, capture_output=True, text=True, timeout=5 * PATIENCE)
         assert done.returncode == 0, done.stdout + done.stderr

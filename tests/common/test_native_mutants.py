@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 import pytest
 from headrace_cli.machine.native import SOURCES
 
+from tests.contract.waiting import PATIENCE
+
 
 class Mutant(NamedTuple):
     """A change of one place in a file."""
@@ -87,7 +89,7 @@ def crate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def passes(crate: Path) -> bool:
     command = ["cargo", "test", "--quiet", "--no-default-features", "--lib"]
-    done = subprocess.run(command, cwd=crate, capture_output=True, text=True, timeout=500)
+    done = subprocess.run(command, cwd=crate, capture_output=True, text=True, timeout=5 * PATIENCE)
     assert "error[" not in done.stderr, done.stderr  # it must compile
     return done.returncode == 0
 
@@ -105,6 +107,7 @@ def changed(crate: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(15 * PATIENCE)  # the first compiles all of it, too
 @pytest.mark.requires("cargo")
 @pytest.mark.parametrize("changed", MUTANTS, indirect=True)
 def test_a_mutant_is_found(changed: Path) -> None:

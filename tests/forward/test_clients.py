@@ -18,9 +18,10 @@ from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.certificates import Authority
 from tests.contract.topic import Stored, events
+from tests.contract.waiting import PATIENCE
 from tests.tiers import sized
 
-pytestmark = [pytest.mark.kafka, pytest.mark.long]
+pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(10 * PATIENCE)]  # the clients are built, too
 
 COUNT = sized(2_000, 2_000, 20_000)
 CLIENTS = Path(__file__).parent / "clients"
@@ -32,7 +33,9 @@ def golang(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the programs `logger` and `forward`."""
     folder = tmp_path_factory.mktemp("golang")
     command = ["go", "build", "-o", f"{folder}{os.sep}", "./logger", "./forward"]
-    done = subprocess.run(command, cwd=CLIENTS / "golang", capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(
+        command, cwd=CLIENTS / "golang", capture_output=True, text=True, timeout=5 * PATIENCE, check=False
+    )
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -42,7 +45,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("node") / "client"
     shutil.copytree(CLIENTS / "node", folder, ignore=shutil.ignore_patterns("node_modules"))
     command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=5 * PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     return folder / "send.js"
 
@@ -53,7 +56,7 @@ async def run(*command: object) -> None:
         *map(str, command), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
     try:
-        said, _ = await asyncio.wait_for(process.communicate(), 200)
+        said, _ = await asyncio.wait_for(process.communicate(), 3 * PATIENCE)
     finally:
         if process.returncode is None:
             process.kill()

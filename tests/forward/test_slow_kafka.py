@@ -19,7 +19,7 @@ from tests.contract.waiting import PATIENCE
 from tests.forward.test_clients import KEY, all_once, golang, node, run, stored_once
 from tests.tiers import sized
 
-pytestmark = [pytest.mark.kafka, pytest.mark.long]
+pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(10 * PATIENCE)]  # the clients are built, too
 
 __all__ = ["golang", "node"]  # fixtures
 

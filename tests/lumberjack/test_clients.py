@@ -23,10 +23,10 @@ from tests.contract.receiver import Receiver
 from tests.contract.topic import Stored, events, in_order, own_topics, quarantined
 from tests.tiers import sized
 
-pytestmark = [pytest.mark.kafka, pytest.mark.long]
-
 PATIENCE = 700
 """Seconds that a client's run may take: a client that waits for each event waits 2,000 times."""
+
+pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(3 * PATIENCE)]
 
 COUNT = sized(2_000, 2_000, 5_000)
 MANY = sized(20_000, 20_000, 200_000)
@@ -48,7 +48,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cwd=CLIENTS / "go",
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -97,7 +97,6 @@ def once_and_in_order(records: list[Stored], names: set[str], count: int) -> Non
 
 
 @pytest.mark.requires("go")
-@pytest.mark.timeout(3 * PATIENCE)
 async def test_go_lumber(kafka_settings: KafkaSettings, client: Path, tmp_path: Path) -> None:
     """Sync and async, with and without compression and TLS, windows of 1, 7 and 2,048, all at the same time; then many
     events over one connection. What the acknowledgements took is printed (``pytest -s``).
@@ -147,7 +146,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("node") / "client"
     shutil.copytree(CLIENTS / "node", folder, ignore=shutil.ignore_patterns("node_modules"))
     command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     return folder / "send.js"
 
