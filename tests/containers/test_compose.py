@@ -104,9 +104,10 @@ def test_the_file_is_sound_with_every_profile(profiles: tuple[str, ...]) -> None
 )
 def test_a_wrong_setting_ends_up_and_the_log_names_it(part: str, setting: str, value: str, tmp_path: Path) -> None:
     built()
-    (tmp_path / "wrong.yml").write_text(json.dumps({"services": {part: {"environment": {setting: value}}}}))
+    wrong = tmp_path / "wrong.yml"  # it publishes no port, which somebody else might have
+    wrong.write_text(f"services: {{{part}: {{ports: !reset [], environment: {{{setting}: {value}}}}}}}")
     project = Project()
-    files = ("-f", str(ROOT / "docker-compose.yml"), "-f", str(tmp_path / "wrong.yml"))
+    files = ("-f", str(ROOT / "docker-compose.yml"), "-f", str(wrong))
     try:
         up = project.compose(*files, "up", "--wait", "--no-build", "--no-deps", part)
         assert up.returncode == 1, up.stderr
