@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import structlog
+from headrace_common.connection import messages
 from headrace_common.connection.driver import READ_AHEAD
 from headrace_common.connection.messages import MessageConnection, MessageSocket
 from headrace_common.connection.receiver_state import ReceiverState
@@ -126,7 +127,7 @@ class FakePublisher:
 
 
 class Bench:
-    def __init__(self, session: Echo) -> None:
+    def __init__(self, session: Echo, **connection: float) -> None:
         limits = LimitSettings()
         log = structlog.get_logger()
         self.publisher, self.socket, self.session = FakePublisher(), Socket(), session
@@ -135,7 +136,9 @@ class Bench:
         self.receiver = ReceiverState(
             self.publisher, self.budget, scheduler, limits, ReceiverMetrics(), log, RateLimited(log)  # type: ignore[arg-type]
         )  # fmt: skip
-        self.connection = MessageConnection(self.receiver, Peer("socket", 0, "socket"), session, self.socket)
+        self.connection = MessageConnection(
+            self.receiver, Peer("socket", 0, "socket"), session, self.socket, **connection
+        )
 
     def say(self, text: bytes, route: bytes = b"r") -> None:
         self.connection.received([Message((text,), route)])
@@ -285,3 +288,50 @@ async def test_one_turn_of_the_loop_parses_for_a_bounded_time() -> None:
         turns += 1
         assert turns < 100 * len(said)
     assert session.seen == said
+
+
+async def test_a_socket_is_not_read_while_much_waits_that_kafka_is_storing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read is first come, first served. The socket takes its clients in turn."""
+    monkeypatch.setattr(messages, "STALL", 3600.0)
+    size = Message((b"12345",), b"r").size
+    made = Bench(Echo(), most=3 * size)
+    made.say(b"first")
+    made.store()
+    for _ in range(2):
+        made.say(b"12345")
+        assert made.socket.reading
+    made.say(b"12345")
+    assert not made.socket.reading
+    made.say(b"12345")  # it was read before
+    made.store()
+    assert not made.socket.reading
+    made.store()
+    assert made.socket.reading
+
+
+async def test_a_socket_is_read_on_where_kafka_stores_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that hear no answers would drop what is not read."""
+    monkeypatch.setattr(messages, "STALL", 0.01)
+    made = Bench(Echo(), most=1)
+    made.say(b"first")
+    assert made.socket.reading
+    made.store()
+    made.say(b"second")
+    await until(lambda: made.socket.reading)
+    made.say(b"third")
+    assert made.socket.reading
+    made.connection.stop()
+    assert not made.socket.reading
+
+
+async def test_a_socket_whose_clients_leave_is_read_whatever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "STALL", 3600.0)
+    made = Bench(Echo(), most=1)
+    made.say(b"first")
+    made.store()
+    made.say(b"second")
+    assert not made.socket.reading
+    made.connection.read_all()
+    assert made.socket.reading
+    made.say(b"third")
+    assert made.socket.reading

@@ -40,6 +40,11 @@ ANSWERS: Final = 10_000
 1,000, libzmq's own number, some were dropped of a client with 800 messages on their way, which waited in vain.
 """
 
+AHEAD: Final = 1 << 20
+"""Bytes of messages that one socket of producers hands on before Kafka has stored them. ZeroMQ takes the clients in turn; what
+was read waits in one line. So a client waits behind about so much of others', however much they send. With half of it one batch
+would be under way and none be made meanwhile: a client that sends all it can was slower by a third."""
+
 _NO_NAMES: Final = frozenset({"localhost", "localhost6", "ip6-localhost"})
 
 QUIET: Final = 1.0
@@ -185,7 +190,7 @@ class ProducerSocket(BoundSocket):
         self._ignored = lambda what: ignored.labels(what).inc()
         self._read = ReadSocket(routed=self.answers)
         self._publish = None if pub is None else pub.publish
-        self._opened: tuple[ProducerSession, Door] | None = None
+        self._opened: tuple[ProducerSession, Door, MessageConnection] | None = None
 
     @property
     def answers(self) -> bool:
@@ -208,9 +213,10 @@ class ProducerSocket(BoundSocket):
             ignored=self._ignored,
             publish=self._publish,
         )
-        connection = MessageConnection(runtime.receiver, Peer(self.name, 0, self.name), session, self._read)
+        peer = Peer(self.name, 0, self.name)
+        connection = MessageConnection(runtime.receiver, peer, session, self._read, AHEAD)
         self._read.open(made, connection)
-        self._opened = session, door
+        self._opened = session, door, connection
         runtime.tasks.start(self._serve(connection), self.name)
 
     async def _serve(self, connection: MessageConnection) -> None:
@@ -222,7 +228,8 @@ class ProducerSocket(BoundSocket):
         await super().close()
         if self._opened is None:
             return
-        (session, door), read, clock = self._opened, self._read, asyncio.get_running_loop().time
+        (session, door, connection), read, clock = self._opened, self._read, asyncio.get_running_loop().time
+        connection.read_all()
         self._around.access.refuse()
         began = read.last = clock()
         while not self.answers and clock() < min(began + LAST_READING, read.last + QUIET):

@@ -10,6 +10,8 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
+from math import inf
+from typing import Final
 
 from typing_extensions import override
 
@@ -18,6 +20,10 @@ from headrace_common.connection.flow import LazyTimer
 from headrace_common.connection.receiver_state import ReceiverState, Stoppable
 from headrace_common.session.closed import CLOSED_MESSAGE_SESSION
 from headrace_common.session.interface import Message, MessageSession, Peer, Reply
+
+STALL: Final = 1.0
+"""Seconds without a stored frame from which a socket is read on, up to the budgets: nobody is served, and clients that are not
+answered drop what is not read."""
 
 
 class MessageSocket(ABC):
@@ -35,8 +41,12 @@ class MessageSocket(ABC):
 class MessageConnection(Transport, Stoppable):
     """A message socket and its session. Create it after the publisher has started."""
 
-    def __init__(self, receiver: ReceiverState, peer: Peer, session: MessageSession, socket: MessageSocket) -> None:
-        """`peer` names the socket in logs; each message has its own address."""
+    def __init__(
+        self, receiver: ReceiverState, peer: Peer, session: MessageSession, socket: MessageSocket, most: float = inf
+    ) -> None:
+        """`peer` names the socket in logs; each message has its own address. While frames of `most` bytes wait and Kafka stores
+        some of them, the socket is not read: what was read is first come, first served, but the socket takes its clients in turn.
+        """
         self._receiver = receiver
         self._socket = socket
         self._loop = asyncio.get_running_loop()
@@ -47,11 +57,20 @@ class MessageConnection(Transport, Stoppable):
         self._reading = True
         self._why: str | None = None  # why it closes, once it does
         self._input_over = False  # it closes, and the session has all that was read
-        self._timer = LazyTimer(lambda: self.driver.session.deadline(), self._tick)
+        self._most = most
+        self._frames = 0  # when `speak` was called last
+        self._progress = -inf  # when Kafka had stored some
+        self._ahead = False  # it is not read, because frames of `most` bytes wait
+        self._timer = LazyTimer(self._due, self._tick)
         self.closed = asyncio.Event()
         """The connection has ended, by request or by a bug of ours in its session."""
         receiver.admitted += 1
         receiver.connections.add(self)
+
+    def read_all(self) -> None:
+        """From now on nothing but the budgets stops its reading."""
+        self._most = inf
+        self.pace()
 
     def received(self, messages: Sequence[Message]) -> None:
         """Takes messages that were read together, in the order of arrival. The budgets count them behind that: bound them."""
@@ -114,20 +133,34 @@ class MessageConnection(Transport, Stoppable):
     def pace(self) -> None:
         if self._why is None and not self.closed.is_set():
             allowed = self.driver.may_read(self.driver.unparsed if self._behind() else None)
+            stalls = self._loop.time() >= self._progress + STALL
+            self._ahead = allowed and self.driver.pending >= self._most and not stalls
+            if self._ahead:
+                allowed = False
+                self._timer.schedule()
         else:
-            allowed = False
+            allowed = self._ahead = False
         if allowed != self._reading:
             self._reading = allowed
             self._socket.read(allowed)
 
     @override
     def speak(self) -> None:
+        if self.driver.frames < self._frames:
+            self._progress = self._loop.time()
+        self._frames = self.driver.frames
         while (reply := self.driver.session.outgoing()) is not None:
             self._socket.send(reply)
         if self._input_over and not self.driver.outstanding:
             self._close()
         else:
             self._timer.schedule()
+            if self._ahead:
+                self.pace()
+
+    def _due(self) -> float | None:
+        due = self.driver.session.deadline()
+        return min(inf if due is None else due, self._progress + STALL) if self._ahead else due
 
     def _tick(self, now: float) -> None:
         self.driver.tick(now)
