@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import orjson
+from headrace_common.fairness.scheduler import TIME_SLICE
 from headrace_common.publishing.delivery import SILENCE_TIME
 from headrace_common.record.contract import REPUBLISHED, Reason
 from headrace_logjam.peers.holding import OTHER
@@ -233,6 +234,10 @@ class Oracle:
             )
         if budget.pending < 0 or budget.partial_bytes < 0:
             self.fails(f"the budget counts {budget.pending} and {budget.partial_bytes} bytes")
+
+    def passed_over(self, seconds: float) -> None:
+        """The first small frame of a pump has waited while long frames of others took so long."""
+        self.fails(f"a small frame waits for {seconds / TIME_SLICE:.0f} slices of long frames")
 
     def _held(self, life: Life) -> None:
         """No client may hold much more of a message that is not whole than a message may have, look after look."""

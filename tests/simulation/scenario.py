@@ -161,6 +161,8 @@ def shaped(seed: int, protocol: str, chance: random.Random) -> Scenario:
     """Anything, or one of `SHAPES`, or a crowd."""
     if seed % 1000 == 500:
         return crowd(seed, protocol, chance)
+    if seed % 32 == 5 and protocol != "producers":  # they share the account of their socket
+        return beside(seed, protocol, chance)
     if (shape := SHAPES.get(seed % 16)) is not None:
         return shape(seed, protocol, chance)
     return anything(seed, protocol, chance)
@@ -310,6 +312,22 @@ def crowd(seed: int, protocol: str, chance: random.Random) -> Scenario:
     plan = ClientPlan(chance.getrandbits(32), frames=1, events=1, count=2000)
     down = Fault("down", chance.uniform(0, 1), 2.0)
     return Scenario(seed, protocol, (plan,), (down,), kafka={"ack_deadline": 30}, creep=2e-5, backlog=128)
+
+
+def beside(seed: int, protocol: str, chance: random.Random) -> Scenario:
+    """Clients with small frames beside a crowd whose frames take many slices."""
+    few = ClientPlan(chance.getrandbits(32), frames=20, events=1, window=1, count=chance.randint(1, 3))
+    many = ClientPlan(
+        chance.getrandbits(32),
+        frames=chance.randint(1, 2),
+        events=chance.choice((12, 40)),
+        window=1,
+        padding=4000,
+        dense=True,
+        count=chance.randint(15, 30),
+    )
+    kafka = {"ack_deadline": 300}
+    return Scenario(seed, protocol, (few, many), (), {}, kafka, chance.randint(1, 3), 4e-4, undisturbed=True)
 
 
 def replicas(seed: int, chance: random.Random) -> Scenario:

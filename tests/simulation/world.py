@@ -17,12 +17,12 @@ from typing import Any
 from unittest import mock
 
 from headrace_common.connection.receiver_state import Stoppable
-from headrace_common.fairness.scheduler import FairScheduler
 from headrace_common.kafka import producer
 from headrace_common.listening import sockets
 from headrace_common.operations.errors import DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
+from headrace_common.publishing import pump
 from headrace_common.service import service as services
 from headrace_segment.replica import log_reader, snapshot_topic, tail, upkeep
 
@@ -37,6 +37,7 @@ from tests.simulation.oracle import Oracle
 from tests.simulation.protocols import PROTOCOLS, Spoken
 from tests.simulation.scenario import Fault, Scenario
 from tests.simulation.segments import Reader, SimulatedHistory, TodayWriter, Writer
+from tests.simulation.waiting import WatchedQueue, WatchedScheduler
 
 RECOVERY = 660.0
 """Seconds after the last fault within which every honest client must have heard that all of its frames are stored."""
@@ -289,7 +290,12 @@ class World:
             (services, "Watchdog", NoWatchdog),
             (services, "glibc_trim", lambda: None),  # the size of this process is no one's here
             (services, "STALL_LOOK", 5.0),  # it measures the real loop, and took a fifth of all turns here
-            (services, "FairScheduler", functools.partial(FairScheduler, cpu=self.loop.time)),
+            (
+                services,
+                "FairScheduler",
+                functools.partial(WatchedScheduler, self.oracle.passed_over, cpu=self.loop.time),
+            ),
+            (pump, "FairQueue", WatchedQueue),
             (producer, "describe", self.broker.describe),
             (producer, "make_producer", self.broker.make_producer),
             (sockets, "bound_socket", self.network.bound),

@@ -51,6 +51,7 @@ _BATCH: Final = "headrace_common.publishing.batch"
 _DRIVER: Final = "headrace_common.connection.driver"
 _TCP: Final = "headrace_common.connection.tcp"
 _BUDGET: Final = "headrace_common.fairness.budget"
+_SCHEDULER: Final = "headrace_common.fairness.scheduler"
 _LEDGER: Final = "headrace_common.session.ledger"
 _FLOW: Final = "headrace_common.connection.flow"
 _STATE: Final = "headrace_common.connection.receiver_state"
@@ -136,6 +137,9 @@ MUTANTS: Final = (
     Mutant("clients are cut off and not made to leave", _DOORS, "guest.descriptor.shut(socket.SHUT_WR)", "guest.descriptor.shut()", "producers"),
     Mutant("who holds too much stays", _DOORS, "        if self._holding.excessive(guest, empty=empty):", "        if False:", "producers"),
     Mutant("a client that has gone keeps its place", _DOORS, "        self._free(guest, \"peer\")", "        pass", "producers"),
+    Mutant("small frames wait for long ones", _SCHEDULER, "return self.small.used <= max(used, self._least())", "return False", "lumberjack"),
+    Mutant("who was left behind comes before small frames", _SCHEDULER, "<= max(used, self._least())", "<= used"),
+    Mutant("long work gives small frames no credit", _SCHEDULER, "small.used = max(least, small.used - spent)", "pass"),
 )  # fmt: skip
 
 SEEDS: Final[dict[str, int]] = {
@@ -200,5 +204,8 @@ SEEDS: Final[dict[str, int]] = {
     "clients are cut off and not made to leave": 327,
     "who holds too much stays": 64,
     "a client that has gone keeps its place": 0,
+    "small frames wait for long ones": 5,
+    "who was left behind comes before small frames": 197,
+    "long work gives small frames no credit": 197,
 }
 """`python -m tests.simulation.mutants` says them anew."""
