@@ -20,6 +20,7 @@ from headrace_common.connection.receiver_state import Stoppable
 from headrace_common.kafka import producer
 from headrace_common.listening import sockets
 from headrace_common.operations.errors import DeliveryPolicy
+from headrace_common.operations.log import RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.publishing import pump
@@ -83,6 +84,7 @@ class Result:
 
 
 _numbers = itertools.count()
+_LIMITED = RateLimited.__init__.__kwdefaults__ or {}
 
 
 def numbered(thing: Any) -> int:
@@ -296,6 +298,7 @@ class World:
                 functools.partial(WatchedScheduler, self.oracle.passed_over, cpu=self.loop.time),
             ),
             (pump, "FairQueue", WatchedQueue),
+            (RateLimited.__init__, "__kwdefaults__", {**_LIMITED, "clock": lambda: self.loop.now}),
             (producer, "describe", self.broker.describe),
             (producer, "make_producer", self.broker.make_producer),
             (sockets, "bound_socket", self.network.bound),
