@@ -16,7 +16,7 @@ from headrace_common.operations.errors import ConfigError
 from headrace_lake.commands import migrate
 from headrace_lake.configuration.settings import LakeSettings
 from headrace_lake.spark.storage import Storage
-from headrace_lake.tables import layout
+from headrace_lake.tables import altered, layout
 from headrace_lake.tables.layout import ABOUT, BATCHES, EVENTS, GAPS, QUARANTINE, SCHEMAS, STATISTICS
 from headrace_lake.tables.properties import strange_features
 from headrace_lake.tables.shape import Shape
@@ -110,6 +110,21 @@ def test_a_start_on_tables_of_this_version_asks_spark_for_nothing(
         patch.setattr(SparkSession, "sql", asked)
         patch.setattr(SparkSession, "read", property(asked))
         assert migrate.prepare(Storage(spark), LakeSettings(path=str(lake))) == Shape()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("known", [True, False], ids=["", "of an unknown Delta"])
+def test_only_properties_that_differ_are_set(
+    spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    monkeypatch.setattr(altered, "stepwise", lambda _: known)
+    path, before = str(lake / GAPS), commits(lake)
+    wanted = {"headrace.test": """it's "quoted" \\""", "comment": "another", STATISTICS: "device,source"}
+    for _ in range(2):
+        altered.set_properties(spark, path, wanted)
+    assert commits(lake) == {**before, GAPS: before[GAPS] + 1}
+    assert altered.properties_of(spark, path).items() >= wanted.items()
+    assert DeltaTable(path).metadata().configuration["headrace.test"] == wanted["headrace.test"]
 
 
 @pytest.mark.spark

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import json
+from collections.abc import Callable, Iterator
 from datetime import date
 from typing import Any
 from unittest import mock
@@ -11,14 +13,18 @@ import pytest
 from headrace_lake.commands.erase import Erase
 from headrace_lake.kafka import claim, gaps, start
 from headrace_lake.kafka.epoch import Epoch
-from headrace_lake.kafka.start import Position
+from headrace_lake.kafka.source import TopicInfo
+from headrace_lake.kafka.start import Coverage, Position
 from headrace_lake.landing import landing_events
 from headrace_lake.landing.digests import Slots
 from headrace_lake.landing.landing import Landing
 from headrace_lake.landing.landing_events import EventsLanding
-from headrace_lake.tables import fence
+from headrace_lake.spark.halt import SupersededError
+from headrace_lake.tables import altered, fence
 from headrace_lake.tables.fence import FIRST_EPOCH, Fence
-from headrace_lake.tables.layout import DAY
+from headrace_lake.tables.layout import BATCHES, DAY
+from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
+from headrace_lake.tables.properties import BEGUN, RETAINED_FROM, STRAYS
 from headrace_lake.upkeep import retention
 from headrace_lake.upkeep.clocks import ClockGuard
 from headrace_lake.upkeep.inventory import Inventory
@@ -26,8 +32,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.lake.model.history import LAKE, MOST_STEPS, History
 from tests.lake.model.job import Run
+from tests.lake.model.session import Spark
 from tests.lake.model.stage import Process
-from tests.lake.model.topics import EVENTS, QUARANTINE
+from tests.lake.model.topics import EVENTS, QUARANTINE, Brokers
 from tests.tiers import sized
 
 EACH = 50
@@ -233,6 +240,71 @@ def test_at_any_step(script: Callable[[int], list[str]]) -> None:
         assert (steps, script(steps)) == (steps, [])
     with mock.patch.object(where, attribute, instead):
         assert script(harmful)
+
+
+@contextlib.contextmanager
+def interrupted(act: Callable[[], None]) -> Iterator[Script]:
+    """A lake; `act` happens once, when a job has just read the properties that it is about to change."""
+    script = Script()
+    with script.world.in_place():
+        script.kafka.make(EVENTS, 1)
+        script.world.make_lake(LAKE)
+        opened = altered._opened
+
+        def then_interrupted(spark: SparkSession, path: str) -> Any:
+            found = opened(spark, path)
+            with mock.patch.object(altered, "_opened", opened):
+                todo = [*left]
+                left.clear()
+                for each in todo:
+                    each()
+            return found
+
+        left = [act]
+        with mock.patch.object(altered, "_opened", then_interrupted):
+            yield script
+        assert not left
+
+
+def test_topics_that_two_jobs_claim_first_are_both_noted() -> None:
+    def note() -> None:
+        brokers: Any = Brokers(script.kafka, lambda: None, lambda: 0, lambda: 0)
+        spark: Any = Spark(script.world)
+        topics = brokers.topics((EVENTS,))
+        gaps.note_begun(spark, LAKE, Coverage({}, {}, frozenset()), brokers, topics, {}, Fence(spark, LAKE))
+
+    def another() -> None:
+        script.kafka.make(EVENTS, 1)
+        note()
+
+    with interrupted(another) as script:
+        note()
+    assert json.loads(script.disk.table(f"{LAKE}/{BATCHES}").properties[BEGUN]) == {"id1": {}, "id2": {}}
+
+
+def test_a_job_that_was_overtaken_does_not_note_its_strays() -> None:
+    def note() -> None:
+        spark: Any = Spark(script.world)
+        fence = Fence(spark, LAKE)
+        epoch = fence.claim()
+        with mock.patch.object(start, "strays", return_value={(EVENTS, 0): epoch}):
+            start.note_strays(spark, fence, LAKE, {EVENTS: TopicInfo("id1", 1)}, epoch, {})
+
+    with interrupted(note) as script, pytest.raises(SupersededError):
+        note()
+    assert json.loads(script.disk.table(f"{LAKE}/{BATCHES}").properties[STRAYS]) == {"id1": {"0": 2}}
+
+
+def test_a_job_that_was_overtaken_does_not_keep_earlier_days_again() -> None:
+    def drop(day: int) -> None:
+        spark: Any = Spark(script.world)
+        inventory = Inventory(script.disk, f"{LAKE}/{EVENTS_TABLE}", 1)  # type: ignore[arg-type]
+        inventory.latest()
+        retention.drop(spark, f"{LAKE}/{EVENTS_TABLE}", inventory, date(2027, 1, day))
+
+    with interrupted(lambda: drop(3)) as script:
+        drop(2)
+    assert script.disk.table(f"{LAKE}/{EVENTS_TABLE}").properties[RETAINED_FROM] == "2027-01-03"
 
 
 @pytest.mark.parametrize("checkpoint", ["before", "new"])

@@ -21,6 +21,7 @@ from headrace_lake.landing import route_tables
 from headrace_lake.rows import decode
 from headrace_lake.rows.routed import MISFITS, OWN, RouteTable
 from headrace_lake.spark.halt import HaltError
+from headrace_lake.spark.jvm import java_class
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import layout
 from headrace_lake.tables.fence import Fence
@@ -119,6 +120,32 @@ def test_no_key_of_a_body_stops_a_batch(spark: SparkSession, tmp_path: Path) -> 
     assert [key[0] for key, row in zip(keys, rows, strict=False) if row[MISFITS] is not None] == [
         "k"
     ]  # Spark's parser has limits
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("gone", [(), ("two",)], ids=["", "which was there before"])
+def test_routes_that_two_jobs_make_at_once_are_both_known(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: tuple[str, ...]
+) -> None:
+    """Another job makes its route whenever this one has read which there are: the tables of both are claimed from then on."""
+    lake, storage = str(tmp_path), Storage(spark)
+    columns = (RouteColumn("n", ("n",), "bigint"),)
+    layout.create(storage, lake)
+    for name in gone:
+        route_tables.create(storage, lake, RouteTable(name, "*", columns), change_feed=False)
+        shutil.rmtree(tmp_path / name)
+        java_class(spark, "org.apache.spark.sql.delta.DeltaLog").clearCache()
+    read = route_tables.route_names
+
+    def another_first(properties: Any) -> tuple[str, ...]:
+        found = read(properties)
+        monkeypatch.setattr(route_tables, "route_names", read)
+        route_tables.create(storage, lake, RouteTable("two", "*", columns), change_feed=False)
+        return found
+
+    monkeypatch.setattr(route_tables, "route_names", another_first)
+    route_tables.create(storage, lake, RouteTable("one", "*", columns), change_feed=False)
+    assert sorted(Fence(spark, lake).routes()) == ["one", "two"]
 
 
 class TestOnKafka:

@@ -206,6 +206,31 @@ def test_existing_tables_gain_the_columns(spark: SparkSession, tmp_path: Path) -
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("moment", ["_frame", "of_table"])
+def test_columns_that_two_migrations_add_at_once_are_both_filled(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Another migration comes in between whenever this one has read what the table has."""
+    settings = LakeSettings(path=str(tmp_path))
+    migrate.prepare(Storage(spark), settings)
+    act = getattr(migrate, moment)
+
+    def another_first(*given: Any) -> Any:
+        found = act(*given)
+        monkeypatch.setattr(migrate, moment, act)
+        migrate.migrate(spark, settings, promotions("body.two as two int"), variant=True)
+        return found
+
+    monkeypatch.setattr(migrate, moment, another_first)
+    migrate.migrate(spark, settings, promotions("body.one as one int"), variant=False)
+    shape = migrate.prepare(Storage(spark), settings)
+    assert (sorted(shape.columns), shape.variant) == (["body_variant", "one", "two"], True)
+    assert {*shape.columns} <= {*spark.read.format("delta").load(str(tmp_path / EVENTS)).columns}
+    skipped_by = DeltaTable(str(tmp_path / EVENTS)).metadata().configuration["delta.dataSkippingStatsColumns"]
+    assert {"one", "two"} <= {*skipped_by.split(",")}
+
+
+@pytest.mark.spark
 def test_new_tables_are_made_as_the_settings_ask(spark: SparkSession, tmp_path: Path) -> None:
     settings = LakeSettings(path=str(tmp_path), body="variant", promote="body['a.b'] as ab date")
     shape = migrate.prepare(Storage(spark), settings)

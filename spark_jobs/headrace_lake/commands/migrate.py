@@ -20,6 +20,7 @@ from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.literals import quoted
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import layout
+from headrace_lake.tables.altered import Properties, change_properties, properties_of, set_properties, unless_altered
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import EVENTS, SCHEMAS
 from headrace_lake.tables.shape import Shape, of_table, parse_all, settled
@@ -91,27 +92,36 @@ def migrate(spark: SparkSession, settings: LakeSettings, promotions: Iterable[Pr
     if now is None:
         raise HaltError(f"there are no tables in {lake}: the first start of the job creates them as the settings say")
     asked = parse_all(split(settings.promote), SCHEMAS[EVENTS].names)
-    try:
-        promoted = merged((*(asked or now.promoted), *promotions))
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
-    wanted = Shape(promoted, variant or (now.variant if settings.body is None else settings.body == "variant"))
+    more = tuple(promotions)
+
+    def shape(there: Shape) -> Shape:
+        try:
+            promoted = merged((*(asked or there.promoted), *more))
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        return Shape(promoted, variant or (there.variant if settings.body is None else settings.body == "variant"))
+
+    def recorded(have: Properties) -> Properties:
+        now = shape(of_table(have))  # another migration may have added columns since
+        return now.properties | layout.statistics(EVENTS, now)
+
+    wanted = shape(now)
     path = f"{lake}/{EVENTS}"
     have = {field.name: field.dataType.simpleString() for field in _frame(spark, path).schema.fields}
     for name, kind in wanted.columns.items():
         if have.get(name, kind) != kind:
             raise HaltError(f"the events table has a column {name} of the type {have[name]}: choose another name")
     if wanted.variant and not now.variant:
-        layout.set_properties(spark, path, {_VARIANT_FEATURE: "supported"})
+        set_properties(spark, path, {_VARIANT_FEATURE: "supported"})
     missing = ", ".join(
         f"`{name}` {kind} COMMENT {quoted(wanted.comments[name])}"
         for name, kind in wanted.columns.items()
         if name not in have
     )
     if missing:
-        spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({missing})")
-    layout.set_properties(spark, path, wanted.properties | layout.statistics(EVENTS, wanted))
-    return wanted
+        unless_altered(lambda: spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({missing})"))
+    change_properties(spark, path, recorded)
+    return of_table(properties_of(spark, path))
 
 
 def _shape(storage: Storage, lake: str, fence: Fence) -> Shape | None:

@@ -144,8 +144,8 @@ class Replay:
         if marker is not None and marker.lake == self._fence.lake_id():
             checkpoint.void()
 
-        def note(_: int) -> None:
-            note_strays(self._spark, self._fence, self._lake, topics)
+        def note(epoch: int) -> None:
+            note_strays(self._spark, self._fence, self._lake, topics, epoch)
 
         self._epoch = self._fence.claim(note)
         self._log.info("claimed the tables", epoch=self._epoch)
@@ -213,10 +213,7 @@ class Replay:
 
     def _kept_from(self) -> datetime | None:
         """Batches landed before this time may lack rows that the tables' retention dropped on purpose."""
-        days = []
-        for table in (EVENTS, QUARANTINE):
-            detail = self._spark.sql(f"describe detail delta.`{self._lake}/{table}`").select("properties").first()
-            days += [] if detail is None else [detail[0].get(RETAINED_FROM)]
+        days = [self._fence.properties(table).get(RETAINED_FROM) for table in (EVENTS, QUARANTINE)]
         latest = max((day for day in days if day), default=None)
         return None if latest is None else datetime.fromisoformat(latest).replace(tzinfo=UTC)
 

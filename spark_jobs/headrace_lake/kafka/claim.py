@@ -86,7 +86,7 @@ class Claim:
         }
         position.landed = there.ends | lost
         position.rows = there.rows
-        position.strays = note_strays(self._spark, fence, self._lake, topics, there.ends)
+        position.strays = note_strays(self._spark, fence, self._lake, topics, epoch, there.ends)
         if not losses:
             return None
         if not self._accept_loss:

@@ -20,8 +20,9 @@ from headrace_lake.kafka.source import Brokers, TopicInfo
 from headrace_lake.kafka.start import Coverage, EndOffsets, first_few
 from headrace_lake.rows.decode import quoted
 from headrace_lake.spark.halt import GapError, HaltError
+from headrace_lake.tables.altered import Properties, change_properties
 from headrace_lake.tables.fence import Fence
-from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE, SCHEMAS, set_properties
+from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE, SCHEMAS
 from headrace_lake.tables.properties import BEGUN
 
 ACCEPT: Final = "--accept-loss"
@@ -59,7 +60,7 @@ def find(
     ends = coverage.ends
     gone = _recreated(coverage, topics, known)
     landed_before = _landed_before(coverage, gone)
-    begun = _begun(fence)
+    begun = _begun(fence.properties(BATCHES))
     # A partition that was added to a topic after its claim counts from offset 0.
     expected: EndOffsets = {
         (name, number): ends.get((name, number), begun.get(topic.id, {}).get(str(number), 0))
@@ -98,17 +99,21 @@ def note_begun(
     Call it when no other job can land any more. Writes only what has changed. Blocks.
     """
     landed_before = _landed_before(coverage, _recreated(coverage, topics, known))
-    begun = _begun(fence)
+    begun = _begun(fence.properties(BATCHES))
     new = {name: topic for name, topic in topics.items() if name not in landed_before and topic.id not in begun}
     first = brokers.offsets(
         [(name, number) for name, topic in new.items() for number in range(topic.partitions)], earliest=True
     )
+    firsts: dict[str, dict[str, int]] = {topic.id: {} for topic in new.values()}
     for (name, number), offset in sorted(first.items()):
-        firsts = begun.setdefault(new[name].id, {})
         if offset:
-            firsts[str(number)] = offset
+            firsts[new[name].id][str(number)] = offset
+
+    def more(have: Properties) -> Properties:
+        return {BEGUN: json.dumps(firsts | _begun(have))}
+
     if new:
-        set_properties(spark, f"{lake}/{BATCHES}", {BEGUN: json.dumps(begun)})
+        change_properties(spark, f"{lake}/{BATCHES}", more)
 
 
 def refuse(losses: Iterable[Loss]) -> GapError:
@@ -154,8 +159,8 @@ def _left_in(spark: SparkSession, lake: str, loss: Loss) -> int:
     return sum(spark.read.format("delta").load(f"{lake}/{table}").where(here).count() for table in (EVENTS, QUARANTINE))
 
 
-def _begun(fence: Fence) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = json.loads(fence.properties(BATCHES).get(BEGUN, "{}"))
+def _begun(properties: Properties) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = json.loads(properties.get(BEGUN, "{}"))
     return found
 
 

@@ -17,9 +17,10 @@ from pyspark.sql import functions as sf
 from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.source import TopicInfo, TopicPartition
 from headrace_lake.spark.halt import HaltError
+from headrace_lake.tables.altered import Properties, change_properties
 from headrace_lake.tables.erasures import with_erased
 from headrace_lake.tables.fence import Fence
-from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE, set_properties
+from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE
 from headrace_lake.tables.properties import STRAYS
 
 _EARLIEST = -2  # Spark's number for the first offset that Kafka holds
@@ -173,18 +174,29 @@ def strays(spark: SparkSession, lake: str, landed: EndOffsets, topics: Mapping[s
 
 
 def note_strays(
-    spark: SparkSession, fence: Fence, lake: str, topics: Mapping[str, TopicInfo], landed: EndOffsets | None = None
+    spark: SparkSession,
+    fence: Fence,
+    lake: str,
+    topics: Mapping[str, TopicInfo],
+    epoch: int,
+    landed: EndOffsets | None = None,
 ) -> EndOffsets:
     """Records the `strays` beyond `landed` beside the rows of `batches`, so that the proof knows them, and returns them.
 
-    Call it when no other job can land any more. Writes only what has changed. Blocks.
+    Call it when no other job can land any more, with the `epoch` that is claimed: a later one records its own, and then this
+    raises `SupersededError`. Writes only what has changed. Blocks.
     """
     found = strays(spark, lake, coverage(spark, lake, topics).ends if landed is None else landed, topics)
     by_topic: dict[str, dict[str, int]] = {}
     for (name, number), end in sorted(found.items()):
         by_topic.setdefault(topics[name].id, {})[str(number)] = end
+
+    def noted(_: Properties) -> Properties:
+        fence.check_epoch(epoch)
+        return {STRAYS: json.dumps(by_topic)}
+
     if by_topic != json.loads(fence.properties(BATCHES).get(STRAYS, "{}")):
-        set_properties(spark, f"{lake}/{BATCHES}", {STRAYS: json.dumps(by_topic)})
+        change_properties(spark, f"{lake}/{BATCHES}", noted)
     return found
 
 

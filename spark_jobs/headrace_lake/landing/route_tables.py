@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from headrace_common.operations.errors import ConfigError
 from py4j.protocol import Py4JJavaError
@@ -21,10 +20,9 @@ from headrace_lake.rows.routed import OWN, RouteTable
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.literals import quoted
 from headrace_lake.spark.storage import Storage
-from headrace_lake.tables.layout import BATCHES, CHANGE_FEED, DAY, PROPERTIES, STATISTICS, set_properties
+from headrace_lake.tables.altered import Properties, change_properties, properties_of, set_properties
+from headrace_lake.tables.layout import BATCHES, CHANGE_FEED, DAY, PROPERTIES, STATISTICS
 from headrace_lake.tables.properties import ROUTES, VACUUMED_AT, route_names
-
-_ATTEMPTS: Final = 10
 
 
 def prepare(
@@ -43,8 +41,7 @@ def prepare(
             if asked is not None:
                 tables[name] = create(storage, lake, RouteTable(name, settings.streams, asked), change_feed=change_feed)
             continue
-        properties = _properties(storage.spark, f"{lake}/{name}")
-        there = RouteTable.of(name, properties)
+        there = RouteTable.of(name, properties_of(storage.spark, f"{lake}/{name}"))
         if there is None:
             raise ConfigError(
                 f"LAKE__ROUTES: {lake}/{name} is a table that is not a route's: give the route another name"
@@ -57,8 +54,7 @@ def prepare(
             )
         now = RouteTable(name, settings.streams, there.columns)
         wanted = now.properties | ({CHANGE_FEED: "true"} if change_feed else {})
-        if wanted := {key: value for key, value in wanted.items() if properties.get(key) != value}:
-            set_properties(storage.spark, f"{lake}/{name}", wanted)
+        set_properties(storage.spark, f"{lake}/{name}", wanted)
         tables[name] = now
     _record(storage, lake, routes, (name for name, table in tables.items() if table is not None))
     return tables
@@ -81,7 +77,7 @@ def create(storage: Storage, lake: str, table: RouteTable, *, change_feed: bool)
         )
     except (PySparkException, Py4JJavaError):
         storage.spark.read.format("delta").load(path)  # raises unless another job has just created it
-    made = RouteTable.of(table.name, _properties(storage.spark, path))
+    made = RouteTable.of(table.name, properties_of(storage.spark, path))
     if made is None:
         raise HaltError(f"the table {path} is not a route's: somebody made it at this moment")
     _record(storage, lake, (table.name,), (table.name,))
@@ -90,24 +86,25 @@ def create(storage: Storage, lake: str, table: RouteTable, *, change_feed: bool)
 
 def load(spark: SparkSession, lake: str, names: Iterable[str]) -> list[RouteTable]:
     """The tables of routes, by `names` that are there. Blocks on storage."""
-    found = (RouteTable.of(name, _properties(spark, f"{lake}/{name}")) for name in names)
+    found = (RouteTable.of(name, properties_of(spark, f"{lake}/{name}")) for name in names)
     return [table for table in found if table is not None]
 
 
 def _record(storage: Storage, lake: str, configured: Iterable[str], made: Iterable[str]) -> None:
     """Adds the names in `made` to the property of `batches`, and takes away those that are neither `configured` nor there."""
-    path = f"{lake}/{BATCHES}"
     kept, new = set(configured), set(made)
-    for _ in range(_ATTEMPTS):  # another job may do the same meanwhile
-        known = route_names(_properties(storage.spark, path))
-        gone = {name for name in known if name not in kept and not storage.exists(f"{lake}/{name}/_delta_log")}
-        wanted = sorted({*known, *new} - gone)
-        if wanted == sorted(known):
-            return
-        set_properties(storage.spark, path, {ROUTES: json.dumps(wanted)})
-    raise HaltError(f"the table {path} is too busy to note its routes: are other jobs starting?")
+    gone: set[str] = set()
 
+    def there(name: str) -> bool:
+        return storage.exists(f"{lake}/{name}/_delta_log")
 
-def _properties(spark: SparkSession, path: str) -> Mapping[str, str]:
-    ((found,),) = spark.sql(f"DESCRIBE DETAIL delta.`{path}`").select("properties").collect()
-    return dict(found)
+    def listed(have: Properties) -> Properties:
+        nonlocal gone
+        before = set(route_names(have))
+        gone = {name for name in before - kept - new if not there(name)}
+        after = (before | new) - gone
+        return {ROUTES: json.dumps(sorted(after))} if after != before else {}
+
+    change_properties(storage.spark, f"{lake}/{BATCHES}", listed)
+    if back := [name for name in gone if there(name)]:  # another job made it again, and found it listed
+        _record(storage, lake, configured, back)

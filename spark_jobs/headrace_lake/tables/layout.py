@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -24,7 +23,6 @@ from pyspark.sql.types import (
 
 from headrace_lake.spark.literals import quoted
 from headrace_lake.spark.storage import Storage
-from headrace_lake.tables.altered import unless_altered
 from headrace_lake.tables.properties import VACUUMED_AT
 from headrace_lake.tables.shape import Shape
 
@@ -243,9 +241,3 @@ def create(storage: Storage, lake: str, shape: Shape = _PLAIN, *, change_feed: b
         except (PySparkException, Py4JJavaError):
             storage.spark.read.format("delta").load(path)  # raises unless another job has just created it
     return there
-
-
-def set_properties(spark: SparkSession, path: str, properties: Mapping[str, str]) -> None:
-    """Sets properties of the table at `path`, in a commit of its own. Blocks on storage."""
-    listed = ", ".join(f"'{name}' = {quoted(value)}" for name, value in properties.items())
-    unless_altered(lambda: spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({listed})"))

@@ -12,7 +12,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from headrace_lake.spark.literals import quoted
-from headrace_lake.tables.altered import unless_altered
+from headrace_lake.tables.altered import COMMENT, change_properties, unless_altered
 from headrace_lake.tables.layout import (
     ABOUT,
     BATCHES,
@@ -20,7 +20,6 @@ from headrace_lake.tables.layout import (
     SCHEMAS,
     STATISTICS,
     comments,
-    set_properties,
     statistics,
     statistics_before,
 )  # fmt: skip
@@ -28,7 +27,6 @@ from headrace_lake.tables.shape import Shape
 
 _LATER: Final = {BATCHES: ("number", "routed", "digest")}
 """Columns that tables of older versions lack."""
-_COMMENT: Final = "comment"
 
 
 def upgrade(
@@ -39,16 +37,16 @@ def upgrade(
     `metadata`: Delta's action `metaData`. Statistics that somebody has chosen are left as they are, and so is a change data feed
     that is on.
     """
-    have = {field["name"]: field["metadata"].get(_COMMENT) for field in json.loads(metadata["schemaString"])["fields"]}
+    have = {field["name"]: field["metadata"].get(COMMENT) for field in json.loads(metadata["schemaString"])["fields"]}
     if missing := [SCHEMAS[name][column] for column in _LATER.get(name, ()) if column not in have]:
         listed = ", ".join(
-            f"`{field.name}` {field.dataType.simpleString()} COMMENT {quoted(field.metadata[_COMMENT])}"
+            f"`{field.name}` {field.dataType.simpleString()} COMMENT {quoted(field.metadata[COMMENT])}"
             for field in missing
         )
         spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({listed})")
-    properties = {**metadata["configuration"], _COMMENT: metadata.get("description")}
-    if wanted := _properties(name, properties, shape, change_feed=change_feed):
-        set_properties(spark, path, wanted)
+    properties = {**metadata["configuration"], COMMENT: metadata.get("description")}
+    if _properties(name, properties, shape, change_feed=change_feed):
+        change_properties(spark, path, lambda have: _properties(name, have, shape, change_feed=change_feed))
     if texts := {column: text for column, text in comments(name, shape).items() if have.get(column, text) != text}:
         comment(spark, path, texts)
 
@@ -61,7 +59,7 @@ def comment(spark: SparkSession, path: str, texts: Mapping[str, str]) -> None:
 
 def _properties(name: str, have: Mapping[str, str], shape: Shape, *, change_feed: bool) -> dict[str, str]:
     """The properties to set."""
-    wanted = {_COMMENT: ABOUT[name]}
+    wanted = {COMMENT: ABOUT[name]}
     if have.get(STATISTICS) == statistics_before(name, shape)[STATISTICS]:
         wanted |= statistics(name, shape)
     if change_feed:

@@ -11,7 +11,8 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from headrace_lake.spark.storage import Storage
-from headrace_lake.tables.layout import CHECKPOINT_EVERY, DAY, set_properties
+from headrace_lake.tables.altered import change_properties, set_properties
+from headrace_lake.tables.layout import CHECKPOINT_EVERY, DAY
 from headrace_lake.tables.properties import RETAINED_APP, RETAINED_FROM, VACUUMED_AT
 from headrace_lake.upkeep.inventory import Inventory
 
@@ -40,9 +41,10 @@ def drop(spark: SparkSession, path: str, inventory: Inventory, first: date) -> N
         nothing = spark.read.format("delta").load(path).where("false")
         said = nothing.write.format("delta").mode("append").option("userMetadata", f"retain {first}")
         said.option("txnAppId", RETAINED_APP).option("txnVersion", (first - date(1970, 1, 1)).days).save(path)
-        inventory.latest()  # a job that has taken over may have dropped more: Delta skips the write then
-        if inventory.properties.get(RETAINED_FROM, "") < first.isoformat():
-            set_properties(spark, path, {RETAINED_FROM: first.isoformat()})
+        # a job that has taken over may have dropped more: Delta skips the write then
+        change_properties(
+            spark, path, lambda have: {RETAINED_FROM: max(have.get(RETAINED_FROM, ""), first.isoformat())}
+        )
     spark.sql(f"DELETE FROM delta.`{path}` WHERE {DAY} < '{first.isoformat()}'")  # noqa: S608
 
 
@@ -60,9 +62,7 @@ def vacuum(spark: SparkSession, path: str, inventory: Inventory, age: float) -> 
 
     These are the files that compaction and retention removed, and those that killed jobs left. Blocks: it lists the table.
     """
-    wanted = f"interval {int(age)} seconds"
-    if inventory.properties.get(_TOMBSTONES) != wanted:
-        set_properties(spark, path, {_TOMBSTONES: wanted})
+    set_properties(spark, path, {_TOMBSTONES: f"interval {int(age)} seconds"})
     spark.sql(f"VACUUM delta.`{path}`")
     set_properties(spark, path, {VACUUMED_AT: str(int(time.time()))})
 

@@ -36,7 +36,7 @@ from headrace_lake.landing.recovered import EARLIEST
 from headrace_lake.landing.routes import RouteCounts
 from headrace_lake.rows.decode import Topics
 from headrace_lake.spark.halt import HaltError
-from headrace_lake.tables import erasures, transaction_log
+from headrace_lake.tables import altered, erasures, transaction_log
 from headrace_lake.tables import fence as fences
 from headrace_lake.tables.digest import KEY, NOTHING, OF_EVENTS, OF_QUARANTINE, Covered, Sums, added, hashes_sql
 from headrace_lake.tables.erasures import ERASED
@@ -51,7 +51,7 @@ from headrace_lake.upkeep.maintenance import Maintenance
 from headrace_lake.upkeep.merging import compaction
 
 from tests.lake.model.frames import AGGREGATES, CONDITIONS, Frame, Functions, Observed, Rows
-from tests.lake.model.session import Appender, Spark, merged
+from tests.lake.model.session import Appender, Spark, merged, opened
 from tests.lake.model.stage import Process
 from tests.lake.model.tables import ROW_BYTES, Disk
 from tests.lake.model.topics import EVENTS, QUARANTINE, Brokers, Kafka
@@ -137,6 +137,7 @@ class World:
             *((module, "time", clock) for module in (transaction_log, maintenance, retention)),
             (maintenance.TimeBudget.__init__, "__defaults__", (clock.monotonic,)),
             (erasures, "create", lambda _, lake: self.disk.make(f"{lake}/{erasures.ERASURES}")),
+            (altered, "_opened", opened),
             (compaction, "stepwise", lambda _: True),
             (compaction, "by_arrow", merged),
             (start, "_without_number", lambda *_: 0),

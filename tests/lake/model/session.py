@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -18,8 +18,6 @@ from headrace_lake.upkeep.merging.rewrite import Check, Files
 from tests.lake.model.frames import Frame, Rows
 from tests.lake.model.stage import Killed
 from tests.lake.model.tables import Disk, Transaction
-
-_PROPERTY = re.compile(r"'((?:[^'\\]|\\.)*)' = '((?:[^'\\]|\\.)*)'")
 
 
 class World(Protocol):
@@ -141,8 +139,6 @@ class Spark:
                 found = re.search(r"from_json\('(.*?)', 'array<struct", text, re.DOTALL)
                 assert found is not None
                 return Frame(partial(json.loads, found[1].replace("\\\\", "\\").replace("\\'", "'")))
-            case ["ALTER", "TABLE", _, "SET", *_]:
-                self._alter(path, {name: re.sub(r"\\(.)", r"\1", value) for name, value in _PROPERTY.findall(text)})
             case ["DELETE", *_]:
                 self._delete_days(path, text.rpartition("'")[0].rpartition("'")[2])
             case ["MERGE", *_]:
@@ -152,11 +148,6 @@ class Spark:
             case _:
                 raise NotImplementedError(text)
         return Frame(list)
-
-    def _alter(self, path: str, properties: dict[str, str]) -> None:
-        transaction = self.world.disk.table(path).begin()
-        self.world.step()
-        commit(self.world, lambda: transaction.commit(properties=properties, moment=self.world.now()))
 
     def _delete_days(self, path: str, first: str) -> None:
         table = self.world.disk.table(path)
@@ -198,6 +189,15 @@ def merged(spark: Any, files: Files, form: object, statistics: object, *, there:
         return 0
     commit(world, lambda: transaction.commit(rows, removed=files.sizes, moves=True, moment=world.now()))
     return sum(files.sizes.values())
+
+
+def opened(spark: Any, path: str) -> tuple[Mapping[str, str], Callable[[Mapping[str, str]], object]]:
+    """In place of `altered._opened`."""
+    world: World = spark.world
+    table = world.disk.table(path)
+    transaction, have = table.begin(), table.properties
+    world.step()
+    return have, lambda wanted: commit(world, lambda: transaction.commit(properties=wanted, moment=world.now()))
 
 
 def _day(file: str) -> str:
