@@ -29,7 +29,7 @@ def add(path: Path, entry: Entry, table: Callable[[Sequence[Entry]], str]) -> No
         path.with_suffix(".md").write_text(table(entries(path)))
 
 
-def product() -> str:
-    """Returns the last commit that has changed what is tested."""
-    command = ["git", "log", "-1", "--format=%h", "--", "libs", "services"]
+def product(*folders: str) -> str:
+    """Returns the last commit that has changed one of `folders`: what is tested."""
+    command = ["git", "log", "-1", "--format=%h", "--", *folders]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()

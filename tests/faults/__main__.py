@@ -30,7 +30,7 @@ LEDGER: Final = RESULTS / "faults.jsonl"
 async def rounds(asked: argparse.Namespace, folder: Path) -> list[Entry]:
     """As many as fit."""
     found: list[Entry] = []
-    product = ledger.product()
+    product = ledger.product("libs", "services")
     end = time.monotonic() + 60 * asked.minutes
     async with AsyncExitStack() as ending:
         stack = await Stack.start(folder, random.Random(asked.seed), ending, asked.brokers)

@@ -22,7 +22,7 @@ def end(path: Path, protocol: str, seed: int, *, grow: bool) -> int:
 def add(path: Path, protocol: str, seed: int, numbers: range, failed: int, spent: float, *, grow: bool) -> None:
     """Adds a piece."""
     entry: Entry = {"protocol": protocol, "grow": grow, "seed": seed, "first": numbers.start, "inputs": len(numbers)}
-    entry |= {"failed": failed, "cpu_seconds": round(spent, 1), "product": ledger.product()}
+    entry |= {"failed": failed, "cpu_seconds": round(spent, 1), "product": ledger.product("libs", "services")}
     ledger.add(path, entry, table)
 
 

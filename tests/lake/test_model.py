@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator
 from datetime import date
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -30,11 +31,13 @@ from headrace_lake.upkeep.clocks import ClockGuard
 from headrace_lake.upkeep.inventory import Inventory
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.lake.model.__main__ import main, table
 from tests.lake.model.history import LAKE, MOST_STEPS, History
 from tests.lake.model.job import Run
 from tests.lake.model.session import Spark
 from tests.lake.model.stage import Process
 from tests.lake.model.topics import EVENTS, QUARANTINE, Brokers
+from tests.ledger import entries
 from tests.tiers import sized
 
 EACH = 50
@@ -86,6 +89,14 @@ def test_no_history_breaks_exactly_once(first: int) -> None:
 def test_a_seed_means_the_same_each_time() -> None:
     for seed in range(5):
         assert History(seed).run() == History(seed).run()
+
+
+def test_what_is_run_for_minutes_goes_on_where_the_ledger_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    where = tmp_path / "ledger.jsonl"
+    monkeypatch.setattr("sys.argv", f"model --minutes 0 --ledger {where}".split())
+    assert (main(), main()) == (0, 0)
+    assert [(each["first"], each["seeds"], each["failed"]) for each in entries(where)] == [(0, 1, 0), (1, 1, 0)]
+    assert where.with_suffix(".md").read_text() == table(entries(where))
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -22,7 +22,7 @@ def end(path: Path, protocol: str, core: str) -> int:
 
 def add(path: Path, core: str, ran: Entry) -> None:
     """Adds a range."""
-    ledger.add(path, {**ran, "core": core, "product": ledger.product()}, table)
+    ledger.add(path, {**ran, "core": core, "product": ledger.product("libs", "services")}, table)
 
 
 def table(entries: Sequence[Entry]) -> str:
