@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -16,7 +17,7 @@ from headrace_lake.kafka import claim, gaps, start
 from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.source import TopicInfo
 from headrace_lake.kafka.start import Coverage, Position
-from headrace_lake.landing import landing_events
+from headrace_lake.landing import landing_events, route_tables
 from headrace_lake.landing.digests import Slots
 from headrace_lake.landing.landing import Landing
 from headrace_lake.landing.landing_events import EventsLanding
@@ -25,7 +26,7 @@ from headrace_lake.tables import altered, fence
 from headrace_lake.tables.fence import FIRST_EPOCH, Fence
 from headrace_lake.tables.layout import BATCHES, DAY
 from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
-from headrace_lake.tables.properties import BEGUN, RETAINED_FROM, STRAYS
+from headrace_lake.tables.properties import BEGUN, RETAINED_FROM, STRAYS, route_names
 from headrace_lake.upkeep import retention
 from headrace_lake.upkeep.clocks import ClockGuard
 from headrace_lake.upkeep.inventory import Inventory
@@ -316,6 +317,28 @@ def test_a_job_that_was_overtaken_does_not_keep_earlier_days_again() -> None:
     with interrupted(lambda: drop(3)) as script:
         drop(2)
     assert script.disk.table(f"{LAKE}/{EVENTS_TABLE}").properties[RETAINED_FROM] == "2027-01-03"
+
+
+def test_a_route_that_another_job_makes_again_stays_known() -> None:
+    """A job takes it out of the list because its table is gone, at the moment when another makes it, and finds it listed."""
+    script = Script()
+    path, again = f"{LAKE}/two", ["another job"]
+
+    def exists(asked: str) -> bool:
+        found = script.disk.exists(asked)
+        if again and again.pop():
+            script.disk.make(path)
+            route_tables._record(storage, LAKE, (), ("two",))
+        return found
+
+    with script.world.in_place():
+        script.world.make_lake(LAKE)
+        storage: Any = SimpleNamespace(spark=Spark(script.world), exists=script.disk.exists)
+        route_tables._record(storage, LAKE, (), ("two",))
+        storage.exists = exists
+        route_tables._record(storage, LAKE, ("one",), ())
+    assert not again
+    assert route_names(script.disk.table(f"{LAKE}/{BATCHES}").properties) == ("two",)
 
 
 @pytest.mark.parametrize("checkpoint", ["before", "new"])
