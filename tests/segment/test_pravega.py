@@ -16,6 +16,7 @@ import pytest
 from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.topic import events
+from tests.contract.waiting import PATIENCE
 from tests.segment.client import Services
 from tests.segment.cutting import CuttingProxy
 from tests.segment.today_client import TodayClient
@@ -25,7 +26,7 @@ pytestmark = [
     pytest.mark.kafka,
     pytest.mark.long,
     pytest.mark.requires("java", "maven"),
-    pytest.mark.timeout(sized(600, 600, 3600)),
+    pytest.mark.timeout(sized(10 * PATIENCE, 10 * PATIENCE, 3600)),
 ]
 
 CLIENT = Path(__file__).parent / "clients" / "java"
@@ -42,7 +43,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> str:
     shutil.copytree(CLIENT, folder, ignore=shutil.ignore_patterns("target"))
     goals = ["compiler:compile", "dependency:build-classpath", "-Dmdep.outputFile=classpath"]
     done = subprocess.run(
-        ["mvn", "-B", "-q", *goals], cwd=folder, capture_output=True, text=True, timeout=280, check=False
+        ["mvn", "-B", "-q", *goals], cwd=folder, capture_output=True, text=True, timeout=5 * PATIENCE, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return f"{folder / 'target' / 'classes'}:{(folder / 'classpath').read_text()}"

@@ -12,10 +12,11 @@ import pytest
 from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.topic import events
+from tests.contract.waiting import PATIENCE
 from tests.segment.client import Services
 from tests.tiers import sized
 
-pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(20 * PATIENCE)]
 
 CLIENT = Path(__file__).parent / "clients" / "python"
 PACKAGES = ("pravega==0.3.8", "grpcio==1.76.0", "grpcio-tools==1.76.0")
@@ -35,7 +36,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
             *(f"--python_out={folder}", f"--grpc_python_out={folder}"),
         ],
     ):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5 * PATIENCE, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     return python
 
@@ -48,7 +49,9 @@ def run(python: Path, port: int) -> subprocess.CompletedProcess[str]:
         try:
             assert controller.stdout is not None
             command = [python, CLIENT / "write.py", controller.stdout.readline().strip(), str(EVENTS), "python"]
-            return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
+            return subprocess.run(
+                command, capture_output=True, text=True, timeout=5 * PATIENCE, env=environment, check=False
+            )
         finally:
             controller.kill()
 

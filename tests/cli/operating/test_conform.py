@@ -26,6 +26,7 @@ from headrace_cli.wire.target import ASKED
 from headrace_common.operations.errors import ProtocolError
 from headrace_lumberjack.wire import V1, acknowledgement
 
+from tests.contract.waiting import PATIENCE
 from tests.explaining import receiver_of
 
 HOST = "127.0.0.1"
@@ -283,6 +284,7 @@ def test_what_a_client_hears(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(10 * PATIENCE)  # Go's own library is built too
 def test_a_server_that_is_not_ours(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], request: pytest.FixtureRequest
 ) -> None:
@@ -291,7 +293,11 @@ def test_a_server_that_is_not_ours(
         pytest.skip("needs go")
     program, hold = tmp_path / "golumber", tmp_path / "hold"
     built = subprocess.run(
-        ["go", "build", "-o", program, "."], cwd=SERVERS / "golumber", capture_output=True, text=True, timeout=280
+        ["go", "build", "-o", program, "."],
+        cwd=SERVERS / "golumber",
+        capture_output=True,
+        text=True,
+        timeout=5 * PATIENCE,
     )
     assert built.returncode == 0, built.stderr
     found = {}

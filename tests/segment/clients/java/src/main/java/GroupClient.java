@@ -39,7 +39,6 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.function.BooleanSupplier;
 
 /**
  * Pravega's own client, without its controller: a counter that several threads raise under a condition, and a group of readers.
@@ -189,12 +188,15 @@ public final class GroupClient {
     }
 
     private void read(int events) throws Exception {
+        EventWriterConfig config = EventWriterConfig.builder().initialBackoffMillis(1).maxBackoffMillis(50).build();
+        EventStreamWriter<String> writer = factory.createEventWriter(stream, new UTF8StringSerializer(), config);
+        write(writer, 0, events);
         new ReaderGroupManagerImpl(SCOPE, controller, factory).createReaderGroup(
             group,
             ReaderGroupConfig.builder().stream(Stream.of(SCOPE, stream)).disableAutomaticCheckpoints().build());
         ConcurrentLinkedQueue<String> read = new ConcurrentLinkedQueue<>();
         Set<String> served = ConcurrentHashMap.newKeySet();
-        AtomicInteger written = new AtomicInteger(Integer.MAX_VALUE);
+        AtomicInteger written = new AtomicInteger(events);
         long until = System.currentTimeMillis() + PATIENCE;
         List<Callable<Void>> work = new ArrayList<>();
         for (int number = 0; number < threads; number++) {
@@ -202,11 +204,11 @@ public final class GroupClient {
             work.add(() -> {
                 try (EventStreamReader<String> reader = factory.createReader(
                          name, group, new UTF8StringSerializer(), ReaderConfig.builder().build())) {
-                    while (read.size() < written.get() && System.currentTimeMillis() < until) {
+                    while ((read.size() < written.get() || served.size() < threads) && System.currentTimeMillis() < until) {
                         String event = reader.readNextEvent(500).getEvent();
                         if (event != null) {
+                            served.add(name);  // before what is read is counted
                             read.add(name + " " + event);
-                            served.add(name);
                         }
                     }
                 }
@@ -214,28 +216,26 @@ public final class GroupClient {
             });
         }
         work.add(() -> {
-            written.set(write(events, () -> served.size() == threads || System.currentTimeMillis() >= until));
+            while (served.size() < threads && System.currentTimeMillis() < until) {
+                Thread.sleep(1000);  // the readers share the segments out anew
+                if (read.size() >= written.get() && served.size() < threads) {
+                    write(writer, written.get(), written.get() + KEYS);
+                    written.addAndGet(KEYS);
+                }
+            }
             return null;
         });
         all(work);
+        writer.close();
         read.forEach(line -> System.out.println("event " + line));
         System.out.println("written " + written.get());
     }
 
-    /** Writes as many events, and then some for each segment until it is enough; how many. */
-    private int write(int events, BooleanSupplier enough) throws Exception {
-        EventWriterConfig config = EventWriterConfig.builder().initialBackoffMillis(1).maxBackoffMillis(50).build();
-        try (EventStreamWriter<String> writer = factory.createEventWriter(stream, new UTF8StringSerializer(), config)) {
-            int n = 0;
-            while (n < events || !enough.getAsBoolean()) {
-                for (int end = n < events ? events : n + KEYS; n < end; n++) {
-                    writer.writeEvent("key " + n % KEYS, "event-" + n);
-                }
-                writer.flush();
-                Thread.sleep(100);
-            }
-            return n;
+    private static void write(EventStreamWriter<String> writer, int first, int end) {
+        for (int n = first; n < end; n++) {
+            writer.writeEvent("key " + n % KEYS, "event-" + n);
         }
+        writer.flush();
     }
 
     private static void all(List<Callable<Void>> work) throws Exception {
