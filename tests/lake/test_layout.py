@@ -101,7 +101,7 @@ def test_a_start_changes_nothing_twice_and_brings_older_tables_up_to_date(spark:
 def test_a_start_on_tables_of_this_version_asks_spark_for_nothing(
     spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The logs say it all. Spark's description of six tables was half of a start's CPU."""
+    """The logs say it all, and the fence has read them."""
 
     def asked(*_: object) -> None:
         raise AssertionError("Spark was asked")
