@@ -302,6 +302,18 @@ def test_framing_is_that_of_brackets_outside_of_texts(pieces: list[str], step: i
         assert found == end
 
 
+def test_a_group_that_has_not_ended_yet_ends_no_message() -> None:
+    """CPython 3.11.2, Debian's, passes over it in a possessive pattern."""
+    entries = b'["t", [' + b"[1, {}]," * 40_000
+    decoder = JsonDecoder(1 << 20)
+    for at in range(0, len(entries), 65_537):
+        assert list(decoder.receive(entries[at : at + 65_537])) == []
+        while decoder.paused:
+            assert list(decoder.receive(b"")) == []
+    (message,) = decoder.receive(b"[2, {}]]]")
+    assert message.raw == entries + b"[2, {}]]]"
+
+
 def test_a_dense_list_does_not_grow_without_bound() -> None:
     data = b'["t", [' + b",".join([b"[]"] * 60_000) + b'], {"chunk": "c"}]'
     frame, most = 0, 20_000

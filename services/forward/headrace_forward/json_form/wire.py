@@ -37,8 +37,10 @@ def _groups(deepest: int) -> bytes:
     return group
 
 
-_BALANCED: Final = re.compile(rb"(?:" + _FLAT + b"|" + _STRING + b"|" + _groups(16) + rb")*+", re.DOTALL)
-"""Matches the longest balanced text in one step: most messages take two or three."""
+_BALANCED: Final = re.compile(rb"(?:" + _FLAT + b"|" + _STRING + b"|" + _groups(16) + rb")*", re.DOTALL)
+"""Matches the longest balanced text in one step: most messages take two or three. Nothing follows that could make it backtrack;
+possessive, CPython before 3.11.5 (gh-106052) would take what a group had matched that did not end.
+"""
 
 _REST_OF_TEXT: Final = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 DEEPEST: Final = 1024
