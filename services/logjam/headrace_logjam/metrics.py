@@ -11,7 +11,7 @@ class LogjamMetrics:
     def __init__(self, catalogue: Catalogue) -> None:
         self.answers = catalogue.counter(
             "logjam_answers",
-            "Answers to Logjam's producers, by answer. late: Kafka took longer than 4.5 s, nothing was said.",
+            "Answers to Logjam's producers, by answer. late: Kafka took longer than LOGJAM__ANSWER_TIME, nothing was said.",
             ("answer",),
             ("accepted", "refused", "ping", "late"),
         )

@@ -10,7 +10,7 @@ ping                                            200
 anything without the empty frame in front       never
 ==============================================  ==================================================================
 
-Answers to one route keep the order of its messages. What Kafka has not stored within `answer_time` is not answered, and
+Answers to one route keep the order of its messages. What Kafka has not stored within LOGJAM__ANSWER_TIME is not answered, and
 neither is what its sender sent behind it until then: a producer that takes the next answer for this one would be told a lie.
 It is stored all the same, if Kafka takes it later. What nobody asks about is kept until it is stored: a loss would go unnoticed.
 """

@@ -8,7 +8,7 @@ from typing import ClassVar, Final, Self
 
 from headrace_common.operations.networks import networks
 from headrace_common.operations.settings import KIB, MIB, LimitSettings, Section, ServiceSettings
-from headrace_common.operations.variables import Bytes
+from headrace_common.operations.variables import Bytes, Seconds
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 PORT: Final = 9604
@@ -40,15 +40,16 @@ class LogjamSection(Section):
 
     removed: ClassVar[Mapping[str, str]] = {
         "pub_messages": "ZeroMQ keeps 100,000 messages for a subscriber that is slow",
-        "answer_time": "a producer is answered within 4.5 s or not at all",
         "endpoint_messages": "ZeroMQ keeps 10,000 messages of an endpoint that is not read",
         "peer_messages": "ZeroMQ keeps 16 messages of a client that is not read",
     }
 
     pull_port: int = Field(PULL_PORT, ge=0, le=65_535, description="Port for producers that want no answer; 0: none.")
-    answer_time: ClassVar[float] = 4.5
-    """Seconds: a producer is answered within this time or not at all. Logjam's agent gives up after 5 s."""
-
+    answer_time: Seconds = Field(
+        4.5,
+        gt=0,
+        description="A producer is answered within this time or not at all: Logjam's agent gives up after 5 s.",
+    )
     endpoints: dict[str, str] = Field(
         {},
         description="Devices to consume, as JSON: name to address, `tcp://` or `ipc://`. The name is the source of their events.",
