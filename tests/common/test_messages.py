@@ -26,7 +26,7 @@ from headrace_common.session.ledger import Ledger
 from typing_extensions import override
 
 from tests.common.kafkaless import FakeFrame, until
-from tests.common.slowly import SlowLoop, slow_loop
+from tests.common.slowly import SlowLoop
 
 LOOP = SlowLoop
 
@@ -132,7 +132,7 @@ class Bench:
         log = structlog.get_logger()
         self.publisher, self.socket, self.session = FakePublisher(), Socket(), session
         self.budget = Budget(limits.process_budget, limits.connection_budget)
-        scheduler = FairScheduler(cpu=slow_loop().time)
+        scheduler = FairScheduler(cpu=asyncio.get_running_loop().time)
         self.receiver = ReceiverState(
             self.publisher, self.budget, scheduler, limits, ReceiverMetrics(), log, RateLimited(log)  # type: ignore[arg-type]
         )  # fmt: skip
