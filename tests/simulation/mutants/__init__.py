@@ -47,6 +47,7 @@ _EVENTS: Final = "headrace_logjam.events"
 _PUMP: Final = "headrace_common.publishing.pump"
 _QUEUE: Final = "headrace_common.publishing.in_flight"
 _DELIVERY: Final = "headrace_common.publishing.delivery"
+_REJECTS: Final = "headrace_common.publishing.rejects"
 _BATCH: Final = "headrace_common.publishing.batch"
 _DRIVER: Final = "headrace_common.connection.driver"
 _TCP: Final = "headrace_common.connection.tcp"
@@ -83,7 +84,7 @@ MUTANTS: Final = (
     Mutant("refused records are forgotten", _PUMP, "            for record, owner in refused:\n                cycle.rejects.append((owner, refusal(record)))\n", ""),
     Mutant("no deadline of a frame is watched", _PUMP, "        self._pending.watch(frame.deadline)\n", ""),
     Mutant("acknowledged events are counted by frames", _DRIVER, "metrics.events_acknowledged.inc(events)", "metrics.events_acknowledged.inc(1)"),
-    Mutant("an event in quarantine is counted twice", _PUMP, "self._metrics.events_quarantined.labels(reject.reason.value).inc()", "self._metrics.events_quarantined.labels(reject.reason.value).inc(2)"),
+    Mutant("an event in quarantine is counted twice", _REJECTS, "metrics.events_quarantined.labels(reject.reason.value).inc()", "metrics.events_quarantined.labels(reject.reason.value).inc(2)"),
     Mutant("a stored frame stays pending", _PUMP, "                del self._pending[frame]\n            frame.listener", "            frame.listener"),
     Mutant("the growth's reservation is kept", _PUMP, "        frame.dead = True\n        frame.shrink(0)\n", "        frame.dead = True\n"),
     Mutant("a whole frame keeps its reservation", _PUMP, "                if frame.reserved:\n                    frame.shrink(0)\n", ""),
