@@ -175,8 +175,3 @@ class Cycle:
             if self.batch is not None:
                 self.batch.drop_dead()
             self.rejects = [(owner, reject) for owner, reject in self.rejects if not owner.dead]
-
-    def restamp(self) -> None:
-        """The times of its frames have changed: what is not stored gets these."""
-        if self.batch is not None:
-            self.batch.restamp()

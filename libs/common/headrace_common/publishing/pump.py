@@ -366,7 +366,8 @@ class Pump:
         await asyncio.sleep(AGAIN)
         if error.policy is DeliveryPolicy.CLOCK:
             self._pending.renew(time.time_ns() // 1_000_000)
-            cycle.restamp()
+            if cycle.batch is not None:
+                cycle.batch.restamp()
 
     def _abandon(self, frame: InFlightFrame, error: DeliveryError) -> None:
         """If it waited for memory, the next of its connection can continue."""
