@@ -79,7 +79,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 TESTS: Final = Path(__file__).parent
 
-STRICT: Final = re.compile(r"(broken|faults|fuzz|simulation)/|system/test_promise_")
+STRICT: Final = re.compile(
+    r"(broken|faults|fuzz|simulation)/|system/test_promise_|lake/test_(kills|model)\.|logjam/test_loss_model\."
+)
 """Files whose tests are never run once more: one that fails has seen the promise broken, or is made of a seed."""
 
 LEFT_OUT = pytest.StashKey[dict[str, int]]()
