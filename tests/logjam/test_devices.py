@@ -75,7 +75,7 @@ class Device:
         self._socket.close()
 
     async def joined(self, subscriptions: int = 1) -> None:
-        """Waits until so many are there. An endpoint that is connected anew may come before it goes: see `patient`."""
+        """Waits until so many are there. An endpoint that is connected again may come before it goes: see `patient`."""
         await self._heard()
         while self._here < subscriptions:
             await self.comes()
@@ -241,7 +241,7 @@ async def test_a_consumer_that_restarts_reports_what_it_missed(
             await complete(topics, device.sequence)
             if silent:
                 receiver.signal(signal.SIGUSR1)
-                while not await device.comes():  # it is connected anew
+                while not await device.comes():  # it is connected again
                     pass
         finally:
             receiver.signal(signal.SIGTERM)
@@ -542,7 +542,7 @@ async def test_a_silent_endpoint_is_connected_anew(
         await until(lambda: "two" in {line["endpoint"] for line in receiver.lines("endpoint is silent")}, "it is said")
 
         async def heard() -> bool:
-            await quiet.send()  # it may be connected anew once more at this moment
+            await quiet.send()  # it may be connected once more at this moment
             return bool(await events(topics, quiet.mark))
 
         await until(heard, "it is heard")

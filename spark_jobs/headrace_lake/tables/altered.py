@@ -63,17 +63,17 @@ def change_properties(spark: SparkSession, path: str, change: Callable[[Properti
 def _opened(spark: SparkSession, path: str) -> tuple[Properties, Callable[[Properties], object]]:
     """Returns the properties of the table at `path`, and what sets some unless the table was altered since they were read.
 
-    Delta's `ALTER TABLE` looks at the table anew before it commits, so it cannot see what was altered before. It is what sets
+    Delta's `ALTER TABLE` reads the table again before it commits, so it cannot see what was altered before. It is what sets
     them with a version of Delta whose steps we do not know.
     """
     if not stepwise(spark):
         ((have, said),) = spark.sql(f"DESCRIBE DETAIL delta.`{path}`").select("properties", "description").collect()
 
-        def alter_anew(wanted: Properties) -> object:
+        def alter_now(wanted: Properties) -> object:
             listed = ", ".join(f"'{name}' = {quoted(value)}" for name, value in wanted.items())
             return spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({listed})")
 
-        return {**have, COMMENT: said}, alter_anew
+        return {**have, COMMENT: said}, alter_now
     session = cast("Any", spark)._jsparkSession
     scala = java_class(spark, "org.apache.spark.api.python.PythonUtils")
     none = java_class(spark, "scala.Option").empty()
