@@ -44,21 +44,34 @@ print([(each.name, each.value) for each in m.entry_points(group="headrace.protoc
 """
 
 
+BACKEND = """\
+import pathlib, shutil
+def build_wheel(folder, settings=None, metadata=None):
+    (wheel,) = pathlib.Path("built").iterdir()
+    shutil.copy(wheel, folder)
+    return wheel.name
+"""
+"""Builds tiny 2.0 from its source, as setuptools builds pyspark."""
+
+
 class Index:
-    """Two versions of a wheel over HTTP. Requests for a wheel wait while `gate` is closed."""
+    """The package tiny over HTTP: 1.0 is a wheel, 2.0 a source that `maker` builds. Requests for a wheel wait while `gate` is
+    closed.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.gate = threading.Event()
         self.gate.set()
         self.asked = threading.Event()
-        for version in ("1.0", "2.0"):
-            with zipfile.ZipFile(folder / f"tiny-{version}-py3-none-any.whl", "w") as wheel:
-                info = f"tiny-{version}.dist-info"
-                wheel.writestr("tiny.py", f"VERSION = {version!r}\n")
-                wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: tiny\nVersion: {version}\n")
-                wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-                wheel.writestr(f"{info}/RECORD", f"tiny.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
+        wheel_of(folder, "tiny", "1.0", "VERSION = '1.0'")
+        wheel_of(folder, "maker", "1.0", BACKEND)
+        source = folder / "tiny-2.0"
+        (source / "built").mkdir(parents=True)
+        wheel_of(source / "built", "tiny", "2.0", "VERSION = '2.0'")
+        (source / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: tiny\nVersion: 2.0\n")
+        (source / "pyproject.toml").write_text('[build-system]\nrequires = ["maker"]\nbuild-backend = "maker"\n')
+        shutil.make_archive(str(source), "gztar", folder, source.name)
         index = self
 
         class Answer(http.server.SimpleHTTPRequestHandler):
@@ -79,6 +92,15 @@ class Index:
         self.address = f"http://127.0.0.1:{self.server.server_port}/"
 
 
+def wheel_of(folder: Path, name: str, version: str, code: str) -> None:
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+        info = f"{name}-{version}.dist-info"
+        wheel.writestr(f"{name}.py", code)
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", f"{name}.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
+
+
 class Repository:
     """The parts of a checkout that the launcher needs."""
 
@@ -96,12 +118,18 @@ class Repository:
         self.pin("1.0")
 
     def pin(self, version: str) -> None:
-        digest = hashlib.sha256((self.index.folder / f"tiny-{version}-py3-none-any.whl").read_bytes()).hexdigest()
-        self.pin_as(version, digest)
+        (file,) = self.index.folder.glob(f"tiny-{version}*.[wt]*")
+        self.pin_as(version, hashlib.sha256(file.read_bytes()).hexdigest())
 
     def pin_as(self, version: str, digest: str) -> None:
+        (maker,) = self.index.folder.glob("maker-*")
+        pins = [
+            ("tiny", version, digest, "cli"),
+            ("maker", "1.0", hashlib.sha256(maker.read_bytes()).hexdigest(), "build"),
+        ]
         (self.root / "constraints.txt").write_text(
-            f"# pins\ntiny=={version} \\\n    --hash=sha256:{digest}\n    # for cli\n"
+            "# pins\n"
+            + "".join(f"{each}=={at} \\\n    --hash=sha256:{sha}\n    # for {part}\n" for each, at, sha, part in pins)
         )
 
     @property
