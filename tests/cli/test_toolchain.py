@@ -1,27 +1,23 @@
-"""Java and jars. The jars come from a Maven repository on the loopback; the tests of trust use TLS."""
+"""Java and jars. The jars come from a Maven repository on the loopback."""
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import http.server
 import os
+import re
 import ssl
 import subprocess
 import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from headrace_cli.ground import CommandError
 from headrace_cli.machine import java, toolchain
-from headrace_cli.machine import toolchain as truststore
+from headrace_cli.stack import certificates
 
 from tests.contract.waiting import PATIENCE
 
@@ -197,22 +193,6 @@ def test_the_committed_list_has_all_sets_without_repetition() -> None:
     assert "://" not in toolchain.LIST.read_text()
 
 
-@pytest.mark.parametrize(
-    ("proxies", "options"),
-    [
-        ({}, []),
-        ({"no": "x"}, []),
-        ({"https": "http://proxy:3128"}, ["-Dhttps.proxyHost=proxy", "-Dhttps.proxyPort=3128"]),
-        (
-            {"http": "http://proxy", "no": "localhost, .example"},
-            ["-Dhttp.proxyHost=proxy", "-Dhttp.proxyPort=80", "-Dhttp.nonProxyHosts=localhost|*.example"],
-        ),
-    ],
-)
-def test_the_proxies_that_python_would_use(proxies: dict[str, str], options: list[str]) -> None:
-    assert toolchain.proxy_options(proxies) == options
-
-
 def bundled() -> java.Java:
     path = java._bundled()
     assert path is not None
@@ -264,65 +244,26 @@ class TestJava:
         assert java.find_java.__wrapped__() == java.Java(home, 21, bundled=False)
 
 
-def authority(folder: Path) -> tuple[Path, ssl.SSLContext]:
-    """Return the file of a certificate authority, and a server context with a certificate that it has signed."""
-    now = datetime.datetime.now(datetime.UTC)
-    ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    ca_name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a company's proxy")])
-
-    def builder(name: x509.Name, public: ec.EllipticCurvePublicKey, *, ca: bool) -> x509.CertificateBuilder:
-        return (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(ca_name)
-            .public_key(public)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=1))
-            .not_valid_after(now + datetime.timedelta(days=1))
-            .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
-        )
-
-    ca = builder(ca_name, ca_key.public_key(), ca=True).sign(ca_key, hashes.SHA256())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    address = x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))])
-    server = (
-        builder(name, key.public_key(), ca=False).add_extension(address, critical=False).sign(ca_key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    ca_file, chain = folder / "ca.pem", folder / "server.pem"
-    ca_file.write_bytes(ca.public_bytes(pem))
-    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    chain.write_bytes(secret + server.public_bytes(pem))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(chain)
-    return ca_file, context
-
-
-@pytest.mark.long
 @pytest.mark.usefixtures("listing")
-@pytest.mark.parametrize("where", ["file", "folder"])
-def test_the_bundled_java_trusts_what_python_trusts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
+def test_the_repository_is_trusted_if_python_trusts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    ca_file, context = authority(tmp_path)
+    made = certificates.ensure(tmp_path / "tls", "127.0.0.1")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*made.server)
     maven = Maven(context)
     monkeypatch.setenv(toolchain.REPOSITORY_VARIABLE, maven.address)
-    monkeypatch.setattr(toolchain, "find_java", bundled)
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    monkeypatch.setenv("SSL_CERT_FILE", "/nonexistent")
-    monkeypatch.setenv("SSL_CERT_DIR", str(empty))
     with pytest.raises(CommandError, match="does not trust the repository's certificate"):
         toolchain.jars("demo")
-    if where == "file":
-        monkeypatch.setenv("SSL_CERT_FILE", str(ca_file))
-    else:
-        folder = tmp_path / "trusted"
-        folder.mkdir()
-        (folder / "no certificate").write_text("x")
-        (folder / "ca.pem").symlink_to(ca_file)
-        monkeypatch.setenv("SSL_CERT_DIR", str(folder))
-    assert len(truststore.authorities()) == 1
+    monkeypatch.setenv("SSL_CERT_FILE", str(made.ca))
     toolchain.jars("demo")
     maven.server.shutdown()
+
+
+def test_maven_central_is_where_pyspark_has_it() -> None:
+    assert re.fullmatch(r"https://[^/]+/maven2/", toolchain.maven_central())
+
+
+def test_without_authorities_of_its_own_python_takes_those_of_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/nonexistent")
+    monkeypatch.setenv("SSL_CERT_DIR", "/nonexistent")
+    assert len(toolchain._trust().get_ca_certs()) > 50

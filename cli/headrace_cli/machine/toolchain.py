@@ -1,50 +1,39 @@
 """The jars of Kafka and of the landing job, and the Java that runs them.
 
-``jars.txt`` beside this module lists the jars; each one is checked against its SHA-256. PySpark contains Ivy, which fetches them
-from Maven Central, so nothing else has to be installed.
+``jars.txt`` beside this module lists the jars, which come from Maven Central; each one is checked against its SHA-256.
 """
 
 from __future__ import annotations
 
 import hashlib
+import http.client
 import os
 import re
 import shutil
 import ssl
-import subprocess
+import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from importlib.util import find_spec
+import zipfile
+from collections.abc import Callable
+from functools import lru_cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
-from warnings import catch_warnings
-from xml.sax.saxutils import quoteattr
 
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
+from headrace_common import __version__
 
 from headrace_cli.ground import CommandError, cache
 from headrace_cli.machine.filelock import locked
-from headrace_cli.machine.java import Java, find_java
-from headrace_cli.machine.tether import tethered
+from headrace_cli.machine.java import find_java
 
 LIST: Final = Path(__file__).with_name("jars.txt")
 REPOSITORY_VARIABLE: Final = "HEADRACE_MAVEN_REPOSITORY"
 """Environment variable with the address of a Maven repository that replaces Maven Central."""
+SILENCE: Final = 60.0
+"""Seconds without a byte after which a download fails."""
 
 FetchProgress = Callable[[str, int, int], None]
 """Called with what is fetched, how many are there already, and how many are wanted."""
-
-_FAILURES: Final = (
-    (r"No space left on device", "the disk is full"),
-    (r"PKIX path building failed|SSLHandshakeException", "this machine does not trust the repository's certificate"),
-    (r"UnknownHostException|ConnectException|SocketTimeoutException|NoRouteToHost|SocketException", "no network"),
-    (r"UNRESOLVED DEPENDENCIES|not found", "the repository lacks it or cannot be reached"),
-)
-
-PASSWORD: Final = "headrace"  # noqa: S105  (the store holds public certificates)
 
 
 class Jar(NamedTuple):
@@ -58,6 +47,11 @@ class Jar(NamedTuple):
     @property
     def file(self) -> str:
         return f"{self.artifact}-{self.version}.jar"
+
+    @property
+    def path(self) -> str:
+        """Where a Maven repository has it."""
+        return f"{self.group.replace('.', '/')}/{self.artifact}/{self.version}/{self.file}"
 
 
 def java_home() -> Path:
@@ -100,7 +94,7 @@ def jars(name: str, progress: FetchProgress | None = None) -> Path:
             lambda: report(f"{name} jars: waiting for another process that fetches them", 0, 0),
         ):
             if not _is_complete(folder, wanted):
-                _fetch(name, wanted, folder, report)
+                _fetch(wanted, folder, lambda done: report(f"{name} jars", done, len(wanted)))
     except OSError as error:
         raise CommandError(f"The {name} jars cannot be stored in {folder.parent}: {error.strerror}.") from error
     return folder
@@ -126,133 +120,65 @@ def _is_complete(folder: Path, wanted: list[Jar]) -> bool:
     return all((folder / jar.file).is_file() for jar in wanted)
 
 
-def _fetch(name: str, wanted: list[Jar], folder: Path, report: FetchProgress) -> None:
-    work = folder.with_suffix(".part")  # Ivy keeps its own cache in it, which survives an interruption
-    shutil.rmtree(work / "out", ignore_errors=True)
+def _fetch(wanted: list[Jar], folder: Path, report: Callable[[int], None]) -> None:
+    work = folder.with_suffix(".new")  # it survives an interruption with the jars that are whole
     work.mkdir(exist_ok=True)
-    java = find_java()
-    (work / "settings.xml").write_text(_ivy_settings(work, os.environ.get(REPOSITORY_VARIABLE, "")))
-    (work / "ivy.xml").write_text(_ivy_module(name, wanted))
-    output = _run_ivy(java, work, len(wanted), lambda done: report(f"{name} jars", done, len(wanted)))
-    if not _is_complete(work / "out", wanted):
-        # Ivy delivers nothing if one jar is missing, but keeps what it has fetched for the next time
-        lacking = [jar.file for jar in wanted if f"not found: {jar.group}#{jar.artifact};{jar.version}" in output]
-        some = lacking[0] + (f" and {len(lacking) - 1} more" if lacking[1:] else "") if lacking else f"The {name} jars"
-        raise CommandError(f"{some} could not be fetched: {_failure_reason(output)}.")
-    for jar in wanted:
-        digest = hashlib.sha256((work / "out" / jar.file).read_bytes()).hexdigest()
-        if digest != jar.sha256:
-            shutil.rmtree(work)  # Ivy's cache holds the wrong file: the next call fetches it again
-            raise CommandError(f"{jar.file} differs from jars.txt: its SHA-256 is {digest}, not {jar.sha256}.")
+    for number, jar in enumerate(wanted):
+        report(number)
+        if not (work / jar.file).is_file():
+            part = work / f"{jar.file}.part"
+            part.write_bytes(_download(jar))
+            part.rename(work / jar.file)
+    report(len(wanted))
     shutil.rmtree(folder, ignore_errors=True)
-    (work / "out").rename(folder)
-    shutil.rmtree(work, ignore_errors=True)
+    work.rename(folder)
 
 
-def _ivy_settings(work: Path, repository: str) -> str:
-    root = f" root={quoteattr(repository)}" if repository else ""
-    return (
-        '<ivysettings><settings defaultResolver="maven"/>'
-        f"<caches defaultCacheDir={quoteattr(str(work / 'cache'))}/>"
-        f'<resolvers><ibiblio name="maven" m2compatible="true" usepoms="false"{root}/></resolvers></ivysettings>'
+def _download(jar: Jar) -> bytes:
+    """Return the jar's bytes, through the proxies that Python uses. Raises `CommandError` if they are not those of the list."""
+    repository = os.environ.get(REPOSITORY_VARIABLE) or maven_central()
+    request = urllib.request.Request(  # noqa: S310  (the user names the repository, which may be a folder)
+        f"{repository.rstrip('/')}/{jar.path}", headers={"User-Agent": f"headrace/{__version__}"}
     )
+    try:
+        with urllib.request.urlopen(request, timeout=SILENCE, context=_trust()) as answer:  # noqa: S310
+            content: bytes = answer.read()
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise CommandError(f"{jar.file} could not be fetched: {_reason(error)}.") from error
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != jar.sha256:
+        raise CommandError(f"{jar.file} differs from jars.txt: its SHA-256 is {digest}, not {jar.sha256}.")
+    return content
 
 
-def _ivy_module(name: str, wanted: list[Jar]) -> str:
-    dependencies = "".join(
-        f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.version)}"
-        ' transitive="false" conf="default->default"/>'
-        for jar in wanted
-    )
-    return (
-        f'<ivy-module version="2.0"><info organisation="headrace" module={quoteattr(name)}/>'
-        f'<configurations><conf name="default"/></configurations><dependencies>{dependencies}</dependencies></ivy-module>'
-    )
+@lru_cache
+def maven_central() -> str:
+    """Return the address of Maven Central, which PySpark's Ivy knows. Raises `CommandError` without PySpark."""
+    try:
+        (ivy,) = (each for each in (files("pyspark") / "jars").iterdir() if each.name.startswith("ivy-"))
+        with ivy.open("rb") as file, zipfile.ZipFile(file) as jar:
+            text = jar.read("org/apache/ivy/core/settings/repository.properties").decode()
+    except (ModuleNotFoundError, OSError, ValueError, KeyError):
+        raise CommandError("PySpark is not installed, whose Ivy knows where Maven Central is.") from None
+    address: str = re.findall(r"^ivy\.ibiblio\.default\.artifact\.root\s*=\s*(\S+)", text, re.MULTILINE)[0]
+    return address
 
 
-def _run_ivy(java: Java, work: Path, total: int, progress: Callable[[int], None]) -> str:
-    """Run Ivy to its end and return its output."""
-    spec = find_spec("pyspark")
-    found = (
-        list(Path(spec.submodule_search_locations[0]).glob("jars/ivy-*.jar"))
-        if spec and spec.submodule_search_locations
-        else []
-    )
-    if not found:
-        raise CommandError("PySpark is not installed, and its Ivy has to fetch the jars.")
-    options = ["-Xmx256m", "-Dsun.net.client.defaultConnectTimeout=20000", "-Dsun.net.client.defaultReadTimeout=60000"]
-    # a Java of this machine trusts what the machine's Java was told to, unless the user names the authorities
-    if (java.bundled or "SSL_CERT_FILE" in os.environ) and (trusted := authorities()):
-        store = work / "trust.p12"
-        store.write_bytes(trust_store(trusted))
-        options += [f"-Djavax.net.ssl.trustStore={store}", f"-Djavax.net.ssl.trustStorePassword={PASSWORD}"]
-        options += ["-Djavax.net.ssl.trustStoreType=PKCS12"]
-    options += proxy_options(urllib.request.getproxies())
-    command = [str(java.executable), *options, "-jar", str(found[0]), "-settings", str(work / "settings.xml")]
-    command += ["-ivy", str(work / "ivy.xml"), "-retrieve", str(work / "out" / "[artifact]-[revision].[ext]")]
-    said: list[str] = []
-    done = 0
-    progress(done)
-    with subprocess.Popen(
-        tethered(command),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    ) as ivy:
-        assert ivy.stdout is not None
-        for line in ivy.stdout:
-            said.append(line)
-            if "[SUCCESSFUL ]" in line and done < total:
-                done += 1
-                progress(done)
-    progress(total if ivy.returncode == 0 else done)
-    return "".join(said)
-
-
-def proxy_options(proxies: Mapping[str, str]) -> list[str]:
-    """Return Java's options for the proxies that Python uses: `proxies` as from `getproxies` (``https_proxy`` and so on)."""
-    options = []
-    for scheme in ("http", "https"):
-        address = urlsplit(proxies.get(scheme, ""))
-        if address.hostname:
-            options += [f"-D{scheme}.proxyHost={address.hostname}", f"-D{scheme}.proxyPort={address.port or 80}"]
-    if options and proxies.get("no"):
-        hosts = [f"*{host}" if host.startswith(".") else host for host in proxies["no"].replace(" ", "").split(",")]
-        options.append(f"-Dhttp.nonProxyHosts={'|'.join(hosts)}")
-    return options
-
-
-def _failure_reason(output: str) -> str:
-    return next((reason for pattern, reason in _FAILURES if re.search(pattern, output)), "Ivy failed without a reason")
-
-
-def authorities() -> list[bytes]:
-    """Return the authorities that Python trusts, in DER, each once.
-
-    OpenSSL reads a folder of authorities (``SSL_CERT_DIR``, or Debian's) only while it verifies a certificate. This
-    function therefore reads the folder itself.
-    """
+def _trust() -> ssl.SSLContext:
+    """Return a context with the authorities that Python trusts; where it has none (on macOS), with those that pip brings."""
     context = ssl.create_default_context()
-    folder = ssl.get_default_verify_paths().capath
-    if folder is not None and not context.get_ca_certs(binary_form=True):
-        for path in sorted(Path(folder).iterdir()):
-            try:
-                context.load_verify_locations(path)
-            except (ssl.SSLError, OSError):
-                continue  # the folder may also hold files that are no certificates
-    return list(dict.fromkeys(context.get_ca_certs(binary_form=True)))
+    there = ssl.get_default_verify_paths()
+    if there.cafile is None and there.capath is None:
+        context.load_verify_locations(str(files("pip") / "_vendor" / "certifi" / "cacert.pem"))
+    return context
 
 
-def trust_store(certificates: list[bytes]) -> bytes:
-    """Return a PKCS12 store that Java takes for one of authorities (DER). Its password is `PASSWORD`."""
-    entries = []
-    for number, certificate in enumerate(certificates):
-        with (
-            suppress(ValueError),
-            catch_warnings(action="ignore"),
-        ):  # OpenSSL reads certificates that are none by the letter
-            name = f"ca{number}".encode()
-            entries.append(pkcs12.PKCS12Certificate(x509.load_der_x509_certificate(certificate), name))
-    return pkcs12.serialize_java_truststore(entries, BestAvailableEncryption(PASSWORD.encode()))
+def _reason(error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return (
+            "the repository lacks it" if error.code == http.client.NOT_FOUND else f"the repository answers {error.code}"
+        )
+    cause = getattr(error, "reason", error)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return "this machine does not trust the repository's certificate"
+    return f"no network ({getattr(cause, 'strerror', None) or cause or type(cause).__name__})"
