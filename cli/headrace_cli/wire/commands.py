@@ -40,9 +40,6 @@ def explain(
             metavar="NAME", help="courier, forward, logjam, lumberjack or segment; default: the first bytes say."
         ),
     ] = "",
-    as_hex: Annotated[
-        bool, typer.Option("--hex", help="The file has hex digits; what begins as nothing but hex is taken so anyway.")
-    ] = False,
     from_client: Annotated[
         bool, typer.Option("--from-client", help="A client sent it; default: the first bytes say.")
     ] = False,
@@ -63,7 +60,7 @@ def explain(
     """Say what bytes mean, field by field, and what a receiver does with them. Exit status 1 if it does not understand all."""
     from headrace_cli.wire.explain import verb
 
-    options = verb.ExplainOptions(protocol, as_hex, from_server, from_client, parts, frames, as_json, limit or ())
+    options = verb.ExplainOptions(protocol, from_server, from_client, parts, frames, as_json, limit or ())
     raise typer.Exit(verb.explain(file, options))
 
 

@@ -244,13 +244,6 @@ def test_what_is_explained_is_not_called_unread(tmp_path: Path, capsys: pytest.C
     assert f"{len(data) - login['size']:,} bytes after what is explained above" in " ".join(shown.split())
 
 
-@pytest.mark.parametrize("shape", [" ".join, "".join, ":".join, "\n".join])
-def test_hex_is_recognised(shape: Callable[[list[str]], str], explained: Explained) -> None:
-    digits = [f"{byte:02x}" for byte in BEATS * 2000]  # several pieces of the file
-    _, _, totals = explained(shape(digits).encode() + b"\n")
-    assert (totals["bytes"], totals["events"]) == (len(BEATS) * 2000, 6000)
-
-
 def test_what_is_shown_is_bounded_and_the_rest_counted(
     explained: Explained, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -286,8 +279,6 @@ def test_what_is_none_of_ours_has_its_name_where_a_protocol_was_named(
         (b"GET /health HTTP/1.1\r\n\r\n", {}, "HTTP"),
         (b"\xd4\xc3\xb2\xa1" + bytes(20), {}, "a capture of packets"),
         (b"hello", {}, "No protocol begins with 68 65 6c 6c"),
-        (b"325", {}, "odd number"),
-        (b"xyz", {"as_hex": True}, "not hex"),
         (BEATS, {"protocol": "syslog"}, "--protocol syslog"),
         (BEATS, {"server": True, "client": True}, "name one"),
         (logjam.joined(FRAMES), {"server": True}, "answers of logjam"),

@@ -35,9 +35,7 @@ def protocol_of(beginning: bytes) -> str:
     for name, explanation in EXPLANATIONS.items():
         if explanation.begins(beginning):
             return name
-    raise CommandError(
-        f"No protocol begins with {beginning[:4].hex(' ')}: name it with --protocol, or say --hex.", status=2
-    )
+    raise CommandError(f"No protocol begins with {beginning[:4].hex(' ')}: name it with --protocol.", status=2)
 
 
 _PACKETS: Final = tuple(map(bytes.fromhex, ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4d3cb2a1", "0a0d0d0a")))

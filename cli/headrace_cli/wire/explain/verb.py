@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from headrace_common.operations.settings import Settings, load, own_environment
@@ -21,9 +22,10 @@ from headrace_cli.operating.check.parts import as_environment, settings_class
 from headrace_cli.operating.watch.records import as_json
 from headrace_cli.operating.watch.shown import shown_value
 from headrace_cli.verbs import console
-from headrace_cli.wire.explain.source import read
 from headrace_cli.wire.explain.stream import EXPLANATIONS, Explained, Explainer, Heard, Summary, stranger
 
+CHUNK: Final = 64 << 10
+"""Bytes that are read at once."""
 _BODY: Final = 300
 _PLACE: Final = "{:08x}"
 
@@ -36,7 +38,6 @@ class ExplainOptions:
     """
 
     protocol: str = ""
-    as_hex: bool = False
     server: bool = False
     client: bool = False
     parts: int = 5
@@ -55,7 +56,7 @@ def explain(name: str, options: ExplainOptions) -> int:
     if options.server and options.client:
         raise CommandError("--from-server and --from-client: name one of them.", status=2)
     explainer = Explainer(
-        read(name, as_hex=options.as_hex),
+        read(name),
         options.protocol,
         options.parts,
         server=options.server,
@@ -65,6 +66,20 @@ def explain(name: str, options: ExplainOptions) -> int:
     found = explainer.run(time.time_ns() // 1_000_000)
     (_print_json if options.as_json else _print)(explainer.summary, found, options.frames)
     return 0 if explainer.summary.fine else EXIT_FAILED
+
+
+def read(name: str) -> Iterator[bytes]:
+    """Yield a file's bytes, or those of standard input (``-``), in pieces. Raises `CommandError` if there are none."""
+    try:
+        with sys.stdin.buffer if name == "-" else Path(name).open("rb") as file:
+            piece = file.read(CHUNK)
+            if not piece.strip():
+                raise CommandError(f"{name} is empty: there is nothing to explain.", status=2)
+            while piece:
+                yield piece
+                piece = file.read(CHUNK)
+    except OSError as error:
+        raise CommandError(f"{name} cannot be read: {error.strerror}.", status=2) from error
 
 
 def _settings(limits: Sequence[str], protocol: str) -> Settings:
