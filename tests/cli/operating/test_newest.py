@@ -7,6 +7,10 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
+from headrace_cli.operating.live import broker
+from headrace_cli.operating.live import follow as follow_module
+from headrace_cli.operating.live.broker import SAMPLES, KafkaWatch
+from headrace_cli.operating.live.follow import Way
 from headrace_cli.operating.watch import newest as newest_module
 from headrace_cli.operating.watch.filters import Filters
 from headrace_cli.operating.watch.newest import messages, newest
@@ -14,8 +18,9 @@ from headrace_cli.operating.watch.records import Kept
 from headrace_cli.operating.watch.topic import TopicReader
 from headrace_cli.stack.broker import EmbeddedKafka
 
-from tests.cli.operating.topics import event_headers, put, reject_headers
+from tests.cli.operating.topics import event_headers, produce, put, reject_headers
 from tests.contract.topic import own_topics
+from tests.contract.waiting import PATIENCE
 
 
 class Reader:
@@ -88,3 +93,48 @@ def test_messages_as_the_page_shows_them(kafka: EmbeddedKafka, monkeypatch: pyte
     assert "\x1b" not in one["content"] + "".join(one["fields"].values())
     (rejected,) = asked(Filters(), quarantine=True)
     assert (rejected["reason"], rejected["content"]) == ("bad_json", "ff")
+
+
+@pytest.mark.kafka
+def test_an_event_is_followed_to_its_record(kafka: EmbeddedKafka) -> None:
+    topics = own_topics(kafka.bootstrap)
+    put(topics, topics.events_topic, [(b"{}", event_headers(number)) for number in range(5)])
+    put(topics, topics.quarantine_topic, [(b"{", reject_headers("bad_json"))])
+
+    def place(identity: str, **landed: Any) -> tuple[Any, ...]:
+        way = Way(identity, **landed)
+        asyncio.run(follow_module._on_kafka(way, topics, None))
+        found = way.record or {}
+        return found.get("topic"), found.get("offset"), way.said
+
+    assert place(f"d.{3:032x}") == (topics.events_topic, 3, [])
+    assert place("newest") == (topics.events_topic, 4, [])
+    assert place("u." + "0" * 32) == (topics.quarantine_topic, 0, [])
+    assert place("d." + "f" * 32) == (None, None, [])
+    row = {"topic": topics.events_topic, "partition": 0, "offset": 2}
+    assert place(f"d.{2:032x}", row=row) == (topics.events_topic, 2, [])
+    gone = place(f"d.{9:032x}", row={**row, "offset": 9})
+    assert gone[:2] == (None, None)
+    assert "Kafka has deleted its record" in gone[2][0]
+
+
+@pytest.mark.kafka
+async def test_the_page_samples_the_newest_of_the_quarantine(
+    kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ANSWER", "OPENING"):
+        monkeypatch.setattr(broker, name, PATIENCE)
+    topics = own_topics(kafka.bootstrap)
+    watch = KafkaWatch(topics, show=True, group="none")
+    try:
+        assert not (await watch.look()).problem
+        await watch.sample()
+        assert not watch.samples
+        await produce(
+            topics, topics.quarantine_topic, [(b"%d" % n, reject_headers("bad_json")) for n in range(SAMPLES + 2)]
+        )
+        await watch.look()
+        await watch.sample()
+    finally:
+        await watch.close()
+    assert [each.content for each in watch.samples] == [str(n) for n in reversed(range(2, SAMPLES + 2))]

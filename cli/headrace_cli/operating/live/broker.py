@@ -18,8 +18,10 @@ from headrace_common.operations.settings import KafkaSettings
 
 from headrace_cli.lake.text import printable
 from headrace_cli.operating.live.looks import KafkaLook, Partition, Sample
+from headrace_cli.operating.watch.newest import newest
 from headrace_cli.operating.watch.records import Kept, reject
 from headrace_cli.operating.watch.shown import shown_value
+from headrace_cli.operating.watch.topic import reading
 from headrace_cli.stack.reach import unreachable
 
 ANSWER: Final = 1.5
@@ -30,6 +32,8 @@ DESCRIBE_EVERY: Final = 5.0
 SAMPLES: Final = 8
 """Samples of quarantine that are kept."""
 SAMPLE_EVERY: Final = 3.0
+SAMPLE_BYTES: Final = 32 << 20
+"""Most bytes of records that are held for them."""
 SHOWN: Final = 160
 """Most characters of a sample."""
 
@@ -74,16 +78,8 @@ class KafkaWatch:
             self._admin = AIOKafkaAdminClient(**client_arguments(self._settings))
             await self._admin.start()
             await self._describe()
-            self._consumer = make_consumer(
-                self._settings, auto_offset_reset="earliest", fetch_max_bytes=1 << 20, max_partition_fetch_bytes=1 << 18
-            )
+            self._consumer = make_consumer(self._settings)
             await self._consumer.start()
-            places = self._places(self._settings.quarantine_topic)
-            self._consumer.assign(places)
-            self._consumer.pause(*places)
-
-    def _places(self, topic: str) -> list[TopicPartition]:
-        return [TopicPartition(topic, each.number) for each in self._partitions if each.topic == topic]
 
     async def _ask(self) -> None:
         assert self._consumer is not None
@@ -134,36 +130,17 @@ class KafkaWatch:
 
     async def sample(self) -> None:
         """Read the newest of the quarantine, if there is something new. Errors are left to the next look."""
-        now = time.monotonic()
-        consumer, places = self._consumer, self._places(self._settings.quarantine_topic)
-        ends = {each.number: each.end for each in self._partitions if each.topic == self._settings.quarantine_topic}
-        fresh = [place for place in places if ends[place.partition] > self._sampled_ends.get(place.partition, 0)]
-        if consumer is None or not fresh or now - self._sampled < SAMPLE_EVERY:
+        now, topic = time.monotonic(), self._settings.quarantine_topic
+        ends = {each.number: each.end for each in self._partitions if each.topic == topic}
+        if ends == self._sampled_ends or not any(ends.values()) or now - self._sampled < SAMPLE_EVERY:
             return
         self._sampled = now
-        try:
-            async with asyncio.timeout(ANSWER):
-                for place in fresh:
-                    consumer.seek(place, max(0, ends[place.partition] - SAMPLES))
-                consumer.resume(*fresh)
-                found: list[Kept] = []
-                while any([await consumer.position(place) < ends[place.partition] for place in fresh]):
-                    for records in (await consumer.getmany(*fresh, timeout_ms=200, max_records=100)).values():
-                        found += [
-                            Kept(each.topic, each.partition, each.offset, each.timestamp, each.headers, each.value)
-                            for each in records
-                        ]
-                self._sampled_ends = ends
-                newest = sorted([*map(self._sample, found), *self.samples], key=lambda each: each.time, reverse=True)
-                self.samples = tuple({each.place: each for each in newest}.values())[:SAMPLES]
-        except (KafkaError, OSError, TimeoutError):
-            pass
-        finally:
-            with suppress(KafkaError, ValueError, AssertionError):
-                consumer.pause(*fresh)
-
-    def _sample(self, record: Kept) -> Sample:
-        return sample(record, show=self._show)
+        with suppress(KafkaError, OSError, TimeoutError, HeadraceError):
+            async with asyncio.timeout(2 * ANSWER), reading(self._settings, quarantine=True) as reader:
+                await reader.begin_before_end(SAMPLES)
+                found = await newest(reader, SAMPLES, lambda _: True, SAMPLE_BYTES)
+            self._sampled_ends = ends
+            self.samples = tuple(sample(record, show=self._show) for record in reversed(found.records))
 
     async def close(self) -> None:
         """Close the connections; the next look opens others."""

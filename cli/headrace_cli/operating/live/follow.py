@@ -6,12 +6,11 @@ import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from time import monotonic
+from functools import partial
 from typing import Any, Final
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
-from headrace_common.kafka.client import describe, explain, make_consumer
+from headrace_common.kafka.client import explain
 from headrace_common.operations.errors import HeadraceError
 from headrace_common.operations.settings import KafkaSettings
 
@@ -19,8 +18,9 @@ from headrace_cli.ground import CommandError
 from headrace_cli.lake.address import LakeAddress
 from headrace_cli.lake.text import printable
 from headrace_cli.operating.live import tables
-from headrace_cli.operating.target import check_reachable
+from headrace_cli.operating.watch.newest import MESSAGE_BYTES, newest
 from headrace_cli.operating.watch.records import Kept, Row, event, reject
+from headrace_cli.operating.watch.topic import TopicReader, reading
 
 ID: Final = re.compile(r"[ud]\.[0-9a-f]{32}")
 NEWEST: Final = "newest"
@@ -28,7 +28,9 @@ NEWEST: Final = "newest"
 RECORDS: Final = 200_000
 """Most records that are looked through on Kafka."""
 SECONDS: Final = 20.0
-"""Most time for that."""
+"""Most time for that, on each topic."""
+_ID_HEADERS: Final = ("ce_id", "id")
+Place = tuple[str, int]
 
 
 @dataclass
@@ -51,7 +53,7 @@ async def follow(identity: str, settings: KafkaSettings | None, lake: LakeAddres
             "An id is d. or u. and 32 hex digits, as in column event_id and in what tap shows.", status=2
         )
     way = Way(identity)
-    landed: Mapping[tuple[str, int], int] | None = None
+    landed: Mapping[Place, int] | None = None
     if lake is not None and identity != NEWEST:
         landed = await _in_tables(way, lake)
     elif lake is None:
@@ -60,7 +62,7 @@ async def follow(identity: str, settings: KafkaSettings | None, lake: LakeAddres
         way.said.append("Kafka is not known here.")
         return way
     try:
-        async with asyncio.timeout(SECONDS + 10):
+        async with asyncio.timeout(2 * SECONDS):
             await _on_kafka(way, settings, landed)
     except (KafkaError, TimeoutError, HeadraceError) as error:
         way.said.append(f"Kafka: {explain(error) if isinstance(error, KafkaError) else error or 'it does not answer'}")
@@ -73,7 +75,7 @@ async def follow(identity: str, settings: KafkaSettings | None, lake: LakeAddres
     return way
 
 
-async def _in_tables(way: Way, lake: LakeAddress) -> Mapping[tuple[str, int], int] | None:
+async def _in_tables(way: Way, lake: LakeAddress) -> Mapping[Place, int] | None:
     try:
         way.row = await asyncio.to_thread(tables.find, lake, way.id)
         return await asyncio.to_thread(tables.landed_to, lake) if way.row is None else None
@@ -82,69 +84,43 @@ async def _in_tables(way: Way, lake: LakeAddress) -> Mapping[tuple[str, int], in
         return None
 
 
-async def _on_kafka(way: Way, settings: KafkaSettings, landed: Mapping[tuple[str, int], int] | None) -> None:
-    await check_reachable(settings)
-    topics = (await describe(settings))[:2]
-    consumer = make_consumer(settings, auto_offset_reset="earliest", fetch_max_bytes=8 << 20)
-    try:
-        await consumer.start()
-        if way.row is not None:
-            await _at(way, consumer, TopicPartition(way.row["topic"], way.row["partition"]), way.row["offset"])
+async def _on_kafka(way: Way, settings: KafkaSettings, landed: Mapping[Place, int] | None) -> None:
+    """Look on the events topic, then among the quarantine."""
+    for quarantine in (False, True):
+        if way.record is None and not (quarantine and way.id == NEWEST):
+            async with reading(settings, quarantine=quarantine) as reader:
+                if way.row is None:
+                    await _among(way, reader, landed or {})
+                elif way.row["topic"] == reader.topic:
+                    await _at(way, reader, way.row["partition"], way.row["offset"])
+
+
+async def _at(way: Way, reader: TopicReader, partition: int, offset: int) -> None:
+    await reader.begin_from({partition: offset})
+    records: list[Kept] = []
+    while not records and not await reader.at_the_end():
+        records = await reader.step()
+    for record in records:
+        if (record.partition, record.offset) == (partition, offset):
+            _note(way, record)
             return
-        wanted = topics[:1] if way.id == NEWEST else topics
-        places = [TopicPartition(topic.name, number) for topic in wanted for number in range(topic.partitions)]
-        ends = await consumer.end_offsets(places)
-        first = await consumer.beginning_offsets(places)
-        share = 1 if way.id == NEWEST else RECORDS // len(places)
-        begin = {
-            place: max(first[place], (landed or {}).get((place.topic, place.partition), 0), ends[place] - share)
-            for place in places
-        }
-        behind = [place for place in places if ends[place] > begin[place]]
-        await _among(way, consumer, begin, {place: ends[place] for place in behind})
-    finally:
-        await consumer.stop()
+    way.said.append("Kafka has deleted its record since it landed, as its retention says.")
 
 
-async def _at(way: Way, consumer: AIOKafkaConsumer, place: TopicPartition, offset: int) -> None:
-    consumer.assign([place])
-    first = (await consumer.beginning_offsets([place]))[place]
-    if offset < first:
-        way.said.append("Kafka has deleted its record since it landed, as its retention says.")
-        return
-    consumer.seek(place, offset)
-    async with asyncio.timeout(5):
-        found = await consumer.getone(place)
-    _note(way, Kept(found.topic, found.partition, found.offset, found.timestamp, found.headers, found.value))
+async def _among(way: Way, reader: TopicReader, landed: Mapping[Place, int]) -> None:
+    """Look among what has not landed, for the id or for the newest."""
+    share = 1 if way.id == NEWEST else RECORDS // reader.partitions
+    places = {number: max(landed.get((reader.topic, number), 0), end - share) for number, end in reader.ends.items()}
+    await reader.begin_from(places)
+    found = await newest(reader, 1, partial(_is_it, way.id), MESSAGE_BYTES, SECONDS)
+    if found.records:
+        _note(way, found.records[0])
+    elif found.late:
+        way.said.append("There is too much on Kafka that has not landed: it was not looked through to the end.")
 
 
-async def _among(
-    way: Way, consumer: AIOKafkaConsumer, begin: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
-) -> None:
-    """Read from `begin` to `ends`, until it is there."""
-    if not ends:
-        return
-    consumer.assign(list(ends))
-    for place in ends:
-        consumer.seek(place, begin[place])
-    stop, newest = monotonic() + SECONDS, None
-    encoded = way.id.encode()
-    while any([await consumer.position(place) < end for place, end in ends.items()]):
-        for records in (await consumer.getmany(timeout_ms=500, max_records=2_000)).values():
-            for found in records:
-                if way.id == NEWEST:
-                    newest = found if newest is None or found.timestamp > newest.timestamp else newest
-                elif any(value == encoded for key, value in found.headers if key in ("ce_id", "id")):
-                    newest = found
-                    break
-        if newest is not None and way.id != NEWEST:
-            break
-        if monotonic() > stop:
-            way.said.append("There is too much on Kafka that has not landed: it was not looked through to the end.")
-            break
-        await asyncio.sleep(0)
-    if newest is not None:
-        _note(way, Kept(newest.topic, newest.partition, newest.offset, newest.timestamp, newest.headers, newest.value))
+def _is_it(identity: str, record: Kept) -> bool:
+    return identity == NEWEST or any(key in _ID_HEADERS and value == identity.encode() for key, value in record.headers)
 
 
 def _note(way: Way, record: Kept) -> None:

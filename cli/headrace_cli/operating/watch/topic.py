@@ -53,6 +53,11 @@ class TopicReader:
         """How many partitions the topic has."""
         return len(self._partitions)
 
+    @property
+    def ends(self) -> Mapping[int, int]:
+        """Where each partition ended when the reader opened."""
+        return {place.partition: end for place, end in self._ends.items()}
+
     async def open(self) -> None:
         """Connect, and note where the topic ends now."""
         await self._consumer.start()
@@ -74,9 +79,13 @@ class TopicReader:
 
     async def begin_before_end(self, count: int) -> None:
         """Begin so that the last `count` records of each partition come."""
+        await self.begin_from({partition: end - count for partition, end in self.ends.items()})
+
+    async def begin_from(self, places: Mapping[int, int]) -> None:
+        """Begin each partition at its place, or behind it where Kafka has deleted; one without a place at its end."""
         first = await self._consumer.beginning_offsets(self._partitions)
         for place in self._partitions:
-            self._consumer.seek(place, max(first[place], self._ends[place] - count))
+            self._consumer.seek(place, max(first[place], places.get(place.partition, self._ends[place])))
 
     async def step(self) -> list[Kept]:
         """Return the next records, in order of their time; none if none has come for half a second."""
