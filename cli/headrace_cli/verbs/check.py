@@ -74,11 +74,17 @@ def check(arguments: Sequence[str], *, require: str, lint: bool, tier: Tier | No
     began = time.monotonic()
     tests = [sys.executable, "-m", "pytest", f"--require={require}", f"--tier={tier}"]
     tests += [*once_more(arguments), *spread(arguments, os.cpu_count() or 1), *arguments]
-    ok = subprocess.run(tests, cwd=ROOT, env={**os.environ, "JAVA_HOME": str(java_home())}).returncode == 0
+    ok = subprocess.run(tests, cwd=ROOT, env=_environment()).returncode == 0
     console.line("pytest", "good" if ok else "bad", f"{time.monotonic() - began:.0f} s")
     if not ok:
         failed.append("pytest")
     return EXIT_FAILED if failed else 0
+
+
+def _environment() -> dict[str, str]:
+    """Tests start hundreds of processes: what one has compiled serves the others, also where a checkout gets no bytecode."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "JAVA_HOME": str(java_home()), "PYTHONPYCACHEPREFIX": os.path.join(sys.prefix, "bytecode")}
 
 
 def selects(arguments: Sequence[str]) -> bool:
