@@ -179,6 +179,9 @@ def values(count: int, mark: str = "", **more: Any) -> list[dict[str, Any]]:
 class ContractClient:
     """One connection of a client. Reads all the time, as a client should; `acknowledged` are the frames, in order."""
 
+    READ = 65536
+    """Bytes that it reads at once."""
+
     def __init__(self, conversation: Conversation, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.conversation = conversation
         self.acknowledged: list[int] = []
@@ -286,7 +289,7 @@ class ContractClient:
 
     async def _read(self) -> None:
         try:
-            while data := await self._reader.read(65536):
+            while data := await self._reader.read(self.READ):
                 self.acknowledged += self.conversation.receive(data)
                 await self._tell()
         except (ConnectionError, ssl.SSLError):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import itertools
 import random
-import struct
+import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -18,12 +17,16 @@ from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.operations.settings import MIB
 from headrace_courier.wire import HEADER, PING
 
+from tests.contract.courier import CourierDialect
+from tests.contract.dialect import ContractClient, values
 from tests.contract.receiver import Receiver
+from tests.contract.stopping import stopped
 from tests.contract.topic import events as on_topic
 from tests.contract.topic import now, own_topics
 from tests.contract.waiting import until
-from tests.courier.client import CourierClient, parcel
+from tests.courier.client import Endpoint, Heard
 from tests.courier.driving import numbered
+from tests.courier.test_ids import by_the_rule
 from tests.courier.test_limits import bomb
 from tests.tiers import sized
 
@@ -32,19 +35,14 @@ pytestmark = pytest.mark.kafka
 SMALL_BATCH = 16 * 1024
 HISTORIES = sized(10, 50, 200)
 """Of each client, cut once at least; half as many cuts must fall into a payload that is acknowledged in part."""
+FORMS = ("JDAT", "EVNT")
+STOPPED = sized(20, 20, 60)
+CLIENT_TIMEOUT = 15.0
 
 
-def event_id(nonce: bytes, left: int, event: bytes) -> str:
-    fields = (b"courier", nonce, struct.pack(">I", left), event)
-    packed = b"".join(struct.pack(">I", len(each)) + each for each in fields)
-    return f"d.{hashlib.blake2b(packed, digest_size=16).hexdigest()}"
-
-
-def expected_ids(items: list[tuple[bytes, list[bytes]]]) -> set[str]:
-    """Of payloads as they were sent first."""
-    return {
-        event_id(nonce, len(events) - index, event) for nonce, events in items for index, event in enumerate(events)
-    }
+def expected_ids(items: list[tuple[bytes, list[bytes]]]) -> list[str]:
+    """Of payloads as they were sent first, in order."""
+    return [by_the_rule(nonce, len(events) - n, event) for nonce, events in items for n, event in enumerate(events)]
 
 
 def marked(count: int, mark: str, **more: object) -> list[bytes]:
@@ -63,39 +61,23 @@ def receiver(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> 
     running.stop()
 
 
-@pytest.fixture
-async def client(receiver: Receiver) -> AsyncIterator[CourierClient]:
-    made = CourierClient(receiver.address)
-    yield made
-    if not made.ended:
-        await made.close()
-
-
 @pytest.mark.long
-async def test_a_hundred_thousand_events_in_twenty_payloads_in_flight(
-    receiver: Receiver, client: CourierClient
-) -> None:
+async def test_a_hundred_thousand_events_in_twenty_payloads_in_flight(receiver: Receiver) -> None:
     mark = uuid.uuid4().hex
-    await client.connect()
-    items = [parcel(marked(5000, mark, parcel=n), streamed=bool(n % 2)) for n in range(20)]
-    sent = [(item.nonce, item.events) for item in items]
     ignored = await receiver.metric("messages_ignored_total", kind="unknown")
-    for number, item in enumerate(items):
-        await client.send(item)
-        await client.write(PING)
-        await client.write(HEADER.pack(b"NEWS", number) + b"n" * number)
-    await client.all_acknowledged()
-    await client.until(lambda: client.pongs == client.complaints == 20)
+    async with await Endpoint.joined(receiver.address) as client:
+        said, sent = client.conversation, []
+        for number in range(20):
+            item = await client.ships(marked(5000, mark, parcel=number), FORMS[number % 2])
+            sent.append((item.nonce, item.events))
+            await client.write(PING + HEADER.pack(b"NEWS", number) + b"n" * number)
+        await client.all_acknowledged()
+        assert await client.until(lambda: said.remarks["PONG"] == said.remarks["????"] == 20)
     assert await receiver.metric("messages_ignored_total", kind="unknown") == ignored + 20
-    last: dict[bytes, int] = {}
-    for each in client.heard:  # that they never fall was checked as each arrived
-        last[each.nonce] = each.count
-    assert last == dict.fromkeys((item.nonce for item in items), 5000)
-    assert len(client.heard) > 200  # in parts, as they were stored
+    assert {each.frame: each.count for each in said.heard} == dict.fromkeys(range(20), 5000)
+    assert len(said.heard) > 200  # in parts, as they were stored
     records = await on_topic(receiver.kafka, mark)
-    assert len(records) == 100_000
-    assert {record.id for record in records} == expected_ids(sent)
-    assert [record.json["n"] for record in records] == [n for _ in range(20) for n in range(5000)]
+    assert [record.id for record in records] == expected_ids(sent)
 
 
 async def test_connections_cut_after_partial_acknowledgements(receiver: Receiver) -> None:
@@ -107,41 +89,33 @@ async def test_connections_cut_after_partial_acknowledgements(receiver: Receiver
         if seed >= HISTORIES and cuts["partly"] >= HISTORIES // 2:  # where a cut falls, the machine decides
             break
         sent += await _history(receiver, random.Random(seed), mark, seed, cuts)
-    records = await on_topic(receiver.kafka, mark)
-    ids = {record.id for record in records}
-    assert ids == expected_ids(sent)
-    assert len(ids) == sum(len(events) for _, events in sent)
-    by_id = {record.id: record.value for record in records}
-    for nonce, events in sent:
-        for index, event in enumerate(events):
-            assert by_id[event_id(nonce, len(events) - index, event)] == event
+    events = [event for _, events in sent for event in events]
+    values = {record.id: record.value for record in await on_topic(receiver.kafka, mark)}
+    assert values == dict(zip(expected_ids(sent), events, strict=True))
+    assert len(values) == len(events)
 
 
 async def _history(
     receiver: Receiver, chance: random.Random, mark: str, seed: int, cuts: Counter[str]
 ) -> list[tuple[bytes, list[bytes]]]:
-    client = CourierClient(receiver.address)
-    await client.connect()
-    items = [
-        parcel(marked(chance.randint(1, 700), mark, history=seed, parcel=n), chance.random() < 0.5)
-        for n in range(chance.randint(1, 4))
-    ]
-    sent = [(item.nonce, item.events) for item in items]
-    for item in items:
-        await client.send(item)
+    client = await Endpoint.joined(receiver.address)
+    said, sent = client.conversation, []
+    for number in range(chance.randint(1, 4)):
+        events = marked(chance.randint(1, 700), mark, history=seed, parcel=number)
+        item = await client.ships(events, chance.choice(FORMS))
+        sent.append((item.nonce, item.events))
         if chance.random() < 0.3:
             await client.write(chance.choice([PING, HEADER.pack(b"NEWS", 2) + b"hi"]))
     for _ in range(chance.randint(1, 3)):
-        told = len(client.heard) + chance.randint(1, 6)
-        await client.until(lambda told=told: len(client.heard) >= told or not client.pending)  # type: ignore[misc]
-        if not client.pending:
+        told = len(said.heard) + chance.randint(1, 6)
+        await client.until(lambda told=told: len(said.heard) >= told or not said.pending)
+        if not said.pending:
             break
-        cuts["partly" if any(item.partly for item in client.pending.values()) else "between"] += 1
+        cuts["partly" if any(item.partly for item in said.pending.values()) else "between"] += 1
         client.kill()
-        await client.connect()
-        await client.send_again()
-    await client.all_acknowledged()
-    await client.close()
+        client = await Endpoint.joined(receiver.address, said)
+    async with client:
+        await client.all_acknowledged()
     return sent
 
 
@@ -151,29 +125,23 @@ async def test_the_receiver_is_killed_after_a_partial_acknowledgement(kafka: Emb
         (tmp_path / name).mkdir()
     sections = {"kafka": {"batch_bytes": SMALL_BATCH}}
     receiver, other = (Receiver("courier", topics, tmp_path / name, sections) for name in ("first", "second"))
+    mark = uuid.uuid4().hex
     await receiver.start()
     try:
-        client = CourierClient(receiver.address)
-        await client.connect()
-        mark = uuid.uuid4().hex
-        items = [parcel(marked(3000, mark, parcel=n), streamed=bool(n % 2)) for n in range(4)]
+        client = await Endpoint.joined(receiver.address)
+        items = [await client.ships(marked(3000, mark, parcel=n), FORMS[n % 2]) for n in range(4)]
         sent = [(item.nonce, item.events) for item in items]
-        for item in items:
-            await client.send(item)
-        assert await client.until(lambda: any(item.partly for item in client.pending.values()))
+        assert await client.until(lambda: any(item.partly for item in items))
         client.kill()  # before the receiver: it may store all the rest meanwhile, and say so
         receiver.kill()
         await other.start()
-        client.address = other.address
-        await client.connect()
-        await client.send_again()
-        await client.all_acknowledged()
-        await client.close()
+        async with await Endpoint.joined(other.address, client.conversation) as again:
+            await again.all_acknowledged()
     finally:
         receiver.stop()
         other.stop()
     records = await on_topic(topics, mark)
-    assert {record.id for record in records} == expected_ids(sent)
+    assert {record.id for record in records} == set(expected_ids(sent))
 
 
 async def test_bombs_take_no_more_than_the_limits_and_disturb_nobody(kafka: EmbeddedKafka, tmp_path: Path) -> None:
@@ -187,10 +155,8 @@ async def test_bombs_take_no_more_than_the_limits_and_disturb_nobody(kafka: Embe
     receiver = Receiver("courier", own_topics(kafka.bootstrap), tmp_path, {"limits": limits})
     await receiver.start()
     try:
-        other = CourierClient(receiver.address)
-        await other.connect()
-        await other.send(parcel(numbered(50)))
-        await other.all_acknowledged()
+        other = await ContractClient.connect(CourierDialect(), receiver.address)
+        await other.receives(await other.send(values(50)))
         before = _resident(receiver)
         writers = []
         for n in range(bombs):
@@ -201,9 +167,8 @@ async def test_bombs_take_no_more_than_the_limits_and_disturb_nobody(kafka: Embe
             writer.write(whole if n % 4 == 0 else whole[:-1])
             writers.append(writer)
         highest = 0
-        for n in range(40):
-            await other.send(parcel(numbered(50, parcel=n)))
-            await other.all_acknowledged()
+        for _ in range(40):
+            await other.receives(await other.send(values(50)))
             highest = max(highest, _resident(receiver))
 
         async def refused() -> bool:
@@ -213,7 +178,7 @@ async def test_bombs_take_no_more_than_the_limits_and_disturb_nobody(kafka: Embe
         assert highest - before < budget + 32 * MIB
         for writer in writers:
             writer.close()
-        await other.close()
+        await other.__aexit__()
     finally:
         receiver.stop()
 
@@ -222,17 +187,42 @@ def _resident(receiver: Receiver) -> int:
     return psutil.Process(receiver.pid).memory_info().rss
 
 
+@pytest.mark.long
+async def test_a_client_stays_while_kafka_stands_still(receiver: Receiver, kafka: EmbeddedKafka) -> None:
+    """What was said before is said again, for the oldest payload alone: a client of log-courier's time-out stays."""
+    client, sent = await Endpoint.joined(receiver.address), []
+    said = client.conversation
+    mark = uuid.uuid4().hex
+    while True:  # a machine may take so long to stop Kafka that all is stored: then once more
+        for number in range(6):
+            item = await client.ships(marked(4000, mark, parcel=len(sent)), FORMS[number % 2])
+            sent.append((item.nonce, item.events))
+        await client.until(lambda: any(item.partly for item in said.pending.values()) or not said.pending)
+        with stopped(kafka.pid):
+            # What had been stored before may still be told. What is said twice is a sign of life: nothing is left to tell.
+            told = len(said.heard) + 1
+            await client.until(lambda told=told: not said.pending or (len(said.heard) > told and _repeated(said.heard)))
+            if said.pending:
+                before, began = len(said.heard), time.monotonic()
+                last = said.heard[-1]
+                await asyncio.sleep(STOPPED)
+                meanwhile, until_then = said.heard[before:], time.monotonic()
+                break
+    assert {(each.frame, each.count) for each in meanwhile} == {(last.frame, last.count)}
+    times = [began, *(each.at for each in meanwhile), until_then]
+    assert max(after - before for before, after in itertools.pairwise(times)) < CLIENT_TIMEOUT
+    async with client:
+        await client.all_acknowledged()
+    assert {record.id for record in await on_topic(receiver.kafka, mark)} == set(expected_ids(sent))
+
+
+def _repeated(heard: list[Heard]) -> bool:
+    return (heard[-1].frame, heard[-1].count) == (heard[-2].frame, heard[-2].count)
+
+
 async def test_complaints_are_counted(receiver: Receiver) -> None:
     before = await receiver.metric("messages_ignored_total", kind="complaint")
-    client = CourierClient(receiver.address)
-    await client.connect()
-    await client.write(HEADER.pack(b"????", 0) + PING)
-    await client.until(lambda: client.pongs == 1)
+    async with await Endpoint.joined(receiver.address) as client:
+        await client.write(HEADER.pack(b"????", 0) + PING)
+        assert await client.until(lambda: client.conversation.remarks["PONG"] == 1)
     assert await receiver.metric("messages_ignored_total", kind="complaint") == before + 1
-    await client.close()
-
-
-def test_numbers_are_different() -> None:
-    """The histories' events differ from each other: else ids that are equal would prove nothing."""
-    made = [marked(3, "m", history=h, parcel=p) for h, p in itertools.product(range(2), range(2))]
-    assert len({event for events in made for event in events}) == 12
