@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 
-import msgpack
 import pytest
 from headrace_forward.session import ForwardSession
 
-from tests.forward.driving import NOW_MS, PEER, TIME, ack, drive, message, one_by_one, pack, parts_of, session
+from tests.forward.driving import NOW_MS, TIME, ack, drive, message, one_by_one, pack, parts_of, session
 
 
 def encoded(chunk: bytes) -> bytes:
@@ -61,29 +59,6 @@ def test_a_chunk_comes_back_byte_for_byte_in_its_own_type(chunk: bytes) -> None:
         outcome = drive(pieces)
         assert outcome.replies == [b"\x81\xa3ack" + chunk]
         assert not outcome.unacknowledgeable
-
-
-def test_one_write_for_each_in_order() -> None:
-    driven = waiting(5)
-    for ticket in range(5):
-        driven.stored(ticket, 1, True)
-    assert said(driven) == [ack(str(number)) for number in range(5)]
-    assert driven.outgoing() == b""
-    assert driven.status().idle
-
-
-@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
-def test_in_the_order_of_arrival_whatever_the_order_of_storing(order: tuple[int, ...]) -> None:
-    driven = waiting(4)
-    stored: set[int] = set()
-    replies: list[bytes] = []
-    for ticket in order:
-        driven.stored(ticket, 1, True)
-        stored.add(ticket)
-        replies += said(driven)
-        whole = next((number for number in range(4) if number not in stored), 4)
-        assert replies == [ack(str(number)) for number in range(whole)]
-        assert driven.status().idle is (whole == 4)
 
 
 def test_never_before_all_of_it_is_stored() -> None:
@@ -153,45 +128,6 @@ def test_no_chunk_no_reply_but_it_makes_way_and_is_remembered() -> None:
     assert driven.status().idle
 
 
-def test_only_a_message_without_chunk_makes_a_connection_unacknowledgeable() -> None:
-    driven = session()
-    driven.receive(b"\xc0", NOW_MS)
-    driven.receive(message(pack({})), NOW_MS)
-    assert not driven.status().unacknowledgeable
-    driven.receive(message(pack({}), option={"size": 1}), NOW_MS)
-    assert driven.status().unacknowledgeable
-
-
-def test_quarantined_is_stored() -> None:
-    outcome = drive([message(pack(7))])
-    assert [reject.reason.value for reject in outcome.rejects] == ["bad_record"]
-    assert outcome.replies == [ack("c")]
-
-
-def test_what_was_complete_before_a_fault_is_still_acknowledged() -> None:
-    driven = session()
-    with pytest.raises(Exception, match="heartbeat"):
-        driven.receive(message(pack({})) + b"\x01", NOW_MS)
-    (frame,) = driven.frames()
-    assert said(driven) == []
-    driven.stored(frame.ticket, 1, True)
-    assert said(driven) == [ack("c")]
-
-
-def test_settling_before_the_frames_parts_are_asked_for_changes_nothing() -> None:
-    """The publisher's word is enough: an ack does not look at what the parts were."""
-    driven = waiting(1)
-    driven.stored(0, 0, True)
-    assert said(driven) == [ack("0")]
-
-
-def test_a_heartbeat_is_nothing_at_all() -> None:
-    outcome = drive(one_by_one(b"\xc0" * 3 + message(pack({})) + b"\xc0"))
-    assert len(outcome.parts) == 1
-    assert outcome.replies == [ack("c")]
-    assert drive([b"\xc0"]).parts == []
-
-
 def test_held_follows_the_bytes_of_an_unfinished_message() -> None:
     driven = session()
     data = message(pack({"m": "x" * 1000}))
@@ -206,14 +142,3 @@ def test_held_follows_the_bytes_of_an_unfinished_message() -> None:
     assert frame.size >= len(data)
     assert frame.received_ms == NOW_MS
     assert [part.record["m"] for part in parts_of(frame)] == ["x" * 1000]
-
-
-def test_a_reply_is_one_msgpack_object() -> None:
-    for chunk in ("", "a" * 300, b"\xff", 2**64 - 1):
-        (reply,) = drive([message(pack({}), option={"chunk": chunk})]).replies
-        assert msgpack.unpackb(reply) == {"ack": chunk}
-
-
-def test_every_peer_has_a_source_of_its_own() -> None:
-    (event,) = drive([message(pack({}))]).events
-    assert event.headers["ce_source"] == f"/forward/{PEER.identity}".encode()

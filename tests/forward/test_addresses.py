@@ -91,15 +91,6 @@ async def test_a_silent_crowd_makes_way_and_who_has_sent_a_frame_does_not(start,
     assert not receiver.lines("connections cut")
 
 
-@pytest.mark.long
-async def test_without_the_setting_an_address_has_all(start) -> None:
-    receiver = await start()
-    clients = [socket.create_connection(receiver.address, PATIENCE) for _ in range(20)]
-    assert all(acknowledged(client) for client in clients)
-    for client in clients:
-        client.close()
-
-
 def proxied(address: str) -> bytes:
     return f"PROXY TCP4 {address} 127.0.0.1 4000 24224\r\n".encode()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgpack
 import pytest
 
-from tests.forward.driving import NOW_MS, TIME, Seen, ack, drive, every_way, message, pack, parts_of, session
+from tests.forward.driving import NOW_MS, TIME, Seen, ack, drive, every_way, message, pack, session
 
 NO_TIMESTAMP = b"\xc7\x05\xff12345"
 """Ext type -1 with five bytes: soundly framed, but msgpack's own decoder raises."""
@@ -150,14 +150,6 @@ def test_metadata_that_is_too_deep_is_quarantined_with_its_entry() -> None:
     entry = b"\x92\x92" + pack(TIME) + b"\x81\xa1k" + deep(64) + b"\x80"
     (reject,) = every_way(b"\x93" + pack("t") + b"\x91" + entry + OPTION).rejects
     assert (reject.reason.value, reject.raw) == ("too_deep", entry)
-
-
-def test_a_second_iteration_is_not_needed() -> None:
-    """`parts` is called once; what it gives is complete."""
-    driven = session()
-    driven.receive(message(pack({"a": 1})) * 3, NOW_MS)
-    assert [len(parts_of(frame)) for frame in driven.frames()] == [1, 1, 1]
-    assert list(driven.frames()) == []
 
 
 def test_a_payload_that_is_entries_and_then_something_else_keeps_the_entries() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gzip
 import resource
 import socket
 import time
@@ -22,7 +21,6 @@ from tests.contract.receiver import Receiver
 from tests.contract.topic import events
 from tests.contract.waiting import PATIENCE, until
 from tests.forward.speaking import speaking
-from tests.forward.test_clients import KEY
 from tests.system.memory import Memory
 
 pytestmark = pytest.mark.kafka
@@ -43,9 +41,7 @@ def in_record(head: bytes) -> bytes:
 FRAME, DEPTH = "LIMITS__FRAME_BYTES", "LIMITS__DEPTH"
 PAD = bytes(17 * MIB)
 QUARANTINED = {
-    "gzip of ratio 1,000": lambda: packed(gzip.compress(bytes(256 * MIB), 9)),
     "zstd of ratio 30,000": lambda: packed(zstd.compress(bytes(256 * MIB))),
-    "gzip members": lambda: packed(gzip.compress(bytes(64 << 10)) * 4096),
     "zstd frames": lambda: packed(zstd.compress(bytes(64 << 10)) * 4096),
 }
 CLOSED = {
@@ -135,23 +131,6 @@ async def test_bombs(start) -> None:
         assert memory.grown <= ALLOWED, f"grew by {memory.grown / MIB:.0f} MiB"
 
 
-@pytest.mark.long
-async def test_a_peer_of_ten_bytes_a_second(start) -> None:
-    receiver = await start(limits={"frame_time": 2})
-    async with neighbour(receiver):
-        reader, writer = await asyncio.open_connection(*receiver.address)
-        data = msgpack.packb(["slow", 1, {"m": "x" * 10_000}])
-        ended = asyncio.create_task(reader.read(1))
-        for sent in range(len(data)):
-            writer.write(data[sent : sent + 1])
-            await asyncio.wait({ended}, timeout=0.1)
-            if ended.done():
-                break
-        assert ended.exception() or not ended.result()  # a reset, where it closes on a byte that it has not read
-        writer.close()
-        assert await receiver.metric("limit_hits_total", limit="LIMITS__FRAME_TIME") == 1
-
-
 def more_files(wanted: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < wanted:
@@ -167,17 +146,6 @@ def connected(address: tuple[str, int], count: int) -> Iterator[list[socket.sock
     more_files(count + 1000)
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(socket.create_connection(address, PATIENCE)) for _ in range(count)]
-
-
-@pytest.mark.long
-async def test_2000_half_open_handshakes(start) -> None:
-    receiver = await start(forward={"shared_key": KEY}, limits={"handshake_time": 5})
-    async with neighbour(receiver, KEY):
-        with Memory(receiver.pid) as memory, connected(receiver.address, 2000) as peers:
-            for peer in peers[::2]:
-                peer.send(b"\x96\xa4PING")  # half a login
-            await receiver.shows(2000, "limit_hits_total", limit="LIMITS__HANDSHAKE_TIME")
-        assert memory.grown <= ALLOWED
 
 
 @pytest.mark.long

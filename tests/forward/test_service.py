@@ -11,7 +11,6 @@ import uuid
 from pathlib import Path
 
 import msgpack
-import orjson
 import pytest
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_common.listening.proxy import SIGNATURE_V2
@@ -21,10 +20,9 @@ from headrace_common.operations.settings import KafkaSettings
 from tests.contract.certificates import Authority
 from tests.contract.receiver import Receiver
 from tests.contract.stopping import stopped
-from tests.contract.topic import events, own_topics, quarantined
+from tests.contract.topic import events, own_topics
 from tests.contract.waiting import PATIENCE, until
 from tests.forward.speaking import speaking
-from tests.forward.test_edge import EDGE, VERDICTS
 
 pytestmark = pytest.mark.kafka
 
@@ -35,41 +33,6 @@ def good(mark: str, chunk: str = "good") -> bytes:
 
 async def sources(store: KafkaSettings, mark: str) -> list[str]:
     return [record["ce_source"] for record in await events(store, mark)]
-
-
-async def test_every_edge_input_has_its_outcome_and_the_next_client_is_served(kafka: EmbeddedKafka, start) -> None:
-    """Nothing is told by time: what stays open takes another message, what is closed ends."""
-    store = own_topics(kafka.bootstrap)
-    receiver = await start(store)
-    mark = uuid.uuid4().hex
-    for name, verdict in VERDICTS.items():
-        with speaking(receiver.address) as client:
-            client.send((EDGE / f"{name}.bin").read_bytes())
-            speaks_json = name.startswith("json")
-            if verdict.chunk is not None:
-                if speaks_json:
-                    reply = orjson.dumps({"ack": verdict.chunk})
-                    assert client.raw(len(reply)) == reply, name
-                else:
-                    client.acknowledges(verdict.chunk)
-            if verdict.error is not None:
-                client.ends()
-            elif speaks_json:
-                client.send(json.dumps(["t", 1, {"mark": mark}, {"chunk": "still"}]).encode())
-                assert client.raw(15) == b'{"ack":"still"}', name
-            else:
-                client.send(good(mark, "still"))
-                client.acknowledges("still")
-        with speaking(receiver.address) as client:
-            client.send(good(mark))
-            client.acknowledges("good")
-    still = sum(verdict.error is None for verdict in VERDICTS.values())
-    stored = [part for verdict in VERDICTS.values() for part in verdict.parts if not isinstance(part, str)]
-    rejected = [part for verdict in VERDICTS.values() for part in verdict.parts if isinstance(part, str)]
-    records = await events(store)
-    assert len(records) == len(VERDICTS) + still + len(stored)
-    assert sorted(record["reason"] for record in await quarantined(store)) == sorted(rejected)
-    assert receiver.exit_status() is None
 
 
 async def test_a_unix_socket_beside_tcp(start, store: KafkaSettings, tmp_path: Path) -> None:
@@ -252,40 +215,6 @@ async def test_over_tls_a_client_that_only_writes_loses_nothing(start, store: Ka
         return len(await sources(store, mark)) == 1001
 
     await until(all_arrived, "all is stored")
-
-
-async def test_lines_of_the_same_second_from_two_hosts_are_all_kept(start, store: KafkaSettings) -> None:
-    """Fluent Bit's chunks are hashes of the content: the same lines, the same chunk, and yet two sendings."""
-    receiver = await start()
-    lines = [{"log": "GET / 200"}, {"log": "GET / 200"}]
-    old, new = "0123456789abcdef0123456789abcdef", "88q8cESncCALAqTWvRjYW3Q=="[:24]
-    for chunk in (old, new):
-        mark = uuid.uuid4().hex
-        records = [{**line, "mark": mark} for line in lines]
-        listed = msgpack.packb(["t", [[1_700_000_000, record] for record in records], {"chunk": chunk}])
-        single = b"".join(msgpack.packb(["t", 1_700_000_000, record, {"chunk": chunk}]) for record in records)
-        for data, count in ((listed, 1), (single, 2)):
-            for _ in range(2):
-                with speaking(receiver.address) as client:
-                    client.send(data)
-                    for _ in range(count):
-                        client.acknowledges(chunk)
-        names = [record.id for record in await events(store, mark)]
-        assert len(names) == len(set(names)) == 8
-
-
-async def test_a_chunk_that_is_sent_again_on_another_connection_has_its_ids(start, store: KafkaSettings) -> None:
-    receiver = await start()
-    mark = uuid.uuid4().hex
-    chunk = "Q0hVTkstd2l0aC1uZXdsaW5l\n"  # fluentd's
-    data = msgpack.packb(["t", [[1_700_000_000, {"mark": mark, "n": n}] for n in range(50)], {"chunk": chunk}])
-    for _ in range(3):
-        with speaking(receiver.address) as client:
-            client.send(data)
-            client.acknowledges(chunk)
-    records = await events(store, mark)
-    assert len(records) == 150
-    assert len({record.id for record in records}) == 50
 
 
 async def test_who_waits_in_the_backlog_at_the_end_is_read_like_the_others(kafka: EmbeddedKafka, start) -> None:

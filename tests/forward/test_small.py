@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from typing import Any, get_args
 
 import pytest
@@ -12,7 +11,7 @@ from headrace_forward.events.message import ForwardFrame
 from headrace_forward.events.plain import PlainFrame
 from headrace_forward.wire import Decoder, EventTime, Message, Mode, encode
 
-from tests.forward.driving import NOW_MS, drive, message, one_by_one, pack, session
+from tests.forward.driving import drive, message, one_by_one, pack, session
 from tests.forward.test_limits import ENTRY, packed
 
 PLAIN: tuple[Mode, ...] = tuple(mode for mode in get_args(Mode) if not mode.startswith("Compressed"))
@@ -133,21 +132,3 @@ def test_the_tag_is_looked_at_again_when_it_changes() -> None:
     outcome = drive(pieces, tag_bytes=255)
     assert outcome.comparable() == drive([b"".join(pieces)], tag_bytes=255).comparable()
     assert [reject.reason.value for reject in outcome.rejects] == ["bad_message"]
-
-
-def test_a_connection_keeps_little_between_messages() -> None:
-    """msgpack's unpacker takes 41 KB, and only messages that come in pieces need it."""
-    small, pieces = encode("t", [(1, {"m": "x"})], chunk="c"), encode("t", [(1, {"m": "x" * 20_000})], chunk="c")
-    for data in ([small], [pieces[:100], pieces[100:]], [b"\xc0", small]):
-        tracemalloc.start()
-        driven = session()
-        for piece in data:
-            driven.receive(piece, NOW_MS)
-        assert len(list(driven.frames())) == 1
-        held = tracemalloc.get_traced_memory()[0]
-        tracemalloc.stop()
-        assert held < 15_000
-    driven.receive(small[:5], NOW_MS)
-    assert driven.status().partial_bytes
-    driven.receive(small[5:], NOW_MS)
-    assert len(list(driven.frames())) == 1

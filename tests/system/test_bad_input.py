@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gzip
 import random
 import uuid
 import zlib
@@ -22,7 +20,7 @@ from tests.contract.forward import ForwardDialect
 from tests.contract.receiver import Receiver
 from tests.contract.stopping import stopped
 from tests.contract.topic import now, own_topics, quarantined, reassembled
-from tests.contract.waiting import PATIENCE, until
+from tests.contract.waiting import until
 from tests.system.conftest import Broker
 from tests.system.memory import Memory
 
@@ -80,12 +78,6 @@ async def watched(receiver: Receiver, grows: int) -> AsyncIterator[None]:
     assert (await receiver.get("/livez"))[0] == 200
 
 
-def told(receiver: Receiver, client: ContractClient) -> dict:
-    """The one line about this client."""
-    (line,) = [line for line in receiver.lines("protocol error") if line["peer"] == client.local]
-    return line
-
-
 def bomb(size: int, text: bytes = b"\0") -> bytes:
     """`size` bytes of `text` again and again, as gzip, made without holding them."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
@@ -122,127 +114,6 @@ async def test_gzip_bombs(receiver: Receiver, made: Callable[[], bytes], says: s
     for raw in reassembled(rejects).values():
         assert msgpack.unpackb(raw)[1] == body
     assert all(says in record["detail"] for record in rejects)
-
-
-HUGE = b"\xff\xff\xff\xff"
-
-
-ANNOUNCED = {
-    "elements of a message": (b"\xdd" + HUGE, 0),
-    "entries": (b"\x93\xa3tag\xdd" + HUGE, 0),
-    "bytes of a str payload": (b"\xc0\x93\xa3tag\xdb" + HUGE, 1),
-    "bytes of a bin payload": (b"\xc0\xc0\x93\xa3tag\xc6" + HUGE, 2),
-}
-
-
-async def test_a_length_of_four_gigabytes_is_refused_when_it_is_announced(start) -> None:
-    receiver = await start(limits=LIMITS)
-    async with watched(receiver, 8 * MIB):
-        for name, (data, offset) in ANNOUNCED.items():
-            async with await ContractClient.connect(FORWARD, receiver.address) as client:
-                await client.write(data + b"\xa1x" * 100)
-                await client.sees_end()
-                line = told(receiver, client)
-            assert (name, line["offset"], line["limit"]) == (name, offset, "LIMITS__FRAME_BYTES")
-
-
-UNANNOUNCED = {
-    "entries of a record": b"\x93\xa3tag\x01\xdf" + HUGE,
-    "elements of a value": b"\x93\xa3tag\x01\x81\xa1k\xdd" + HUGE,
-    "entries of a record in a list": b"\x93\xa3tag\x91\x92\x01\xdf" + HUGE,
-    "entries of the option": b"\x94\xa3tag\x01\x80\xdf" + HUGE,
-    "bytes where a message should be": b"\xdb" + HUGE,
-    "bytes of the tag": b"\x93\xdb" + HUGE,
-}
-
-
-async def test_a_length_of_four_gigabytes_costs_only_what_is_sent(start) -> None:
-    receiver = await start(limits=LIMITS)
-    async with watched(receiver, 8 * MIB):
-        for name, data in UNANNOUNCED.items():
-            async with await ContractClient.connect(FORWARD, receiver.address) as client:
-                await client.write(data + b"\xa1x" * 100)
-                client.finish()
-                await client.sees_end()
-                assert (name, client.acknowledged, told(receiver, client)["offset"]) == (name, [], 0)
-
-
-async def test_lengths_that_promise_much_inside_a_payload(receiver: Receiver) -> None:
-    """The message is sound: its payload goes to quarantine."""
-    payloads = [
-        b"\x92\x01\xdf" + HUGE,
-        b"\xdd" + HUGE,
-        b"\x92\x01\x81\xa1k\xdd" + HUGE,
-        b"\x92\x01\x81\xa1k\xdb" + HUGE,
-    ]
-    async with watched(receiver, 8 * MIB), await ContractClient.connect(FORWARD, receiver.address) as client:
-        for payload in payloads:
-            number = await client.send_frame(client.conversation.packed(payload + b"four gigabytes"))
-            await client.receives(number)
-    rejects = await quarantined(receiver.kafka, "four gigabytes")
-    assert sorted(reassembled(rejects).values()) == sorted(payload + b"four gigabytes" for payload in payloads)
-    assert {record["reason"] for record in rejects} == {"bad_encoding"}
-
-
-async def test_deep_nesting_in_a_payload(receiver: Receiver) -> None:
-    deep = b"\x92\x01\x81\xa4deep" + b"\x91" * 10_000 + b"\xc0"
-    maps = b"\x92\x01\x81\xa4deep" + b"\x81\xa1k" * 10_000 + b"\xc0"
-    async with watched(receiver, 16 * MIB), await ContractClient.connect(FORWARD, receiver.address) as client:
-        for payload in (deep, maps):
-            await client.receives(await client.send_frame(client.conversation.packed(payload)))
-    rejects = await quarantined(receiver.kafka, "deep")
-    assert sorted(reassembled(rejects).values()) == sorted([deep, maps])
-    assert {record["reason"] for record in rejects} <= {"bad_encoding", "too_deep"}
-
-
-NESTED = {
-    "in a record": b"\x93\xa3tag\x01\x81\xa1k" + b"\x91" * 10_000 + b"\xc0\x80",
-    "in an entry": b"\x93\xa3tag\x91\x92\x01\x81\xa1k" + b"\x91" * 10_000 + b"\xc0\x80",
-    "in the option": b"\x94\xa3tag\x01\x80" + b"\x81\xa1k" * 10_000 + b"\xc0",
-    "of messages": b"\x91" * 10_000,
-}
-
-
-@pytest.mark.long
-async def test_deep_nesting_in_the_stream(start) -> None:
-    """Where msgpack itself gives up, nobody knows where the next message begins."""
-    receiver = await start(limits=LIMITS)
-    async with watched(receiver, 16 * MIB):
-        for name, data in NESTED.items():
-            async with await ContractClient.connect(FORWARD, receiver.address) as client:
-                await client.write(data)
-                await client.sees_end()
-                assert (name, client.acknowledged, told(receiver, client)["offset"]) == (name, [], 0)
-
-
-async def flood(client: ContractClient, size: int) -> None:
-    """Small elements of one message, without end."""
-    piece = (b"\x81\xa1k\xb0" + b"x" * 16) * (4 * KIB)
-    with contextlib.suppress(ConnectionError):
-        await client.write(b"\x93\xa3tag\xdd" + FRAME_BYTES.to_bytes(4, "big"))
-        for _ in range(size // len(piece)):
-            if client.closed:
-                return
-            await client.write(piece)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("attackers", "grows"), [(1, 3 * FRAME_BYTES + 8 * MIB), (ATTACKERS, PROCESS_BUDGET + SLACK)])
-async def test_frames_above_the_limit_that_nobody_announced(start, attackers: int, grows: int) -> None:
-    """Read up to the limit, then closed; of many at once only the oldest is read on when the budget is used up."""
-    receiver = await start(limits=LIMITS)
-    clients = [await ContractClient.connect(FORWARD, receiver.address) for _ in range(attackers)]
-    async with watched(receiver, grows):
-        await asyncio.wait_for(asyncio.gather(*(flood(client, 8 * FRAME_BYTES) for client in clients)), PATIENCE)
-        for client in clients:
-            await client.sees_end()
-            assert client.acknowledged == []
-    lines = receiver.lines("protocol error")
-    assert 1 <= len(lines) <= attackers  # ten within ten seconds
-    assert {(line["offset"], line["limit"]) for line in lines} == {(0, "LIMITS__FRAME_BYTES")}
-    assert {line["peer"] for line in lines} <= {client.local for client in clients}
-    for client in clients:
-        await client.__aexit__()
 
 
 CROWD = 400
@@ -306,49 +177,5 @@ async def _at_rest(receiver: Receiver) -> bool:
     return after.user + after.system - before.user - before.system < 0.05
 
 
-@pytest.mark.long
-async def test_a_message_of_a_million_elements(start) -> None:
-    """No client sends that, and each would cost a step: refused when it is announced."""
-    receiver = await start(limits=LIMITS)
-    async with watched(receiver, 8 * MIB), await ContractClient.connect(FORWARD, receiver.address) as client:
-        await client.write(b"\xdd" + (1_000_000).to_bytes(4, "big") + b"\xa3tag\x01\x80")
-        await client.sees_end()
-        assert told(receiver, client)["offset"] == 0
-
-
 async def _used_up(receiver: Receiver) -> bool:
     return await receiver.metric("budget_used_bytes") >= PROCESS_BUDGET // 2
-
-
-async def test_frames_that_are_nearly_right(receiver: Receiver) -> None:
-    """A bit here and there: acknowledged (understood or in quarantine), closed, or it waits for more; nothing else."""
-    rolls = random.Random(7)
-    closed = await receiver.metric("connections_closed_total", why="protocol_error")
-    acknowledged = 0
-    async with watched(receiver, 32 * MIB):
-        for _ in range(150):
-            async with await ContractClient.connect(FORWARD, receiver.address) as client:
-                client.conversation.receive = lambda data: [0] if data.startswith(b"\x81\xa3ack") else 1 / 0
-                frame = bytearray(client.conversation.frame(values(rolls.randint(1, 5))))
-                if rolls.random() < 0.3:
-                    frame = bytearray(client.conversation.packed(gzip.compress(bytes(frame)), compressed="gzip"))
-                for _ in range(rolls.randint(1, 4)):
-                    frame[rolls.randrange(len(frame))] = rolls.randrange(256)
-                await client.write(bytes(frame))
-                client.finish()
-                await client.sees_end()
-                acknowledged += len(client.acknowledged)
-    assert acknowledged
-    assert await receiver.metric("connections_closed_total", why="protocol_error") > closed
-    assert await receiver.metric("events_quarantined_total", reason="internal") == 0
-
-
-async def test_random_bytes(receiver: Receiver) -> None:
-    rolls = random.Random(11)
-    async with watched(receiver, 16 * MIB):
-        for _ in range(150):
-            async with await ContractClient.connect(FORWARD, receiver.address) as client:
-                await client.write(rolls.randbytes(rolls.choice((1, 10, 1000, 100_000))))
-                client.finish()
-                await client.sees_end()
-                assert client.acknowledged == []
