@@ -50,24 +50,3 @@ def test_what_is_left_of_a_payload_keeps_its_ids() -> None:
     for acknowledged in range(10):
         again = [event.id for event in drive([evnt(NONCE, events[acknowledged:], level=9)]).events]
         assert again == first[acknowledged:]
-
-
-def test_the_same_event_twice_in_a_payload_is_two_events() -> None:
-    event = numbered(1)[0]
-    ids = [seen.id for seen in drive([jdat(NONCE, [event] * 5)]).events]
-    assert len(set(ids)) == 5
-
-
-def test_nobody_can_claim_another_event_by_its_number() -> None:
-    mine, yours = numbered(2)
-    assert drive([jdat(NONCE, [mine])]).events[0].id != drive([jdat(NONCE, [yours])]).events[0].id
-
-
-def test_no_address_is_part_of_an_id() -> None:
-    from headrace_common.session.interface import Peer
-
-    event = numbered(1)
-    here = drive([jdat(NONCE, event)]).events[0]
-    there = drive([jdat(NONCE, event)], peer=Peer("203.0.113.9", 1, "web-1")).events[0]
-    assert here.id == there.id
-    assert here.headers["ce_source"] != there.headers["ce_source"]

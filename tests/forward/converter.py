@@ -14,7 +14,7 @@ import math
 from base64 import b64encode
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgpack
 import orjson
@@ -171,16 +171,6 @@ def unpack(raw: bytes) -> Any:
         raise ValueError(f"not msgpack: {type(error).__name__} {error}".strip()) from error
 
 
-def is_map(value: Any) -> bool:
-    """Whether a tree from `unpack` is a map."""
-    return type(value) is _Pairs
-
-
-def to_json(raw: bytes, depth: int = 64) -> bytes:
-    """One msgpack object as JSON text without notes, for attributes: each bin stays one. Raises like `Converter.convert`."""
-    return orjson.dumps(Converter(depth, texts=False).convert(raw))
-
-
 def _ext(code: int, data: bytes) -> Any:
     if code == EVENT_TIME and len(data) == 8:
         time = EventTime.decode(data)
@@ -192,12 +182,3 @@ def event_time_text(time: EventTime) -> bytes:
     """RFC 3339 with nine decimals. Nanoseconds of a second or more carry over, as in fluentd."""
     carry, nanoseconds = divmod(time.nanoseconds, 1_000_000_000)
     return rfc3339(time.seconds + carry, nanoseconds)
-
-
-def bin_or_text(value: object) -> object:
-    """A str or bin for an attribute: text if it is UTF-8, else ``{"$bin": base64}``."""
-    data = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else cast("bytes", value)
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"$bin": b64encode(data).decode()}

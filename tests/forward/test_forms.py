@@ -2,64 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
-from itertools import pairwise
 from typing import Any
 
-import pytest
-
 from tests.forward.driving import TIME, event_time, every_way, message, pack
-
-CHUNK = b"\xb9" + b"Y2h1bmsxY2h1bmsxY2h1bmsx\n"
-"""fluentd's: Base64 with a newline, 25 bytes, in a fixstr."""
-
-RECORDS = [{"m": "one"}, {"m": "two", "n": {"k": [1, None]}}, {"m": "žluť"}]
-ENTRIES = [pack([event_time(1_700_000_000, number), record]) for number, record in enumerate(RECORDS)]
-BODY = b"".join(ENTRIES)
-
-
-def str32(data: bytes) -> bytes:
-    """How fluentd packs every payload, gzip too: a str of bytes that are no UTF-8."""
-    return b"\xdb" + len(data).to_bytes(4, "big") + data
-
-
-def fluentd(payload: bytes, compressed: str = "text", *, chunk: bytes = CHUNK) -> bytes:
-    option = b"\x83" + pack("size") + pack(len(ENTRIES)) + pack("chunk") + chunk + pack("compressed") + pack(compressed)
-    return b"\x93" + pack("app.log") + str32(payload) + option
-
-
-def cut(data: bytes, *places: int) -> list[bytes]:
-    bounds = [0, *places, len(data)]
-    return [data[start:end] for start, end in pairwise(bounds)]
-
-
-FORMS = {
-    "text": fluentd(BODY),
-    "gzip": fluentd(gzip.compress(BODY), "gzip"),
-    "a member for each entry": fluentd(b"".join(map(gzip.compress, ENTRIES)), "gzip"),
-    "members that end inside entries": fluentd(b"".join(map(gzip.compress, cut(BODY, 5, 23, 24, 40))), "gzip"),
-    "empty members": fluentd(gzip.compress(b"") + gzip.compress(BODY) + gzip.compress(b""), "gzip"),
-    "gzip that is not said": fluentd(gzip.compress(BODY)),
-    "members, padded": fluentd(gzip.compress(BODY) + b"\0" * 7, "gzip"),
-    "size that is wrong": fluentd(BODY).replace(pack("size") + b"\x03", pack("size") + b"\x7f"),
-}
-
-
-@pytest.mark.parametrize("data", FORMS.values(), ids=FORMS)
-def test_fluentds_messages(data: bytes) -> None:
-    outcome = every_way(data)
-    assert outcome.error is None
-    assert outcome.rejects == []
-    assert [event.record for event in outcome.events] == RECORDS
-    assert [event.time[-10:] for event in outcome.events] == ["000000000Z", "000000001Z", "000000002Z"]
-    assert {event.tag for event in outcome.events} == {"app.log"}
-    assert outcome.replies == [b"\x81\xa3ack" + CHUNK]
-    assert all(event.id.startswith("d.") for event in outcome.events)
-    assert len({event.id for event in outcome.events}) == 3
-
-
-def test_all_forms_of_the_same_entries_have_the_same_ids() -> None:
-    assert len({tuple(event.id for event in every_way(data).events) for data in FORMS.values()}) == 1
 
 
 class TestMetadata:
@@ -74,12 +19,6 @@ class TestMetadata:
             assert event.record == {"m": 1}
             assert event.time == "2023-11-14T22:13:20.123456789Z"
             assert event.attributes == {"chunk": "c", "metadata": {"k": {"n": 1}}}
-
-    def test_in_the_option_of_a_message(self) -> None:
-        """Fluent Bit's Message mode has no entry to put it in."""
-        event = self.event(message(pack({"m": 1}), option={"chunk": "c", "metadata": {"k": "v"}}))
-        assert event.record == {"m": 1}
-        assert event.attributes == {"chunk": "c", "metadata": {"k": "v"}}
 
     def test_that_is_empty_or_no_map_is_none(self) -> None:
         for metadata in ({}, None, 7, "x", [1]):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import hashlib
 import struct
 from pathlib import Path
@@ -47,20 +46,10 @@ def test_there_are_twenty_all_different() -> None:
             assert case["ids"] in [other["ids"] for other in TWENTY if other["name"] == case["name"][7:]]
 
 
-def sent(
-    *records: Any, tag: Any = "t", chunk: Any = "chunk", times: Any = None, mode: str = "packed", **option: Any
-) -> bytes:
+def sent(*records: Any, tag: Any = "t", chunk: Any = "chunk", times: Any = None) -> bytes:
     times = times or [event_time(NOW, 123_456_789)] * len(records)
-    option = {"chunk": chunk, **option} if chunk is not None else option
-    entries = [[time, record] for time, record in zip(times, records, strict=True)]
-    if mode == "forward":
-        return pack([tag, entries, option])
-    if mode == "message":
-        return pack([tag, *entries[0], option])
-    body = b"".join(map(pack, entries))
-    if mode == "gzip":
-        return pack([tag, gzip.compress(body), {**option, "compressed": "gzip"}])
-    return pack([tag, body, option])
+    body = b"".join(pack([time, record]) for time, record in zip(times, records, strict=True))
+    return pack([tag, body, {} if chunk is None else {"chunk": chunk}])
 
 
 def ids(data: bytes, **limits: Any) -> list[str]:
@@ -69,67 +58,17 @@ def ids(data: bytes, **limits: Any) -> list[str]:
     return [event.id for event in outcome.events]
 
 
-class TestTheSameAgain:
-    def test_at_another_time(self) -> None:
-        data = sent({"a": 1}, {"a": 2})
-        assert ids(data) == ids(data, now_ms=NOW_MS + 86_400_000)
-
-    def test_in_another_mode(self) -> None:
-        """The fields are tag, chunk and entries, not how they were wrapped."""
-        assert len({tuple(ids(sent({"a": 1}, mode=mode))) for mode in ("packed", "forward", "message", "gzip")}) == 1
-
-    def test_with_another_option(self) -> None:
-        assert ids(sent({"a": 1}, size=1)) == ids(sent({"a": 1}, size=2, fluent_signal=0))
-
-    def test_compressed_otherwise(self) -> None:
-        body = b"".join(pack([event_time(NOW, 5), {"n": n}]) for n in range(9))
-        option = {"chunk": "chunk", "compressed": "gzip"}
-        forms = [gzip.compress(body, 1), gzip.compress(body, 9), gzip.compress(body[:7]) + gzip.compress(body[7:])]
-        assert len({tuple(ids(pack(["t", form, option]))) for form in forms}) == 1
-
-    def test_whether_tag_and_chunk_are_str_or_bin(self) -> None:
-        assert ids(sent({"a": 1}, tag=b"t", chunk=b"chunk")) == ids(sent({"a": 1}))
+def test_tags_that_are_no_text_are_different() -> None:
+    every = [ids(sent({"a": 1}, tag=tag))[0] for tag in ("", b"\xff", b"\xfe", 5, 6, None, "5", [1])]
+    assert len(set(every)) == len(every)
 
 
-class TestDifferent:
-    def test_content(self) -> None:
-        assert set(ids(sent({"a": 1}))).isdisjoint(ids(sent({"a": 2})))
-
-    def test_a_neighbours_content(self) -> None:
-        assert set(ids(sent({"a": 1}, {"b": 1}))).isdisjoint(ids(sent({"a": 1}, {"b": 2})))
-
-    def test_tag(self) -> None:
-        assert set(ids(sent({"a": 1}))).isdisjoint(ids(sent({"a": 1}, tag="u")))
-
-    def test_chunk(self) -> None:
-        assert set(ids(sent({"a": 1}))).isdisjoint(ids(sent({"a": 1}, chunk="another")))
-
-    def test_where_tag_ends_and_chunk_begins(self) -> None:
-        assert ids(sent({"a": 1}, tag="ab", chunk="c")) != ids(sent({"a": 1}, tag="a", chunk="bc"))
-
-    def test_time(self) -> None:
-        assert ids(sent({"a": 1}, times=[event_time(NOW, 5)])) != ids(sent({"a": 1}, times=[event_time(NOW, 6)]))
-
-    def test_equal_entries_of_one_message(self) -> None:
-        first, second, third = ids(sent({"a": 1}, {"a": 1}, {"a": 1}))
-        assert first[:26] == second[:26] == third[:26]
-        assert (first[26:], second[26:], third[26:]) == ("00000000", "00000001", "00000002")
-
-    def test_tags_that_are_no_text(self) -> None:
-        every = [ids(sent({"a": 1}, tag=tag))[0] for tag in ("", b"\xff", b"\xfe", 5, 6, None, "5", [1])]
-        assert len(set(every)) == len(every)
-
-
-class TestNoChunk:
-    def test_every_id_is_new(self) -> None:
-        data = sent({"a": 1}, {"a": 2}, chunk=None)
-        first, again = ids(data), ids(data)
-        assert len({*first, *again}) == 4
-        assert all(event_id.startswith("u.") and len(event_id) == 34 for event_id in first)
-        assert [event_id[26:] for event_id in first] == ["00000000", "00000001"]
-
-    def test_an_empty_chunk_is_one(self) -> None:
-        assert ids(sent({"a": 1}, chunk="")) == ids(sent({"a": 1}, chunk=""))
+def test_without_a_chunk_every_id_is_new() -> None:
+    data = sent({"a": 1}, {"a": 2}, chunk=None)
+    first, again = ids(data), ids(data)
+    assert len({*first, *again}) == 4
+    assert all(event_id.startswith("u.") and len(event_id) == 34 for event_id in first)
+    assert [event_id[26:] for event_id in first] == ["00000000", "00000001"]
 
 
 def go_chunk(seconds: int) -> str:

@@ -35,6 +35,9 @@ FORMS = {
     "text": (PLAIN, "text"),
     "gzip": (gzip.compress(PLAIN), "gzip"),
     "several gzip members": (pieces(gzip.compress), "gzip"),
+    "a gzip member for each entry": (b"".join(map(gzip.compress, ENTRIES)), "gzip"),
+    "empty gzip members": (gzip.compress(b"") + gzip.compress(PLAIN) + gzip.compress(b""), "gzip"),
+    "gzip, padded": (gzip.compress(PLAIN) + b"\0" * 7, "gzip"),
     "zstd": (zstd.compress(PLAIN), "zstd"),
     "several zstd frames": (pieces(zstd.compress), "zstd"),
     "gzip that says zstd": (gzip.compress(PLAIN), "zstd"),
@@ -53,7 +56,7 @@ def test_compression_is_what_the_first_bytes_say(name: str) -> None:
     assert [event.record["n"] for event in outcome.events] == list(range(6))
     assert outcome.rejects == []
     assert outcome.replies == [ack(CHUNK)]
-    assert all(event.attributes == {"chunk": CHUNK} for event in outcome.events)
+    assert all(event.attributes == {"chunk": CHUNK} and event.id.startswith("d.") for event in outcome.events)
 
 
 def test_ids_are_those_of_the_inflated_entries() -> None:

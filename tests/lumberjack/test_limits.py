@@ -17,7 +17,7 @@ from headrace_lumberjack.content import MOST_WINDOWS
 from headrace_lumberjack.session import EMPTY_WINDOWS
 from headrace_lumberjack.wire import V1, compressed, json_frame, pairs_frame, window
 
-from tests.lumberjack.driving import Outcome, acks, document, drive, every_way, feed, session
+from tests.lumberjack.driving import Outcome, acks, drive, every_way, feed, session
 
 
 def refused(outcome: Outcome, limit: str) -> bool:
@@ -249,14 +249,6 @@ def test_windows_without_events_that_wait() -> None:
         (frame,) = driven.frames()
         driven.stored(frame.ticket, 1, True)
         assert len(acks(driven.outgoing())) == 1 + EMPTY_WINDOWS
-
-
-def test_a_large_window_goes_through_in_pieces() -> None:
-    documents = [document(n, pad="x" * 900) for n in range(20_000)]
-    frames = b"".join(json_frame(n + 1, item) for n, item in enumerate(documents))
-    outcome = drive([window(20_000) + compressed(frames)])
-    assert outcome.acks == [("2", 20_000)]
-    assert [event.value for event in outcome.events] == documents
 
 
 def test_a_v1_event_that_dribbles_in_is_not_scanned_again_and_again() -> None:
