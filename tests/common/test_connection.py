@@ -6,7 +6,7 @@ import asyncio
 import heapq
 import itertools
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import msgpack
 import pytest
@@ -27,6 +27,8 @@ from headrace_forward.session import ForwardSession
 from headrace_forward.settings import ForwardSection
 from headrace_forward.wire import encode
 from msgspec.structs import replace
+
+SIZES = {"frame_bytes": 1 << 20, "inflated_bytes": 1 << 20, "connection_budget": 2 << 20, "process_budget": 4 << 20}
 
 
 class Handle:
@@ -198,6 +200,12 @@ class Bench:
         frame, listener = self.publisher.submitted.pop(index)
         listener.stored(frame.ticket, 1, True)
 
+    def stored(self, count: int = 1) -> None:
+        """The `count` oldest are stored, and the loop runs until nothing is left to do."""
+        for _ in range(count):
+            self.store()
+        self.clock.rest()
+
     def abandon(self, index: int = 0) -> None:
         frame, listener = self.publisher.submitted.pop(index)
         listener.abandoned(frame.ticket, DeliveryError("late", DeliveryPolicy.RETRY))
@@ -212,14 +220,26 @@ class Bench:
         return (self.budget.used, self.budget.paused, self.publisher.inside, self.receiver.admitted) == (0, 0, 0, 0)
 
 
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Bench]:
-    def make(**limits: Any) -> Bench:
+class Make:
+    """Makes benches, each with the event loop's clock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+
+    def __call__(self, **limits: Any) -> Bench:
         made = Bench(**limits)
-        monkeypatch.setattr(asyncio, "get_running_loop", lambda: made.clock)
+        self._monkeypatch.setattr(asyncio, "get_running_loop", lambda: made.clock)
         return made
 
-    return make
+    def one(self, *, half_close: bool = True, **limits: Any) -> tuple[Bench, TcpConnection, Transport]:
+        """With one connection."""
+        made = self(**limits)
+        return (made, *made.connect(half_close=half_close))
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Make:
+    return Make(monkeypatch)
 
 
 def data(chunk: str | None = "c", text: str = "hello") -> bytes:
@@ -231,25 +251,19 @@ def acks(transport: Transport) -> list[str]:
     return [msgpack.unpackb(write)["ack"] for write in transport.writes]
 
 
-Make = Callable[..., Bench]
-
-
 class TestAcknowledges:
     def test_what_is_stored(self, bench: Make) -> None:
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         connection.data_received(data("a"))
         made.clock.rest()
         assert transport.writes == []
-        made.store()
-        made.clock.rest()
+        made.stored()
         assert acks(transport) == ["a"]
         assert made.count("events_acknowledged") == 1
         assert made.budget.used == 0
 
     def test_one_write_for_each_turn_of_the_loop(self, bench: Make) -> None:
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         connection.data_received(data("a") + data("b") + data("c"))
         for _ in range(3):
             made.store()
@@ -260,55 +274,22 @@ class TestAcknowledges:
         assert written == [1, 2, 3, 3, 3]
         assert acks(transport) == ["a", "b", "c"]
 
-    def test_in_order_whatever_is_stored_first(self, bench: Make) -> None:
-        made = bench()
-        connection, transport = made.connect()
-        connection.data_received(data("a") + data("b"))
-        made.store(1)
-        made.clock.rest()
-        assert transport.writes == []
-        made.store()
-        made.clock.rest()
-        assert acks(transport) == ["a", "b"]
-
-    def test_not_what_is_partly_stored(self, bench: Make) -> None:
-        made = bench()
-        connection, transport = made.connect()
-        connection.data_received(data())
-        frame, listener = made.publisher.submitted[0]
-        listener.stored(frame.ticket, 1, False)
-        made.clock.rest()
-        assert transport.writes == []
-        assert made.budget.used == frame.size
-
     def test_a_peer_that_does_not_read_is_not_written_to(self, bench: Make) -> None:
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         connection.data_received(data("a"))
         connection.pause_writing()
         assert not transport.reading
-        made.store()
-        made.clock.rest()
+        made.stored()
         assert transport.writes == []
         connection.resume_writing()
         assert transport.reading
         made.clock.rest()
         assert acks(transport) == ["a"]
 
-    def test_what_asked_for_nothing_is_counted_apart(self, bench: Make) -> None:
-        made = bench()
-        connection, transport = made.connect()
-        connection.data_received(data(None))
-        made.store()
-        made.clock.rest()
-        assert transport.writes == []
-        assert (made.count("events_unacknowledgeable"), made.count("events_acknowledged")) == (1, 0)
-
 
 class TestPeerEnds:
     def test_with_nothing_pending(self, bench: Make) -> None:
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         assert connection.eof_received() is False
         made.clock.rest()
         assert transport.lost
@@ -317,26 +298,21 @@ class TestPeerEnds:
         assert made.clock.timers == 0
 
     def test_with_something_pending_it_is_still_acknowledged(self, bench: Make) -> None:
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         connection.data_received(data("a") + data("b"))
         assert connection.eof_received() is True
         made.clock.advance(250)
         assert not transport.closing
-        made.store()
-        made.store()
-        made.clock.rest()
+        made.stored(2)
         assert acks(transport) == ["a", "b"]
         assert transport.lost
         assert made.all_given_back()
 
     def test_within_a_frame(self, bench: Make) -> None:
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         connection.data_received(data("a") + data("b")[:-3])
         connection.eof_received()
-        made.store()
-        made.clock.rest()
+        made.stored()
         assert acks(transport) == ["a"]
         assert transport.lost
         assert made.closed("protocol_error")
@@ -344,15 +320,13 @@ class TestPeerEnds:
 
     def test_without_a_word(self, bench: Make) -> None:
         """The connection is cut: what is pending goes on to Kafka, and gives back its budget then."""
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         connection.data_received(data("a"))
         connection.data_received(data("b")[:10])
         transport.abort()
         made.clock.rest()
         assert made.budget.used == made.publisher.submitted[0][0].size
-        made.store()
-        made.clock.rest()
+        made.stored()
         assert transport.writes == []
         assert made.all_given_back()
         assert made.count("events_acknowledged") == 0
@@ -361,14 +335,12 @@ class TestPeerEnds:
 
 class TestProtocolError:
     def test_acknowledges_what_came_before_then_half_closes_and_drains(self, bench: Make) -> None:
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         connection.data_received(data("a") + b"\x01 junk")
         assert not transport.reading
         made.clock.advance(100)
         assert not transport.ended
-        made.store()
-        made.clock.rest()
+        made.stored()
         assert acks(transport) == ["a"]
         assert transport.ended
         assert transport.reading
@@ -381,8 +353,7 @@ class TestProtocolError:
         assert made.all_given_back()
 
     def test_a_peer_that_never_ends_is_waited_for_five_seconds(self, bench: Make) -> None:
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         connection.data_received(b"\x01")
         made.clock.advance(DRAIN_TIME - 0.1)
         assert not transport.closing
@@ -391,33 +362,27 @@ class TestProtocolError:
         assert transport.lost
 
     def test_names_the_limit_that_was_hit(self, bench: Make) -> None:
-        made = bench()
-        connection, _ = made.connect()
+        made, connection, _ = bench.one()
         connection.data_received(b"\xdd\xff\xff\xff\xff")
         assert made.count("limit_hits", limit="LIMITS__FRAME_BYTES") == 1
 
     def test_over_tls_there_is_no_half_close(self, bench: Make) -> None:
-        made = bench()
-        connection, transport = made.connect(half_close=False)
+        made, connection, transport = bench.one(half_close=False)
         connection.data_received(data("a") + b"\x01")
-        made.store()
-        made.clock.rest()
+        made.stored()
         assert acks(transport) == ["a"]
         assert transport.lost
 
 
 class TestAbandoned:
     def test_is_never_acknowledged_nor_anything_behind_it(self, bench: Make) -> None:
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         connection.data_received(data("a") + data("b") + data("c"))
-        made.store()
-        made.clock.rest()
+        made.stored()
         made.abandon()
         made.clock.rest()
         assert transport.ended
-        made.store()
-        made.clock.rest()
+        made.stored()
         assert acks(transport) == ["a"]
         connection.eof_received()
         made.clock.rest()
@@ -426,8 +391,7 @@ class TestAbandoned:
         assert made.all_given_back()
 
     def test_of_a_connection_that_is_gone(self, bench: Make) -> None:
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         connection.data_received(data("a"))
         transport.abort()
         made.clock.rest()
@@ -443,24 +407,15 @@ class TestFrameTime:
         assert transport.ended
         assert made.count("limit_hits", limit="LIMITS__FRAME_TIME") == 1
 
-    def test_from_the_first_byte(self, bench: Make) -> None:
-        made = bench(frame_time=10.0)
-        connection, transport = made.connect()
-        made.clock.advance(1000)
-        connection.data_received(data()[:5])
-        self.closed_after(made, transport, 10)
-
-    @pytest.mark.parametrize("other", [{"idle_time": 500.0}, {"connection_age": 3000.0}])
-    def test_while_a_later_timer_runs(self, bench: Make, other: dict[str, float]) -> None:
-        made = bench(frame_time=10.0, **other)
-        connection, transport = made.connect()
+    @pytest.mark.parametrize("other", [{}, {"idle_time": 500.0}, {"connection_age": 3000.0}])
+    def test_from_the_first_byte_also_while_a_later_timer_runs(self, bench: Make, other: dict[str, float]) -> None:
+        made, connection, transport = bench.one(frame_time=10.0, **other)
         made.clock.advance(100)
         connection.data_received(data()[:5])
         self.closed_after(made, transport, 10)
 
     def test_a_drip_does_not_help(self, bench: Make) -> None:
-        made = bench(frame_time=10.0)
-        connection, transport = made.connect()
+        made, connection, transport = bench.one(frame_time=10.0)
         body = data(text="x" * 100)
         for at in range(9):
             connection.data_received(body[at : at + 1])
@@ -468,16 +423,14 @@ class TestFrameTime:
         self.closed_after(made, transport, 1)
 
     def test_bytes_buy_time(self, bench: Make) -> None:
-        made = bench(frame_time=10.0)
-        connection, transport = made.connect()
+        made, connection, transport = bench.one(frame_time=10.0)
         body = data(text="x" * 100_000)
         connection.data_received(body[:5])
         connection.data_received(body[5 : 5 + 8192 * 5])
         self.closed_after(made, transport, 15)
 
     def test_each_frame_has_its_own(self, bench: Make) -> None:
-        made = bench(frame_time=10.0)
-        connection, transport = made.connect()
+        made, connection, transport = bench.one(frame_time=10.0)
         body = data()
         connection.data_received(body[:5])
         for _ in range(20):
@@ -489,8 +442,7 @@ class TestFrameTime:
 
     def test_of_a_large_piece_begins_when_it_arrives(self, bench: Make) -> None:
         """It is looked at later, in a turn; the connection is hours old."""
-        made = bench(frame_time=10)
-        connection, transport = made.connect()
+        made, connection, transport = bench.one(frame_time=10)
         connection.data_received(data())
         made.store()
         made.clock.advance(7200)
@@ -498,13 +450,11 @@ class TestFrameTime:
         made.clock.advance(5)
         assert transport.reading
         connection.data_received(data()[-1:])
-        made.store()
-        made.clock.rest()
+        made.stored()
         assert not transport.ended
 
     def test_stands_still_while_we_do_not_read(self, bench: Make) -> None:
-        made = bench(frame_time=10.0)
-        connection, transport = made.connect()
+        made, connection, transport = bench.one(frame_time=10.0)
         connection.data_received(data()[:5])
         made.clock.advance(5)
         connection.pause_writing()
@@ -516,8 +466,7 @@ class TestFrameTime:
 
 class TestIdleAndAge:
     def test_silence(self, bench: Make) -> None:
-        made = bench(idle_time=60.0)
-        connection, transport = made.connect()
+        made, connection, transport = bench.one(idle_time=60.0)
         made.clock.advance(59)
         connection.data_received(b"\xc0")
         made.clock.advance(59)
@@ -529,8 +478,7 @@ class TestIdleAndAge:
         assert made.closed("idle")
 
     def test_never_while_something_is_pending(self, bench: Make) -> None:
-        made = bench(idle_time=60.0)
-        connection, transport = made.connect()
+        made, connection, transport = bench.one(idle_time=60.0)
         connection.data_received(data("a"))
         made.clock.advance(200)
         assert not transport.ended
@@ -541,8 +489,7 @@ class TestIdleAndAge:
 
     @pytest.mark.parametrize("limits", [{"idle_time": 60.0}, {"connection_age": 60.0}])
     def test_never_for_who_asks_for_no_acknowledgement(self, bench: Make, limits: dict[str, float]) -> None:
-        made = bench(**limits)
-        connection, transport = made.connect()
+        made, connection, transport = bench.one(**limits)
         connection.data_received(data(None))
         made.store()
         made.clock.advance(100_000)
@@ -551,8 +498,7 @@ class TestIdleAndAge:
 
     def test_age_waits_until_it_is_known_who_asks(self, bench: Make) -> None:
         """Behind its first heartbeat a client may send what it will never send again."""
-        made = bench(connection_age=60.0)
-        connection, transport = made.connect()
+        made, connection, transport = bench.one(connection_age=60.0)
         made.clock.advance(100)
         connection.data_received(b"\xc0")
         made.clock.rest()
@@ -564,8 +510,7 @@ class TestIdleAndAge:
         assert not transport.ended
 
     def test_age_waits_for_the_end_of_a_frame(self, bench: Make) -> None:
-        made = bench(connection_age=100.0, frame_time=50.0)
-        connection, transport = made.connect()
+        made, connection, transport = bench.one(connection_age=100.0, frame_time=50.0)
         made.clock.advance(99)
         connection.data_received(data("a")[:5])
         made.clock.advance(10)
@@ -582,8 +527,7 @@ class TestIdleAndAge:
         assert made.all_given_back()
 
     def test_age_waits_for_what_has_arrived_and_was_not_looked_at(self, bench: Make) -> None:
-        made = bench(connection_age=100.0, frame_time=50.0)
-        connection, transport = made.connect()
+        made, connection, transport = bench.one(connection_age=100.0, frame_time=50.0)
         made.clock.advance(99)
         connection.data_received(data("a")[:5])
         made.clock.advance(10)
@@ -592,8 +536,7 @@ class TestIdleAndAge:
         connection.data_received(data("c"))
         made.clock.rest()
         for _ in range(502):
-            made.store()
-        made.clock.rest()
+            made.stored()
         assert acks(transport)[-1] == "c"
         assert made.closed("age") or transport.ended
 
@@ -618,13 +561,11 @@ class TestCrowded:
 
 class TestStop:
     def test_acknowledges_what_is_pending(self, bench: Make) -> None:
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         connection.data_received(data("a") + data("b")[:4])
         connection.stop()
         assert not transport.reading
-        made.store()
-        made.clock.rest()
+        made.stored()
         assert acks(transport) == ["a"]
         assert transport.ended
         made.clock.advance(DRAIN_TIME + 0.1)
@@ -633,8 +574,7 @@ class TestStop:
         assert made.all_given_back()
 
     def test_who_asks_for_no_acknowledgement_is_read_until_a_second_of_silence(self, bench: Make) -> None:
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         connection.data_received(data(None))
         connection.stop()
         made.clock.advance(LINGER_SILENCE - 0.1)
@@ -643,14 +583,11 @@ class TestStop:
         made.clock.advance(LINGER_SILENCE - 0.1)
         assert transport.reading
         made.clock.advance(0.7)
-        made.store()
-        made.store()
-        made.clock.rest()
+        made.stored(2)
         assert transport.ended
 
     def test_but_not_for_ever(self, bench: Make) -> None:
-        made = bench()
-        connection, _ = made.connect()
+        made, connection, _ = bench.one()
         connection.data_received(data(None))
         connection.stop()
         for _ in range(int(LINGER_TIME / 0.5) + 1):
@@ -661,8 +598,7 @@ class TestStop:
         assert len(made.publisher.submitted) == sent
 
     def test_cut_says_what_was_not_acknowledged(self, bench: Make) -> None:
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         connection.data_received(data("a") + data("b"))
         connection.stop()
         assert connection.cut() == 2
@@ -677,13 +613,6 @@ class TestStop:
 class TestCrowd:
     """A few clients that stop inside huge frames must not shut the others out."""
 
-    SIZES: ClassVar = {
-        "frame_bytes": 1 << 20,
-        "inflated_bytes": 1 << 20,
-        "connection_budget": 2 << 20,
-        "process_budget": 4 << 20,
-    }
-
     def crowd(self, made: Bench) -> list[tuple[TcpConnection, Transport]]:
         clients = [made.connect() for _ in range(3)]
         for connection, _ in clients:
@@ -693,7 +622,7 @@ class TestCrowd:
         return clients
 
     def test_who_holds_little_is_served(self, bench: Make) -> None:
-        made = bench(**self.SIZES)
+        made = bench(**SIZES)
         self.crowd(made)
         connection, transport = made.connect()
         connection.data_received(data("a")[:4])
@@ -703,7 +632,7 @@ class TestCrowd:
         assert acks(transport) == ["a"]
 
     def test_silence_that_holds_others_up_is_cut_after_frame_time(self, bench: Make) -> None:
-        made = bench(**self.SIZES, frame_time=10)
+        made = bench(**SIZES, frame_time=10)
         (_, first), (_, second), (_, third) = self.crowd(made)
         made.clock.advance(9)
         assert not first.lost
@@ -711,8 +640,7 @@ class TestCrowd:
         assert (first.ended or first.lost, second.reading or third.reading) == (True, True)
 
     def test_silence_that_holds_nobody_up_may_spend_what_its_bytes_earned(self, bench: Make) -> None:
-        made = bench(**self.SIZES, frame_time=10)
-        connection, transport = made.connect()
+        made, connection, transport = bench.one(**SIZES, frame_time=10)
         connection.data_received(data(text="x" * 300_000)[:200_000])
         connection.data_received(data(text="x" * 300_000)[200_000:-1])
         made.clock.advance(20)
@@ -725,8 +653,7 @@ class TestDeafPeer:
     """One who does not read what we write must not hold us: not a slot, and not everybody's budget."""
 
     def test_is_cut_after_a_while(self, bench: Make) -> None:
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         transport.deaf = True
         connection.pause_writing()
         made.clock.advance(WRITE_TIME - 1)
@@ -737,21 +664,18 @@ class TestDeafPeer:
         assert made.clock.timers == 0
 
     def test_is_cut_at_once_if_the_service_says_so(self, bench: Make) -> None:
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         transport.deaf = True
         connection.data_received(data("a"))
         connection.pause_writing()
         connection.driver.cut("deaf")
-        made.store()
-        made.clock.rest()
+        made.stored()
         assert transport.aborted
         assert made.closed("deaf")
         assert made.all_given_back()
 
     def test_that_reads_again_in_time_is_not(self, bench: Make) -> None:
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         for _ in range(5):
             connection.pause_writing()
             made.clock.advance(WRITE_TIME - 1)
@@ -762,8 +686,7 @@ class TestDeafPeer:
 
     def test_with_the_oldest_unfinished_frame_holds_nobody_for_ever(self, bench: Make) -> None:
         """Above half of the arrivals' share only the oldest unfinished frame is read: its peer must not be able to stop it."""
-        made = bench(frame_bytes=1 << 20, inflated_bytes=1 << 20, connection_budget=2 << 20, process_budget=4 << 20)
-        hostile, theirs = made.connect()
+        made, hostile, theirs = bench.one(**SIZES)
         theirs.deaf = True
         hostile.data_received(data(text="x" * 600_000)[:-1])
         made.clock.rest()
@@ -776,8 +699,7 @@ class TestDeafPeer:
         assert ours.reading
 
     def test_while_its_last_acknowledgements_wait(self, bench: Make) -> None:
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         transport.deaf = True
         connection.data_received(data("a"))
         connection.pause_writing()
@@ -789,8 +711,7 @@ class TestDeafPeer:
 
     def test_that_leaves_a_closed_connection_open(self, bench: Make) -> None:
         """`close` waits until what was written is read: that is bounded too."""
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         transport.deaf = True
         connection.data_received(b"\x01")
         made.clock.advance(DRAIN_TIME + 0.1)
@@ -801,8 +722,7 @@ class TestDeafPeer:
         assert made.all_given_back()
 
     def test_that_is_closing_can_be_cut(self, bench: Make) -> None:
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         transport.deaf = True
         connection.data_received(b"\x01")
         made.clock.advance(DRAIN_TIME + 0.1)
@@ -813,14 +733,13 @@ class TestDeafPeer:
 
 class TestBudget:
     def test_a_connection_over_its_budget_is_not_read_until_kafka_answers(self, bench: Make) -> None:
-        made = bench(
+        made, connection, transport = bench.one(
             frame_bytes=1 << 16,
             event_bytes=1 << 16,
             inflated_bytes=1 << 16,
             connection_budget=1 << 17,
             process_budget=1 << 20,
         )
-        connection, transport = made.connect()
         while transport.reading:
             connection.data_received(data(text="x" * 10_000))
         assert made.budget.used >= 1 << 16
@@ -829,12 +748,11 @@ class TestBudget:
         assert not transport.reading
         assert made.budget.used == partial_bytes
         while made.publisher.submitted:
-            made.store()
-        made.clock.rest()
+            made.stored()
         assert transport.reading
 
     def test_who_comes_while_it_is_full_is_not_read(self, bench: Make) -> None:
-        made = bench(frame_bytes=1 << 20, inflated_bytes=1 << 20, connection_budget=2 << 20, process_budget=4 << 20)
+        made = bench(**SIZES)
         for size in (600_000, 950_000):
             hog, _ = made.connect()
             hog.data_received(data(text="x" * size)[:-1])
@@ -843,13 +761,11 @@ class TestBudget:
         assert not transport.reading
         hog.data_received(data()[-1:])
         made.clock.rest()
-        made.store()
-        made.clock.rest()
+        made.stored()
         assert transport.reading
 
     def test_state_is_only_walked_forwards(self, bench: Make) -> None:
-        made = bench()
-        connection, _ = made.connect()
+        made, connection, _ = bench.one()
         connection.data_received(data("a") + b"\x01")
         connection.stop()
         assert connection._life.phase is Phase.SETTLING
@@ -867,8 +783,7 @@ class TestTurns:
     TINY = b"\x93\xa1t\x01\x80"
 
     def test_much_that_arrives_at_once_waits_for_its_turn(self, bench: Make) -> None:
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         connection.data_received(data("a", "x" * (MUCH - 100)))  # less
         assert len(made.publisher.submitted) == 1
         connection.data_received(data("b", "x" * MUCH))
@@ -877,15 +792,12 @@ class TestTurns:
         made.clock.turn()
         assert len(made.publisher.submitted) == 2
         assert made.budget.partial_bytes == 0
-        made.store()
-        made.store()
-        made.clock.rest()
+        made.stored(2)
         assert acks(transport) == ["a", "b"]
 
     def test_who_speaks_another_protocol_goes_before_it_holds_anything(self, bench: Make) -> None:
         """Its bytes waited for a turn, and a crowd of such connections filled the budget."""
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         connection.data_received(b"null " * MUCH)
         assert made.budget.partial_bytes == 0
         assert transport.ended
@@ -893,8 +805,7 @@ class TestTurns:
         assert made.budget.partial_bytes == 0
 
     def test_no_message_of_a_large_first_read_is_complete_on_arrival(self, bench: Make) -> None:
-        made = bench()
-        connection, _ = made.connect()
+        made, connection, _ = bench.one()
         many = MUCH // len(self.TINY) + 1
         connection.data_received(self.TINY * many)
         assert made.publisher.submitted == []
@@ -903,7 +814,7 @@ class TestTurns:
         assert len(made.publisher.submitted) == many
 
     def test_who_looks_on_reads_ahead_only_where_there_is_room(self, bench: Make) -> None:
-        made = bench(frame_bytes=1 << 20, inflated_bytes=1 << 20, connection_budget=2 << 20, process_budget=4 << 20)
+        made = bench(**SIZES)
         for _ in range(2):
             hog, _ = made.connect()
             hog.data_received(data(text="x" * 500_000)[:-1])
@@ -915,8 +826,7 @@ class TestTurns:
         assert not transport.reading  # it holds more than a little
 
     def test_a_connection_looks_on_when_it_is_its_turn(self, bench: Make) -> None:
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         connection.data_received(self.TINY * 1000)
         first = len(made.publisher.submitted)
         assert 0 < first < 1000
@@ -933,23 +843,20 @@ class TestTurns:
         assert transport.reading
 
     def test_the_end_comes_when_all_has_been_looked_at(self, bench: Make) -> None:
-        made = bench()
-        connection, _ = made.connect()
+        made, connection, _ = bench.one()
         connection.data_received(self.TINY * 1000)
         connection.eof_received()
         assert not made.closed("peer")
         made.clock.rest()
         for _ in range(1000):
-            made.store()
-        made.clock.rest()
+            made.stored()
         assert made.closed("peer")
         assert made.all_given_back()
 
     @pytest.mark.parametrize("how", ["abort", "close"])
     def test_what_has_arrived_is_looked_at_though_its_connection_is_gone(self, bench: Make, how: str) -> None:
         """Nobody would send it again: it asks for no acknowledgement. TLS ends a connection with the peer's word."""
-        made = bench()
-        connection, transport = made.connect(half_close=False)
+        made, connection, transport = bench.one(half_close=False)
         connection.data_received(self.TINY * 1000)
         if how == "close":
             assert not connection.eof_received()  # then the transport closes
@@ -960,25 +867,12 @@ class TestTurns:
         assert made.publisher.inside == 1  # a service that stops waits for it
         made.clock.rest()
         assert len(made.publisher.submitted) == 1000
-        for _ in range(1000):
-            made.store()
-        assert made.all_given_back()
-
-    def test_a_fault_in_what_a_lost_connection_brought_ends_it(self, bench: Make) -> None:
-        made = bench()
-        connection, transport = made.connect()
-        connection.data_received(self.TINY * 1000 + b"\x07")
-        transport.abort()
-        made.clock.rest()
-        assert len(made.publisher.submitted) == 1000
-        for _ in range(1000):
-            made.store()
+        made.stored(1000)
         assert made.all_given_back()
 
     def test_a_session_that_fails_ends_its_connection_alone(self, bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         """A mistake of ours: nobody waits for its turns, and all that it held is given back."""
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         other, _ = made.connect()
         connection.data_received(self.TINY * 1000)
         first = len(made.publisher.submitted)
@@ -994,16 +888,14 @@ class TestTurns:
         assert len(made.publisher.submitted) == first + 1000  # the other's, all
         other.eof_received()
         for _ in range(first + 1000):
-            made.store()
-        made.clock.rest()
+            made.stored()
         assert made.all_given_back()
 
     @pytest.mark.parametrize("fails_in", ["receive", "frames"])
     def test_nor_does_it_stay_when_its_socket_is_gone(
         self, bench: Make, monkeypatch: pytest.MonkeyPatch, fails_in: str
     ) -> None:
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         connection.data_received(self.TINY * 1000)
         transport.abort()
 
@@ -1019,8 +911,7 @@ class TestTurns:
 
     def test_who_closes_while_in_line_leaves_once(self, bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         """It has asked for a turn, the service stops, and its peer does not read the last acknowledgement."""
-        made = bench()
-        connection, transport = made.connect(half_close=False)
+        made, connection, transport = bench.one(half_close=False)
         transport.deaf = True
         connection.data_received(self.TINY * 1000)
         session, status = connection.driver.session, connection.driver.session.status
@@ -1030,8 +921,7 @@ class TestTurns:
         assert connection.incoming.is_behind()
         connection.stop()
         while made.publisher.submitted:
-            made.store()
-        made.clock.rest()
+            made.stored()
         assert transport.closing
         assert made.publisher.submitted == []  # what was not looked at is not stored: it comes again
         assert made.publisher.inside == 1
@@ -1041,8 +931,7 @@ class TestTurns:
         assert made.all_given_back()
 
     def test_what_will_not_be_looked_at_is_not_held(self, bench: Make) -> None:
-        made = bench()
-        connection, _ = made.connect()
+        made, connection, _ = bench.one()
         connection.data_received(data() * 1000)
         connection.data_received(data() * 1000)
         assert len(connection.incoming.unseen) > 0
@@ -1051,8 +940,7 @@ class TestTurns:
         assert made.budget.partial_bytes == 0
 
     def test_what_waits_for_kafka_keeps_no_buffers_of_a_lost_connection(self, bench: Make) -> None:
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         connection.data_received(data("a") + data(text="x" * 100_000)[:-1])
         assert made.budget.partial_bytes > 100_000
         transport.abort()
@@ -1063,8 +951,7 @@ class TestTurns:
         assert made.all_given_back()
 
     def test_what_a_lost_connection_still_has_to_look_at_counts(self, bench: Make) -> None:
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         connection.data_received(self.TINY * 10_000)
         transport.abort()
         made.clock.turn()
@@ -1074,13 +961,11 @@ class TestTurns:
 
     def test_what_is_kept_until_the_last_word_counts(self, bench: Make) -> None:
         """Kafka stands still, and the session may have to say how much of what it holds is stored."""
-        made = bench()
-        connection, transport = made.connect()
+        made, connection, transport = bench.one()
         connection.data_received(data("a") + data(text="x" * 100_000)[:-1])
         made.clock.rest()
         connection.stop()
         assert made.budget.pending >= connection.driver.session.status().partial_bytes > 100_000
-        made.store()
-        made.clock.rest()
+        made.stored()
         assert acks(transport) == ["a"]
         assert connection.driver.session.status().partial_bytes == made.budget.used == 0
