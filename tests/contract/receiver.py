@@ -74,6 +74,12 @@ class Receiver:
             merged[name] = {**merged.get(name, {}), **values}
         return cls(dialect.name, kafka, folder, merged, dialect.module)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     @property
     def address(self) -> tuple[str, int]:
         return HOST, self.port

@@ -213,9 +213,8 @@ async def test_it_is_not_ready_before_its_topics_exist(dialect: Dialect, kafka: 
     nowhere = KafkaSettings(
         bootstrap_servers=kafka.bootstrap, events_topic="there.is.none", quarantine_topic="nor.this"
     )
-    receiver = Receiver.of(dialect, nowhere, tmp_path)
-    receiver.spawn()
-    try:
+    with Receiver.of(dialect, nowhere, tmp_path) as receiver:
+        receiver.spawn()
         await until(lambda: receiver.lines("kafka is not usable"), "it says what is wrong")
         receiver.ops = receiver.lines("starting")[-1]["ops"]
         status, text = await receiver.get("/readyz")
@@ -225,8 +224,6 @@ async def test_it_is_not_ready_before_its_topics_exist(dialect: Dialect, kafka: 
         assert len(receiver.lines("kafka is not usable")) == 1
         receiver.signal(signal.SIGTERM)
         assert await receiver.ended() == 0
-    finally:
-        receiver.stop()
 
 
 @pytest.mark.parametrize(

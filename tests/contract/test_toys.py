@@ -18,9 +18,8 @@ pytestmark = pytest.mark.kafka
 
 async def test_a_task_that_ends_ends_the_service_which_says_why(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     topics = own_topics(kafka.bootstrap)
-    receiver = Receiver.of(QUESTIONS, topics, tmp_path, {"limits": {"drain_time": 5}})
-    await receiver.start()
-    try:
+    with Receiver.of(QUESTIONS, topics, tmp_path, {"limits": {"drain_time": 5}}) as receiver:
+        await receiver.start()
         frame = values(3)
         async with (
             await ContractClient.connect(QUESTIONS, receiver.address) as client,
@@ -33,6 +32,4 @@ async def test_a_task_that_ends_ends_the_service_which_says_why(kafka: EmbeddedK
         (line,) = receiver.lines("a task has ended: the service stops")
         assert line["problem"] == "oracle has ended: RuntimeError('asked what must not be asked')"
         assert receiver.lines("stopped")
-    finally:
-        receiver.stop()
     assert len(await events(topics, frame[0]["mark"])) == len(frame)

@@ -152,9 +152,8 @@ async def test_bombs_take_no_more_than_the_limits_and_disturb_nobody(kafka: Embe
         "connection_budget": 12 * MIB,
         "process_budget": budget,
     }
-    receiver = Receiver("courier", own_topics(kafka.bootstrap), tmp_path, {"limits": limits})
-    await receiver.start()
-    try:
+    with Receiver("courier", own_topics(kafka.bootstrap), tmp_path, {"limits": limits}) as receiver:
+        await receiver.start()
         other = await ContractClient.connect(CourierDialect(), receiver.address)
         await other.receives(await other.send(values(50)))
         before = _resident(receiver)
@@ -179,8 +178,6 @@ async def test_bombs_take_no_more_than_the_limits_and_disturb_nobody(kafka: Embe
         for writer in writers:
             writer.close()
         await other.__aexit__()
-    finally:
-        receiver.stop()
 
 
 def _resident(receiver: Receiver) -> int:

@@ -77,3 +77,14 @@ def speaking(
         else:
             with context.wrap_socket(connection, server_hostname="localhost") as wrapped:
                 yield Speaker(wrapped)
+
+
+def good(mark: str, chunk: str = "good") -> bytes:
+    return msgpack.packb(["t", 1_700_000_000, {"mark": mark}, {"chunk": chunk}])
+
+
+def send(address: tuple[str, int] | Path, mark: str, context: ssl.SSLContext | None = None, first: bytes = b"") -> None:
+    """One event over a connection of its own, acknowledged."""
+    with speaking(address, context, first) as client:
+        client.send(good(mark))
+        client.acknowledges("good")

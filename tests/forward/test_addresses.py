@@ -16,7 +16,7 @@ import pytest
 from tests.contract.certificates import Authority
 from tests.contract.receiver import HOST, Receiver
 from tests.contract.waiting import PATIENCE, until
-from tests.forward.speaking import speaking
+from tests.forward.speaking import send
 
 pytestmark = pytest.mark.kafka
 
@@ -125,9 +125,7 @@ async def test_a_handshake_that_fails_gives_its_place_back(start, tmp_path: Path
             stranger.sendall(b"no TLS at all, and long enough for a record\r\n" * 10)
             stranger.recv(100)
         await until(lambda n=number: len(receiver.lines("tls handshake failed")) == n, "it is told of")
-    with speaking(receiver.address, authority.context()) as client:
-        client.send(msgpack.packb(["t", 1, {"mark": uuid.uuid4().hex}, {"chunk": "c"}]))
-        client.acknowledges("c")
+    send(receiver.address, uuid.uuid4().hex, authority.context())
 
 
 async def test_who_makes_way_in_a_handshake_gives_its_place_back(start, tmp_path: Path) -> None:
@@ -139,9 +137,7 @@ async def test_who_makes_way_in_a_handshake_gives_its_place_back(start, tmp_path
             crowd.enter_context(from_address(receiver, HOST))
         await hit(receiver, "LIMITS__CONNECTIONS", 3 * MOST)  # they have made way for each other
     for _ in range(2 * MOST):
-        with speaking(receiver.address, authority.context()) as client:
-            client.send(msgpack.packb(["t", 1, {"mark": uuid.uuid4().hex}, {"chunk": "c"}]))
-            client.acknowledges("c")
+        send(receiver.address, uuid.uuid4().hex, authority.context())
     await receiver.shows(0, "connections")
 
 

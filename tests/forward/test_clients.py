@@ -7,13 +7,11 @@ import json
 import os
 import shutil
 import subprocess
-import threading
 import uuid
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from fluent.sender import FluentSender
 from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.certificates import Authority
@@ -86,24 +84,6 @@ def all_once(records: list[Stored], tag: str, source: str, count: int) -> None:
 @pytest.fixture
 def tls(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
-
-
-async def test_fluent_logger_python(start, store: KafkaSettings) -> None:
-    receiver = await start()
-    mark = uuid.uuid4().hex
-
-    def send() -> None:
-        sender = FluentSender("py", host="127.0.0.1", port=receiver.port, nanosecond_precision=True, bufmax=64 << 20)
-        for n in range(COUNT):
-            assert sender.emit("app", {"mark": mark, "n": n})
-        sender.close()
-
-    thread = threading.Thread(target=send)
-    thread.start()
-    await asyncio.to_thread(thread.join)
-    await receiver.drains()  # it asks for no acknowledgement
-    records = await stored_once(store, mark, "py.app")
-    assert all(record.id.startswith("u.") for record in records)
 
 
 GOLANG = {

@@ -20,7 +20,7 @@ from headrace_forward.wire import Replies
 from tests.contract.receiver import Receiver
 from tests.contract.topic import events
 from tests.contract.waiting import PATIENCE, until
-from tests.forward.speaking import speaking
+from tests.forward.speaking import send
 from tests.system.memory import Memory
 
 pytestmark = pytest.mark.kafka
@@ -159,8 +159,6 @@ async def test_10_000_idle_connections(start, store: KafkaSettings) -> None:
         for peer in peers[::10]:
             assert peer.recv(100) == msgpack.packb({"ack": "c"})
         mark = uuid.uuid4().hex
-        with speaking(receiver.address) as client:
-            client.send(msgpack.packb(["t", 1, {"mark": mark}, {"chunk": "c"}]))
-            client.acknowledges("c")
+        send(receiver.address, mark)
         assert len(await events(store, mark)) == 1
     assert memory.most < 300e6, f"{memory.most / 1e6:.0f} MB resident"

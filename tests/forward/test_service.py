@@ -22,13 +22,9 @@ from tests.contract.receiver import Receiver
 from tests.contract.stopping import stopped
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import PATIENCE, until
-from tests.forward.speaking import speaking
+from tests.forward.speaking import good, send, speaking
 
 pytestmark = pytest.mark.kafka
-
-
-def good(mark: str, chunk: str = "good") -> bytes:
-    return msgpack.packb(["t", 1_700_000_000, {"mark": mark}, {"chunk": chunk}])
 
 
 async def sources(store: KafkaSettings, mark: str) -> list[str]:
@@ -42,18 +38,14 @@ async def test_a_unix_socket_beside_tcp(start, store: KafkaSettings, tmp_path: P
     receiver = await start(listen={"socket": path})
     mark = uuid.uuid4().hex
     for address in (path, receiver.address):
-        with speaking(address) as client:
-            client.send(good(mark))
-            client.acknowledges("good")
+        send(address, mark)
     assert sorted(await sources(store, mark)) == sorted(["/forward/127.0.0.1", f"/forward/{socket.gethostname()}"])
     other = Receiver("forward", store, tmp_path, {"listen": {"socket": path}})
     other.spawn()
     await until(lambda: other.exit_status() is not None, "another one does not take it away")
     assert other.exit_status() == EXIT_CONFIG
     assert "in use" in other.log.read_text()
-    with speaking(path) as client:
-        client.send(good(mark))
-        client.acknowledges("good")
+    send(path, mark)
     await receiver.drains()
     assert not path.exists()
 
@@ -69,9 +61,7 @@ async def test_heartbeats_by_udp_and_by_empty_connections(start) -> None:
         with speaking(receiver.address):
             pass
     await until(lambda: receiver.metric("connections_opened_total"), "they were seen")
-    with speaking(receiver.address) as client:
-        client.send(good("x"))
-        client.acknowledges("good")
+    send(receiver.address, "x")
     assert [line["event"] for line in receiver.told()] == ["kafka answers", "ready"]
     quiet = await start(forward={"heartbeat": False})
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -86,9 +76,7 @@ async def test_ipv6(start, store: KafkaSettings) -> None:
     receiver = await start(listen={"host": "::"})
     for address, source in (("::1", "/forward/%3A%3A1"), ("127.0.0.1", "/forward/127.0.0.1")):
         mark = uuid.uuid4().hex
-        with speaking((address, receiver.port)) as client:
-            client.send(good(mark))
-            client.acknowledges("good")
+        send((address, receiver.port), mark)
         assert await sources(store, mark) == [source]
 
 
@@ -135,18 +123,14 @@ async def test_the_proxy_protocol_before_tls(start, store: KafkaSettings, tmp_pa
     receiver = await start(listen={"trusted_proxies": "127.0.0.1"}, tls={"cert": cert, "key": key})
     for head, source in PROXIED.values():
         mark = uuid.uuid4().hex
-        with speaking(receiver.address, authority.context(), head) as client:
-            client.send(good(mark))
-            client.acknowledges("good")
+        send(receiver.address, mark, authority.context(), head)
         assert await sources(store, mark) == [f"/forward/{source}"]
 
 
 async def test_nobody_else_may_claim_an_address(start, store: KafkaSettings) -> None:
     receiver = await start(listen={"trusted_proxies": "192.0.2.0/24"})
     mark = uuid.uuid4().hex
-    with speaking(receiver.address) as client:
-        client.send(good(mark))
-        client.acknowledges("good")
+    send(receiver.address, mark)
     assert await sources(store, mark) == ["/forward/127.0.0.1"]
     with speaking(receiver.address) as client:
         client.send(PROXIED["v1"][0])

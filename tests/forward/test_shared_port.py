@@ -7,14 +7,13 @@ import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import msgpack
 import pytest
 from headrace_common.operations.errors import EXIT_CONFIG
 from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.receiver import Receiver
 from tests.contract.topic import events
-from tests.forward.speaking import speaking
+from tests.forward.speaking import send
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
@@ -36,13 +35,6 @@ async def pair(store: KafkaSettings, tmp_path: Path) -> AsyncIterator[list[Recei
         receiver.stop()
 
 
-def send(receiver: Receiver, mark: str) -> None:
-    """One event over a connection of its own, acknowledged."""
-    with speaking(receiver.address) as client:
-        client.send(msgpack.packb(["t", 1, {"mark": mark}, {"chunk": "c"}]))
-        client.acknowledges("c")
-
-
 async def opened(receiver: Receiver) -> float:
     return await receiver.metric("connections_opened_total")
 
@@ -56,12 +48,12 @@ async def test_both_get_connections_and_what_they_acknowledge_is_stored(
     mark, sent = uuid.uuid4().hex, 0
     while not (await opened(one) and await opened(two)):
         assert sent < MOST, "one of them gets no connection"
-        send(one, mark)
+        send(one.address, mark)
         sent += 1
     assert await opened(one) + await opened(two) == sent
     two.stop()
     for _ in range(10):  # who is left serves all
-        send(one, mark)
+        send(one.address, mark)
     assert len(await events(store, mark)) == sent + 10
 
 

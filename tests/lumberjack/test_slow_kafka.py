@@ -51,12 +51,9 @@ def settings(kafka: EmbeddedKafka) -> KafkaSettings:
 
 @contextlib.asynccontextmanager
 async def running(settings: KafkaSettings, folder: Path, **sections: dict) -> AsyncIterator[Receiver]:
-    receiver = Receiver("lumberjack", settings, folder, sections)
-    await receiver.start()
-    try:
+    with Receiver("lumberjack", settings, folder, sections) as receiver:
+        await receiver.start()
         yield receiver
-    finally:
-        receiver.stop()
 
 
 class Numbers(LumberjackConversation):

@@ -115,16 +115,13 @@ async def test_a_client_for_whom_there_is_no_room(start, tmp_path: Path) -> None
 
 
 async def test_the_first_bug_of_a_process(topics: KafkaSettings, tmp_path: Path) -> None:
-    receiver = Receiver("forward", topics, tmp_path, module="tests.system.buggy")
-    try:
+    with Receiver("forward", topics, tmp_path, module="tests.system.buggy") as receiver:
         await receiver.start()
         before = await works(receiver)
         async with await client(receiver) as sender:
             await sender.write(BUG)
             await sender.sees_end()
         assert fires(tmp_path, before, await page(receiver)) == {"HeadraceReceiverBug"}
-    finally:
-        receiver.stop()
 
 
 @pytest.mark.parametrize(("days", "found"), [(10, {"HeadraceCertificateExpires"}), (40, set())])

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
 import time
 import uuid
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from fluent.sender import EventTime, FluentSender
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import DETERMINISTIC, UNIQUE
-from headrace_forward.wire import Replies
 
 from tests.contract.receiver import HOST, Receiver
-from tests.contract.topic import Stored, events, in_order, quarantined, stored
+from tests.contract.topic import Stored, events, in_order, quarantined
 from tests.contract.waiting import PATIENCE, until
-from tests.system.proxy import Proxy
 from tests.tiers import sized
 
 pytestmark = pytest.mark.kafka
 
 COUNT = sized(2_000, 2_000, 20_000)
 """Events of each client."""
-
-LOGGERS = 4
 SECONDS = 1_795_253_837
-GO = Path(__file__).parent / "clients" / "go"
 
 
 def kinds(records: list[Stored]) -> tuple[int, int]:
@@ -92,49 +84,3 @@ def when(n: int, precise: bool) -> str:
     if precise:
         return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(SECONDS))}.{1 + n * 1000:09d}Z"
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(SECONDS + n))
-
-
-@pytest.fixture(scope="session")
-def go_client(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    program = tmp_path_factory.mktemp("go") / "clients"
-    done = subprocess.run(
-        ["go", "build", "-o", program, "."], cwd=GO, capture_output=True, text=True, timeout=5 * PATIENCE, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return program
-
-
-@pytest.mark.long
-@pytest.mark.timeout(10 * PATIENCE)  # Go's own library is built too
-@pytest.mark.requires("go")
-async def test_fluent_logger_golang(topics: KafkaSettings, start, go_client: Path) -> None:
-    receiver = await start()
-    mark = uuid.uuid4().hex
-    async with Proxy(receiver.address) as proxy:
-        client = await asyncio.create_subprocess_exec(
-            go_client, HOST, str(proxy.port), "go.app", mark, str(COUNT), str(LOGGERS),
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-        out, problems = await asyncio.wait_for(client.communicate(), 3 * PATIENCE)
-    assert (client.returncode, problems) == (0, b"")
-    meant = {value["n"]: value for value in map(json.loads, out.splitlines())}
-    assert sorted(meant) == list(range(COUNT))
-
-    records = await events(topics)
-    in_order(records)
-    assert await stored(topics, topics.events_topic) == COUNT
-    assert {record.json["n"]: record.json for record in records} == meant
-    for first in range(LOGGERS):  # each logger's connection keeps its order
-        numbers = [record.json["n"] for record in records if record.json["n"] % LOGGERS == first]
-        assert numbers == list(range(first, COUNT, LOGGERS))
-    assert all(record["ce_time"] == when(record.json["n"], True) for record in records)
-    assert {record["ce_subject"] for record in records} == {"go.app"}
-
-    acknowledged = Counter(Replies().receive(bytes(proxy.heard)))
-    assert acknowledged == Counter(record.attributes["chunk"] for record in records)
-    assert set(acknowledged.values()) == {1}
-    assert kinds(records) == (COUNT, 0)
-    assert len({record.id for record in records}) == COUNT
-    assert await quarantined(topics) == []
-    assert await receiver.metric("events_acknowledged_total") == COUNT
-    assert await receiver.metric("events_unacknowledgeable_total") == 0

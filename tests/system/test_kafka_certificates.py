@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgpack
 import pytest
 import zmq.asyncio
 from headrace_cli.machine.toolchain import jars, java_home
@@ -25,7 +24,7 @@ from tests.contract.guarded import GuardedKafka
 from tests.contract.receiver import HOST, Receiver, variables
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import BROKER_TIME, PATIENCE, until
-from tests.forward.speaking import speaking
+from tests.forward.speaking import send
 from tests.logjam.test_devices import Device, complete, consumer, numbers
 from tests.scrapes import Page, firing
 from tests.sending import send_shop
@@ -67,13 +66,10 @@ async def test_a_certificate_for_kafka_that_ends(
 ) -> None:
     certificate, key = authority.issue("client", f"ends-{days}", days=days)
     kafka = access(mutual, authority, certificate=certificate, key=key)
-    receiver = Receiver("forward", own_topics(mutual.bootstrap), tmp_path, {"kafka": kafka})
-    await receiver.start()
-    try:
+    with Receiver("forward", own_topics(mutual.bootstrap), tmp_path, {"kafka": kafka}) as receiver:
+        await receiver.start()
         _, text = await receiver.get("/metrics")
         assert firing(["headrace-receivers"], "forward", [Page(text), Page(text)], tmp_path) == found
-    finally:
-        receiver.stop()
 
 
 @pytest.mark.spark
@@ -85,18 +81,13 @@ async def test_an_event_from_a_client_to_the_lake_with_an_encrypted_key(
     password = tmp_path / "password"
     password.write_text(PASSWORD + "\n")
     kafka = access(mutual, authority, certificate=certificate, key=key, key_password_file=password)
-    receiver = Receiver("forward", plain, tmp_path, {"kafka": kafka})
-    await receiver.start()
-    try:
+    with Receiver("forward", plain, tmp_path, {"kafka": kafka}) as receiver:
+        await receiver.start()
         mark = uuid.uuid4().hex
-        with speaking(receiver.address) as client:
-            client.send(msgpack.packb(["t", 1, {"mark": mark}, {"chunk": "c"}]))
-            client.acknowledges("c")
+        send(receiver.address, mark)
         assert len(await events(plain, mark)) == 1
         assert await receiver.metric("kafka_certificate_expiry_timestamp_seconds") > time.time()
         assert PASSWORD not in receiver.log.read_text()
-    finally:
-        receiver.stop()
     lake = {"path": tmp_path / "lake", "checkpoint": tmp_path / "checkpoint", "jars": jars("spark")}
     job = await asyncio.to_thread(
         subprocess.run,
@@ -132,14 +123,11 @@ async def test_without_a_certificate_it_waits_and_says_what_is_missing(
     mutual: GuardedKafka, authority: Authority, tmp_path: Path
 ) -> None:
     kafka = access(mutual, authority)
-    receiver = Receiver("forward", KafkaSettings(), tmp_path, {"kafka": kafka})
-    receiver.spawn()
-    try:
+    with Receiver("forward", KafkaSettings(), tmp_path, {"kafka": kafka}) as receiver:
+        receiver.spawn()
         await until(lambda: receiver.lines("kafka is not usable"), "it says what is wrong")
         assert "asks for another KAFKA__CERTIFICATE" in receiver.lines("kafka is not usable")[0]["problem"]
         assert receiver.exit_status() is None
-    finally:
-        receiver.stop()
 
 
 async def test_a_key_of_another_certificate_ends_it_with_78(
@@ -165,14 +153,11 @@ async def test_the_segment_service_reads_its_log_again(
     for number in range(2):
         folder = tmp_path / str(number)
         folder.mkdir()
-        receiver = Receiver("segment", plain, folder, {"kafka": kafka})
-        await receiver.start()
-        try:
+        with Receiver("segment", plain, folder, {"kafka": kafka}) as receiver:
+            await receiver.start()
             await asyncio.to_thread(send_shop, "segment", HOST, receiver.port, 1, number)
             receiver.signal(signal.SIGTERM)
             assert await receiver.ended() == 0
-        finally:
-            receiver.stop()
     stored = await events(plain)
     assert len({record.id for record in stored}) == len(stored) == 2
 

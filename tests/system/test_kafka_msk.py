@@ -68,9 +68,8 @@ async def test_a_broker_takes_the_token(broker: Behind, tmp_path: Path) -> None:
     plain = own_topics(broker.bootstrap)
     mark = uuid.uuid4().hex
     async with Door(broker.behind, broker.door, REGION, authority.issue("door", "door")) as door:
-        receiver = Receiver("forward", plain, tmp_path, {"kafka": access(broker, authority)})
-        await receiver.start()
-        try:
+        with Receiver("forward", plain, tmp_path, {"kafka": access(broker, authority)}) as receiver:
+            await receiver.start()
             await store(receiver, mark)
             before = len(door.tokens)
             assert before > 1
@@ -79,25 +78,20 @@ async def test_a_broker_takes_the_token(broker: Behind, tmp_path: Path) -> None:
             assert len(door.tokens) > before
             assert len(set(door.tokens)) == 1, "its clients share one token"
             assert door.tokens[0] not in receiver.log.read_text()
-        finally:
-            receiver.stop()
     assert len(await events(plain, mark)) == 2
 
 
 async def test_a_token_for_another_region(broker: Behind, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     async with Door(broker.behind, broker.door, REGION, authority.issue("door", "door")):
-        receiver = Receiver(
+        with Receiver(
             "forward", KafkaSettings(), tmp_path, {"kafka": access(broker, authority, region="us-west-1")}
-        )
-        receiver.spawn()
-        try:
+        ) as receiver:
+            receiver.spawn()
             await until(lambda: receiver.lines("kafka is not usable"), "it says what is wrong")
             problem = receiver.lines("kafka is not usable")[0]["problem"]
             assert "the broker does not accept the token from AWS's signer: made for kafka.us-west-1" in problem
             assert receiver.exit_status() is None
-        finally:
-            receiver.stop()
 
 
 async def test_no_credentials(broker: Behind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,12 +117,9 @@ async def test_the_landing_job_reads_by_awss_own_library(
     authority = Authority(tmp_path)
     plain = own_topics(broker.bootstrap)
     mark = uuid.uuid4().hex
-    receiver = Receiver("forward", plain, tmp_path)
-    await receiver.start()
-    try:
+    with Receiver("forward", plain, tmp_path) as receiver:
+        await receiver.start()
         await store(receiver, mark)
-    finally:
-        receiver.stop()
     folder = tmp_path / "jars"
     folder.mkdir()
     for name in ("spark", "s3", "msk"):

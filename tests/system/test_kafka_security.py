@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgpack
 import pytest
 from headrace_common.operations.settings import KafkaSettings
 
@@ -18,7 +17,7 @@ from tests.contract.guarded import GuardedKafka
 from tests.contract.receiver import Receiver
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import BROKER_TIME, until
-from tests.forward.speaking import speaking
+from tests.forward.speaking import send
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
@@ -69,17 +68,12 @@ async def test_a_receiver_stores_with_a_password_over_tls(
     password.write_text(PASSWORD + "\n")
     kafka = access(secured, authority, sasl_password_file=password)
     del kafka["sasl_password"]
-    receiver = Receiver("forward", plain, tmp_path, {"kafka": kafka})
-    await receiver.start()
-    try:
+    with Receiver("forward", plain, tmp_path, {"kafka": kafka}) as receiver:
+        await receiver.start()
         mark = uuid.uuid4().hex
-        with speaking(receiver.address) as client:
-            client.send(msgpack.packb(["t", 1, {"mark": mark}, {"chunk": "c"}]))
-            client.acknowledges("c")
+        send(receiver.address, mark)
         assert len(await events(plain, mark)) == 1
         assert PASSWORD not in receiver.log.read_text()
-    finally:
-        receiver.stop()
 
 
 WRONG = {
@@ -101,9 +95,10 @@ async def test_what_is_wrong_is_said_in_one_line_and_it_waits(
     if name == "CA":
         other = {"ca": Authority(stranger).file}
     kafka = access(secured, authority, **other)
-    receiver = Receiver("forward", KafkaSettings(bootstrap_servers=secured.bootstrap), tmp_path, {"kafka": kafka})
-    receiver.spawn()
-    try:
+    with Receiver(
+        "forward", KafkaSettings(bootstrap_servers=secured.bootstrap), tmp_path, {"kafka": kafka}
+    ) as receiver:
+        receiver.spawn()
         await until(lambda: receiver.lines("kafka is not usable"), "it says what is wrong")
         receiver.ops = receiver.lines("starting")[-1]["ops"]
         await asyncio.sleep(3)  # several attempts later: the same line does not come again, nor do a library's
@@ -119,5 +114,3 @@ async def test_what_is_wrong_is_said_in_one_line_and_it_waits(
         assert "wrong" not in line["problem"]
         receiver.signal(signal.SIGTERM)
         assert await receiver.ended() == 0
-    finally:
-        receiver.stop()

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgpack
 import pytest
 from headrace_cli.machine.tether import tethered
 from headrace_cli.machine.toolchain import jars, java_home
@@ -24,7 +23,7 @@ from tests.contract.receiver import Receiver, variables
 from tests.contract.tokens import CLIENT, SECRET, Signer, TokenEndpoint
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import BROKER_TIME, PATIENCE, until
-from tests.forward.speaking import speaking
+from tests.forward.speaking import send
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
@@ -77,13 +76,7 @@ def access(guarded: GuardedKafka, endpoint: TokenEndpoint, folder: Path, **other
 
 async def store(receiver: Receiver, mark: str) -> None:
     """Sends one event and hears that it is stored."""
-
-    def send() -> None:
-        with speaking(receiver.address) as client:
-            client.send(msgpack.packb(["t", 1, {"mark": mark}, {"chunk": "c"}]))
-            client.acknowledges("c")
-
-    await asyncio.to_thread(send)
+    await asyncio.to_thread(send, receiver.address, mark)
 
 
 def landing(plain: KafkaSettings, sections: Mapping[str, Any], said: Path) -> subprocess.Popen[bytes]:
@@ -105,15 +98,12 @@ async def test_an_event_from_a_client_to_the_lake(guarded: GuardedKafka, signer:
     mark = uuid.uuid4().hex
     async with TokenEndpoint(signer, tls=authority.issue("login", "login")) as endpoint:
         kafka = access(guarded, endpoint, tmp_path, oauth_ca=authority.file)
-        receiver = Receiver("forward", plain, tmp_path, {"kafka": kafka})
-        await receiver.start()
-        try:
+        with Receiver("forward", plain, tmp_path, {"kafka": kafka}) as receiver:
+            await receiver.start()
             await store(receiver, mark)
             assert len(await events(plain, mark)) == 1
             assert len(endpoint.asked) == 1, "its clients share one token"
             assert SECRET not in receiver.log.read_text()
-        finally:
-            receiver.stop()
         endpoint.instead = (401, "")  # the landing job waits for one, too
         lake = {"path": tmp_path / "lake", "checkpoint": tmp_path / "checkpoint", "jars": jars("spark")}
         said = tmp_path / "lake.log"
@@ -140,17 +130,14 @@ async def test_tokens_that_end_soon_cost_a_new_connection_and_no_event(
     plain = own_topics(guarded.bootstrap)
     mark = uuid.uuid4().hex
     async with TokenEndpoint(signer, life=4) as endpoint:
-        receiver = Receiver("forward", plain, tmp_path, {"kafka": access(guarded, endpoint, tmp_path)})
-        await receiver.start()
-        try:
+        with Receiver("forward", plain, tmp_path, {"kafka": access(guarded, endpoint, tmp_path)}) as receiver:
+            await receiver.start()
             sent = 0
             while len(endpoint.asked) < 4:
                 await store(receiver, mark)
                 sent += 1
                 await asyncio.sleep(0.2)
             assert len(await events(plain, mark)) == sent
-        finally:
-            receiver.stop()
 
 
 async def test_no_token_and_then_one(guarded: GuardedKafka, signer: Signer, tmp_path: Path) -> None:
@@ -158,9 +145,8 @@ async def test_no_token_and_then_one(guarded: GuardedKafka, signer: Signer, tmp_
     async with TokenEndpoint(signer) as endpoint:
         endpoint.instead = (503, "later")
         kafka = access(guarded, endpoint, tmp_path, request_timeout=5)
-        receiver = Receiver("forward", plain, tmp_path, {"kafka": kafka})
-        receiver.spawn()
-        try:
+        with Receiver("forward", plain, tmp_path, {"kafka": kafka}) as receiver:
+            receiver.spawn()
             await until(lambda: receiver.lines("kafka is not usable"), "it says what is wrong")
             await until(lambda: len(endpoint.asked) > 3, "it tries again")
             (line,) = receiver.told()
@@ -169,20 +155,15 @@ async def test_no_token_and_then_one(guarded: GuardedKafka, signer: Signer, tmp_
             endpoint.instead = None
             await receiver.listens()
             await store(receiver, uuid.uuid4().hex)
-        finally:
-            receiver.stop()
 
 
 async def test_a_token_that_the_broker_refuses(guarded: GuardedKafka, tmp_path: Path) -> None:
     async with TokenEndpoint(Signer()) as endpoint:
         kafka = access(guarded, endpoint, tmp_path)
-        receiver = Receiver("forward", KafkaSettings(), tmp_path, {"kafka": kafka})
-        receiver.spawn()
-        try:
+        with Receiver("forward", KafkaSettings(), tmp_path, {"kafka": kafka}) as receiver:
+            receiver.spawn()
             await until(lambda: receiver.lines("kafka is not usable"), "it says what is wrong")
             problem = receiver.lines("kafka is not usable")[0]["problem"]
             assert "the broker does not accept the token" in problem
             assert "\n" not in problem
             assert receiver.exit_status() is None
-        finally:
-            receiver.stop()
