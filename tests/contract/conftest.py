@@ -20,7 +20,6 @@ from tests.contract.lumberjack import LumberjackDialect
 from tests.contract.receiver import Receiver, Sections
 from tests.contract.segment import SegmentDialect, TodayDialect
 from tests.contract.topic import now, own_topics
-from tests.contract.toy import MESSAGES, QUESTIONS
 
 ADAPTERS: tuple[Dialect, ...] = (
     ForwardDialect(),
@@ -30,15 +29,10 @@ ADAPTERS: tuple[Dialect, ...] = (
     LogjamDialect(),
     SegmentDialect(),
     TodayDialect(),
-    MESSAGES,
-    QUESTIONS,
 )
 
 DIALECTS = (*ADAPTERS, *without_adapter(ADAPTERS))
 """Every receiver there is. A new one passes with its own client, or adds an adapter above."""
-
-TOYS = (MESSAGES, QUESTIONS)
-"""They show that the seam fits. The quick tier leaves that to the receivers; `test_toys.py` is in it."""
 
 OF_A_KIND = ("headrace_courier", "headrace_lumberjack", "headrace_segment")
 """What they share with Forward, the quick tier tests with Forward alone: tests marked `shared`."""
@@ -61,7 +55,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _waits(dialect: Dialect, shared: bool) -> bool:
     """Whether the quick tier leaves a test of this receiver out."""
-    return dialect in TOYS or bool(dialect.variant) or (shared and dialect.module in OF_A_KIND)
+    return bool(dialect.variant) or (shared and dialect.module in OF_A_KIND)
 
 
 def _name(dialect: Dialect) -> str:

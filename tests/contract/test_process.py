@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import re
 import signal
+from pathlib import Path
 
 import pytest
 from headrace_cli.stack.broker import EmbeddedKafka
@@ -15,10 +16,12 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_common.protocol import installed
 
 from tests.contract.dialect import Can, ContractClient, Dialect, values
+from tests.contract.forward import ForwardDialect
 from tests.contract.receiver import HOST, Receiver, occupied
 from tests.contract.stopping import stopped
-from tests.contract.topic import events
+from tests.contract.topic import events, own_topics
 from tests.contract.waiting import until
+from tests.system.buggy import DEADLY
 
 pytestmark = [pytest.mark.kafka, pytest.mark.shared]
 
@@ -258,3 +261,24 @@ async def test_a_port_that_is_taken_is_said_in_one_line(dialect: Dialect, start,
 async def test_a_section_of_another_service_is_ignored(dialect: Dialect, start) -> None:
     receiver = await start(lake={"path": "/somewhere"})
     assert await receiver.ready()
+
+
+async def test_a_task_that_ends_ends_the_service_which_says_why(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    """A service of which a part has ended does not live on as half of one."""
+    dialect = ForwardDialect()
+    topics, drains = own_topics(kafka.bootstrap), {"limits": {"drain_time": 5}}
+    with Receiver("forward", topics, tmp_path, drains, module="tests.system.buggy") as receiver:
+        await receiver.start()
+        frame = values(3)
+        async with (
+            await ContractClient.connect(dialect, receiver.address) as client,
+            await ContractClient.connect(dialect, receiver.address) as other,
+        ):
+            await client.receives(await client.send(frame))
+            await other.write(DEADLY)
+            await client.sees_end()
+            assert await receiver.ended() == 1
+        (line,) = receiver.lines("a task has ended: the service stops")
+        assert line["problem"] == "a task has ended: RuntimeError('a bug')"
+        assert receiver.lines("stopped")
+    assert len(await events(topics, frame[0]["mark"])) == len(frame)

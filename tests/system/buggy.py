@@ -1,23 +1,54 @@
-"""The Forward receiver with a bug: a session that gets these bytes fails as no session may."""
+"""The Forward receiver with bugs: a session that fails as no session may, and a task of the service that ends."""
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from typing import Final
 
+from headrace_common.service.parts import Own, Parts, Runtime
 from headrace_forward.protocol import PROTOCOL
 from headrace_forward.session import ForwardSession
+from headrace_forward.settings import ForwardSettings
+from typing_extensions import override
 
 BUG: Final = b"here is the bug"
+DEADLY: Final = b"here is what ends a task"
 
-if __name__ == "__main__":
-    from headrace_common.protocol import run
 
-    receive = ForwardSession.receive
+class Task(Own):
+    def __init__(self, runtime: Runtime[ForwardSettings]) -> None:
+        self._runtime = runtime
+        self.ends = asyncio.Event()
+
+    @override
+    async def start(self) -> None:
+        self._runtime.tasks.start(self._work(), "a task")
+
+    @override
+    async def stop(self) -> None:
+        pass
+
+    async def _work(self) -> None:
+        await self.ends.wait()
+        raise RuntimeError("a bug")
+
+
+def build(runtime: Runtime[ForwardSettings]) -> Parts:
+    receive, task = ForwardSession.receive, Task(runtime)
 
     def failing(self: ForwardSession, data: bytes, now_ms: int) -> None:
         if BUG in data:
             raise ZeroDivisionError
+        if DEADLY in data:
+            task.ends.set()
         receive(self, data, now_ms)
 
     ForwardSession.receive = failing  # type: ignore[method-assign]
-    run(PROTOCOL)
+    return replace(PROTOCOL.build(runtime), own=task)
+
+
+if __name__ == "__main__":
+    from headrace_common.protocol import run
+
+    run(replace(PROTOCOL, build=build))
