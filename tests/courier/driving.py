@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
+from headrace_common.record.contract import Reason
+from headrace_common.record.event import Reject
 from headrace_common.session.interface import Peer
 from headrace_courier.events import CourierFrame
 from headrace_courier.replies import Acknowledged, Replies
@@ -72,6 +74,12 @@ def drive(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, **lim
             outcome.replies += replies.receive(reply)
 
     feed_all(driven, pieces, outcome, serve, end=end)
+    for parts, (_, count) in zip(
+        outcome.parts, outcome.acknowledged, strict=True
+    ):  # each event is there once, or in quarantine
+        assert len({part.id for part in parts}) == len(parts)
+        cut = any(isinstance(part, Reject) and part.reason is Reason.TOO_MANY_EVENTS for part in parts)
+        assert count > len(parts) - 1 if cut else count == len(parts)
     outcome.ignored = Counter(ignored)
     return outcome
 

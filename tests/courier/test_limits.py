@@ -100,6 +100,11 @@ def test_a_jdat_that_ends_inside_its_stream_or_goes_on_behind_it() -> None:
         assert outcome.parts == []
 
 
+def test_a_stream_that_needs_a_dictionary_is_refused() -> None:
+    outcome = every_way(b"EVNT" + b"\xff" * 4 + bytes(16) + b"x \0\0\0\0")
+    assert str(outcome.error) == "does not inflate: it needs a dictionary"
+
+
 def test_an_evnt_ends_where_its_stream_ends() -> None:
     data = b"".join(evnt(bytes([n]) * 16, numbered(n), level=n % 10) for n in range(30))
     outcome = every_way(data)

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import msgpack
-from headrace_common.record.contract import Reason
 from headrace_common.record.encoding import decode
 from headrace_forward.wire import EventTime, encode
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.forward.driving import NOW_MS, TIME, at_random, drive, one_by_one, pack, session
+from tests.forward.driving import NOW_MS, TIME, at_random, drive, pack, session
 from tests.forward.msgpacks import records, unusual, values
 from tests.tiers import examples
 
@@ -109,50 +108,16 @@ def said(reply: bytes) -> dict[str, Any]:
     return msgpack.unpackb(reply, unicode_errors="surrogateescape")
 
 
-def check(data: bytes, seed: int, **limits: Any) -> None:
-    whole = drive([data], **limits)
-    for part in whole.rejects:
-        assert part.reason in Reason
-        assert part.raw
-    assert len(whole.replies) <= len(whole.parts)
-    assert all(said(reply).keys() == {"ack"} for reply in whole.replies)
-    pieces = at_random(data, random.Random(seed))
-    split = drive(pieces, **limits)
-    if (
-        limits and whole.error and split.error
-    ):  # which fault comes first depends on how much has arrived; that there is one, not
-        assert split.comparable()[:2] == whole.comparable()[:2]
-    else:
-        assert split.comparable() == whole.comparable()
-    if len(data) < 400 and not limits:
-        assert drive(one_by_one(data)).comparable() == whole.comparable()
-
-
-@settings(max_examples=examples(1500))
-@given(mutated(), st.integers(0, 2**32))
-@example(b"", 0)
-@example(b"\xc0", 0)
-@example(b"\x90", 0)
-def test_mutated_frames(data: bytes, seed: int) -> None:
-    check(data, seed)
-
-
 @settings(max_examples=examples(500))
 @given(mutated(), st.integers(0, 2**32))
 def test_mutated_frames_at_small_limits(data: bytes, seed: int) -> None:
-    check(data, seed, **SMALL)
-
-
-@settings(max_examples=examples(150))
-@given(shaped(), st.integers(0, 2**32))
-def test_messages_with_any_parts(data: bytes, seed: int) -> None:
-    check(data, seed)
-
-
-@settings(max_examples=examples(600))
-@given(st.binary(max_size=200) | st.binary(max_size=200).map(lambda data: b"\x93\xa1t" + data), st.integers(0, 2**32))
-def test_random_bytes(data: bytes, seed: int) -> None:
-    check(data, seed)
+    """As the fuzzer does at the usual limits. Which fault comes first depends on how much has arrived; that there is one, not."""
+    whole, split = drive([data], **SMALL), drive(at_random(data, random.Random(seed)), **SMALL)
+    assert all(part.raw for part in whole.rejects)
+    assert len(whole.replies) <= len(whole.parts)
+    assert all(said(reply).keys() == {"ack"} for reply in whole.replies)
+    same = slice(2) if whole.error and split.error else slice(None)
+    assert split.comparable()[same] == whole.comparable()[same]
 
 
 @settings(max_examples=examples(200))
