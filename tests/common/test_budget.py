@@ -337,15 +337,6 @@ def _check(budget: Budget, readers: list[Reader], *, settled: bool = False) -> N
 
 
 class TestGrowthPool:
-    async def test_reserves_and_gives_back(self) -> None:
-        pool = GrowthPool(100)
-        assert await pool.reserve(60) == 60
-        assert pool.used == 60
-        pool.give_back(20)
-        assert pool.used == 40
-        pool.give_back(40)
-        assert pool.used == 0
-
     async def test_who_must_wait_waits_in_line(self) -> None:
         pool = GrowthPool(100)
         assert pool.take(80) == 80

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+import pytest
 from headrace_common.fairness.budget import Budget
 
 PROCESS, CONNECTION = 800, 400
@@ -50,26 +51,18 @@ async def test_the_first_that_digests_goes_on_whatever_is_unfinished() -> None:
     await asyncio.sleep(0)
 
 
-async def test_who_waits_to_digest_is_called_when_the_first_is_done() -> None:
+@pytest.mark.parametrize("gone", [False, True])
+async def test_who_waits_to_digest_is_called_when_the_first_is_done_or_gone(gone: bool) -> None:
     budget = Budget(PROCESS, CONNECTION)
     unfinished, first, second = Holder(budget), Holder(budget, digests=True), Holder(budget, digests=True)
     budget.hold(unfinished, SHARE)
     assert budget.may_digest(first)
     assert not budget.may_digest(second)
-    first.digests = False
-    assert budget.may_read(first)  # it holds nothing
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert second.allowed == [True]
-
-
-async def test_who_is_gone_blocks_nobody() -> None:
-    budget = Budget(PROCESS, CONNECTION)
-    unfinished, first, second = Holder(budget), Holder(budget, digests=True), Holder(budget, digests=True)
-    budget.hold(unfinished, SHARE)
-    assert budget.may_digest(first)
-    assert not budget.may_digest(second)
-    budget.forget(first)
+    if gone:
+        budget.forget(first)
+    else:
+        first.digests = False
+        assert budget.may_read(first)  # it holds nothing
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert second.allowed == [True]

@@ -272,10 +272,6 @@ class TestPoison:
         assert sorted(await bench.store(bench.batch(9))) == list(bad)
         assert sorted(number(value) for value in bench.broker.values) == [n for n in range(9) if n not in bad]
 
-    async def test_alone(self) -> None:
-        bench = Bench(refuses(0))
-        assert await bench.store(bench.batch(1)) == [0]
-
     async def test_the_search_asks_nobody_elses_producer(self) -> None:
         bench = Bench(refuses(5))
         await bench.store(bench.batch(9))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -143,8 +143,10 @@ class Bench:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
-    return Bench(monkeypatch)
+async def bench(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+    made = Bench(monkeypatch)
+    yield made
+    await made.source.close()
 
 
 class TestSource:
@@ -165,7 +167,6 @@ class TestSource:
         assert len({id(producer) for producer in producers}) == 1
         assert len(bench.clients) == 1
         assert bench.source.problem is None
-        await bench.source.close()
 
     async def test_is_tried_until_kafka_answers(self, bench: Bench) -> None:
         bench.answers += [DeliveryError("topic e is missing", DeliveryPolicy.RETRY)] * 3
@@ -175,7 +176,6 @@ class TestSource:
         assert len(bench.clients) == 3
         assert bench.source.problem is None
         assert [client.stopped for client in bench.clients] == [1, 1, 0]
-        await bench.source.close()
 
     @pytest.mark.parametrize(
         "trouble", [ConfigError("KAFKA__CA /ca.pem: no such file"), AssertionError("a bug"), KeyError("x")], ids=repr
@@ -188,13 +188,11 @@ class TestSource:
         await asyncio.wait_for(bench.source.current(), PATIENCE)
         assert bench.source.problem is None
         assert [client.stopped for client in bench.clients[1:]] == [1, 0]
-        await bench.source.close()
 
     async def test_a_wrong_setting_is_one_only_at_the_start(self, bench: Bench) -> None:
         bench.answers += [ConfigError("KAFKA__CA /ca.pem: no such file")]
         with pytest.raises(ConfigError, match="no such file"):
             await bench.source.current()
-        await bench.source.close()
 
     @pytest.mark.parametrize("trouble", [ConfigError("no such file"), AssertionError("a bug")], ids=repr)
     async def test_one_of_its_own_that_cannot_be_made_is_tried_again(self, bench: Bench, trouble: Exception) -> None:
@@ -204,7 +202,6 @@ class TestSource:
             async with bench.source.isolated():
                 pass
         assert caught.value.policy is DeliveryPolicy.RETRY
-        await bench.source.close()
 
     async def test_says_what_the_matter_is_meanwhile(self, bench: Bench) -> None:
         bench.answers += [DeliveryError("topic e is missing", DeliveryPolicy.RETRY)] * 10_000
@@ -212,13 +209,11 @@ class TestSource:
         await until(lambda: bench.source.problem == "topic e is missing")
         waiting.cancel()
         await asyncio.wait({waiting})
-        await bench.source.close()
 
     async def test_a_start_that_never_ends_is_bounded(self, bench: Bench) -> None:
         bench.starts.append("never")
         await asyncio.wait_for(bench.source.current(), PATIENCE)
         assert len(bench.clients) == 2
-        await bench.source.close()
 
     async def test_who_gives_up_waiting_does_not_stop_the_others(self, bench: Bench) -> None:
         bench.answers += [DeliveryError("wait", DeliveryPolicy.RETRY)] * 5
@@ -226,7 +221,6 @@ class TestSource:
         await asyncio.sleep(0)
         first.cancel()
         assert await asyncio.wait_for(second, PATIENCE)
-        await bench.source.close()
 
     async def test_one_that_is_discarded_is_replaced_once(self, bench: Bench) -> None:
         first = await bench.source.current()
@@ -245,7 +239,6 @@ class TestSource:
         bench.answers.append((Topic("e", 4, 100_000), Topic("q", 3, 4 << 20)))
         await bench.source.current()
         assert bench.batch_bytes == bench.source.batch_bytes == 75_000
-        await bench.source.close()
 
     async def test_one_of_its_own_is_closed_whatever_happens(self, bench: Bench) -> None:
         shared = await bench.source.current()
@@ -262,13 +255,11 @@ class TestSource:
         assert made[0].gone.done()
         assert bench.clients[1].stopped == 1
         assert await bench.source.current() is shared
-        await bench.source.close()
 
     async def test_a_weak_topic_is_told(self, bench: Bench) -> None:
         bench.answers.append((Topic("e", 4, 4 << 20, ("min.insync.replicas below 2",)), Topic("q", 3, 4 << 20)))
         await bench.source.current()
         assert bench.metrics.registry.get_sample_value("headrace_topic_settings_weak") == 1
-        await bench.source.close()
 
     async def test_close_is_bounded_with_producers_that_never_stop(self, bench: Bench) -> None:
         for _ in range(3):
@@ -303,8 +294,7 @@ async def test_aiokafka_still_has_what_is_cut() -> None:
     await Producer(client).close()
 
 
-async def test_topics_of_a_services_own_must_exist_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(monkeypatch)
+async def test_topics_of_a_services_own_must_exist_too(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Sequence[str]] = []
 
     async def describe(settings: KafkaSettings, also: Sequence[str] = ()) -> list[Topic]:
@@ -316,4 +306,3 @@ async def test_topics_of_a_services_own_must_exist_too(monkeypatch: pytest.Monke
     await bench.source.current()
     assert asked == [("segments",)]
     assert bench.source.own == {"segments": Topic("segments", 7, 17 << 20)}
-    await bench.source.close()

@@ -91,13 +91,6 @@ class TestEnvironment:
     def test_the_name_of_a_variable(self) -> None:
         assert variable("kafka", "ack_deadline") == "HEADRACE_KAFKA__ACK_DEADLINE"
 
-    def test_an_unknown_name_in_a_section_of_ours(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("HEADRACE_KAFKA__BOOTSTRAP_SERVER", "typo:9092")
-        with pytest.raises(
-            ConfigError, match=r"__BOOTSTRAP_SERVER: there is no such setting; did you mean .+_SERVERS\?$"
-        ):
-            load(ForwardSettings)
-
     @pytest.mark.parametrize(
         "cls",
         [ForwardSettings, CourierSettings, LogjamSettings, LumberjackSettings, SegmentSettings, LakeProcessSettings],
@@ -132,18 +125,6 @@ class TestEnvironment:
         assert len(lines) == 4
         for name in ("LIMITS__DEPTH", "LIMITS__FRAME_TIME", "OPS__PORT", "LOG__LEVEL"):
             assert any(line.startswith(f"HEADRACE_{name}: ") for line in lines)
-
-    @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "-1"])
-    def test_a_duration_is_a_finite_number(self, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("HEADRACE_LIMITS__FRAME_TIME", value)
-        with pytest.raises(ConfigError, match="FRAME_TIME"):
-            load(ForwardSettings)
-
-    @pytest.mark.parametrize("value", ["{", "7", "[]", "plain"])
-    def test_a_variable_that_names_only_a_section(self, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("HEADRACE_KAFKA", value)
-        with pytest.raises(ConfigError, match="HEADRACE_KAFKA is a section"):
-            load(ForwardSettings)
 
 
 class TestYaml:
@@ -235,11 +216,6 @@ class TestSecrets:
         with pytest.raises(ConfigError, match=self.FILE):
             load(ForwardSettings)
 
-    def test_only_secrets_come_from_files(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("HEADRACE_KAFKA__EVENTS_TOPIC_FILE", "/x")
-        with pytest.raises(ConfigError, match="EVENTS_TOPIC_FILE: there is no such setting"):
-            load(ForwardSettings)
-
     def test_missing(self) -> None:
         with pytest.raises(ConfigError, match="SASL_USERNAME and SASL_PASSWORD"):
             load(ForwardSettings)
@@ -287,11 +263,6 @@ class TestContradictions:
         """The largest event is one batch, and a batch is at most three quarters of what a topic takes."""
         assert LimitSettings().event_bytes == TopicSettings().max_message_bytes * 3 // 4
 
-    def test_is_named_as_a_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("HEADRACE_LIMITS__EVENT_BYTES", str(32 * MIB))
-        with pytest.raises(ConfigError, match="LIMITS__EVENT_BYTES is above LIMITS__FRAME_BYTES"):
-            load(ForwardSettings)
-
 
 class TestCommandLine:
     def test_help_lists_every_setting(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -335,39 +306,100 @@ def test_a_kafka_setting_with_a_secret_never_shows_it() -> None:
     assert "hush" not in repr(KafkaSettings(sasl_password="hush"))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "said"),
-    [
-        ("LAKE__DRIVER_MEMORY", "many", "expected something like 1g or 512m"),
-        ("LAKE__BODY", "text", "expected 'string' or 'variant'"),
-        ("LAKE__CHANGE_DATA_FEED", "perhaps", "expected true or false"),
-        ("LAKE__BATCH_RECORDS", "0", "expected 1 or more"),
-        ("LAKE__BATCH_RECORDS", "many", "expected a whole number"),
-    ],
-)
-def test_what_is_expected_is_said_in_our_words(
+REFUSED = [
+    ("KAFKA__BOOTSTRAP_SERVER", "typo:9092", r"there is no such setting; did you mean .+_SERVERS\?$"),
+    *(("LIMITS__FRAME_TIME", value, "^HEADRACE_LIMITS__FRAME_TIME: ") for value in ("nan", "inf", "-inf", "-1")),
+    *(("KAFKA", value, "^HEADRACE_KAFKA is a section") for value in ("{", "7", "[]", "plain")),
+    ("KAFKA__EVENTS_TOPIC_FILE", "/x", "there is no such setting"),
+    ("LIMITS__EVENT_BYTES", str(32 * MIB), "LIMITS__EVENT_BYTES is above LIMITS__FRAME_BYTES"),
+    ("LIMITS__EVENT_BYTES", "5s", "5s has no unit of bytes: write a number, or one with KiB, MiB"),
+    ("LIMITS__EVENT_BYTES", "1.0001KiB", "not a whole number of bytes"),
+    ("LIMITS__EVENT_BYTES", "0.5KiB", "expected 1024 or more"),
+    ("LIMITS__EVENT_BYTES", "MiB", "expected a whole number"),
+    ("LIMITS__IDLE_TIME", "5MiB", "5MiB has no unit of time: write seconds, or a number with ms, s, m, h or d"),
+    ("LIMITS__IDLE_TIME", "-5s", "expected a number"),
+    ("LAKE__DRIVER_MEMORY", "many", "expected something like 1g or 512m$"),
+    ("LAKE__BODY", "text", "expected 'string' or 'variant'$"),
+    ("LAKE__CHANGE_DATA_FEED", "perhaps", "expected true or false$"),
+    ("LAKE__BATCH_RECORDS", "0", "expected 1 or more$"),
+    ("LAKE__BATCH_RECORDS", "many", "expected a whole number$"),
+    *(
+        ("KAFKA__BOOTSTRAP_SERVERS", text, "^HEADRACE_KAFKA__BOOTSTRAP_SERVERS: ")
+        for text in (
+            "", "kafka", "kafka:", ":9092", "kafka:99999", "kafka:0", "kafka:x", "::1:9092", "[::g]:1", "a:1,",
+            "PLAINTEXT://a:1",
+        )
+    ),
+    *(
+        (f"{section}__HOST", text, f"^HEADRACE_{section}__HOST: ")
+        for section in ("LISTEN", "OPS")
+        for text in ("localhost:24224", "[::]", "tcp://a", "a b", "a,b", "")
+    ),
+    # names near a guard: a wrong name must not open a door silently
+    ("FORWARD_SHARED_KEY", "k", r"HEADRACE_FORWARD__SHARED_KEY\b"),
+    ("FORWARD_SHARED_KEY_FILE", "k", r"HEADRACE_FORWARD__SHARED_KEY_FILE\b"),
+    ("FROWARD__SHARED_KEY", "k", r"HEADRACE_FORWARD__SHARED_KEY\b"),
+    ("FORWARD___USERS", "k", r"HEADRACE_FORWARD__USERS\b"),
+    ("TLS_CERT", "k", r"HEADRACE_TLS__CERT\b"),
+    ("TSL__CLIENT_CA", "k", r"HEADRACE_TLS__CLIENT_CA\b"),
+    ("KAFKA_SECURITY_PROTOCOL", "k", r"HEADRACE_KAFKA__SECURITY_PROTOCOL\b"),
+    ("LISTEN_TRUSTED_PROXIES", "k", r"HEADRACE_LISTEN__TRUSTED_PROXIES\b"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value", "said"), REFUSED)
+def test_a_variable_that_is_wrong_is_refused_in_one_sentence_that_names_it(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
 ) -> None:
     monkeypatch.setenv(f"HEADRACE_{name}", value)
-    with pytest.raises(ConfigError) as caught:
-        load(LakeProcessSettings)
-    assert f"HEADRACE_{name}: {said}" in str(caught.value).splitlines()
+    with pytest.raises(ConfigError, match=said) as caught:
+        load(LakeProcessSettings if name.startswith("LAKE") else ForwardSettings)
+    assert name in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, "k") for name in ("LIMITS_DEPTH", "STATE", "FORWARD_PORT", "FOO")),
+        *(
+            (f"{section}__HOST", text)
+            for section in ("LISTEN", "OPS")
+            for text in ("localhost", "0.0.0.0", "::", "fe80::1%eth0", "my_host.example")
+        ),
+        *(
+            ("KAFKA__BOOTSTRAP_SERVERS", text)
+            for text in (
+                "kafka:9092",
+                "a.example:1,b_c:65535",
+                "10.0.0.1:9092, 10.0.0.2:9092",
+                "[::1]:9092",
+                "[2001:db8::1]:9092,x:1",
+            )
+        ),
+    ],
+)
+def test_other_variables_are_taken(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(f"HEADRACE_{name}", value)
+    kafka = load(ForwardSettings).kafka
+    assert kafka.bootstrap_servers == (value if "BOOTSTRAP" in name else "localhost:9092")
+
+
+def test_no_part_refuses_what_another_reads() -> None:
+    classes = [settings_class(part) for part in NAMES]
+    names = [variable(section, name) for cls in classes for section, name, _ in each_setting(cls)]
+    for cls in classes:
+        refuse_near_guards(cls, [*names, *(f"{name}_FILE" for name in names)])
 
 
 class TestUnits:
     @pytest.mark.parametrize(
         ("text", "value"),
         [
-            ("2097152", 2_097_152),
-            ("2MiB", 2_097_152),
-            ("2 mib", 2_097_152),
-            (" 1.5KiB ", 1536),
-            ("16MB", 16_000_000),
-            ("1GiB", 1 << 30),
-            ("1GB", 10**9),
-            ("2048B", 2048),
+            ("2097152", 2_097_152), ("2MiB", 2_097_152), ("2 mib", 2_097_152), (" 1.5KiB ", 1536), ("16MB", 16_000_000),
+            ("1GiB", 1 << 30), ("1GB", 10**9), ("2048B", 2048),
         ],
-    )
+    )  # fmt: skip
     def test_sizes(self, monkeypatch: pytest.MonkeyPatch, text: str, value: int) -> None:
         monkeypatch.setenv("HEADRACE_TOPICS__RETENTION_BYTES", text)
         assert load(TopicsProcessSettings).topics.retention_bytes == value
@@ -375,39 +407,12 @@ class TestUnits:
     @pytest.mark.parametrize(
         ("text", "value"),
         [
-            ("90", 90),
-            ("0.5", 0.5),
-            ("500ms", 0.5),
-            ("5s", 5),
-            ("2m", 120),
-            ("2 min", 120),
-            ("1.5h", 5400),
-            ("1d", 86_400),
+            ("90", 90), ("0.5", 0.5), ("500ms", 0.5), ("5s", 5), ("2m", 120), ("2 min", 120), ("1.5h", 5400), ("1d", 86_400),
         ],
-    )
+    )  # fmt: skip
     def test_durations(self, monkeypatch: pytest.MonkeyPatch, text: str, value: float) -> None:
         monkeypatch.setenv("HEADRACE_LIMITS__IDLE_TIME", text)
         assert load(ServiceSettings).limits.idle_time == value
-
-    @pytest.mark.parametrize(
-        ("name", "text", "said"),
-        [
-            ("LIMITS__EVENT_BYTES", "5s", "5s has no unit of bytes: write a number, or one with KiB, MiB"),
-            ("LIMITS__EVENT_BYTES", "1.0001KiB", "not a whole number of bytes"),
-            ("LIMITS__EVENT_BYTES", "0.5KiB", "expected 1024 or more"),
-            ("LIMITS__EVENT_BYTES", "MiB", "expected a whole number"),
-            ("LIMITS__IDLE_TIME", "5MiB", "5MiB has no unit of time: write seconds, or a number with ms, s, m, h or d"),
-            ("LIMITS__IDLE_TIME", "-5s", "expected a number"),
-        ],
-    )
-    def test_other_units_are_refused_in_one_sentence(
-        self, monkeypatch: pytest.MonkeyPatch, name: str, text: str, said: str
-    ) -> None:
-        monkeypatch.setenv(f"HEADRACE_{name}", text)
-        with pytest.raises(ConfigError, match=said) as caught:
-            load(ServiceSettings)
-        assert str(caught.value).startswith(f"HEADRACE_{name}: ")
-        assert "\n" not in str(caught.value)
 
     def test_whole_seconds(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HEADRACE_TOPICS__EVENTS_RETENTION", "7d")
@@ -421,81 +426,3 @@ class TestUnits:
         path.write_text("limits: {idle_time: 5m, event_bytes: 2MiB}\n")
         limits = load(ServiceSettings, path).limits
         assert (limits.idle_time, limits.event_bytes) == (300, 2 * MIB)
-
-
-class TestNamesNearAGuard:
-    """A wrong name must not open a door silently."""
-
-    @pytest.mark.parametrize(
-        ("name", "meant"),
-        [
-            ("HEADRACE_FORWARD_SHARED_KEY", "HEADRACE_FORWARD__SHARED_KEY"),
-            ("headrace_forward_shared_key_file", "HEADRACE_FORWARD__SHARED_KEY_FILE"),
-            ("HEADRACE_FROWARD__SHARED_KEY", "HEADRACE_FORWARD__SHARED_KEY"),
-            ("HEADRACE_FORWARD___USERS", "HEADRACE_FORWARD__USERS"),
-            ("HEADRACE_TLS_CERT", "HEADRACE_TLS__CERT"),
-            ("HEADRACE_TSL__CLIENT_CA", "HEADRACE_TLS__CLIENT_CA"),
-            ("HEADRACE_KAFKA_SECURITY_PROTOCOL", "HEADRACE_KAFKA__SECURITY_PROTOCOL"),
-            ("HEADRACE_LISTEN_TRUSTED_PROXIES", "HEADRACE_LISTEN__TRUSTED_PROXIES"),
-        ],
-    )
-    def test_is_refused(self, monkeypatch: pytest.MonkeyPatch, name: str, meant: str) -> None:
-        monkeypatch.setenv(name, "k")
-        with pytest.raises(ConfigError, match=rf"{meant}\b"):
-            load(ForwardSettings)
-
-    @pytest.mark.parametrize(
-        "name", ["HEADRACE_LIMITS_DEPTH", "HEADRACE_STATE", "HEADRACE_FORWARD_PORT", "HEADRACE_FOO"]
-    )
-    def test_others_are_not(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-        monkeypatch.setenv(name, "k")
-        load(ForwardSettings)
-
-    def test_no_part_refuses_what_another_reads(self) -> None:
-        classes = [settings_class(part) for part in NAMES]
-        names = [variable(section, name) for cls in classes for section, name, _ in each_setting(cls)]
-        for cls in classes:
-            refuse_near_guards(cls, [*names, *(f"{name}_FILE" for name in names)])
-
-
-class TestPlaces:
-    @pytest.mark.parametrize(
-        "text",
-        ["kafka:9092", "a.example:1,b_c:65535", "10.0.0.1:9092, 10.0.0.2:9092", "[::1]:9092", "[2001:db8::1]:9092,x:1"],
-    )
-    def test_brokers(self, text: str) -> None:
-        assert KafkaSettings(bootstrap_servers=text).bootstrap_servers == text
-
-    @pytest.mark.parametrize(
-        "text",
-        [
-            "",
-            "kafka",
-            "kafka:",
-            ":9092",
-            "kafka:99999",
-            "kafka:0",
-            "kafka:x",
-            "::1:9092",
-            "[::g]:1",
-            "a:1,",
-            "PLAINTEXT://a:1",
-        ],
-    )
-    def test_what_no_brokers_are(self, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-        monkeypatch.setenv("HEADRACE_KAFKA__BOOTSTRAP_SERVERS", text)
-        with pytest.raises(ConfigError, match="HEADRACE_KAFKA__BOOTSTRAP_SERVERS: "):
-            load(ForwardSettings)
-
-    @pytest.mark.parametrize("text", ["localhost", "0.0.0.0", "::", "fe80::1%eth0", "my_host.example"])
-    @pytest.mark.parametrize("section", ["listen", "ops"])
-    def test_hosts(self, monkeypatch: pytest.MonkeyPatch, section: str, text: str) -> None:
-        monkeypatch.setenv(variable(section, "host"), text)
-        load(ForwardSettings)
-
-    @pytest.mark.parametrize("text", ["localhost:24224", "[::]", "tcp://a", "a b", "a,b", ""])
-    @pytest.mark.parametrize("section", ["listen", "ops"])
-    def test_what_no_hosts_are(self, monkeypatch: pytest.MonkeyPatch, section: str, text: str) -> None:
-        monkeypatch.setenv(variable(section, "host"), text)
-        with pytest.raises(ConfigError, match=f"{variable(section, 'host')}: "):
-            load(ForwardSettings)

@@ -25,26 +25,23 @@ def certificate(*subject: tuple[str, str], names: tuple[tuple[str, str], ...] = 
     return {"subject": tuple((pair,) for pair in subject), "subjectAltName": names}
 
 
-class TestIdentity:
-    @pytest.mark.parametrize("missing", [None, {}])
-    def test_no_certificate(self, missing: dict[str, Any] | None) -> None:
-        assert identity(missing) is None
+ORGANIZATION, DNS = ("organizationName", "O"), (("IP Address", "10.0.0.1"), ("DNS", "first"), ("DNS", "second"))
 
-    def test_the_common_name_first(self) -> None:
-        assert identity(certificate(("organizationName", "O"), ("commonName", "c"), names=(("DNS", "d"),))) == "c"
 
-    def test_else_the_first_dns_name(self) -> None:
-        names = (("IP Address", "10.0.0.1"), ("DNS", "first"), ("DNS", "second"))
-        assert identity(certificate(("organizationName", "O"), names=names)) == "first"
-        assert identity(certificate(("commonName", ""), names=names)) == "first"
-
-    def test_else_the_whole_subject(self) -> None:
-        assert (
-            identity(certificate(("countryName", "C"), ("organizationName", "O"))) == "countryName=C,organizationName=O"
-        )
-
-    def test_nothing_in_it(self) -> None:
-        assert identity(certificate(names=(("URI", "spiffe://x"),))) is None
+@pytest.mark.parametrize(
+    ("shown", "name"),
+    [
+        (None, None),
+        ({}, None),
+        (certificate(ORGANIZATION, ("commonName", "c"), names=DNS), "c"),
+        (certificate(ORGANIZATION, names=DNS), "first"),
+        (certificate(("commonName", ""), names=DNS), "first"),
+        (certificate(("countryName", "C"), ORGANIZATION), "countryName=C,organizationName=O"),
+        (certificate(names=(("URI", "spiffe://x"),)), None),
+    ],
+)
+def test_a_client_is_its_common_name_else_a_dns_name_else_its_subject(shown: Any, name: str | None) -> None:
+    assert identity(shown) == name
 
 
 class Files:
