@@ -10,8 +10,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, NoError, UnknownTopicOrPartitionError, for_code
 from headrace_common.kafka.client import CONNECT_TROUBLE, client_arguments
-from headrace_common.operations.errors import ConfigError
-from headrace_common.operations.settings import KafkaSettings, Settings, load
+from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import GapReason
 
 from headrace_cli.ground import CommandError
@@ -31,24 +30,11 @@ LANDED: Final = f"""
 A topic that was made anew is not among them before its first batch."""
 
 
-class _Kafka(Settings):
-    kafka: KafkaSettings = KafkaSettings()
-
-
-def held(bootstrap: str, topics: Iterable[str]) -> dict[Place, tuple[int, int]]:
+def held(settings: KafkaSettings, topics: Iterable[str]) -> dict[Place, tuple[int, int]]:
     """Ask Kafka for the first offset that each partition holds, and for its end; a topic that is not there has none.
 
-    Users, passwords and TLS come from `HEADRACE_KAFKA__…`. Raise `CommandError` if Kafka does not answer.
+    Raises `CommandError` if Kafka does not answer.
     """
-    try:
-        settings = load(_Kafka).kafka.model_copy(update={"bootstrap_servers": bootstrap})
-    except ConfigError as error:
-        raise CommandError(str(error)) from error
-    return held_at(settings, topics)
-
-
-def held_at(settings: KafkaSettings, topics: Iterable[str]) -> dict[Place, tuple[int, int]]:
-    """The same, with settings that are known."""
     with CONNECT_TROUBLE.told():
         try:
             return asyncio.run(_held(settings, sorted(topics)))

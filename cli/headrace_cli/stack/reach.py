@@ -1,12 +1,51 @@
-"""Whether brokers that are not ours can be reached, and if not, why: Kafka's own client says so only after a minute."""
+"""How to reach Kafka: the stack's own, one that is named, or the environment's; and whether it can be reached, and if not, why:
+Kafka's own client says so only after a minute.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+from pathlib import Path
 from typing import Final
 
+from headrace_common.operations.settings import KafkaSettings, Settings, load
+from headrace_common.operations.variables import variable
+
+from headrace_cli.ground import CommandError
+from headrace_cli.stack.state import StateFolder
+
 CONNECT_SECONDS: Final = 2.0
+
+
+class _Environment(Settings):
+    kafka: KafkaSettings = KafkaSettings()
+
+
+def environments_kafka(**known: object) -> KafkaSettings:
+    """Return the settings of `HEADRACE_KAFKA__…`, with those that are `known` instead. Raises `ConfigError`."""
+    return load(_Environment).kafka.model_copy(update=known)
+
+
+def kafka_settings(path: Path, named: str | None) -> KafkaSettings:
+    """Return how to reach Kafka: at `named`, else as the stack in `path` does, else as the environment says.
+
+    Users, passwords, TLS and topics come from `HEADRACE_KAFKA__…`; the embedded broker speaks PLAINTEXT. Raises `CommandError`
+    if nobody says where Kafka is, `ConfigError` for wrong settings.
+    """
+    if named is not None:
+        return environments_kafka(bootstrap_servers=named)
+    state = StateFolder(path)
+    record = state.what_runs()
+    if record:
+        known: dict[str, object] = {"bootstrap_servers": record["kafka"]}
+        if record["kafka_child"]:
+            known["security_protocol"] = "PLAINTEXT"
+        return environments_kafka(**known)
+    if variable("kafka", "bootstrap_servers") in os.environ:
+        return environments_kafka()
+    raise state.nothing_runs("name a Kafka with --kafka HOST:PORT")
 
 
 async def unreachable(bootstrap: str) -> str | None:
@@ -31,3 +70,10 @@ async def _connect(host: str, port: int) -> str | None:
         return f"{host}:{port} cannot be reached ({error.strerror or error})"
     writer.close()
     return None
+
+
+async def check_reachable(settings: KafkaSettings) -> None:
+    """Raise `CommandError` within a few seconds if no broker takes a connection: aiokafka says so only after a minute."""
+    problem = await unreachable(settings.bootstrap_servers)
+    if problem is not None:
+        raise CommandError(f"Kafka at {settings.bootstrap_servers}: {problem}.")

@@ -80,9 +80,11 @@ def _prove(lake: Path | str, kafka: str | None, output: Output, *, content: bool
     found = exactly_once(lake, content=content)
     if kafka is not None:
         from headrace_cli.lake import against_kafka  # only here: aiokafka takes a moment to load
+        from headrace_cli.stack.reach import environments_kafka
 
         landed = {(row["topic"], row["partition"]): row["landed_to"] for row in run(against_kafka.LANDED, lake)}
-        found[-1:-1] = against_kafka.compare(landed, against_kafka.held(kafka, {topic for topic, _ in landed}))
+        settings = environments_kafka(bootstrap_servers=kafka)
+        found[-1:-1] = against_kafka.compare(landed, against_kafka.held(settings, {topic for topic, _ in landed}))
         found[-1]["ok"] = all(row["ok"] for row in found)
     _show(found, output)
     return 0 if all(row["ok"] for row in found) else EXIT_FAILED

@@ -27,8 +27,8 @@ from headrace_cli.lake.proof import exactly_once
 from headrace_cli.lake.tables import Row
 from headrace_cli.operating.check.parts import Finding, Verdict, show
 from headrace_cli.operating.exposition import Scrape, parts_of, scrape_all
-from headrace_cli.operating.target import check_reachable, kafka_settings
 from headrace_cli.operating.watch.filters import parse_moment
+from headrace_cli.stack.reach import check_reachable, kafka_settings
 from headrace_cli.verbs import query
 from headrace_cli.wire.quarantined.items import Item, Wanted, gathered, of_lake
 from headrace_cli.wire.quarantined.reading import Reader
@@ -230,7 +230,7 @@ def _of_kafka(path: Path, options: LossOptions) -> list[Finding]:
         (row["topic"], row["partition"]): row["landed_to"] for row in query.run(against_kafka.LANDED, options.lake)
     }
     topics = {settings.events_topic, settings.quarantine_topic, *(topic for topic, _ in landed)}
-    return of_kafka(settings, landed, against_kafka.held_at(settings, topics))
+    return of_kafka(settings, landed, against_kafka.held(settings, topics))
 
 
 def of_kafka(

@@ -23,7 +23,7 @@ from headrace_cli.ground import CommandError
 from headrace_cli.operating.check import limits
 from headrace_cli.operating.check.limits import check_certificates
 from headrace_cli.operating.check.parts import NAMES, Finding, Verdict, settings_class, show
-from headrace_cli.operating.target import check_reachable
+from headrace_cli.stack.reach import check_reachable
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def live(
     from headrace_cli.operating.live.scraping import finder
     from headrace_cli.operating.live.server import LiveServer, allowed_names, is_loopback
     from headrace_cli.operating.live.service import LiveService
-    from headrace_cli.operating.target import kafka_settings
+    from headrace_cli.stack.reach import kafka_settings
 
     known = not url or kafka is not None or variable("kafka", "bootstrap_servers") in os.environ
     settings = kafka_settings(state, kafka) if known else None

@@ -15,9 +15,9 @@ from headrace_common.operations.settings import KafkaSettings
 from typing_extensions import override
 
 from headrace_cli.ground import CommandError
-from headrace_cli.operating.target import check_reachable
 from headrace_cli.operating.watch.filters import BEGINNING, NOW
 from headrace_cli.operating.watch.records import Kept
+from headrace_cli.stack.reach import check_reachable
 
 RECORDS: Final = 500
 """Most records of one step."""

@@ -26,7 +26,7 @@ from headrace_cli.ground import EXIT_FAILED, CommandError
 from headrace_cli.lake.address import LakeAddress
 from headrace_cli.lake.tables import connect
 from headrace_cli.lake.text import printable
-from headrace_cli.operating.target import check_reachable, kafka_settings
+from headrace_cli.stack.reach import check_reachable, kafka_settings
 from headrace_cli.verbs import console
 from headrace_cli.wire.quarantined.items import Item, Wanted
 from headrace_cli.wire.quarantined.reading import Reader

@@ -18,8 +18,8 @@ from rich.text import Text
 from headrace_cli.ground import EXIT_FAILED, CommandError
 from headrace_cli.lake.address import LakeAddress
 from headrace_cli.lake.text import json_value, printable, text
-from headrace_cli.operating.target import kafka_settings
 from headrace_cli.operating.watch.records import as_json
+from headrace_cli.stack.reach import kafka_settings
 from headrace_cli.verbs import console
 from headrace_cli.wire.quarantined.items import Item, Wanted, gathered, of_lake, of_topic
 from headrace_cli.wire.quarantined.reading import explained

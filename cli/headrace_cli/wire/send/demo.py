@@ -132,11 +132,11 @@ def _send_and_count(record: dict[str, Any], events: int, protocol: str) -> tuple
 
 def _count_on_topics(bootstrap: str) -> tuple[int, int]:
     """Return the records on the events and on the quarantine topic, counted from first to last offset."""
-    from headrace_cli.lake.against_kafka import held_at
+    from headrace_cli.lake.against_kafka import held
 
     settings = KafkaSettings(bootstrap_servers=bootstrap)
     counts = dict.fromkeys((settings.events_topic, settings.quarantine_topic), 0)
-    for (topic, _), (first, end) in held_at(settings, counts).items():
+    for (topic, _), (first, end) in held(settings, counts).items():
         counts[topic] += end - first
     return counts[settings.events_topic], counts[settings.quarantine_topic]
 

@@ -13,9 +13,10 @@ from typing import Final
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 from headrace_common.kafka.client import describe, explain, make_consumer
-from headrace_common.operations.settings import KafkaSettings, Settings, load
+from headrace_common.operations.settings import KafkaSettings
 
 from headrace_cli.ground import EXIT_FAILED, CommandError
+from headrace_cli.stack.reach import environments_kafka
 from headrace_cli.verbs import console
 from headrace_cli.wire.send.connections import Tally
 from headrace_cli.wire.send.source import ShopSource
@@ -26,19 +27,13 @@ NUMBERS: Final = 1 << 52
 """Events are numbered at random below this, so that ours can be told from all others. JSON holds such numbers exactly."""
 
 
-class SmokeSettings(Settings):
-    """The environment's settings that `smoke` reads."""
-
-    kafka: KafkaSettings = KafkaSettings()
-
-
 def smoke(targets: Sequence[str], *, ca: Path | None, seconds: float) -> int:
     """Try each of `targets` (``protocol=host:port``). Return 0 if every event was acknowledged and is on the topic, else 1.
 
     Raises `CommandError` for targets that make no sense, `ConfigError` for wrong settings of Kafka.
     """
     tls = Security("" if ca is None else str(ca)).context()
-    kafka = load(SmokeSettings).kafka
+    kafka = environments_kafka()
     return EXIT_FAILED if asyncio.run(_try_all(kafka, parse(targets, tls), seconds)) else 0
 
 
