@@ -13,7 +13,7 @@ from headrace_common.operations.errors import EXIT_CONFIG, ConfigError, Headrace
 
 from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError
 from headrace_cli.operating.commands import app as operating
-from headrace_cli.operating.options import LakeOption, StateOption, brokers_named
+from headrace_cli.operating.options import LakeOption, StateOption, brokers_named, examples
 from headrace_cli.verbs import parts
 from headrace_cli.wire.commands import app as wire
 from headrace_cli.wire.quarantined.commands import app as quarantine
@@ -160,18 +160,14 @@ def purge(
     raise typer.Exit(verb.purge(state, yes=yes))
 
 
-_QUERY_EXAMPLES = """Examples:
-
-./headrace query "select stream, count(*) from events group by all"
-
-./headrace query --named exactly-once --lake s3://bucket/lake
-
-./headrace query "from events where day = today()" --output today.parquet
-
-./headrace query --explain-schema"""
-
-
-@app.command(epilog=_QUERY_EXAMPLES)
+@app.command(
+    epilog=examples(
+        './headrace query "select stream, count(*) from events group by all"',
+        "./headrace query --named exactly-once --lake s3://bucket/lake",
+        './headrace query "from events where day = today()" --output today.parquet',
+        "./headrace query --explain-schema",
+    )
+)
 def query(
     sql: Annotated[
         str | None, typer.Argument(help="One SQL query; the tables are events, quarantine, batches, gaps and erasures.")

@@ -9,21 +9,19 @@ import typer
 
 from headrace_cli.ground import DEFAULT_STATE, CommandError
 from headrace_cli.operating.live.commands import app as live
-from headrace_cli.operating.options import KafkaOption, StateOption, UrlOption
+from headrace_cli.operating.options import KafkaOption, StateOption, UrlOption, examples
 
 app = typer.Typer()
 app.add_typer(live)
 
-_TAP_EXAMPLES = """Examples:
 
-./headrace tap --protocol forward --where body.level=error
-
-./headrace tap --from 10m --stream 'shop.*' --format json | jq .body
-
-./headrace tap --quarantine --last 20"""
-
-
-@app.command(epilog=_TAP_EXAMPLES)
+@app.command(
+    epilog=examples(
+        "./headrace tap --protocol forward --where body.level=error",
+        "./headrace tap --from 10m --stream 'shop.*' --format json | jq .body",
+        "./headrace tap --quarantine --last 20",
+    )
+)
 def tap(
     state: StateOption = DEFAULT_STATE,
     kafka: KafkaOption = None,
@@ -70,16 +68,13 @@ def tap(
     raise typer.Exit(verb.tap(state, kafka, options))
 
 
-_SNIPPET_EXAMPLES = """Examples:
-
-./headrace snippet
-
-./headrace snippet filebeat > output.yml
-
-./headrace snippet fluent-bit --host logs.example.org"""
-
-
-@app.command(epilog=_SNIPPET_EXAMPLES)
+@app.command(
+    epilog=examples(
+        "./headrace snippet",
+        "./headrace snippet filebeat > output.yml",
+        "./headrace snippet fluent-bit --host logs.example.org",
+    )
+)
 def snippet(
     client: Annotated[
         str | None, typer.Argument(help="The client, for example filebeat; without one, all are listed.")
@@ -95,16 +90,13 @@ def snippet(
     raise typer.Exit(verb.list_clients() if client is None else verb.snippet(client, state, host))
 
 
-_TOP_EXAMPLES = """Examples:
-
-./headrace top
-
-./headrace top --url forward=http://10.0.0.1:8080 --url forward=http://10.0.0.2:8080
-
-./headrace top --once --json"""
-
-
-@app.command(epilog=_TOP_EXAMPLES)
+@app.command(
+    epilog=examples(
+        "./headrace top",
+        "./headrace top --url forward=http://10.0.0.1:8080 --url forward=http://10.0.0.2:8080",
+        "./headrace top --once --json",
+    )
+)
 def top(
     state: StateOption = DEFAULT_STATE,
     url: UrlOption = None,
@@ -120,16 +112,13 @@ def top(
     raise typer.Exit(verb.top(state, url or (), once=once, as_json=as_json, every=every))
 
 
-_VALIDATE_EXAMPLES = """Examples:
-
-./headrace validate
-
-./headrace validate forward lake --config headrace.yaml
-
-./headrace validate --offline --strict --json"""
-
-
-@app.command(epilog=_VALIDATE_EXAMPLES)
+@app.command(
+    epilog=examples(
+        "./headrace validate",
+        "./headrace validate forward lake --config headrace.yaml",
+        "./headrace validate --offline --strict --json",
+    )
+)
 def validate(
     parts: Annotated[
         list[str] | None, typer.Argument(metavar="[PART]...", help="forward, lake, topics, …; default: all parts.")

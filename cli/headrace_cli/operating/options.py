@@ -11,6 +11,11 @@ from headrace_common.operations.networks import brokers
 from headrace_cli.ground import CommandError
 
 
+def examples(*commands: str) -> str:
+    """Return what a verb's help ends with."""
+    return "\n\n".join(["Examples:", *commands])
+
+
 def brokers_named(text: str | None) -> str | None:
     """Return `text` if it is HOST:PORT, several with commas, or None. Raises `CommandError`."""
     try:

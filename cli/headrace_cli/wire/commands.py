@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headrace_cli.ground import DEFAULT_STATE, CommandError
-from headrace_cli.operating.options import KafkaOption, LakeOption, StateOption, UrlOption
+from headrace_cli.operating.options import KafkaOption, LakeOption, StateOption, UrlOption, examples
 
 app = typer.Typer()
 
@@ -19,16 +19,14 @@ CaOption = Annotated[
     ),
 ]
 
-_EXPLAIN_EXAMPLES = """Examples:
 
-./headrace explain capture.bin
-
-./headrace quarantine show --raw NAME | ./headrace explain - --protocol logjam
-
-./headrace explain capture.bin --limit frame_bytes=64MiB"""
-
-
-@app.command(epilog=_EXPLAIN_EXAMPLES)
+@app.command(
+    epilog=examples(
+        "./headrace explain capture.bin",
+        "./headrace quarantine show --raw NAME | ./headrace explain - --protocol logjam",
+        "HEADRACE_LIMITS__FRAME_BYTES=64MiB ./headrace explain capture.bin",
+    )
+)
 def explain(
     file: Annotated[
         str,
@@ -44,13 +42,6 @@ def explain(
         bool, typer.Option("--from-client", help="A client sent it; default: the first bytes say.")
     ] = False,
     from_server: Annotated[bool, typer.Option("--from-server", help="A server sent it: replies.")] = False,
-    limit: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="With this limit, as frame_bytes=32MiB; may be repeated. Else those of the environment.",
-        ),
-    ] = None,
     parts: Annotated[int, typer.Option(min=0, max=100_000, help="Show so many events and entries of a frame.")] = 5,
     frames: Annotated[int, typer.Option(min=0, help="Show so many frames; all are counted.")] = 100,
     as_json: Annotated[
@@ -60,24 +51,19 @@ def explain(
     """Say what bytes mean, field by field, and what a receiver does with them. Exit status 1 if it does not understand all."""
     from headrace_cli.wire.explain import verb
 
-    options = verb.ExplainOptions(protocol, from_server, from_client, parts, frames, as_json, limit or ())
+    options = verb.ExplainOptions(protocol, from_server, from_client, parts, frames, as_json)
     raise typer.Exit(verb.explain(file, options))
 
 
-_SEND_EXAMPLES = """Examples:
-
-tail -f access.log | ./headrace send forward
-
-./headrace send lumberjack --rate 1000 --for 30s --size 300 --connections 4 --then-check
-
-./headrace send courier logs.example.org:5043 --file events.jsonl --ca ca.pem
-
-./headrace send forward logs.example.org:24224 --rate 100 --login secrets
-
-./headrace send logjam --rate 1000 --for 30s --compression lz4 --then-check"""
-
-
-@app.command(epilog=_SEND_EXAMPLES)
+@app.command(
+    epilog=examples(
+        "tail -f access.log | ./headrace send forward",
+        "./headrace send lumberjack --rate 1000 --for 30s --size 300 --connections 4 --then-check",
+        "./headrace send courier logs.example.org:5043 --file events.jsonl --ca ca.pem",
+        "./headrace send forward logs.example.org:24224 --rate 100 --login secrets",
+        "./headrace send logjam --rate 1000 --for 30s --compression lz4 --then-check",
+    )
+)
 def send(
     protocol: Annotated[
         str, typer.Argument(metavar="PROTOCOL", help="courier, forward, logjam, lumberjack or segment.")
@@ -146,16 +132,13 @@ def send(
     raise typer.Exit(verb.send(protocol, state, options))
 
 
-_CONFORM_EXAMPLES = """Examples:
-
-./headrace conform --protocol lumberjack
-
-./headrace conform logs.example.org:24224 --protocol forward --ca ca.pem --format json
-
-./headrace conform 127.0.0.1:5044 --protocol lumberjack --hold-command 'kill -STOP 4711' --release-command 'kill -CONT 4711'"""
-
-
-@app.command(epilog=_CONFORM_EXAMPLES)
+@app.command(
+    epilog=examples(
+        "./headrace conform --protocol lumberjack",
+        "./headrace conform logs.example.org:24224 --protocol forward --ca ca.pem --format json",
+        "./headrace conform --protocol lumberjack --hold-command 'kill -STOP 4711' --release-command 'kill -CONT 4711'",
+    )
+)
 def conform(
     target: Annotated[str, typer.Argument(metavar="HOST:PORT", help="A server; default: the stack in --state.")] = "",
     protocol: Annotated[str, typer.Option(metavar="NAME", help="courier, forward or lumberjack.")] = "",
@@ -195,16 +178,14 @@ def conform(
     raise typer.Exit(verb.conform(protocol, state, options))
 
 
-_CHECK_EXAMPLES = """Examples:
-
-./headrace check-loss
-
-./headrace check-loss --since 1d --ignore quarantine --json
-
-./headrace check-loss --lake /data/lake --kafka kafka-1:9092 --url http://receiver-1:8080"""
-
-
-@app.command("check-loss", epilog=_CHECK_EXAMPLES)
+@app.command(
+    "check-loss",
+    epilog=examples(
+        "./headrace check-loss",
+        "./headrace check-loss --since 1d --ignore quarantine --json",
+        "./headrace check-loss --lake /data/lake --kafka kafka-1:9092 --url http://receiver-1:8080",
+    ),
+)
 def check_loss(
     state: StateOption = DEFAULT_STATE,
     kafka: KafkaOption = None,

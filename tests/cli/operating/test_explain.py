@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +16,6 @@ from headrace_cli.ground import CommandError
 from headrace_cli.wire.explain import stream
 from headrace_cli.wire.explain.stream import EXPLANATIONS, Explainer
 from headrace_cli.wire.explain.verb import ExplainOptions, explain, lines
-from headrace_common.operations.errors import ConfigError
 from headrace_common.protocol import installed
 from headrace_courier import wire as courier
 from headrace_forward import wire as forward
@@ -333,41 +331,17 @@ def ends_in_a_sentence(data: bytes, protocol: str, *, server: bool) -> None:
     assert totals[0] == totals[1]
 
 
-def limited(data: bytes, folder: Path, *limits: str, protocol: str = "") -> int:
-    path = folder / "bytes"
-    path.write_bytes(data)
-    return explain(str(path), ExplainOptions(protocol, limits=limits))
-
-
 @pytest.mark.parametrize(
-    ("data", "protocol", "inside", "outside"),
+    ("data", "protocol", "setting", "inside"),
     [
-        (courier.jdat(NONCE, [b'{"n":"' + b"x" * 2000 + b'"}']), "courier", "event_bytes=2009", "event_bytes=2007"),
-        (BEATS, "lumberjack", "lumberjack__window_events=3", "lumberjack__window_events=2"),
-        (LOGJAM, "logjam", "HEADRACE_LIMITS__EVENT_BYTES=2008", "LIMITS__EVENT_BYTES=2007"),
+        (courier.jdat(NONCE, [b'{"n":"' + b"x" * 2000 + b'"}']), "courier", "LIMITS__EVENT_BYTES", 2008),
+        (BEATS, "lumberjack", "LUMBERJACK__WINDOW_EVENTS", 3),
+        (LOGJAM, "logjam", "LIMITS__EVENT_BYTES", 2008),
     ],
 )
-def test_other_limits(
-    data: bytes, protocol: str, inside: str, outside: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_limits_are_those_of_the_environment(
+    data: bytes, protocol: str, setting: str, inside: int, explained: Explained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert limited(data, tmp_path, inside, protocol=protocol) == 0, capfd.readouterr().out
-    assert limited(data, tmp_path, outside, protocol=protocol) == 1, capfd.readouterr().out
-
-
-def test_the_environment_has_limits_too_and_the_option_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEADRACE_LUMBERJACK__WINDOW_EVENTS", "2")
-    assert limited(BEATS, tmp_path) == 1
-    assert limited(BEATS, tmp_path, "lumberjack__window_events=3") == 0
-    assert os.environ["HEADRACE_LUMBERJACK__WINDOW_EVENTS"] == "2"
-
-
-def test_a_limit_that_does_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="did you mean HEADRACE_LIMITS__FRAME_BYTES"):
-        limited(CHUNK, tmp_path, "frame_byts=5")
-
-
-@pytest.mark.parametrize("text", ["frame_bytes", "=5", "a b=5"])
-def test_a_limit_has_a_name_and_a_value(text: str, tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="expected NAME=VALUE") as raised:
-        limited(CHUNK, tmp_path, text)
-    assert raised.value.status == 2
+    for limit, status in ((inside, 0), (inside - 1, 1)):
+        monkeypatch.setenv(f"HEADRACE_{setting}", str(limit))
+        assert explained(data, protocol=protocol)[0] == status

@@ -11,20 +11,18 @@ from typing import Annotated
 import typer
 
 from headrace_cli.ground import DEFAULT_STATE, CommandError
-from headrace_cli.operating.options import KafkaOption, LakeOption, StateOption
+from headrace_cli.operating.options import KafkaOption, LakeOption, StateOption, examples
 
 app = typer.Typer()
 
-_EXAMPLES = """Examples:
 
-./headrace live
-
-./headrace live --url forward=http://10.0.0.1:8080 --url forward=http://10.0.0.2:8080 --kafka kafka-1:9092 --lake /data/lake
-
-./headrace live --url forward=dns://headrace-forward-ops:8080 --host 0.0.0.0 --allow-host live.example.org"""
-
-
-@app.command(epilog=_EXAMPLES)
+@app.command(
+    epilog=examples(
+        "./headrace live",
+        "./headrace live --url forward=http://10.0.0.1:8080 --url forward=http://10.0.0.2:8080 --kafka kafka-1:9092",
+        "./headrace live --url forward=dns://headrace-forward-ops:8080 --host 0.0.0.0 --allow-host live.example.org",
+    )
+)
 def live(
     state: StateOption = DEFAULT_STATE,
     url: Annotated[

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from headrace_common.operations.settings import Settings, load, own_environment
-from headrace_common.operations.variables import PREFIX, variable
+from headrace_common.operations.settings import load
 from headrace_common.session.explain import Part, count
 from rich.text import Text
 
 from headrace_cli.ground import EXIT_FAILED, CommandError
 from headrace_cli.lake.text import printable
-from headrace_cli.operating.check.parts import as_environment, settings_class
+from headrace_cli.operating.check.parts import settings_class
 from headrace_cli.operating.watch.records import as_json
 from headrace_cli.operating.watch.shown import shown_value
 from headrace_cli.verbs import console
@@ -32,10 +29,7 @@ _PLACE: Final = "{:08x}"
 
 @dataclass(frozen=True)
 class ExplainOptions:
-    """`parts`: events and fields that are shown of a frame; `frames`: frames that are shown.
-
-    `limits`: settings as ``NAME=VALUE``, beside those of the environment; ``frame_bytes`` is ``LIMITS__FRAME_BYTES``.
-    """
+    """`parts`: events and fields that are shown of a frame; `frames`: frames that are shown."""
 
     protocol: str = ""
     server: bool = False
@@ -43,7 +37,6 @@ class ExplainOptions:
     parts: int = 5
     frames: int = 100
     as_json: bool = False
-    limits: Sequence[str] = ()
 
 
 def explain(name: str, options: ExplainOptions) -> int:
@@ -61,7 +54,7 @@ def explain(name: str, options: ExplainOptions) -> int:
         options.parts,
         server=options.server,
         client=options.client,
-        settings=partial(_settings, options.limits),
+        settings=lambda protocol: load(settings_class(protocol)),
     )
     found = explainer.run(time.time_ns() // 1_000_000)
     (_print_json if options.as_json else _print)(explainer.summary, found, options.frames)
@@ -80,19 +73,6 @@ def read(name: str) -> Iterator[bytes]:
                 piece = file.read(CHUNK)
     except OSError as error:
         raise CommandError(f"{name} cannot be read: {error.strerror}.", status=2) from error
-
-
-def _settings(limits: Sequence[str], protocol: str) -> Settings:
-    """The receiver's, of the environment and of `limits`. Raises `CommandError`, `ConfigError`."""
-    given = {}
-    for text in limits:
-        name, equals, value = text.partition("=")
-        if not equals or not re.fullmatch(r"\w+", name):
-            raise CommandError(f"--limit {text}: expected NAME=VALUE, for example frame_bytes=32MiB.", status=2)
-        section, separator, rest = name.removeprefix(PREFIX).partition("__")
-        given[variable(section, rest) if separator else variable("limits", name)] = value
-    with as_environment({**own_environment(), **given}):
-        return load(settings_class(protocol))
 
 
 def _print_json(summary: Summary, found: Iterable[Explained], most: int) -> None:

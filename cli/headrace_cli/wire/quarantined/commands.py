@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headrace_cli.ground import DEFAULT_STATE
-from headrace_cli.operating.options import KafkaOption, LakeOption, StateOption
+from headrace_cli.operating.options import KafkaOption, LakeOption, StateOption, examples
 
 app = typer.Typer(
     name="quarantine",
@@ -28,14 +28,14 @@ SinceOption = Annotated[
 ]
 UntilOption = Annotated[str, typer.Option("--until", metavar="TIME", help="Only before this time.")]
 
-_LIST_EXAMPLES = """Examples:
 
-./headrace quarantine list --reason bad_json --since 1d
-
-./headrace quarantine list --topic --json | jq .source"""
-
-
-@app.command("list", epilog=_LIST_EXAMPLES)
+@app.command(
+    "list",
+    epilog=examples(
+        "./headrace quarantine list --reason bad_json --since 1d",
+        "./headrace quarantine list --topic --json | jq .source",
+    ),
+)
 def list_(
     state: StateOption = DEFAULT_STATE,
     lake: LakeOption = None,
@@ -57,14 +57,12 @@ def list_(
     )
 
 
-_SHOW_EXAMPLES = """Examples:
-
-./headrace quarantine show u.0123456789abcdef0123456789abcdef
-
-./headrace quarantine show --raw NAME > bytes"""
-
-
-@app.command(epilog=_SHOW_EXAMPLES)
+@app.command(
+    epilog=examples(
+        "./headrace quarantine show u.0123456789abcdef0123456789abcdef",
+        "./headrace quarantine show --raw NAME > bytes",
+    )
+)
 def show(
     name: Annotated[str, typer.Argument(help="The item's name, as `list` has it.")],
     state: StateOption = DEFAULT_STATE,
@@ -79,14 +77,12 @@ def show(
     raise typer.Exit(verbs.show_item(verbs.Source(state, lake or state / "lake", kafka, topic), name, raw=raw))
 
 
-_EXPORT_EXAMPLES = """Examples:
-
-./headrace quarantine export bad-json --reason bad_json
-
-./headrace quarantine export today --topic --since 1d"""
-
-
-@app.command(epilog=_EXPORT_EXAMPLES)
+@app.command(
+    epilog=examples(
+        "./headrace quarantine export bad-json --reason bad_json",
+        "./headrace quarantine export today --topic --since 1d",
+    )
+)
 def export(
     folder: Annotated[Path, typer.Argument(help="A new or empty folder.")],
     state: StateOption = DEFAULT_STATE,
@@ -105,14 +101,12 @@ def export(
     raise typer.Exit(verbs.export_items(verbs.Source(state, lake or state / "lake", kafka, topic), wanted, folder))
 
 
-_REPLAY_EXAMPLES = """Examples:
-
-HEADRACE_LIMITS__EVENT_BYTES=4MiB ./headrace quarantine replay --reason oversized
-
-./headrace quarantine replay --reason internal --since 7d --apply"""
-
-
-@app.command(epilog=_REPLAY_EXAMPLES)
+@app.command(
+    epilog=examples(
+        "HEADRACE_LIMITS__EVENT_BYTES=4MiB ./headrace quarantine replay --reason oversized",
+        "./headrace quarantine replay --reason internal --since 7d --apply",
+    )
+)
 def replay(
     state: StateOption = DEFAULT_STATE,
     lake: LakeOption = None,
