@@ -42,20 +42,17 @@ STABLE_SECONDS: Final = 10.0
 class Backoff:
     """Delays of 1, 2, 4 … 60 seconds; `reset` begins again at the first."""
 
-    def __init__(self, first: float = FIRST_DELAY, longest: float = LONGEST_DELAY) -> None:
-        self._first = first
-        self._longest = longest
-        self._next = first
+    def __init__(self) -> None:
+        self._next = FIRST_DELAY
 
     def next_delay(self) -> float:
         """Return how many seconds to wait now. The next delay is twice as long."""
-        delay = self._next
-        self._next = min(2 * delay, self._longest)
+        delay, self._next = self._next, min(2 * self._next, LONGEST_DELAY)
         return delay
 
     def reset(self) -> None:
         """Begin at the first delay again: the process has been ready for a while."""
-        self._next = self._first
+        self._next = FIRST_DELAY
 
 
 class ChildState(StrEnum):

@@ -12,6 +12,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -148,17 +149,15 @@ class StateFolder:
 
     def end_processes(self) -> int:
         """End the processes that a killed supervisor left behind; return how many. SIGTERM first, SIGKILL after a few seconds."""
-        ended = set()
-        left = self.processes()
-        for process in left:
-            _signal(process, hard=False)
-        ended |= {process.pid for process in left}
-        psutil.wait_procs(left, _TERM_SECONDS)
+        ended: set[int] = set()
+        hard = False
         while left := self.processes():  # the loop also ends processes that those have started meanwhile
             for process in left:
-                _signal(process, hard=True)
+                with suppress(psutil.NoSuchProcess):
+                    (process.kill if hard else process.terminate)()
             ended |= {process.pid for process in left}
             psutil.wait_procs(left, _TERM_SECONDS)
+            hard = True
         return len(ended)
 
     def remove(self) -> None:
@@ -182,16 +181,6 @@ class StateFolder:
             self.path.rmdir()
         except OSError as error:
             raise CommandError(f"{error.filename or self.path} cannot be deleted: {error.strerror}.") from error
-
-
-def _signal(process: psutil.Process, *, hard: bool) -> None:
-    try:
-        if hard:
-            process.kill()
-        else:
-            process.terminate()
-    except psutil.NoSuchProcess:
-        pass
 
 
 def _read(path: Path) -> dict[str, Any]:

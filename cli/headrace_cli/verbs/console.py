@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from headrace_cli.machine.child import rotate_log
@@ -54,27 +53,19 @@ def line(name: str, kind: str, text: str) -> None:
 
 @contextmanager
 def fetching() -> Iterator[FetchProgress]:
-    """Show the progress of jars that are fetched: bars on a terminal, plain lines elsewhere."""
-    if not ERR.is_terminal:
-        said: set[str] = set()
+    """Show the progress of jars that are fetched: a line that counts on a terminal, plain lines elsewhere."""
+    said: set[str] = set()
+    with ERR.status("looking for the jars") if ERR.is_terminal else nullcontext() as status:
 
         def tell(what: str, done: int, total: int) -> None:
             text = f"fetching {what}" if total else what
-            if text not in said:
+            if status is not None:
+                status.update(f"{text}: {done} of {total}" if total else text)
+            elif text not in said:
                 said.add(text)
                 print(text, file=sys.stderr, flush=True)
 
         yield tell
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=ERR, transient=True) as bars:
-        tasks: dict[str, object] = {}
-
-        def show(what: str, done: int, total: int) -> None:
-            task = tasks.setdefault(what, bars.add_task(what, total=total or None))
-            bars.update(task, completed=done)  # type: ignore[arg-type]
-
-        yield show
 
 
 def table(*columns: str) -> Table:
