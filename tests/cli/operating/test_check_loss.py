@@ -20,7 +20,6 @@ from headrace_cli.wire.quarantined.reading import Reader
 from headrace_cli.wire.target import ASKED
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.session.again import Published
-from typer.testing import CliRunner
 
 from tests.cli.operating.test_replay import EVENTS, lake_of, rejected
 from tests.cli.operating.topics import event_headers, lead_to, put
@@ -226,22 +225,3 @@ def test_the_verb_and_its_status(
     assert [check["check"] for check in document["checks"]] == list(loss.CHECKS)
     later = loss.LossOptions(tmp_path / "lake", kafka.bootstrap, since="2026-05-07T00:00")
     assert loss.check_loss(tmp_path, later) == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "said"),
-    [
-        (["--ignore", "all"], 2, "it is one of exactly-once"),
-        (["--since", "soon"], 2, "expected a time"),
-        (["--kafka", "x"], 2, "expected HOST:PORT"),
-        (["--url", "x y"], 2, "expected http"),
-        ([], 1, "There are no tables"),
-    ],
-)
-def test_wrong_input_is_one_sentence(tmp_path: Path, arguments: list[str], status: int, said: str) -> None:
-    from headrace_cli.__main__ import app
-
-    result = CliRunner().invoke(app, ["check-loss", "--state", str(tmp_path / "none"), *arguments])
-    assert isinstance(result.exception, CommandError)
-    assert result.exception.status == status
-    assert said in str(result.exception)

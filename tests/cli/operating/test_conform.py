@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_cli.ground import EXIT_NOTHING_RUNS, CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.machine.ports import free_port
 from headrace_cli.wire.conform import bench, verb
 from headrace_cli.wire.conform.bench import Storage
@@ -225,27 +225,6 @@ def test_the_storage_is_let_go_whatever_happens(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(interrupted())
     assert not (tmp_path / "held").exists()
-
-
-@pytest.mark.parametrize(
-    ("protocol", "options", "sentence", "status"),
-    [
-        ("syslog", ConformOptions("h:1"), "--protocol syslog: it is one of courier, forward, lumberjack", 2),
-        ("", ConformOptions("h:1"), "--protocol", 2),
-        ("forward", ConformOptions("h"), "expected HOST:PORT", 2),
-        ("forward", ConformOptions(), "Nothing runs", EXIT_NOTHING_RUNS),
-        ("forward", ConformOptions("h:1", hold="true"), "name both", 2),
-        ("forward", ConformOptions("h:1", style="xml"), "--format xml", 2),
-        ("forward", ConformOptions("h:1", only=["version-1"]), "--only version-1", 2),
-        ("forward", ConformOptions("h:1", ca=Path("missing")), "--ca missing", 2),
-    ],
-)
-def test_wrong_input_is_one_sentence(
-    protocol: str, options: ConformOptions, sentence: str, status: int, tmp_path: Path
-) -> None:
-    with pytest.raises(CommandError, match=sentence) as raised:
-        conform(protocol, tmp_path, options)
-    assert raised.value.status == status
 
 
 def test_nothing_listens_or_a_command_fails(tmp_path: Path) -> None:

@@ -268,35 +268,6 @@ def test_what_is_none_of_ours_has_its_name_where_a_protocol_was_named(
     assert f"These bytes are {name}" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize(
-    ("content", "options", "sentence"),
-    [
-        (b"", {}, "is empty"),
-        (b" \n", {}, "is empty"),
-        (b"\x16\x03\x01\x02\x00", {}, "TLS"),
-        (b"GET /health HTTP/1.1\r\n\r\n", {}, "HTTP"),
-        (b"\xd4\xc3\xb2\xa1" + bytes(20), {}, "a capture of packets"),
-        (b"hello", {}, "No protocol begins with 68 65 6c 6c"),
-        (BEATS, {"protocol": "syslog"}, "--protocol syslog"),
-        (BEATS, {"server": True, "client": True}, "name one"),
-        (logjam.joined(FRAMES), {"server": True}, "answers of logjam"),
-    ],
-)
-def test_wrong_input_is_one_sentence(content: bytes, options: dict[str, Any], sentence: str, tmp_path: Path) -> None:
-    path = tmp_path / "x"
-    path.write_bytes(content)
-    with pytest.raises(CommandError, match=sentence) as raised:
-        explain(str(path), ExplainOptions(**options))
-    assert raised.value.status == 2
-
-
-def test_no_file(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(CommandError, match="cannot be read") as raised:
-            explain(str(path), ExplainOptions())
-        assert raised.value.status == 2
-
-
 @given(st.binary(min_size=1, max_size=300), st.sampled_from(sorted(EXPLANATIONS)), st.booleans())
 def test_any_bytes_end_in_a_sentence(data: bytes, protocol: str, server: bool) -> None:
     ends_in_a_sentence(data, protocol, server=server)

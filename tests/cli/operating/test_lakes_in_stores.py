@@ -117,11 +117,3 @@ def test_a_store_that_cannot_be_asked_is_a_sentence_everywhere(
         done = CliRunner().invoke(app, [*verb, "--state", str(tmp_path), "--lake", URL])
         assert isinstance(done.exception, CommandError)
         assert sentence in str(done.exception)
-
-
-def test_what_is_no_lake_is_said_at_once(tmp_path: Path) -> None:
-    for verb in (["check-loss"], ["quarantine", "list"], ["live", "--url", "http://127.0.0.1:1"]):
-        done = CliRunner().invoke(app, [*verb, "--state", str(tmp_path), "--lake", "ftp://x/y"])
-        assert isinstance(done.exception, CommandError), done.output
-        assert "a URL of s3://" in str(done.exception)
-        assert done.exception.status == 2

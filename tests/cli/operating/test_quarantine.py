@@ -240,27 +240,6 @@ def test_the_topics_items(
     assert (tmp_path / "out" / f"{named(1)}.bin").read_bytes() == WHOLE
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "said"),
-    [
-        (["list", "--reason", "bad"], 2, "--reason bad: it is one of bad_json"),
-        (["list", "--protocol", "http"], 2, "--protocol http"),
-        (["list", "--since", "soon"], 2, "--since soon: expected a time"),
-        (["list", "--kafka", "x"], 2, "expected HOST:PORT"),
-        (["list"], 1, "There are no tables"),
-        (["list", "--topic"], 3, "Nothing runs on"),
-        (["show", "x"], 1, "There are no tables"),
-    ],
-)
-def test_wrong_input_is_one_sentence(tmp_path: Path, arguments: list[str], status: int, said: str) -> None:
-    from headrace_cli.__main__ import app
-
-    result = CliRunner().invoke(app, ["quarantine", *arguments, "--state", str(tmp_path / "none")])
-    assert isinstance(result.exception, CommandError)
-    assert result.exception.status == status
-    assert said in str(result.exception)
-
-
 VERBS = [[name] for name in ("tap", "check-loss", "snippet", "top", "validate")]
 VERBS += [["quarantine", name] for name in ("list", "show", "export")]
 

@@ -22,7 +22,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from headrace_cli.ground import EXIT_NOTHING_RUNS, CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.machine.ports import free_port
 from headrace_cli.operating.watch.filters import parse_span
 from headrace_cli.stack.broker import EmbeddedKafka
@@ -258,26 +258,6 @@ def test_tls(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
             tmp_path,
             SendOptions(server.target, rate=10, timeout=2, security=Security(str(certificates.ca))),
         )
-
-
-@pytest.mark.parametrize(
-    ("protocol", "options", "sentence", "status"),
-    [
-        ("syslog", SendOptions(), "syslog is no protocol", 2),
-        ("forward", SendOptions("host"), "expected HOST:PORT", 2),
-        ("forward", SendOptions("host:99999"), "expected HOST:PORT", 2),
-        ("forward", SendOptions(), "Nothing runs", EXIT_NOTHING_RUNS),
-        ("forward", SendOptions("h:1", Path("missing")), "--file missing", 2),
-        ("forward", SendOptions("h:1", Path("x"), rate=1.0), "name one of them", 2),
-        ("forward", SendOptions("h:1", security=Security("missing")), "--ca missing", 2),
-    ],
-)
-def test_wrong_input_is_one_sentence(
-    protocol: str, options: SendOptions, sentence: str, status: int, tmp_path: Path
-) -> None:
-    with pytest.raises(CommandError, match=sentence) as raised:
-        send(protocol, tmp_path, options)
-    assert raised.value.status == status
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("30s", 30.0), ("5m", 300.0), ("0s", None), ("5", None), ("", None)])

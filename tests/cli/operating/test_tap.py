@@ -24,7 +24,6 @@ from headrace_cli.operating.watch.shown import LINE, pretty
 from headrace_cli.stack.broker import HOST, EmbeddedKafka
 from headrace_common.operations.settings import KafkaSettings, environment
 from headrace_common.record.contract import RecordFault
-from typer.testing import CliRunner
 
 from tests.cli.operating.topics import event_headers, lead_to, put, reject_headers
 from tests.contract.topic import own_topics
@@ -292,26 +291,3 @@ def test_it_goes_on_when_kafka_is_back(tmp_path: Path) -> None:
             assert process.wait(120) == 0
     finally:
         broker.stop()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "said"),
-    [
-        (["--format", "xml"], 2, "--format xml: it is one of pretty, json, raw."),
-        (["--protocol", "http"], 2, "--protocol http: it is one of courier, forward, logjam, lumberjack, segment."),
-        (["--kafka", "localhost"], 2, "expected HOST:PORT"),
-        (["--from", "soon"], 2, "expected a time such as"),
-        (["--where", "n=1"], 2, "expected PATH=VALUE"),
-        (["--quarantine", "--where", "body.n=1"], 2, "no body"),
-        (["--last", "3", "--limit", "3"], 2, "leave out"),
-        (["--kafka", "no-such-host.invalid:9092"], 1, "does not resolve"),
-        ([], 3, "Nothing runs on"),
-    ],
-)
-def test_wrong_input_is_one_sentence(tmp_path: Path, arguments: list[str], status: int, said: str) -> None:
-    from headrace_cli.__main__ import app
-
-    result = CliRunner().invoke(app, ["tap", "--state", str(tmp_path / "none"), *arguments])
-    assert isinstance(result.exception, CommandError)
-    assert result.exception.status == status
-    assert said in str(result.exception)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from headrace_cli.ground import CommandError
 from headrace_cli.operating.exposition import Scrape, scrape
 from headrace_cli.operating.watch.rates import quantile, rows
 from headrace_cli.operating.watch.top import PROBLEMS, seconds, short, table, top
@@ -23,7 +22,6 @@ from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.protocol import installed
 from headrace_lake.upkeep.metrics import LakeMetrics
 from rich.console import Console
-from typer.testing import CliRunner
 
 INF = float("inf")
 
@@ -231,21 +229,3 @@ def test_live_on_a_terminal_until_ctrl_c(part: tuple[str, dict[str, tuple[int, s
     process.send_signal(signal.SIGINT)
     assert process.wait(120) == 0
     os.close(main)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "said"),
-    [
-        ([], 3, "Nothing runs on"),
-        (["--url", "127.0.0.1:1"], 2, "--once prints one table"),
-        (["--json", "--url", "127.0.0.1:1"], 2, "add --once"),
-        (["--url", "ftp://x", "--once"], 2, "expected http://HOST:PORT"),
-    ],
-)
-def test_wrong_input_is_one_sentence(tmp_path: Path, arguments: list[str], status: int, said: str) -> None:
-    from headrace_cli.__main__ import app
-
-    result = CliRunner().invoke(app, ["top", "--state", str(tmp_path / "none"), *arguments])
-    assert isinstance(result.exception, CommandError)
-    assert result.exception.status == status
-    assert said in str(result.exception)

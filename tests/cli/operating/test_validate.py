@@ -12,7 +12,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from headrace_cli.ground import CommandError
 from headrace_cli.operating.check import limits
 from headrace_cli.operating.check.limits import SOON, check_certificates
 from headrace_cli.operating.check.parts import NAMES, Finding, Verdict, settings_class
@@ -32,7 +31,6 @@ from headrace_common.operations.settings import (
     own_environment,
 )
 from headrace_common.operations.variables import each_setting, variable
-from typer.testing import CliRunner
 
 from tests.cli.operating.topics import lead_to
 from tests.contract.topic import own_topics
@@ -231,14 +229,6 @@ def test_a_file_and_a_misspelt_variable(
     path.write_text("limits: {depth: 500}\nnonsense: {}\n")
     assert validate(ValidateOptions(("forward",), path, offline=True)) == 78
     assert validate(ValidateOptions(("forward",), tmp_path / "none.yaml", offline=True)) == 78
-
-
-def test_a_part_that_is_none() -> None:
-    from headrace_cli.__main__ import app
-
-    result = CliRunner().invoke(app, ["validate", "spark"])
-    assert isinstance(result.exception, CommandError)
-    assert result.exception.status == 2
 
 
 def test_kafka_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,110 @@
+"""What makes no sense, or is not there, is one sentence and an exit status, as each verb is called; and nothing is made."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from headrace_cli.__main__ import app
+from headrace_cli.ground import CommandError
+from headrace_logjam import wire as logjam
+from typer.testing import CliRunner
+
+from tests.cli.operating.test_explain import BEATS, FRAMES
+
+FILES = {
+    "empty": b"",
+    "blank": b" \n",
+    "tls": b"\x16\x03\x01\x02\x00",
+    "http": b"GET /health HTTP/1.1\r\n\r\n",
+    "packets": b"\xd4\xc3\xb2\xa1" + bytes(20),
+    "hello": b"hello",
+    "beats": BEATS,
+    "message": logjam.joined(FRAMES),
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "said"),
+    [
+        ("check-loss", 1, "There are no tables"),
+        ("check-loss --ignore all", 2, "it is one of exactly-once"),
+        ("check-loss --since soon", 2, "expected a time"),
+        ("check-loss --kafka x", 2, "expected HOST:PORT"),
+        ("check-loss --url 'x y'", 2, "expected http"),
+        ("check-loss --lake ftp://x/y", 2, "a URL of s3://"),
+        ("conform h:1 --protocol syslog", 2, "--protocol syslog: it is one of courier, forward, lumberjack"),
+        ("conform h:1", 2, "--protocol"),
+        ("conform h --protocol forward", 2, "expected HOST:PORT"),
+        ("conform --protocol forward", 3, "Nothing runs"),
+        ("conform h:1 --protocol forward --hold-command true", 2, "name both"),
+        ("conform h:1 --protocol forward --format xml", 2, "--format xml"),
+        ("conform h:1 --protocol forward --only version-1", 2, "--only version-1"),
+        ("conform h:1 --protocol forward --ca missing", 2, "--ca missing"),
+        ("explain empty", 2, "is empty"),
+        ("explain blank", 2, "is empty"),
+        ("explain tls", 2, "TLS"),
+        ("explain http", 2, "HTTP"),
+        ("explain packets", 2, "a capture of packets"),
+        ("explain hello", 2, "No protocol begins with 68 65 6c 6c"),
+        ("explain beats --protocol syslog", 2, "--protocol syslog"),
+        ("explain beats --from-server --from-client", 2, "name one"),
+        ("explain message --from-server", 2, "answers of logjam"),
+        ("explain missing", 2, "cannot be read"),
+        ("explain .", 2, "cannot be read"),
+        ("live --url http://127.0.0.1:1 --lake ftp://x/y", 2, "a URL of s3://"),
+        ("quarantine list", 1, "There are no tables"),
+        ("quarantine list --reason bad", 2, "--reason bad: it is one of bad_json"),
+        ("quarantine list --protocol http", 2, "--protocol http"),
+        ("quarantine list --since soon", 2, "--since soon: expected a time"),
+        ("quarantine list --kafka x", 2, "expected HOST:PORT"),
+        ("quarantine list --topic", 3, "Nothing runs on"),
+        ("quarantine list --lake ftp://x/y", 2, "a URL of s3://"),
+        ("quarantine show x", 1, "There are no tables"),
+        ("send syslog", 2, "syslog is no protocol"),
+        ("send forward", 3, "Nothing runs"),
+        ("send forward host", 2, "expected HOST:PORT"),
+        ("send forward host:99999", 2, "expected HOST:PORT"),
+        ("send forward h:1 --file missing", 2, "--file missing"),
+        ("send forward h:1 --file hello --rate 1", 2, "name one of them"),
+        ("send forward h:1 --ca missing", 2, "--ca missing"),
+        ("send forward h:1 --cert missing", 2, "--cert missing"),
+        ("send forward h:1 --cert /dev/null", 2, "--cert /dev/null"),
+        ("send forward h:1 --login missing", 2, "--login missing: No such file"),
+        ("send logjam h:1 --ca system", 2, "ZeroMQ has no TLS"),
+        ("snippet nginx", 2, "There is no client called nginx"),
+        ("tap", 3, "Nothing runs on"),
+        ("tap --format xml", 2, "--format xml: it is one of pretty, json, raw."),
+        ("tap --protocol http", 2, "--protocol http: it is one of courier, forward, logjam, lumberjack, segment."),
+        ("tap --kafka localhost", 2, "expected HOST:PORT"),
+        ("tap --kafka no-such-host.invalid:9092", 1, "does not resolve"),
+        ("tap --from soon", 2, "expected a time such as"),
+        ("tap --where n=1", 2, "expected PATH=VALUE"),
+        ("tap --quarantine --where body.n=1", 2, "no body"),
+        ("tap --last 3 --limit 3", 2, "leave out"),
+        ("top", 3, "Nothing runs on"),
+        ("top --url 127.0.0.1:1", 2, "--once prints one table"),
+        ("top --url 127.0.0.1:1 --json", 2, "add --once"),
+        ("top --url ftp://x --once", 2, "expected http://HOST:PORT"),
+        *((f"up --processes {number}", 2, "a receiver has 1 to 32 processes.") for number in ("0", "-1", "33")),
+        *(
+            (f"up --any-port --kafka {broker}", 2, f"--kafka {broker}: expected HOST:PORT")
+            for broker in ("localhost", ":9092", "localhost:", "localhost:99999", "localhost:x")
+        ),
+        ("validate spark", 2, "There is no part called spark"),
+    ],
+)
+def test_wrong_input_is_one_sentence(
+    command: str, status: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, content in FILES.items():
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "none"))
+    result = CliRunner().invoke(app, shlex.split(command))
+    assert isinstance(result.exception, CommandError), result.output
+    assert result.exception.status == status
+    assert said in str(result.exception)
+    assert "\n" not in str(result.exception)
+    assert not (tmp_path / "none").exists()
