@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
@@ -36,6 +35,7 @@ from headrace_cli.stack.stack import (
 from headrace_cli.stack.state import StateFolder
 from headrace_common.operations.settings import environment
 
+from tests.cli.standin import headrace
 from tests.contract.processes import command, gone
 from tests.contract.stopping import stopped
 from tests.contract.waiting import wait_for
@@ -47,20 +47,6 @@ LANDING = 900.0
 """Seconds for what waits for Spark: its start, its batch. Not a guess about speed: it ends at once when the thing is there, and
 on a starved machine a start of the landing job took more than three minutes.
 """
-
-PATH = os.pathsep.join(filter(None, sys.path))
-
-
-def headrace(*arguments: str, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "headrace_cli", *arguments],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": PATH, "HEADRACE_LAKE__TRIGGER": "0.5", **variables},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=1800,  # above what the command line allows itself
-    )
 
 
 def _asks(words: list[str]) -> bool:

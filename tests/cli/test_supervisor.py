@@ -29,11 +29,9 @@ from headrace_cli.stack.reach import unreachable
 from headrace_cli.stack.state import STACK_VARIABLE, StateFolder
 
 from tests.cli import standin
-from tests.cli.standin import heeds_interrupts
+from tests.cli.standin import PATH, headrace, heeds_interrupts
 from tests.contract.processes import below, gone
 from tests.contract.waiting import PATIENCE, until, wait_for
-
-PATH = os.pathsep.join(filter(None, sys.path))
 
 
 class Run:
@@ -69,17 +67,6 @@ class Run:
 
     def headrace(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return headrace(*arguments, "--state", str(self.state.path))
-
-
-def headrace(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "headrace_cli", *arguments],
-        env={**os.environ, "PYTHONPATH": PATH},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import re
 import shutil
@@ -11,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,42 +25,14 @@ from headrace_cli.wire.target import ASKED
 from headrace_common.operations.errors import ProtocolError
 from headrace_lumberjack.wire import V1, acknowledgement
 
+from tests.cli.operating.serving import HOST, Serve, serving
 from tests.contract.waiting import PATIENCE
 from tests.explaining import receiver_of
 
-HOST = "127.0.0.1"
 PROTOCOLS = sorted(ASKED)
 SERVERS = Path(__file__).parent / "servers"
 SILENCE = 59.0
 """Seconds of listening to what should say nothing, where it is known to say something."""
-
-Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-
-@contextlib.contextmanager
-def serving(serve: Serve) -> Iterator[str]:
-    """A server in a thread: its address."""
-    loop = asyncio.new_event_loop()
-
-    async def each(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            await serve(reader, writer)
-            await writer.drain()
-        writer.close()
-
-    server = loop.run_until_complete(asyncio.start_server(each, HOST, 0))
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    try:
-        yield f"{HOST}:{server.sockets[0].getsockname()[1]}"
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        server.close()
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-        loop.run_until_complete(asyncio.sleep(0))
-        loop.close()
 
 
 def honest(protocol: str, hold: Path, meanwhile: bytes = b"") -> Serve:

@@ -34,13 +34,13 @@ from headrace_cli.wire.send.source import LINE_BYTES, RateSource, Source
 from headrace_cli.wire.send.verb import SendOptions, send
 from headrace_cli.wire.target import CLIENTS, Security, Target
 
+from tests.cli.operating.serving import HOST, serving
 from tests.contract import receiver as real
 from tests.contract.topic import events, own_topics
 from tests.contract.waiting import PATIENCE, wait_for
 from tests.explaining import receiver_of
 from tests.lake.test_query import event, make
 
-HOST = "127.0.0.1"
 PROTOCOLS = sorted(name for name, client in CLIENTS.items() if client.malformed)
 
 
@@ -50,7 +50,7 @@ class Server:
 
     answers: Callable[[], Callable[[bytes], bytes | None]]
     tls: ssl.SSLContext | None = None
-    port: int = 0
+    target: str = ""
     heard: list[bytes] = field(default_factory=list)
     connections: int = 0
 
@@ -66,28 +66,14 @@ class Server:
                 writer.write(said)
         writer.transport.abort()
 
+    @property
+    def port(self) -> int:
+        return int(self.target.rpartition(":")[2])
+
     @contextlib.contextmanager
     def running(self) -> Iterator[Server]:
-        loop = asyncio.new_event_loop()
-        server = loop.run_until_complete(asyncio.start_server(self._serve, HOST, 0, ssl=self.tls))
-        self.port = server.sockets[0].getsockname()[1]
-        thread = threading.Thread(target=loop.run_forever)
-        thread.start()
-        try:
+        with serving(self._serve, self.tls) as self.target:
             yield self
-        finally:
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
-            server.close()
-            loop.run_until_complete(asyncio.sleep(0))
-            for task in asyncio.all_tasks(loop):
-                task.cancel()
-            loop.run_until_complete(asyncio.sleep(0))
-            loop.close()
-
-    @property
-    def target(self) -> str:
-        return f"{HOST}:{self.port}"
 
 
 class Stored:
@@ -252,7 +238,7 @@ def test_tls(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         assert len(stored.bodies) == 10
         with pytest.raises(CommandError, match="not trusted"):
             send("lumberjack", tmp_path, SendOptions(server.target, rate=10, security=Security("system")))
-    with Server(silent).running() as server, pytest.raises(CommandError, match=f"{HOST}:{server.port}"):
+    with Server(silent).running() as server, pytest.raises(CommandError, match=server.target):
         send(
             "lumberjack",
             tmp_path,

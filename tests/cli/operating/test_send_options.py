@@ -32,7 +32,8 @@ from headrace_logjam.wire import decode_meta
 
 from tests.broken.faults import Fault, Kind
 from tests.broken.faulty import play
-from tests.cli.operating.test_send import HOST, Server, Stored, patient_to_connect
+from tests.cli.operating.serving import HOST
+from tests.cli.operating.test_send import Server, Stored, patient_to_connect
 from tests.contract.certificates import Authority
 from tests.contract.receiver import Receiver as Process
 from tests.contract.topic import events, own_topics
