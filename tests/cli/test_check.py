@@ -42,37 +42,40 @@ def test_it(number, before=set()):
 Run = Callable[..., tuple[int, list[str]]]
 
 
-def test_one_core_runs_one_test_after_the_other() -> None:
-    assert spread([], 1) == []
-
-
-@pytest.mark.parametrize(("cores", "workers"), [(2, 3), (MOST_WORKERS - 1, MOST_WORKERS), (MOST_WORKERS, MOST_WORKERS)])
-def test_more_cores_share_the_files(cores: int, workers: int) -> None:
-    assert spread([], cores)[:2] == ["-n", str(workers)]
-
-
 @pytest.mark.parametrize(
-    "arguments",
-    [["tests/cli"], ["tests/cli/test_check.py::test_it"], ["-k", "kill"], ["-kkill"], ["-m", "kafka"], ["--lf"]],
+    ("cores", "workers"),
+    [(1, []), (2, ["3"]), (MOST_WORKERS - 1, [str(MOST_WORKERS)]), (MOST_WORKERS, [str(MOST_WORKERS)])],
 )
-def test_a_selection_runs_in_one_process(arguments: list[str]) -> None:
-    assert selects(arguments)
-    assert spread(arguments, 2) == once_more(arguments) == []
+def test_more_cores_than_one_share_the_files(cores: int, workers: list[str]) -> None:
+    assert spread([], cores)[1:2] == workers
 
 
-@pytest.mark.parametrize("arguments", [["--pdb"], ["-s"], ["-n0"], ["-n", "3"], ["--numprocesses=3"], ["--co"]])
-def test_some_options_want_to_say_themselves_how_many_processes(arguments: list[str]) -> None:
-    assert not selects(arguments)
-    assert spread(arguments, 2) == once_more(arguments) == []
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [[], ["-x"], ["-q"], ["--maxfail=3"], ["--color=no"], ["--durations", "10"], ["--junit-xml=report.xml"], ["cli"]],
+SELECTIONS = (
+    ["tests/cli"],
+    ["tests/cli/test_check.py::test_it"],
+    ["-k", "kill"],
+    ["-kkill"],
+    ["-m", "kafka"],
+    ["--lf"],
 )
-def test_other_options_select_nothing(arguments: list[str]) -> None:
-    assert not selects(arguments)
-    assert spread(arguments, 2) == PARALLEL
+OF_PROCESSES = (["--pdb"], ["-s"], ["-n0"], ["-n", "3"], ["--numprocesses=3"], ["--co"])
+OTHERS = (
+    [],
+    ["-x"],
+    ["-q"],
+    ["--maxfail=3"],
+    ["--color=no"],
+    ["--durations", "10"],
+    ["--junit-xml=report.xml"],
+    ["cli"],
+)
+
+
+@pytest.mark.parametrize("arguments", [*SELECTIONS, *OF_PROCESSES, *OTHERS])
+def test_a_selection_and_options_of_processes_run_in_one(arguments: list[str]) -> None:
+    assert selects(arguments) is (arguments in SELECTIONS)
+    assert spread(arguments, 2) == (PARALLEL if arguments in OTHERS else [])
+    assert bool(once_more(arguments)) is (arguments in OTHERS)
 
 
 @pytest.fixture
@@ -98,37 +101,22 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     return call
 
 
-def tier_in(options: list[str]) -> str:
-    (tier,) = [option.partition("=")[2] for option in options if option.startswith("--tier=")]
-    return tier
-
-
-def test_without_arguments_the_quick_tier_runs(run: Run) -> None:
-    status, options = run([])
+@pytest.mark.parametrize(
+    ("arguments", "asked", "tier", "handed"),
+    [
+        ([], None, "quick", PARALLEL),
+        (["-x"], Tier.ALL, "all", [*PARALLEL, "-x"]),
+        (["-x"], Tier.FULL, "full", [*PARALLEL, "-x"]),
+        (["tests/cli", "--pdb"], None, "all", ["tests/cli", "--pdb"]),
+        (["tests/cli"], Tier.FULL, "full", ["tests/cli"]),
+    ],
+)
+def test_what_is_handed_to_pytest(
+    run: Run, arguments: list[str], asked: Tier | None, tier: str, handed: list[str]
+) -> None:
+    status, options = run(arguments, asked)
     assert status == 0
-    assert tier_in(options) == "quick"
-    assert "--require=go" in options
-    assert options[-5:] == PARALLEL
-
-
-@pytest.mark.parametrize("tier", [Tier.ALL, Tier.FULL])
-def test_more_tiers_run_in_parallel_with_options_that_select_nothing(run: Run, tier: Tier) -> None:
-    _, options = run(["-x"], tier)
-    assert tier_in(options) == tier
-    assert "--require=go" in options
-    assert options[-6:] == [*PARALLEL, "-x"]
-
-
-def test_all_of_a_selection_runs(run: Run) -> None:
-    _, options = run(["tests/cli", "--pdb"])
-    assert tier_in(options) == "all"
-    assert "-n" not in options
-    assert options[-2:] == ["tests/cli", "--pdb"]
-
-
-def test_a_selection_runs_at_full_size_if_asked_for(run: Run) -> None:
-    _, options = run(["tests/cli"], Tier.FULL)
-    assert tier_in(options) == "full"
+    assert options == ["--require=go", f"--tier={tier}", *once_more(arguments), *handed]
 
 
 def test_it_fails_if_one_test_failed(run: Run) -> None:

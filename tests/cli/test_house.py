@@ -10,9 +10,10 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -49,11 +50,11 @@ MODULES = dict(modules())
 
 
 @lru_cache
-def imports(module: str) -> frozenset[str]:
-    """Every module that `module` names in an import, in functions too."""
+def imports(module: str, *, at_once: bool = False) -> frozenset[str]:
+    """Every module that `module` names in an import; in functions too, unless it is what importing `module` imports at once."""
     found = set()
     package = module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+    for node in nodes(ast.parse(MODULES[module].read_text()), functions=not at_once):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -63,6 +64,13 @@ def imports(module: str) -> frozenset[str]:
                 base = ".".join([*above[: len(above) - node.level + 1], *([base] if base else [])])
             found |= {base, *(f"{base}.{alias.name}" for alias in node.names if f"{base}.{alias.name}" in MODULES)}
     return frozenset(found)
+
+
+def nodes(node: ast.AST, *, functions: bool) -> Iterator[ast.AST]:
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if functions or not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from nodes(child, functions=functions)
 
 
 def reach(module: str) -> dict[str, str]:
@@ -273,9 +281,8 @@ def test_pins_of_no_part_are_refused() -> None:
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
 def test_every_dependency_of_a_part_is_pinned(part: Path) -> None:
     document = tomllib.loads((part / "pyproject.toml").read_text())
-    wanted = [*document["project"].get("dependencies", []), *document["build-system"]["requires"]]
-    for extra in document["project"].get("optional-dependencies", {}).values():
-        wanted += extra
+    extras = document["project"].get("optional-dependencies", {}).values()
+    wanted = [*document["project"].get("dependencies", []), *document["build-system"]["requires"], *chain(*extras)]
     requirements = [Requirement(item) for item in wanted]
     names = {canonicalize_name(each.name) for each in requirements if each.marker is None or each.marker.evaluate()}
     assert {name for name in names if not name.startswith("headrace-")} <= pins().keys()
@@ -288,14 +295,12 @@ def test_a_part_declares_what_it_imports(part: Path) -> None:
     """
     document = tomllib.loads((part / "pyproject.toml").read_text())
     declared = names_of(document["project"].get("dependencies", []))
-    optional = {
-        name for extra in document["project"].get("optional-dependencies", {}).values() for name in names_of(extra)
-    }
+    optional = names_of(chain(*document["project"].get("optional-dependencies", {}).values()))
     known = importlib.metadata.packages_distributions()
     missing, needing = set(), set()
     ours = [name for name in MODULES if PACKAGES[top(name)].parent == part]
     for module in ours:
-        at_once = {top(name) for name in imports_at_once(module)}
+        at_once = {top(name) for name in imports(module, at_once=True)}
         for name in {top(name) for name in imports(module)} - STANDARD - {top(module)}:
             sources = {canonicalize_name(source) for source in known.get(name, [name])}
             if not sources & declared and name in at_once:
@@ -304,29 +309,11 @@ def test_a_part_declares_what_it_imports(part: Path) -> None:
                 missing.add(f"{name} (by {module})")
     assert missing == set()
     assert not {module for module in needing if MODULES[module].stem in USUAL}
-    assert {module: found for module in set(ours) - needing if (found := imports_at_once(module) & needing)} == {}
+    assert {module: found for module in set(ours) - needing if (found := imports(module, at_once=True) & needing)} == {}
 
 
-def names_of(requirements: list[str]) -> set[str]:
+def names_of(requirements: Iterable[str]) -> set[str]:
     return {canonicalize_name(Requirement(item).name) for item in requirements}
-
-
-def imports_at_once(module: str) -> set[str]:
-    """What importing a module imports of others: what its functions import is optional."""
-    tree = ast.parse(MODULES[module].read_text())
-    inside = {
-        id(node)
-        for function in ast.walk(tree)
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-        for node in ast.walk(function)
-    }
-    found = set()
-    for node in ast.walk(tree):
-        if id(node) not in inside and isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        if id(node) not in inside and isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
 
 
 def test_every_indirect_dependency_is_pinned() -> None:
@@ -358,32 +345,11 @@ def committed_files() -> list[Path]:
     return found
 
 
-HOSTS = re.compile(
-    "|".join(
-        re.escape(".".join(parts))
-        for parts in (
-            ("pypi", "org"),
-            ("pythonhosted", "org"),
-            ("maven", "org"),
-            ("maven", "apache", "org"),
-            ("repository", "apache", "org"),
-            ("npmjs", "org"),
-            ("npmjs", "com"),
-            ("registry", "yarnpkg", "com"),
-            ("docker", "io"),
-            ("hub", "docker", "com"),
-            ("ghcr", "io"),
-            ("gcr", "io"),
-            ("quay", "io"),
-            ("registry", "k8s", "io"),
-            ("proxy", "golang", "org"),
-            ("sum", "golang", "org"),
-            ("rubygems", "org"),
-            ("crates", "io"),
-        )
-    ),
-    re.IGNORECASE,
-)
+REGISTRIES = """
+    pypi org, pythonhosted org, maven org, maven apache org, repository apache org, npmjs org, npmjs com, registry yarnpkg com,
+    docker io, hub docker com, ghcr io, gcr io, quay io, registry k8s io, proxy golang org, sum golang org, rubygems org,
+    crates io"""
+HOSTS = re.compile("|".join(r"\.".join(name.split()) for name in REGISTRIES.split(",")), re.IGNORECASE)
 
 
 def test_no_file_names_a_registry() -> None:
