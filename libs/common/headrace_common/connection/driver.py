@@ -97,7 +97,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self.status = session.status()
         """The session's, after its last input. Only an input changes what is busy, partial or known of its acknowledgements."""
         # Most protocols have no questions: they are not asked for them with each frame.
-        self._asks = type(session).questions is not Session.questions
+        self.asks = type(session).questions is not Session.questions
         self.account = receiver.scheduler.account()
         self.partial_bytes = self.pending = 0
         self.has_stored = self.has_asked = self.is_broken = self._asking = False
@@ -118,7 +118,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
     @property
     def outstanding(self) -> int:
         """Pending frames and unanswered questions; not 0 while questions are handed out."""
-        return len(self._frames) + max(len(self._questions), self._asking)
+        return len(self._frames) + (len(self._questions) or self._asking)
 
     # From the session
 
@@ -142,11 +142,12 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
                 self.clocks.frame_begins()
                 receiver.budget.restart(self)
             self.hold(partial)
-        self.ask()
+        if self.asks:
+            self.ask()
 
     def ask(self) -> None:
         """Hands the session's new questions to the service."""
-        if not self._asks or self._asking:  # asking: an answer that came at once has led to more, which have their turn
+        if not self.asks or self._asking:  # asking: an answer that came at once has led to more, which have their turn
             return
         self._asking = True
         try:
@@ -211,7 +212,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         except Exception:
             self.fail()
         if whole:
-            if self._asks:
+            if self.asks:
                 self.guard(self.ask)  # before the frame leaves: something is outstanding all the time
             self._receiver.budget.release(self, self._leaves(ticket, stored))
             self.has_stored = True

@@ -155,13 +155,15 @@ class Outgoing:
         data, self._next = self._next or driver.session.outgoing(), b""
         if data:
             self.transport.write(data)
-            if not driver.outstanding and is_open:
+            outstanding = driver.outstanding
+            if not outstanding and is_open:
                 self._next = driver.session.outgoing()
             # Nothing can follow in this iteration if nothing is left: the usual case, and a call less for each small frame.
-            if self._next or driver.outstanding or not is_open:
+            if self._next or outstanding or not is_open:
                 self._waits = True
                 self._loop.call_soon(self._flush_again)
-        driver.ask()
+        if driver.asks:
+            driver.ask()
         return not self._waits  # it may, since an answer that came at once
 
     def _flush_again(self) -> None:

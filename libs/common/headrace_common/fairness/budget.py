@@ -140,7 +140,8 @@ class Budget:
         """Whether `reader` may read now. If not, the budget calls its `pace` when that may have changed."""
         # The short way, for each small frame: it reads already, nothing is used up and nothing waits.
         free = not (self._level or self._unfinished or self._digesting)
-        if free and reader in self._reading[reader.has_stored] and not self._much(reader):
+        little = reader.partial_bytes + reader.pending < self._connection
+        if free and little and reader in self._reading[reader.has_stored]:
             return True
         self._digested(reader)
         return self._answer(reader, self.has_room(reader))
@@ -207,6 +208,8 @@ class Budget:
 
     def _measure(self) -> None:
         """Stops reading connections when a limit is passed."""
+        if not self._level and self.partial_bytes + self.pending < self._unknown_share:
+            return  # no limit was passed, and none is, whatever the oldest frame holds
         before, others = self._level, self._others()
         self._level = 2 if others + self.pending >= self._arrivals else 1 if others >= self._unknown_share else 0
         if self._level > before:

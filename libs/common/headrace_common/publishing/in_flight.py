@@ -197,7 +197,8 @@ class FairQueue:
 
     def __init__(self, scheduler: FairScheduler) -> None:
         self._scheduler = scheduler
-        self._queues: dict[Account, deque[InFlightFrame]] = {}
+        self._first: dict[Account, InFlightFrame] = {}  # of each connection
+        self._behind: dict[Account, deque[InFlightFrame]] = {}  # the others, of those that have any: most have none
         self._small: OrderedDict[Account, None] = OrderedDict()  # queues whose first frame is small, in order
         self._heap: list[tuple[float, int, Account]] = []  # the other queues whose first frame can continue
         self._order = itertools.count()
@@ -214,28 +215,31 @@ class FairQueue:
             return FIRST
         return self._scheduler.small.used if self._small_is_next() else self._heap[0][0]
 
-    def goes_on(self) -> bool:
-        """Whether another small frame is next."""
-        return self._current is None and self._small_is_next()
+    def next_small(self) -> InFlightFrame | None:
+        """Returns the frame of `next` if it is small."""
+        if self._current is not None or not self._small_is_next():
+            return None
+        return self._first[next(iter(self._small))]
 
     def add(self, in_flight: InFlightFrame) -> None:
         """Queues a frame behind the other frames of its connection."""
         account = in_flight.account
-        queue = self._queues.get(account)
-        if queue is None:
-            self._queues[account] = deque((in_flight,))
+        if account not in self._first:
             if not in_flight.small:
                 self._scheduler.enter(account)
             self._lead(in_flight)
-        else:
-            queue.append(in_flight)
+            return
+        queue = self._behind.get(account)
+        if queue is None:
+            queue = self._behind[account] = deque()
+        queue.append(in_flight)
 
     def next(self) -> InFlightFrame:
         """The frame to continue with. Unless it is small, it becomes the current one."""
         if self._current is None:
-            if self._small_is_next():
-                return self._queues[next(iter(self._small))][0]
-            self._current = self._queues[heapq.heappop(self._heap)[-1]][0]
+            if (small := self.next_small()) is not None:
+                return small
+            self._current = self._first[heapq.heappop(self._heap)[-1]]
         return self._current
 
     def later(self, in_flight: InFlightFrame) -> None:
@@ -266,10 +270,8 @@ class FairQueue:
     def remove(self, in_flight: InFlightFrame) -> None:
         """Removes a finished or abandoned frame. Does nothing unless it is the first of its queue: `next` shows it later."""
         account = in_flight.account
-        queue = self._queues.get(account)
-        if queue is None or queue[0] is not in_flight:
+        if self._first.get(account) is not in_flight:
             return
-        queue.popleft()
         if in_flight.small:
             self._forget(account)
         else:
@@ -281,10 +283,13 @@ class FairQueue:
             else:
                 self._heap = [entry for entry in self._heap if entry[-1] is not account]
                 heapq.heapify(self._heap)
-        if queue:
-            self._lead(queue[0])
-        else:
-            del self._queues[account]
+        queue = self._behind.get(account)
+        if queue is None:
+            del self._first[account]
+            return
+        self._lead(queue.popleft())
+        if not queue:
+            del self._behind[account]
 
     def _small_is_next(self) -> bool:
         return bool(self._small) and (not self._heap or self._scheduler.small_first(self._heap[0][0]))
@@ -292,6 +297,7 @@ class FairQueue:
     def _lead(self, in_flight: InFlightFrame) -> None:
         """`in_flight` is now the first frame of its account."""
         account, scheduler = in_flight.account, self._scheduler
+        self._first[account] = in_flight
         if in_flight.small:
             if not scheduler.sharing:
                 scheduler.enter(scheduler.small)

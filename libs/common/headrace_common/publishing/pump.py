@@ -147,32 +147,32 @@ class Pump:
         waits or more work would have to wait for a slice.
         """
         queue = self._queue
-        goes_on = False  # a small frame was built, and its slice is not over
+        small: InFlightFrame | None = None  # the next, if one before it was built and its slice is not over
         self._turn = None
         while True:
-            if not queue:
-                if not cycle.whole or self._may_leave():  # not whole: all that waited was abandoned meanwhile
-                    return
-                goes_on = False
-                await self._arrival()
-                continue
-            if not goes_on and not self._scheduler.take(self._slices):
-                if cycle.whole and self._may_leave():
-                    return
-                if not await self._slices.next():
-                    return
+            if small is None:
                 if not queue:
+                    if not cycle.whole or self._may_leave():  # not whole: all that waited was abandoned meanwhile
+                        return
+                    await self._arrival()
                     continue
-            frame = queue.next()
+                if not self._scheduler.take(self._slices):
+                    if cycle.whole and self._may_leave():
+                        return
+                    if not await self._slices.next():
+                        return
+                    if not queue:
+                        continue
+            frame = small or queue.next()
+            small = None
             if frame.dead:
                 queue.remove(frame)
                 continue
             if frame.small:
                 if not self._take_small(frame, cycle):
                     return
-                goes_on = not self._scheduler.resting and queue.goes_on()
+                small = None if self._scheduler.resting else queue.next_small()
                 continue
-            goes_on = False
             self._scheduler.begin(frame.account)
             step = self._take_some(frame, cycle)
             frame.cost += self._scheduler.end(frame.account)

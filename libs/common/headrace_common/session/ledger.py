@@ -62,6 +62,8 @@ class Ledger(Generic[T]):
 
     def pop_whole(self) -> LedgerEntry[T] | None:
         """Removes and returns the oldest frame if all of it is durable. None: no whole frame may be acknowledged now."""
+        if not self._entries:
+            return None
         for oldest in self._entries.values():
             if not oldest.whole:
                 return None
