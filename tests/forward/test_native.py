@@ -7,18 +7,20 @@ import os
 import struct
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from headrace_common.record import native
 from headrace_common.record.event import Reject
-from headrace_forward.wire import EventTime, encode
+from headrace_common.session.interface import AT_ONCE, Peer
+from headrace_forward.events.plain import MadeFrame
+from headrace_forward.wire import EventTime, Mode, encode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.common.kafkaless import ENVELOPE
 from tests.driving import feed
-from tests.forward.driving import TIME, drive, event_time, pack, session
+from tests.forward.driving import NOW_MS, PEER, TIME, drive, event_time, message, pack, session
 from tests.forward.msgpacks import bins, maps, records, strs, unusual
 from tests.forward.test_property import SMALL, mutated, shaped
 from tests.native import needs_native, the_same, using
@@ -27,12 +29,19 @@ from tests.tiers import examples
 pytestmark = needs_native
 
 
-def built(data: bytes, core: str, **limits: Any) -> list[Any]:
-    """Every part of every frame of `data`, byte for byte; what is random in an id is not."""
+KNOWN = b"\x93\xa1t\xa3\x92\x01\x80\x81\xa5chunk\xa1k"
+"""A plain message. After two of them the core makes all events of a third in one call, if it has the same tag."""
+
+
+def built(data: bytes, core: str, before: int, **limits: Any) -> list[Any]:
+    """Every part of every frame of `data` behind `before` others, byte for byte; what is random in an id is not."""
     made: list[Any] = []
     with using(core), pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "urandom", lambda size: bytes(size))
         driven = session(**limits)
+        for _ in range(before):
+            feed(driven, KNOWN)
+            assert [len(frame.at_once() or ()) for frame in driven.frames()] == [1]
         try:
             feed(driven, data)
         except Exception as error:
@@ -42,14 +51,15 @@ def built(data: bytes, core: str, **limits: Any) -> list[Any]:
             runs = [run if isinstance(run, list) else [run] for run in frame.runs() if run]
             assert [*chain(*runs)] == parts
             assert not frame.small or frame.at_once() in (None, parts)
-            made += [frame.acknowledged, frame.size, frame.ticket, *parts]
+            made += [frame.acknowledged, 0 if before else frame.size, frame.ticket, *parts]
     return made
 
 
 def check(data: bytes, **limits: Any) -> list[Any]:
     """What Python makes of `data`, and the native core too."""
-    expected = built(data, "python", **limits)
-    assert built(data, "native", **limits) == expected
+    for before in (2, 0):
+        expected = built(data, "python", before, **limits)
+        assert built(data, "native", before, **limits) == expected
     return expected
 
 
@@ -111,6 +121,37 @@ def test_small_messages_of_any_parts(
     check(data)
     check(data, **SMALL)
     the_same(drive, [data, data])
+    the_same(drive, [KNOWN, KNOWN, data, data])
+
+
+@pytest.mark.parametrize("peer", [PEER, Peer("192.0.2.7", 1, "CN=a,O=b", certified=True)])
+@pytest.mark.parametrize("size", [0, 1, 23, 24, 25, 31, 32, 33, 64, 128])
+def test_all_events_of_a_message_in_one_call(size: int, peer: Peer) -> None:
+    """Ids hash chunk, client and entries; some chunks name none."""
+    for mode in get_args(Mode)[:3]:
+        for count in (1, 9, AT_ONCE, AT_ONCE + 1):
+            entries = [(EventTime(1_700_000_000, 10**6 * (n % 2) + 1), {"n": n}) for n in range(count)]
+            if mode == "Message":
+                entries = entries[:1]
+            data = encode("t", entries, mode=mode, chunk='"' * size)
+            made = {}
+            for core in ("python", "native"):
+                with using(core), pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(os, "urandom", lambda size: bytes(size))
+                    driven = session(peer)
+                    for piece in (KNOWN, KNOWN, data):
+                        driven.receive(piece, NOW_MS)
+                        *_, last = [*driven.frames()]
+                        made[core] = [*last.parts()], last.at_once(), last.acknowledged, last.received_ms
+                    in_one = mode != "Forward" and size not in (24, 32) and len(entries) <= AT_ONCE
+                    assert isinstance(last, MadeFrame) == (core == "native" and in_one)
+            assert made["native"] == made["python"]
+
+
+def test_another_tag_is_not_taken_for_the_one_that_is_known() -> None:
+    for tag in ("", "u", "tt", "s"):
+        the_same(drive, [KNOWN, KNOWN, message(pack({"m": 1}), tag=tag), KNOWN, KNOWN, KNOWN])
+        the_same(drive, [KNOWN, KNOWN, KNOWN + KNOWN, message(pack({"m": 1}), tag=tag)])
 
 
 NUMBERS = [

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod entries;
+pub mod ids;
 pub mod json;
 pub mod message;
 pub mod msgpack;

@@ -2,8 +2,11 @@
 
 #![forbid(unsafe_code)]
 
-use crate::entries::DEEPEST;
+use crate::entries::{Message, Writer, DEEPEST};
+use crate::ids::Hash;
+use crate::json;
 use crate::msgpack::{Input, Item, Odd};
+use crate::record::Envelope;
 
 /// Payloads that begin like this are compressed.
 const COMPRESSED: [&[u8]; 2] = [b"\x1f\x8b", b"\x28\xb5\x2f\xfd"];
@@ -74,6 +77,88 @@ pub fn plain<'a>(data: &'a [u8], limits: &Limits) -> Result<Plain<'a>, Odd> {
         return Err(Odd);
     }
     Ok(found)
+}
+
+/// Lengths of chunks that may name the content, or nothing: `headrace_forward.entries.ids` decides about their ids.
+const OTHER_IDS: [usize; 2] = [24, 32];
+
+/// A tag, and what its messages have in common.
+pub struct Known<'a> {
+    /// Its element.
+    pub tag: &'a [u8],
+    pub envelope: Envelope<'a>,
+    /// What every id hashes first: the fields of the protocol and of the tag.
+    pub begun: &'a [u8],
+    /// The field of the client's name, or nothing.
+    pub client: &'a [u8],
+}
+
+/// What a message may have at most, beside `Limits`.
+pub struct Most {
+    pub entries: u32,
+    /// Bytes of an event's value and attributes, and deepest nesting.
+    pub event_bytes: usize,
+    pub depth: usize,
+    /// Bytes of all its events, but for the last.
+    pub total: usize,
+}
+
+/// Gives `keep` all events of a plain message, which are to be used only if it returns its chunk's element.
+pub fn events<'a>(
+    data: &'a [u8],
+    known: &Known,
+    limits: &Limits,
+    most: &Most,
+    mut keep: impl FnMut(&[u8]),
+) -> Result<&'a [u8], Odd> {
+    if !data.get(1..).is_some_and(|rest| rest.starts_with(known.tag)) {
+        return Err(Odd);
+    }
+    let found = plain(data, limits)?;
+    let chunk = found.chunk.ok_or(Odd)?;
+    if OTHER_IDS.contains(&chunk.len()) {
+        return Err(Odd);
+    }
+    let joined;
+    let body = if found.is_entry {
+        joined = [b"\x92", found.body].concat();
+        &joined
+    } else {
+        found.body
+    };
+    let mut hash = Hash::default();
+    hash.feed(known.begun);
+    hash.field(chunk);
+    hash.feed(known.client);
+    hash.field(body);
+    let ids = hash.prefix();
+    let mut attributes = b"{\"chunk\":".to_vec();
+    json::text(&mut attributes, chunk)?;
+    attributes.push(b'}');
+    let message = Message {
+        envelope: known.envelope,
+        attributes: &attributes,
+        ids: &ids,
+        content_ids: &ids,
+        event_bytes: most.event_bytes,
+        depth: most.depth,
+    };
+    let mut writer = Writer::new(&message);
+    let mut event = Vec::new();
+    let (mut read, mut total) = (0, 0);
+    for index in 0..most.entries {
+        event.clear();
+        read += writer.entry(&body[read..], index, &mut event)?;
+        keep(&event);
+        if read == body.len() {
+            return Ok(found.reply);
+        }
+        total += event.len();
+        if total > most.total {
+            break;
+        }
+    }
+    Err(Odd)
 }
 
 /// Reads the option map.
@@ -153,6 +238,62 @@ mod tests {
         assert_eq!((found.body, found.is_entry), (&b"\x01\x81\xa1a\x92\x01\x80"[..], true));
         assert_eq!(found.chunk, Some(&b"c"[..]));
         assert!(taken(b"\x93\xa1t\x01\x80").is_ok());
+    }
+
+    fn made(data: &[u8], most: &Most) -> Result<(Vec<Vec<u8>>, Vec<u8>), Odd> {
+        let envelope = Envelope { bare: b"", before_id: b"<", after_id: b">", kind: b"", attributes: b"" };
+        let known = Known { tag: b"\xa1t", envelope, begun: b"\0\0\0\x01t", client: b"\0\0\0\x01n" };
+        let limits = Limits { tag: 2, chunk: 40, option: 60 };
+        let mut made = Vec::new();
+        let reply = events(data, &known, &limits, most, |event| made.push(event.to_vec()))?.to_vec();
+        Ok((made, reply))
+    }
+
+    const MOST: Most = Most { entries: 3, event_bytes: 99, depth: 9, total: 999 };
+
+    #[test]
+    fn all_events() {
+        let data = b"\x93\xa1t\xa6\x92\x01\x80\x92\x02\x80\x81\xa5chunk\xa1c";
+        let (made, reply) = made(data, &MOST).expect("plain");
+        assert_eq!((made.len(), &reply[..]), (2, &b"\xa1c"[..]));
+        let mut hash = Hash::default();
+        hash.feed(b"\0\0\0\x01t\0\0\0\x01c\0\0\0\x01n\0\0\0\x06\x92\x01\x80\x92\x02\x80");
+        for (index, event) in made.iter().enumerate() {
+            let id = [&b"<"[..], &hash_of(&hash), format!("{index:08x}>").as_bytes()].concat();
+            assert!(event.windows(id.len()).any(|part| part == id), "{event:?}");
+            assert!(event.ends_with(b"{\"chunk\":\"c\"}"));
+        }
+        let single = b"\x94\xa1t\x01\x81\xa1a\x05\x81\xa5chunk\xa1c";
+        let listed = b"\x93\xa1t\xa5\x92\x01\x81\xa1a\x05\x81\xa5chunk\xa1c";
+        assert!(super::tests::made(single, &MOST).is_ok());
+        assert_ne!(super::tests::made(single, &MOST), super::tests::made(data, &MOST));
+        assert!(super::tests::made(&listed[..], &MOST).is_err()); // a byte of the entry is missing
+    }
+
+    fn hash_of(hash: &Hash) -> [u8; 26] {
+        hash.clone().prefix()
+    }
+
+    #[test]
+    fn all_events_or_none() {
+        let entry = [&b"\x93\xa1t\xa3\x92\x01\x80\x81\xa5chunk\xd9"[..]].concat();
+        for (size, plain) in [(23, true), (24, false), (25, true), (31, true), (32, false), (33, true)] {
+            let data = [&entry[..], &[size], &vec![b'c'; usize::from(size)]].concat();
+            assert_eq!(made(&data, &MOST).is_ok(), plain, "{size}");
+        }
+        for data in [
+            &b"\x92\xa1t\xa3\x92\x01\x80"[..],                  // no chunk
+            b"\x93\xa1u\xa3\x92\x01\x80\x81\xa5chunk\xa1c",     // another tag
+            b"\x93\xa1t\xa4\x92\x01\x80\x92\x81\xa5chunk\xa1c", // half an entry
+            b"\x93\xa1t\xa4\x92\x01\x80\x05\x81\xa5chunk\xa1c", // something behind one
+            b"",
+        ] {
+            assert_eq!(made(data, &MOST), Err(Odd), "{data:?}");
+        }
+        let data = b"\x93\xa1t\xac\x92\x01\x80\x92\x01\x80\x92\x01\x80\x92\x01\x80\x81\xa5chunk\xa1c";
+        assert_eq!(made(data, &MOST), Err(Odd));
+        assert!(made(data, &Most { entries: 4, ..MOST }).is_ok());
+        assert_eq!(made(data, &Most { entries: 4, total: 9, ..MOST }), Err(Odd));
     }
 
     #[test]

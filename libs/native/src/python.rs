@@ -112,11 +112,45 @@ fn message<'py>(py: Python<'py>, data: &[u8], limits: (usize, usize, usize)) -> 
     })
 }
 
+/// A tag's element, the pieces of its envelope, what every id of it begins to hash, and the client's field, which may be empty.
+type Known<'a> = (&'a [u8], Pieces<'a>, &'a [u8], &'a [u8]);
+
+/// Makes the events of a plain message with the tag `known` that asks for an acknowledgement: see `message::events`.
+///
+/// Returns them, their bytes, and the chunk's element. `limits`: most bytes of its chunk, its option and an event, deepest nesting,
+/// and most entries.
+#[pyfunction]
+fn whole<'py>(
+    py: Python<'py>,
+    data: &[u8],
+    known: Known<'py>,
+    limits: (usize, usize, usize, usize, u32),
+) -> PyResult<Option<(Bound<'py, PyList>, usize, Bound<'py, PyBytes>)>> {
+    caught(|| {
+        let (tag, (bare, before_id, after_id, kind, named), begun, client) = known;
+        let envelope = Envelope { bare, before_id, after_id, kind, attributes: named };
+        let (chunk, option, event_bytes, depth, entries) = limits;
+        let limits = taken::Limits { tag: tag.len(), chunk, option };
+        let most = taken::Most { entries, event_bytes, depth, total: MOST_MADE };
+        let mut made = Vec::new();
+        let mut total = 0;
+        let keep = |event: &[u8]| {
+            total += event.len();
+            made.push(PyBytes::new(py, event));
+        };
+        match taken::events(data, &taken::Known { tag, envelope, begun, client }, &limits, &most, keep) {
+            Ok(reply) => Ok(Some((PyList::new(py, made)?, total, PyBytes::new(py, reply)))),
+            Err(_) => Ok(None),
+        }
+    })
+}
+
 /// The native core.
 #[pymodule]
 fn headrace_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(entries, module)?)?;
     module.add_function(wrap_pyfunction!(lay, module)?)?;
-    module.add_function(wrap_pyfunction!(message, module)?)
+    module.add_function(wrap_pyfunction!(message, module)?)?;
+    module.add_function(wrap_pyfunction!(whole, module)?)
 }

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Final
 
 import msgpack
 from headrace_common.operations.errors import ProtocolError
@@ -24,15 +25,16 @@ from headrace_common.operations.settings import LimitSettings
 from headrace_common.record import native
 from headrace_common.record.event import source
 from headrace_common.session.inflate import InflateLimits
-from headrace_common.session.interface import ByteSession, Frame, Peer, Status, Ticket
+from headrace_common.session.interface import AT_ONCE, ByteSession, Frame, Peer, Status, Ticket
 from headrace_common.session.ledger import Ledger
 from typing_extensions import override
 
 from headrace_forward.entries import option
 from headrace_forward.entries.ids import PROTOCOL
 from headrace_forward.entries.option import Option
-from headrace_forward.events.message import ForwardFrame, Limits, Origin
-from headrace_forward.events.plain import PlainFrame
+from headrace_forward.events.message import ForwardFrame, Limits
+from headrace_forward.events.origin import Origin
+from headrace_forward.events.plain import MadeFrame, PlainFrame
 from headrace_forward.json_form import wire
 from headrace_forward.json_form.events import JsonFrame
 from headrace_forward.kinds import KINDS, MsgpackKind
@@ -42,9 +44,14 @@ from headrace_forward.wire import SAMPLE, Decoder, Message, acknowledgement
 
 PING_ELEMENTS = 6
 PINGS = {b"\xa4PING", b'"PING"'}
-AT_ONCE = 0.0
+NOW = 0.0
 NAME_BYTES = 255
 """Longest name in a login that becomes the source: it goes into a header of every event. A host name has at most 253 bytes."""
+
+
+_WAITING: Final = Status(idle=False)
+_RESTING: Final = Status(idle=True)
+"""Between two messages, with some to be acknowledged or none: most sessions are there when they are asked."""
 
 
 class ForwardSession(ByteSession):
@@ -71,6 +78,8 @@ class ForwardSession(ByteSession):
             forward.option_bytes,
         )
         self._chunk_bytes = forward.chunk_bytes
+        entries = min(AT_ONCE, limits.frame_events)
+        self._most = (forward.chunk_bytes, forward.option_bytes, limits.event_bytes, limits.depth, entries)
         self._handshake_bytes = forward.handshake_bytes
         self._login = bytearray()
         self._read = 0  # bytes of the connection that do not go to the decoder
@@ -80,8 +89,8 @@ class ForwardSession(ByteSession):
         if security is not None:
             self._handshake = Handshake(security, peer.address, random(NONCE_BYTES), random(NONCE_BYTES))
             self._handshake_replies.append(self._handshake.helo())
-            self._deadline = AT_ONCE  # so that a tick tells it the time
-        self._ready: deque[Frame] = deque()
+            self._deadline = NOW  # so that a tick tells it the time
+        self._ready: list[Frame] = []
         self._pending: Ledger[bytes | None] = Ledger()  # each message's reply; None if its client asked for none
         self._unacknowledgeable = False
         self._undecided = True
@@ -145,13 +154,21 @@ class ForwardSession(ByteSession):
         """Takes `data` if it is one small message that the native core can take apart. Returns whether it is."""
         if not decoder.may_be_whole(data):
             return False
-        limits = self._limits
+        limits, origin = self._limits, self._origin
+        if origin.known is not None:
+            made = native.core.whole(data, origin.known, self._most)
+            if made is not None:
+                events, size, chunk = made
+                decoder.taken(data)
+                self._ready.append(MadeFrame(events, size, self._await(acknowledgement(chunk)), now_ms))
+                return True
         found = native.core.message(data, (limits.tag_bytes, self._chunk_bytes, limits.option_bytes))
         if found is None:
             return False
+        origin.know(found[0])
         ticket = self._await(None if found[2] is None else acknowledgement(found[3]))
         offset = decoder.taken(data)
-        self._ready.append(PlainFrame(data, offset, found, ticket, now_ms, self._origin, limits))
+        self._ready.append(PlainFrame(data, offset, found, ticket, now_ms, origin, limits))
         return True
 
     def _take(self, message: Message, now_ms: int) -> None:
@@ -226,8 +243,8 @@ class ForwardSession(ByteSession):
 
     @override
     def frames(self) -> Iterator[Frame]:
-        while self._ready:
-            yield self._ready.popleft()
+        ready, self._ready = self._ready, []
+        return iter(ready)
 
     @override
     def eof(self) -> None:
@@ -246,7 +263,7 @@ class ForwardSession(ByteSession):
 
     @override
     def tick(self, now: float) -> None:
-        if self._deadline == AT_ONCE:
+        if self._deadline == NOW:
             self._deadline = now + self._settings.handshake_time
         elif self._deadline is not None and now >= self._deadline:
             self._deadline = None
@@ -259,6 +276,8 @@ class ForwardSession(ByteSession):
         if decoder is not None:
             partial_bytes += decoder.partial_bytes()
             busy = decoder.paused
+        if not (partial_bytes or busy or self._unacknowledgeable or self._undecided):
+            return _WAITING if self._pending else _RESTING
         return Status(
             partial_bytes=partial_bytes,
             busy=busy,

@@ -37,6 +37,9 @@ SMALL_COST: Final = 50e-6
 BYTE_COST: Final = 30e-9
 """CPU seconds that a small frame is charged, and each of its bytes: about what they cost."""
 
+MADE_COST: Final = 15e-6
+"""The same of a small frame whose events were made when it arrived."""
+
 REST: Final = 4
 """Loop iterations between two slices: an answer from Kafka needs several to become an acknowledgement."""
 
@@ -184,11 +187,13 @@ class FairScheduler:
             self._look()
         return spent
 
-    def small_built(self, size: int) -> None:
-        """A small frame of `size` bytes was built since `take`."""
-        cost = SMALL_COST + size * BYTE_COST
-        self._floor = max(self._floor, self.small.used)
-        self.small.used += cost * min(1.0, max(1, self.long) / max(1, self.sharing))
+    def small_built(self, size: int, made: bool = False) -> None:
+        """A small frame of `size` bytes was built since `take`. `made`: when it arrived."""
+        cost = MADE_COST if made else SMALL_COST + size * BYTE_COST
+        small = self.small
+        if small.used > self._floor:
+            self._floor = small.used
+        small.used += cost * min(1.0, (self.long or 1) / (self.sharing or 1))
         now = self._clock()
         self._left -= max(cost, now - self._taken)
         self._taken = now

@@ -194,7 +194,7 @@ class Pump:
                 made = frame.frame.at_once()
             except Exception as error:
                 made = [frame.spoiled(error, self._log)]
-            self._scheduler.small_built(frame.frame.size)
+            self._scheduler.small_built(frame.frame.size, frame.frame.made)
         if made is None:
             self._queue.enlarge(frame)
             return True

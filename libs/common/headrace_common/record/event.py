@@ -207,11 +207,15 @@ class FieldHash:
 _u32: Final = struct.Struct(">I").pack
 
 
+def hashed_field(item: bytes) -> bytes:
+    """Returns a field as a `FieldHash` hashes it."""
+    return _u32(len(item)) + item
+
+
 @cache
 def _named(protocol: str) -> bytes:
     """The field of a protocol's name."""
-    name = protocol.encode()
-    return _u32(len(name)) + name
+    return hashed_field(protocol.encode())
 
 
 def deterministic_id(protocol: str, *fields: bytes) -> bytes:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # it encodes by a module that asks this one
 VARIABLE: Final = "HEADRACE_NATIVE"
 AUTO, OFF, REQUIRE = "auto", "off", "require"
 MODULE: Final = "headrace_native"
-VERSION: Final = "0.2.0"
+VERSION: Final = "0.3.0"
 """The only version that is asked: another has other calls, such as one that was built before the sources changed."""
 
 BYTES_AT_ONCE: Final = 64 << 10
@@ -25,6 +25,9 @@ BYTES_AT_ONCE: Final = 64 << 10
 
 Pieces = tuple[bytes, bytes, bytes, bytes, bytes]
 """`Envelope.pieces`."""
+
+Known = tuple[bytes, Pieces, bytes, bytes]
+"""A tag's element, the pieces of its envelope, what every id of it begins to hash, and the field of the client's name, if any."""
 
 
 class Core(Protocol):
@@ -65,6 +68,15 @@ class Core(Protocol):
         None if it is not exactly one plain message. `limits`: most bytes of its tag, its chunk and its option.
         """
 
+    def whole(
+        self, data: bytes, known: Known, limits: tuple[int, int, int, int, int], /
+    ) -> tuple[list[Part], int, bytes] | None:
+        """Makes all events of a message of Forward: these, their bytes, and the element of its chunk.
+
+        None if it is not exactly one plain message with the tag `known` and a chunk that names no content. `limits`: most bytes
+        of its chunk, its option and an event, deepest nesting, and most entries.
+        """
+
 
 class Python:
     """No native core: nothing is plain."""
@@ -81,6 +93,8 @@ class Python:
 
     def message(self, *_: object) -> None:
         """Returns None."""
+
+    whole = message
 
 
 PYTHON: Final[Core] = cast("Core", Python())

@@ -121,6 +121,9 @@ class Frame(ABC):
     small: bool = False
     """It has at most `SMALL` bytes, and does not grow: `at_once` may build all of it."""
 
+    made: bool = False
+    """It is small, and its parts were made when it arrived: `at_once` only returns them."""
+
     def at_once(self) -> list[Part] | None:
         """Builds all parts of a small frame in one call. None: it has more than `AT_ONCE`, or pauses in one: ask `parts`.
 

@@ -31,6 +31,7 @@ from headrace_forward.entries.option import Option
 from headrace_forward.entries.tag import read_tag
 from headrace_forward.entries.values import bin_or_text
 from headrace_forward.entries.zstd import inflate_zstd
+from headrace_forward.events.origin import Origin
 from headrace_forward.kinds import Bytes, content
 from headrace_forward.wire import Message, new_unpacker
 
@@ -68,37 +69,6 @@ class Limits:
     depth: int
     tag_bytes: int
     option_bytes: int
-
-
-class Origin:
-    """The origin of a connection's events. Keeps the envelope of the last tag, as most connections use one tag.
-
-    `name`: the client's, from its certificate or its login; empty if there is neither.
-    """
-
-    __slots__ = ("_envelope", "_plain", "_tag", "name", "source")
-
-    def __init__(self, source: str, name: bytes = b"") -> None:
-        self.source = source
-        self.name = name
-        self._tag: str | None = None
-        self._envelope: Envelope
-        self._plain: tuple[bytes, str, bytes] | None = None  # the last tag of `plain_tag`: element, text, content
-
-    def plain_tag(self, raw: bytes, most: int) -> tuple[str, bytes] | None:
-        """(text, content) of a tag element, if it is a text of at most `most` bytes, and not empty."""
-        if self._plain is None or self._plain[0] != raw:
-            tag, tag_bytes, attributes = read_tag(raw)
-            if not tag or attributes or len(tag_bytes) > most:
-                return None
-            self._plain = (raw, tag, tag_bytes)
-        return self._plain[1:]
-
-    def envelope(self, tag: str) -> Envelope:
-        """The envelope of JSON events with this tag, which may be empty."""
-        if tag != self._tag:
-            self._tag, self._envelope = tag, Envelope(PROTOCOL, self.source, tag)
-        return self._envelope
 
 
 class MessageFrame(Frame):

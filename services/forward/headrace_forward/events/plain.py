@@ -1,4 +1,4 @@
-"""A message that the native core has taken apart: its events are made in one call, if all of its entries are plain."""
+"""A message that the native core has taken apart, or of which it has made all events."""
 
 from __future__ import annotations
 
@@ -13,11 +13,39 @@ from typing_extensions import override
 
 from headrace_forward.entries import option
 from headrace_forward.entries.ids import small_message_ids
-from headrace_forward.events.message import CHUNK, OVERHEAD, ForwardFrame, Limits, Origin
+from headrace_forward.events.message import CHUNK, OVERHEAD, ForwardFrame, Limits
+from headrace_forward.events.origin import Origin
 from headrace_forward.kinds import cut
 from headrace_forward.wire import Message
 
 _BEFORE: Final = b'{"%b":' % CHUNK.encode()
+
+
+class MadeFrame(Frame):
+    """A small message of which the native core has made all events. It holds nothing else."""
+
+    __slots__ = ("_events", "received_ms", "size", "ticket")
+
+    small = made = True
+
+    def __init__(self, events: list[Part], size: int, ticket: Ticket, received_ms: int) -> None:
+        """`size`: bytes of the events."""
+        self._events = events
+        self.ticket = ticket
+        self.received_ms = received_ms
+        self.size = size + OVERHEAD
+
+    @override
+    def at_once(self) -> list[Part]:
+        return self._events
+
+    @override
+    def parts(self) -> Iterator[Part]:
+        return iter(self._events)
+
+    @override
+    def spoiled(self, detail: str) -> Reject:
+        raise AssertionError(f"{detail}, and yet its events are there")
 
 
 class PlainFrame(Frame):

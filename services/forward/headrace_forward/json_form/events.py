@@ -17,7 +17,8 @@ from typing_extensions import override
 from headrace_forward.attributes import ForwardAttribute
 from headrace_forward.entries.builder import EntryBuilder, may_be_deep
 from headrace_forward.entries.times import BadTimeError
-from headrace_forward.events.message import Limits, MessageFrame, Origin
+from headrace_forward.events.message import Limits, MessageFrame
+from headrace_forward.events.origin import Origin
 from headrace_forward.json_form.values import elements, integer, is_text, pair, pairs, string
 from headrace_forward.json_form.wire import JsonMessage, JsonOption
 
