@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -135,6 +136,49 @@ def test_a_build_that_fails_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert "\n" not in line
     (log,) = (tmp_path / "cache").rglob("build.log")
     assert b"linker" in log.read_bytes()
+
+
+NEWEST = """\
+version = 4
+
+[[package]]
+name = "headrace_native"
+version = "9.9.9"
+dependencies = [
+ "ryu",
+]
+
+[[package]]
+name = "ryu"
+version = "999.0.0"
+source = "registry+https://crates.example/index"
+checksum = "newer"
+"""
+
+
+def test_every_crate_is_the_one_that_is_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the newest versions that cargo would take, only where they come from is used, and the core's own version."""
+    for name in ("lock.py", "crates.lock"):
+        shutil.copy(building.SOURCES / name, tmp_path)
+    (tmp_path / "bin").mkdir()
+    cargo = tmp_path / "bin" / "cargo"
+    cargo.write_text(f"#!/bin/sh\ncat > Cargo.lock <<'END'\n{NEWEST}END\n")
+    cargo.chmod(0o755)
+    monkeypatch.setenv("PATH", str(cargo.parent), prepend=":")
+    subprocess.run([sys.executable, tmp_path / "lock.py"], check=True)
+    locked, pinned = (tomllib.loads((tmp_path / name).read_text())["package"] for name in ("Cargo.lock", "crates.lock"))
+    for crate, pin in zip(locked, pinned, strict=True):
+        if pin["name"] == native.MODULE:
+            assert crate == {**pin, "version": "9.9.9"}
+        else:
+            assert "source" not in pin
+            assert len(pin["checksum"]) == 64
+            assert crate == {**pin, "source": "registry+https://crates.example/index"}
+    declared = tomllib.loads((building.SOURCES / "Cargo.toml").read_text())["dependencies"]
+    versions = {pin["name"]: f"={pin['version']}" for pin in pinned}
+    assert {name: versions[name] for name in declared} == {
+        name: wanted if isinstance(wanted, str) else wanted["version"] for name, wanted in declared.items()
+    }
 
 
 def test_the_rust_code_stays_small() -> None:

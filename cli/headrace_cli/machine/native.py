@@ -56,7 +56,7 @@ def install() -> Built:
 def fingerprint() -> str:
     """Changes with what the build depends on."""
     digest = hashlib.sha256(f"{sys.platform} {platform.machine()} {platform.libc_ver()}".encode())
-    for path in sorted([SOURCES / "Cargo.toml", *SOURCES.glob("src/**/*.rs")]):
+    for path in sorted([SOURCES / "Cargo.toml", SOURCES / "crates.lock", *SOURCES.glob("src/**/*.rs")]):
         digest.update(f"\n{path.relative_to(SOURCES)}\n".encode() + path.read_bytes())
     return digest.hexdigest()[:32]
 
@@ -67,18 +67,22 @@ def _build(result: Path) -> str:
     folder = result.parent / "build"
     try:
         sources = shutil.copytree(
-            SOURCES, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("target", "*.lock")
+            SOURCES, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("target", "Cargo.lock")
         )
-        done = subprocess.run(
-            ["cargo", "build", "--release", "--quiet", "--target-dir", "target"],
-            cwd=sources,
-            env={**os.environ, "PYO3_PYTHON": sys.executable, "RUSTFLAGS": os.environ.get("RUSTFLAGS", "") + flags},
-            capture_output=True,
-            timeout=LONGEST,
-        )
-        if done.returncode != 0:
-            (result.parent / "build.log").write_bytes(done.stderr)
-            return f"cargo failed ({result.parent / 'build.log'} says why)"
+        for command in (
+            [sys.executable, "lock.py"],
+            ["cargo", "build", "--locked", "--release", "--quiet", "--target-dir", "target"],
+        ):
+            done = subprocess.run(
+                command,
+                cwd=sources,
+                env={**os.environ, "PYO3_PYTHON": sys.executable, "RUSTFLAGS": os.environ.get("RUSTFLAGS", "") + flags},
+                capture_output=True,
+                timeout=LONGEST,
+            )
+            if done.returncode != 0:
+                (result.parent / "build.log").write_bytes(done.stderr)
+                return f"cargo failed ({result.parent / 'build.log'} says why)"
         suffix = "dylib" if sys.platform == "darwin" else "so"
         _copy(folder / "target" / "release" / f"libheadrace_native.{suffix}", result)
     finally:
