@@ -22,8 +22,10 @@ Headrace has the Apache License 2.0. An image or an environment also has these p
 said of a licence is what the package says of itself. Written by `release/licences.py`.
 
 The jars of `cli/headrace_cli/machine/jars.txt` (Kafka, Spark's connectors, Delta, Hadoop's S3A, AWS's SDK and what they need) are
-fetched, not shipped, but for the landing job's image; each has its licence in `META-INF`. What comes with an image's base, Python
-and Debian's Java, has it in `/usr/share/doc`. `syft scan docker:IMAGE` lists all of an image.
+fetched, not shipped, but for the landing job's image; each has its licence in `META-INF`. The native core of the
+receivers' images has crates of `libs/native/crates.lock`; its bill of materials (`headrace_native-*.dist-info/sboms`) has the
+licence of each. What comes with an image's base, Python and Debian's Java, has it in `/usr/share/doc`. `syft scan docker:IMAGE`
+lists all of an image.
 
 | package | licence | in |
 |---|---|---|

@@ -5,8 +5,9 @@
     python release/pins.py --upgrade             takes the newest versions
     python release/pins.py --of common forward   prints the lines that these parts need, for `pip install --no-deps -r`
 
-The first two need a package index (pip's own settings name it) and write constraints.txt and release/tools.txt, which pins
-what builds the documentation's site and checks the workflows. The last needs only Python's standard library: images use it, too.
+The first two need a package index (pip's own settings name it) and write constraints.txt; release/tools.txt, which pins
+what builds the documentation's site and checks the workflows; and release/native.txt, which pins what makes a wheel of the
+native core. The last needs only Python's standard library: images use it, too.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 PINS: Final = ROOT / "constraints.txt"
 TOOLS: Final = ROOT / "release" / "tools.txt"
+NATIVE: Final = ROOT / "release" / "native.txt"
 UV: Final = "uv==0.13.9"
 """What resolves, in an environment of its own."""
 
@@ -34,6 +36,10 @@ HEAD: Final = """\
 """
 TOOLS_HEAD: Final = """\
 # What builds the documentation's site and checks the workflows; release/tools.sh installs it.
+# Written by `python release/pins.py`.
+"""
+NATIVE_HEAD: Final = """\
+# What makes a wheel of the native core; release/native.sh and the receivers' images install it.
 # Written by `python release/pins.py`.
 """
 
@@ -109,7 +115,7 @@ def users_of(requirement: str) -> set[str]:
 
 
 def write(*options: str) -> None:
-    """Resolves everything and writes both files. Raises `subprocess.CalledProcessError` if the index lacks something."""
+    """Resolves everything and writes all files. Raises `subprocess.CalledProcessError` if the index lacks something."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--target", folder, UV], check=True)
         uv = Path(folder, "bin", "uv")
@@ -125,8 +131,10 @@ def write(*options: str) -> None:
         PINS.write_text(
             HEAD + "".join(f"{each}    # for {' '.join(sorted(users[name_of(each)]))}\n" for each in pinned)
         )
-        resolve(uv, groups()["checks"], TOOLS, "--generate-hashes", "--constraints", str(PINS), *options)
-        TOOLS.write_text(TOOLS_HEAD + TOOLS.read_text())
+        for group, output, head in (("checks", TOOLS, TOOLS_HEAD), ("native", NATIVE, NATIVE_HEAD)):
+            output.write_text(
+                head + resolve(uv, groups()[group], output, "--generate-hashes", "--constraints", str(PINS), *options)
+            )
 
 
 def needed(names: Sequence[str]) -> str:

@@ -264,15 +264,21 @@ def images(
         typer.Option(metavar="IMAGE", envvar="HEADRACE_PYTHON_IMAGE", help="Base image; default: python:3.12-slim."),
     ] = "",
     msk: Annotated[bool, typer.Option("--msk", help="With what logs in at Amazon MSK by IAM: 35 MB more.")] = False,
+    native: Annotated[
+        bool,
+        typer.Option(
+            " /--no-native", help="Receivers without the native core: no crate is fetched, each event costs more."
+        ),
+    ] = True,
 ) -> None:
-    """Build the container images with Docker. pip's index, proxy and CA are those of this machine."""
+    """Build the container images with Docker. pip's index, proxy and CA, and cargo's, are those of this machine."""
     from headrace_cli.machine.images import Target
     from headrace_cli.verbs import images as verb
 
     if load not in list(Target):
         raise CommandError(f"--load {load}: it is one of {', '.join(Target)}.", status=2)
     maven = os.environ.get("HEADRACE_MAVEN_REPOSITORY", "")
-    options = verb.ImageOptions(Target(load), cluster, tag, registry, base, maven, msk)
+    options = verb.ImageOptions(Target(load), cluster, tag, registry, base, maven, msk, native)
     raise typer.Exit(verb.images(names or [], options))
 
 

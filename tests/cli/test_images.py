@@ -1,9 +1,10 @@
-"""`./headrace images`: the commands that it runs, by stand-ins for docker and kind, and what a build is told of pip."""
+"""`./headrace images`: the commands that it runs, by stand-ins for docker and kind, and what a build is told of pip and cargo."""
 
 from __future__ import annotations
 
 import os
 import shlex
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,12 @@ def test_only_who_asks_for_it_gets_awss_signer(machine: Machine) -> None:
     images(["forward"], options())
     asked = ["EXTRAS=msk" in words for words in machine.calls("docker build -f")]
     assert asked == [True, True, False, False]
+
+
+def test_receivers_may_do_without_the_native_core(machine: Machine) -> None:
+    images(["forward", "tools"], options(native=False))
+    images(["forward"], options())
+    assert ["NATIVE=off" in words for words in machine.calls("docker build -f")] == [True, False, False]
 
 
 def test_base_and_jars_come_from_where_the_user_says(machine: Machine) -> None:
@@ -172,8 +179,9 @@ def test_pips_options_are_those_of_this_machine() -> None:
 def test_a_build_gets_them_as_secrets(tmp_path: Path) -> None:
     authorities = tmp_path / "authorities.pem"
     authorities.write_text("PEM")
-    given = index.secrets({**index.parse_options(LISTED), "cert": str(authorities)}, tmp_path)
-    assert given == ["--secret", f"id=ca.pem,src={authorities}", "--secret", f"id=pip.conf,src={tmp_path / 'pip.conf'}"]
+    given = index.secrets({**index.parse_options(LISTED), "cert": str(authorities)}, {}, tmp_path)
+    handed = [f"id={name},src={tmp_path / name}" for name in ("pip.conf", "cargo.toml")]
+    assert given == ["--secret", f"id=ca.pem,src={authorities}", "--secret", handed[0], "--secret", handed[1]]
     text = (tmp_path / "pip.conf").read_text()
     assert "index-url = https://user:secret@environment.example/simple\n" in text
     assert "extra-index-url = https://one.example/simple\n    https://two.example/simple\n" in text
@@ -182,13 +190,44 @@ def test_a_build_gets_them_as_secrets(tmp_path: Path) -> None:
     assert (tmp_path / "pip.conf").stat().st_mode & 0o077 == 0
 
 
-def test_without_options_there_is_nothing_to_hide(tmp_path: Path) -> None:
-    assert index.secrets({}, tmp_path) == ["--secret", f"id=pip.conf,src={tmp_path / 'pip.conf'}"]
+CARGO = """\
+[build]
+rustc-wrapper = "sccache"
+[http]
+cainfo = "/ca.pem"
+multiplexing = false
+[source.crates-io]
+replace-with = "near"
+[source.near]
+registry = "sparse+https://crates.example/index/"
+"""
+
+
+def test_cargo_in_a_build_finds_crates_where_the_users_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CARGO_HOME", str(tmp_path))
+    assert index.cargo_options() == {}
+    (tmp_path / "config.toml").write_text(CARGO)
+    (tmp_path / "authorities.pem").write_text("PEM")
+    options = {"cert": str(tmp_path / "authorities.pem"), "proxy": "http://proxy.example:3128"}
+    index.secrets(options, index.cargo_options(), tmp_path)
+    told = tomllib.loads((tmp_path / "cargo.toml").read_text())
+    expected = {**tomllib.loads(CARGO)}
+    del expected["build"]
+    expected["http"] |= {"cainfo": index.CA_IN_BUILD, "proxy": "http://proxy.example:3128"}
+    assert told == expected
+    assert (tmp_path / "cargo.toml").stat().st_mode & 0o077 == 0
+
+
+def test_a_configuration_of_cargo_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CARGO_HOME", str(tmp_path))
+    (tmp_path / "config.toml").write_text("[http")
+    with pytest.raises(CommandError, match=r"config\.toml cannot be read"):
+        index.cargo_options()
 
 
 def test_authorities_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match=r"/nowhere/ca\.pem, which is no file"):
-        index.secrets({"cert": "/nowhere/ca.pem"}, tmp_path)
+        index.secrets({"cert": "/nowhere/ca.pem"}, {}, tmp_path)
 
 
 def test_no_secret_is_an_argument(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from headrace_cli.ground import ROOT
 from headrace_common import __version__
 from headrace_common.operations.errors import EXIT_CONFIG
 from headrace_common.operations.settings import KafkaSettings, environment
+from headrace_common.record import native
 from testcontainers.core.network import Network
 
 from tests.containers.building import NAMES, built, reference
@@ -26,12 +27,14 @@ from tests.contract.waiting import until
 pytestmark = pytest.mark.requires("docker")
 
 Start = Callable[..., Awaitable[Contained]]
+COMPILERS = ("/usr/bin/cargo", "/usr/bin/rustc", "/usr/bin/gcc", "/opt/headrace/bin/maturin")
 RUNNING = ("from pathlib import Path; print(Path('/proc/1/status').read_text()); Path('/opt/headrace/new').touch()",)
 
 
 async def test_a_receiver_needs_no_rights_is_ready_and_acknowledges(dialect: Dialect, start: Start) -> None:
     receiver = await start()
     assert await receiver.ready()
+    assert await receiver.metric("build_info", native="on") == 1
     check = receiver.container.attrs["Config"]["Healthcheck"]["Test"]
     assert check[0] == "CMD"
     assert receiver.container.exec_run(check[1:]) == (0, b"ok\n")
@@ -99,13 +102,13 @@ def test_an_image_says_what_it_is(name: str, client: docker.DockerClient) -> Non
 
 
 def test_an_image_has_nothing_of_the_builder(client: docker.DockerClient) -> None:
-    """No secret of the build, no source beside the installed packages, no cache."""
+    """No secret of the build, no source beside the installed packages, no cache, no compiler."""
     built("forward")
     _, found = run(
         client,
         reference("forward"),
         user="0",
-        entrypoint=["find", "/run/secrets", "/build", "/etc/pip.conf", "/root/.cache"],
+        entrypoint=["find", "/run/secrets", "/build", "/etc/pip.conf", "/root/.cache", "/root/.cargo", *COMPILERS],
     )
     assert all("No such file" in line for line in found.splitlines())
     listing = "import importlib.metadata as m; print(*(f'{d.name.lower()}=={d.version}' for d in m.distributions()))"
@@ -113,7 +116,9 @@ def test_an_image_has_nothing_of_the_builder(client: docker.DockerClient) -> Non
     installed = {
         re.sub(r"[._]", "-", name) + "==" + version for name, version in (p.split("==") for p in packages.split())
     }
-    ours = {f"headrace-{name}=={__version__}" for name in ("common", "forward")}
+    ours = {f"headrace-{name}=={__version__}" for name in ("common", "forward")} | {
+        f"headrace-native=={native.VERSION}"
+    }
     assert ours <= installed
     assert installed - ours <= set(re.findall(r"^[\w-]+==[^ ]+", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
 

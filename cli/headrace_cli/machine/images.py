@@ -1,16 +1,18 @@
-"""The images: their names, the commands that build, measure and load them, and what pip in a build must know."""
+"""The images: their names, the commands that build, measure and load them, and what pip and cargo in a build must know."""
 
 from __future__ import annotations
 
 import ast
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from headrace_cli.ground import ROOT, CommandError
 
@@ -18,6 +20,8 @@ NAME: Final = "headrace-{}"
 
 PASSED: Final = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout", "retries")
 """pip's options that mean the same inside a build. Options with paths of this machine do not."""
+OF_CARGO: Final = ("source", "registries", "http", "net")
+"""The tables of cargo's configuration that mean the same inside a build."""
 CA_IN_BUILD: Final = "/run/secrets/ca.pem"
 """Where the Dockerfiles mount the secret ``ca.pem``."""
 
@@ -158,8 +162,32 @@ def parse_options(listed: str) -> dict[str, str]:
     return {option: value for option, (_, value) in found.items()}
 
 
-def secrets(options: Mapping[str, str], folder: Path) -> list[str]:
-    """Write the secrets for a build into `folder`; return the options of ``docker build`` that hand them over."""
+def cargo_options() -> dict[str, Any]:
+    """Return what cargo's configuration of this user says about where crates are. Raises `CommandError` if it is no TOML."""
+    path = Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo", "config.toml")
+    try:
+        found = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise CommandError(f"cargo's configuration {path} cannot be read: {error}") from None
+    return {name: found[name] for name in OF_CARGO if name in found}
+
+
+def _lines(table: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield the lines of a table of TOML. What cargo's configuration holds is written as in JSON."""
+    for name, value in table.items():
+        key = prefix + json.dumps(name)
+        if isinstance(value, dict):
+            yield from _lines(value, f"{key}.")
+        else:
+            yield f"{key} = {json.dumps(value, ensure_ascii=False)}"
+
+
+def secrets(options: Mapping[str, str], cargo: Mapping[str, Any], folder: Path) -> list[str]:
+    """Write the secrets for a build into `folder`, from the `options` of pip and those of `cargo`, which gets pip's proxy and
+    authorities, too. Return the options of ``docker build`` that hand them over.
+    """
     lines = ["[global]"]
     for option in PASSED:
         if option in options:
@@ -172,7 +200,11 @@ def secrets(options: Mapping[str, str], folder: Path) -> list[str]:
             raise CommandError(f"pip's option cert names {authorities}, which is no file.")
         lines.append(f"cert = {CA_IN_BUILD}")
         arguments += ["--secret", f"id=ca.pem,src={authorities}"]
-    written = folder / "pip.conf"
-    written.touch(mode=0o600)
-    written.write_text("\n".join(lines) + "\n")
-    return [*arguments, "--secret", f"id=pip.conf,src={written}"]
+    http = {"proxy": options["proxy"]} if "proxy" in options else {}
+    http |= cargo.get("http", {}) | ({"cainfo": CA_IN_BUILD} if authorities else {})
+    for name, text in (("pip.conf", lines), ("cargo.toml", list(_lines({**cargo, "http": http})))):
+        written = folder / name
+        written.touch(mode=0o600)
+        written.write_text("\n".join(text) + "\n")
+        arguments += ["--secret", f"id={name},src={written}"]
+    return arguments

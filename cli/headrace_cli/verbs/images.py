@@ -14,6 +14,7 @@ from headrace_cli.ground import CommandError, check_checkout
 from headrace_cli.machine.images import (
     Target,
     build_command,
+    cargo_options,
     check_docker,
     has_buildx,
     load_command,
@@ -39,6 +40,7 @@ class ImageOptions:
     base: str
     maven: str
     msk: bool = False
+    native: bool = True
 
 
 def images(names: Sequence[str], options: ImageOptions) -> int:
@@ -60,11 +62,13 @@ def images(names: Sequence[str], options: ImageOptions) -> int:
     extras = {"EXTRAS": "msk"} if options.msk else {}
     references = []
     with tempfile.TemporaryDirectory(prefix="headrace-images-") as folder:
-        handed = secrets(pip_options(), Path(folder))
+        handed = secrets(pip_options(), cargo_options(), Path(folder))
         for image in selected:
             began = time.monotonic()
             reference = image.reference(tag, options.registry)
             given = {**arguments, **({} if image.name == "lake" else extras)}  # Java has a library of its own
+            if "SERVICE" in image.arguments and not options.native:
+                given["NATIVE"] = "off"
             run(build_command(image, reference, given, handed, buildx=buildx), Path(folder) / "build.log")
             references.append(reference)
             took = time.monotonic() - began
