@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from headrace_cli.ground import ROOT
 from headrace_common import __version__
+from headrace_common.record import native
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
@@ -58,6 +59,22 @@ def test_a_commit_has_one_wheel_of_each_part(dist: Path, tmp_path: Path) -> None
     assert {path.name: path.read_bytes() for path in again.glob("*.whl")} == {
         path.name: path.read_bytes() for path in dist.glob("*.whl")
     }
+
+
+@pytest.mark.requires("cargo")
+def test_the_native_core_is_a_wheel_that_receivers_use(tmp_path: Path) -> None:
+    done = subprocess.run([ROOT / "release" / "native.sh", tmp_path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"headrace_native {native.VERSION}" in done.stdout.splitlines()
+    (wheel,) = tmp_path.iterdir()
+    assert wheel.name.startswith(f"headrace_native-{native.VERSION}-cp311-abi3-")
+    assert "-linux_" not in wheel.name  # an index takes those alone that say which systems have what they need
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "there")
+    asked = "from headrace_common.record import native; print(native.choose(native.REQUIRE), native.NATIVE.__file__)"
+    path = ":".join([str(tmp_path / "there"), *filter(None, sys.path)])
+    told = subprocess.run([sys.executable, "-c", asked], env={"PYTHONPATH": path}, capture_output=True, text=True)
+    assert told.stdout.split() == [str(tmp_path / "there" / "headrace_native" / "__init__.py")], told.stderr
 
 
 @pytest.mark.kafka
