@@ -89,6 +89,21 @@ def test_the_check_of_commands_can_fail(line: str) -> None:
         take(shlex.split(line))
 
 
+PROGRAM = re.compile(r"\bpython3? (?:-m ([\w.]+)|([\w/]+\.py))")
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in WRITTEN if PROGRAM.search(path.read_text())], ids=lambda path: path.name
+)
+def test_the_programs_of_a_page_exist(path: Path) -> None:
+    """But for those of the package that a page tells how to write."""
+    named = {module or script for module, script in PROGRAM.findall(path.read_text())}
+    missing = [
+        name for name in named if not ((ROOT / name).is_file() or ("/" not in name and importlib.util.find_spec(name)))
+    ]
+    assert [name for name in missing if not name.startswith("headrace_jotter")] == []
+
+
 @pytest.mark.requires("mkdocs")
 def test_the_site_has_every_page_and_no_dead_link(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, ROOT / "release" / "site.py", tmp_path], capture_output=True, text=True)
