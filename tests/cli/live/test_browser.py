@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import shutil
+import subprocess
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +24,7 @@ from headrace_common.operations.settings import KafkaSettings
 
 from tests.cli.live.chromium import Page, browser
 from tests.cli.live.seen import UNIX, away, kafka, lake, receiver
+from tests.contract.waiting import PATIENCE
 
 pytestmark = [pytest.mark.requires("chromium"), pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -162,8 +167,12 @@ async def test_messages_come_pause_open_and_go_on(scene: Scene, sent: list[tuple
         assert await told(page) == []
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-async def test_it_fits_the_screen_and_can_be_read(scene: Scene, dark: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+WIDTHS = (320, 390, 768, 1024, 1200, 1280, 1440, 1920)
+
+
+@contextlib.asynccontextmanager
+async def crowded(scene: Scene, dark: bool, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Page]:
+    """The page with all that it may show, and texts as long as they may be."""
     services = ("forward", "lumberjack", "courier", "logjam", "segment")
     parts = [receiver(0, service=name, url=f"http://{name}.receivers.example.org:8080/") for name in services]
     long = "a text without any space that is as long as a path may be " + "x" * 400
@@ -185,12 +194,45 @@ async def test_it_fits_the_screen_and_can_be_read(scene: Scene, dark: bool, monk
         await page.evaluate("document.querySelector('#messages-form button').click()")
         await page.until("document.querySelector('.samples') && document.querySelector('#message-list summary')")
         await page.evaluate("document.querySelector('#message-list summary').click()")
-        for width in (320, 390, 768, 1024, 1200, 1280, 1440, 1920):
+        yield page
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+async def test_it_fits_the_screen_and_can_be_read(scene: Scene, dark: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with crowded(scene, dark, monkeypatch) as page:
+        for width in WIDTHS:
             await page.show(width, 844, dark=dark)
             assert await page.evaluate("document.documentElement.scrollWidth") <= width, width
             assert json.loads(await page.evaluate(STICKING_OUT)) == [], width
             assert json.loads(await page.evaluate(CONTRAST)) == [], width
             assert json.loads(await page.evaluate(UNREACHABLE)) == [], width
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The source of axe-core."""
+    folder = tmp_path_factory.mktemp("axe") / "axe"
+    shutil.copytree(Path(__file__).parent / "axe", folder, ignore=shutil.ignore_patterns("node_modules"))
+    command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=5 * PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr
+    return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text()
+
+
+@pytest.mark.requires("npm")
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+async def test_axe_finds_nothing(scene: Scene, dark: bool, axe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with crowded(scene, dark, monkeypatch) as page:
+        await page.evaluate(axe)
+        for width in WIDTHS:
+            await page.show(width, 844, dark=dark)
+            assert json.loads(await page.evaluate(VIOLATIONS)) == [], width
+        await page.evaluate("document.querySelector('main').append(document.createElement('img'))")
+        assert [rule for rule, *_ in json.loads(await page.evaluate(VIOLATIONS))] == ["image-alt"]
+
+
+VIOLATIONS = """axe.run(document, {resultTypes: ["violations"]}).then(({violations}) => JSON.stringify(
+    violations.map(({id, help, nodes}) => [id, help, nodes.slice(0, 3).map((node) => node.target.join(" "))])))"""
 
 
 STICKING_OUT = """(() => {
