@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from dataclasses import dataclass
 from typing import Any
 
+from headrace_forward.client import ForwardClient
+
 from tests.simulation.kafka import CURSED
 from tests.simulation.network import ClientEnd, Line
 from tests.simulation.oracle import Oracle
-from tests.simulation.protocols import ZEROS, Spoken
+from tests.simulation.protocols import ZEROS, Spoken, Unasking
 from tests.simulation.scenario import KEPT, ClientPlan
 
 CONNECT_TIME = 20.0
@@ -22,6 +25,8 @@ END_TIME = 20.0
 """Seconds in which the receiver closes a connection whose client has ended its side and has heard of all frames."""
 
 LONGEST_PAUSE = 2.0
+LOOK = 0.5
+"""Seconds between two looks of a client that is told nothing, and at most before it comes again."""
 
 
 @dataclass
@@ -209,6 +214,102 @@ class Honest(Client):
         self._speaker.sent(frame.number)
         order.append(frame)
         await end.send(frame.data)
+
+
+class Unanswered(Honest):
+    """Sends each frame once, and is told nothing of it."""
+
+    def __init__(self, world: Any, name: str, plan: ClientPlan, index: int) -> None:
+        super().__init__(world, name, plan, index)
+        self._carried: dict[int, ClientEnd] = {}
+
+    async def run(self) -> None:
+        await asyncio.sleep(self.plan.start)
+        while len(self.frames) < self.plan.frames:
+            try:
+                end = await self.connect()
+                await self._begin(end)
+                await self._push(end)
+            except (OSError, TimeoutError):
+                await asyncio.sleep(self.chance.uniform(0.05, LOOK))
+            for end in self.connections[-1:]:
+                end.close()
+        while self._misses():  # noqa: ASYNC110  (virtual time)
+            await asyncio.sleep(LOOK)
+        self.done = True
+
+    async def _begin(self, end: ClientEnd) -> None:
+        """Says on a new connection what comes before frames."""
+
+    async def _push(self, end: ClientEnd) -> None:
+        """Until all is sent, or the receiver has ended its side: the client then leaves at once, in the midst of a frame too."""
+        both = asyncio.create_task(self._sends(end)), asyncio.create_task(hears_end(end))
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        for task in both:
+            task.cancel()
+        await asyncio.wait(both)
+
+    async def _sends(self, end: ClientEnd) -> None:
+        with contextlib.suppress(OSError):
+            while len(self.frames) < self.plan.frames:
+                frame = self._make()
+                await end.send(frame.data)
+                self._carried[frame.number] = end
+                await self.rest()
+
+    def _misses(self) -> bool:
+        """Whether something is not stored that must not be lost."""
+        sent = [frame for frame in self.frames if frame.number in self._carried]
+        missing = [frame for frame in sent if not self._may_be_lost(frame, self._carried[frame.number])]
+        missing = [frame for frame in missing if not self.oracle.keeps(frame)]
+        for frame in missing:
+            server = self._carried[frame.number].server
+            if server is not None and server.owner.ended.is_set():  # type: ignore[attr-defined]
+                self.oracle.fails(f"{frame.mark} of {self.name} had come, and a receiver that stopped has lost it")
+                return False
+        return bool(missing)
+
+    def _may_be_lost(self, frame: Sent, end: ClientEnd) -> bool:
+        raise NotImplementedError
+
+
+class Teller(Unanswered):
+    """Asks Forward for no acknowledgement."""
+
+    def __init__(self, world: Any, name: str, plan: ClientPlan, index: int) -> None:
+        super().__init__(world, name, plan, index)
+        self._sent: dict[int, float] = {}  # when
+
+    def _speaks(self) -> Unasking:
+        return Unasking(ForwardClient, False)
+
+    def _make(self) -> Sent:
+        frame = super()._make()
+        self._sent[frame.number] = self.world.loop.now
+        return frame
+
+    def _may_be_lost(self, frame: Sent, end: ClientEnd) -> bool:
+        """With its connection or its process, behind what was given up, and what is sent when the process is told to stop."""
+        server = end.server
+        if server is None or server.owner.dead or end.broken or end.address in self.world.given_up:
+            return True
+        stopped = server.owner.stopped  # type: ignore[attr-defined]
+        return stopped is not None and (not self.world.scenario.undisturbed or self._sent[frame.number] >= stopped)
+
+
+async def reads(end: ClientEnd) -> bytes:
+    """Some bytes. Raises OSError at the end."""
+    data, _ = await end.read()
+    if not data:
+        raise ConnectionResetError
+    return data
+
+
+async def hears_end(end: ClientEnd) -> None:
+    """Returns when the other side has ended, or the connection is gone."""
+    with contextlib.suppress(OSError):
+        while True:
+            await reads(end)
 
 
 class Hostile(Client):

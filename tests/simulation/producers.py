@@ -20,7 +20,7 @@ from headrace_logjam.settings import PORT, PULL_PORT
 from headrace_logjam.wire import PING, PONG, UNTOLD
 
 from tests.contract.logjam import MORE, message, zmtp
-from tests.simulation.clients import Client, Honest, Hostile, Sent
+from tests.simulation.clients import LOOK, Client, Honest, Hostile, Sent, Unanswered, reads
 from tests.simulation.network import ClientEnd
 from tests.simulation.protocols import ZmtpSpeaker
 from tests.simulation.scenario import ClientPlan, Scenario
@@ -37,16 +37,14 @@ PATIENT: Final = 30.0
 LONG: Final = 60.0
 """An answer time that is longer than anybody waits."""
 
-LOOK: Final = 0.5
-
 PIECES: Final = 200
 """Pieces of an endless message that an intruder sends."""
 
 
 @contextlib.contextmanager
 def in_place(world: Any) -> Iterator[None]:
-    """Notes when messages are read, and whose frames are given up, and why. What nobody asks about is given up only where its
-    events are stored and quarantine refuses the rest: else it counts as lost.
+    """Notes when messages are read, and whose frames are given up, and why. What nobody asks Logjam about is given up only where
+    its events are stored and quarantine refuses the rest: else it counts as lost.
     """
     abandoned, gives_up, receive = Driver.abandoned, Pump._give_up, ProducerSession.receive
     stored = False
@@ -61,6 +59,8 @@ def in_place(world: Any) -> Iterator[None]:
         if isinstance(frame, ProducerFrame) and (frame.acknowledged or stored):
             for each in frame.messages:
                 world.given_up.setdefault(each.address, set()).add(error.policy)
+        elif not isinstance(frame, ProducerFrame):
+            world.given_up.setdefault(driver.peer.address, set()).add(error.policy)
         abandoned(driver, ticket, error)
 
     def read(session: Any, message: Message, now_ms: int) -> None:
@@ -122,64 +122,20 @@ class Producer(Honest):
             raise ConnectionResetError from None
 
 
-class Pusher(Honest):
+class Pusher(Unanswered):
     """Sends each message once, to a socket that does not answer."""
 
     port = PULL_PORT
-
-    def __init__(self, world: Any, name: str, plan: ClientPlan, index: int) -> None:
-        super().__init__(world, name, plan, index)
-        self._carried: dict[int, ClientEnd] = {}
 
     def _speaks(self) -> ZmtpSpeaker:
         chance = self.chance
         told = self.plan.compressed or self.port != PULL_PORT or chance.random() < 0.8
         return ZmtpSpeaker(chance.choice((1, APP_ENVS)), asks=False, told=told, named=chance.random() < 0.8)
 
-    async def run(self) -> None:
-        await asyncio.sleep(self.plan.start)
-        while len(self.frames) < self.plan.frames:
-            try:
-                end = await self.connect()
-                await shakes_hands(self._speaker, end)
-                await self._push(end)
-            except (OSError, TimeoutError):
-                await asyncio.sleep(self.chance.uniform(0.05, LOOK))
-            for end in self.connections[-1:]:
-                end.close()
-        while self._misses():  # noqa: ASYNC110  (virtual time)
-            await asyncio.sleep(LOOK)
-        self.done = True
+    async def _begin(self, end: ClientEnd) -> None:
+        await shakes_hands(self._speaker, end)
 
-    async def _push(self, end: ClientEnd) -> None:
-        """Until all is sent, or the receiver has ended its side: ZeroMQ then leaves at once, in the midst of a message too."""
-        both = asyncio.create_task(self._sends(end)), asyncio.create_task(hears_end(end))
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        for task in both:
-            task.cancel()
-        await asyncio.wait(both)
-
-    async def _sends(self, end: ClientEnd) -> None:
-        with contextlib.suppress(OSError):
-            while len(self.frames) < self.plan.frames:
-                frame = self._make()
-                await end.send(frame.data)
-                self._carried[frame.number] = end
-                await self.rest()
-
-    def _misses(self) -> bool:
-        """Whether something is not stored that must not be lost."""
-        sent = [frame for frame in self.frames if frame.number in self._carried]
-        missing = [frame for frame in sent if not self._may_be_lost(self._carried[frame.number])]
-        missing = [frame for frame in missing if not self.oracle.keeps(frame)]
-        for frame in missing:
-            server = self._carried[frame.number].server
-            if server is not None and server.owner.ended.is_set():  # type: ignore[attr-defined]
-                self.oracle.fails(f"{frame.mark} of {self.name} had come, and a receiver that stopped has lost it")
-                return False
-        return bool(missing)
-
-    def _may_be_lost(self, end: ClientEnd) -> bool:
+    def _may_be_lost(self, frame: Sent, end: ClientEnd) -> bool:
         """With its connection, or with a process that was killed, or had no time when it was told to stop; and what
         quarantine has refused.
         """
@@ -238,21 +194,6 @@ async def listens(speaker: ZmtpSpeaker, end: ClientEnd) -> list[list[bytes]]:
         while not (found := speaker.messages(await reads(end))):
             pass
         return found
-
-
-async def reads(end: ClientEnd) -> bytes:
-    """Some bytes. Raises OSError at the end."""
-    data, _ = await end.read()
-    if not data:
-        raise ConnectionResetError
-    return data
-
-
-async def hears_end(end: ClientEnd) -> None:
-    """Returns when the other side has ended, or the connection is gone."""
-    with contextlib.suppress(OSError):
-        while True:
-            await reads(end)
 
 
 class Intruder(Hostile):

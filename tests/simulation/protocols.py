@@ -79,6 +79,14 @@ class Speaker:
         return [each.frame for each in self._client.receive(data) if isinstance(each, Answer) and each.whole]
 
 
+class Unasking(Speaker):
+    """A client of Forward whose messages have no chunk."""
+
+    def frame(self, values: Values) -> bytes:
+        client: Any = self._client
+        return client.unasking([client.document(value) for value in values])
+
+
 class Nameless(LogjamClient):
     """Its events have no id of their own, so no two of them have one id."""
 

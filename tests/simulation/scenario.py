@@ -140,7 +140,7 @@ class Scenario:
             yield replace(self, shuffled=False)
 
 
-KEPT = ("honest", "writer", "today", "reader", "device", "producer", "pusher", "logger", "pinger")
+KEPT = ("honest", "teller", "writer", "today", "reader", "device", "producer", "pusher", "logger", "pinger")
 """Kinds of clients to which something is promised."""
 
 WEATHER = ("down", "silent", "unheard", "appended", "passing", "final", "leaderless", "slow")
@@ -163,9 +163,20 @@ def shaped(seed: int, protocol: str, chance: random.Random) -> Scenario:
         return crowd(seed, protocol, chance)
     if seed % 32 == 5 and protocol != "producers":  # they share the account of their socket
         return beside(seed, protocol, chance)
+    if protocol == "forward" and seed % 16 == 9:
+        return unasked(seed, protocol, chance)
     if (shape := SHAPES.get(seed % 16)) is not None:
         return shape(seed, protocol, chance)
     return anything(seed, protocol, chance)
+
+
+def unasked(seed: int, protocol: str, chance: random.Random) -> Scenario:
+    """As many clients again, which ask for no acknowledgement."""
+    scenario = chance.choice((anything, anything, full, drain))(seed, protocol, chance)
+    untold = (replace(plan, kind="teller", faulty=0.0) for plan in scenario.clients if plan.kind == "honest")
+    if scenario.undisturbed and scenario.faults:  # while a process stops, something is on its way
+        untold = (replace(plan, frames=100, events=1, pause=0.08) for plan in untold)
+    return replace(scenario, clients=(*scenario.clients, *untold))
 
 
 def anything(seed: int, protocol: str, chance: random.Random) -> Scenario:

@@ -29,7 +29,7 @@ from headrace_segment.replica import log_reader, snapshot_topic, tail, upkeep
 
 from tests.constants import constants, parted
 from tests.simulation import devices, libzmq, producers
-from tests.simulation.clients import Client, Honest, Hostile
+from tests.simulation.clients import Client, Honest, Hostile, Teller
 from tests.simulation.consuming import SimulatedAdmin, SimulatedConsumer
 from tests.simulation.kafka import Broker, Weather
 from tests.simulation.loop import Mortal, SimulatedLoop, StuckError, of_a_seed
@@ -57,6 +57,7 @@ LONGEST_AIM = 5.0
 
 KINDS: dict[str, type[Client]] = {
     "honest": Honest,
+    "teller": Teller,
     "writer": Writer,
     "today": TodayWriter,
     "reader": Reader,
@@ -162,6 +163,7 @@ class Life(Mortal):
         self.ended = asyncio.Event()
         self.problem: str | None = None
         self.confirmed_before = 0  # when it was told to stop
+        self.stopped: float | None = None  # when it was
         self.heard = 0
         """Bytes that it has read of sockets that are not in `ends`."""
 
@@ -182,7 +184,7 @@ class Life(Mortal):
         return self.heard + (0 if self.world.spoken.messages else sum(end.received for end in self.ends))
 
     def terminate(self) -> None:
-        self.confirmed_before = self.confirmed
+        self.confirmed_before, self.stopped = self.confirmed, self.world.loop.now
         stop = self.signals.get(signal.SIGTERM)
         if stop is not None:
             self.context.copy().run(stop)
@@ -222,7 +224,7 @@ class World:
         self.devices: dict[str, devices.Device] = {}
         self.accounts = devices.Accounts(self)
         self.given_up: dict[str, set[DeliveryPolicy]] = {}
-        """By address, why messages of producers were given up."""
+        """By address, why frames were given up."""
         self.read_at: dict[tuple[str, bytes], float] = {}
         """By address and application, when a producer's last message was read."""
         if scenario.protocol == "logjam":
