@@ -1,6 +1,5 @@
 """Read the tables: how many rows, which gaps, and where the event with an id is. Blocks: call it in a thread."""
 
-# ruff: noqa: S608  (the SQL is assembled from constants; values are parameters)
 from __future__ import annotations
 
 import threading
@@ -23,8 +22,11 @@ _ROWS: Final = """select coalesce(sum(events), 0), coalesce(sum(quarantined), 0)
 _GAPS: Final = """
     select reason, count(*), sum(case when reason = 'logjam' then to_sequence - from_sequence else "to" - "from" - "rows" end)
     from gaps where not coalesce(covered, false) and reason <> 'joined' group by reason order by reason"""
+_ROW: Final = """
+    select protocol, stream, source, epoch(received_time) as received, topic, "partition", "offset", epoch(landed_at) as landed
+    from {table} where {column} = ? order by received_time, "offset" limit 1"""
 _BATCH: Final = """
-    select epoch, batch, epoch(landed_at) from batches
+    select epoch, batch from batches
     where topic = ? and "partition" = ? and "from" <= ? and "to" > ? order by landed_at limit 1"""
 _LANDED: Final = """select topic, "partition", max("to") from batches group by all"""
 
@@ -63,31 +65,19 @@ def find(lake: LakeAddress, identity: str) -> Mapping[str, Any] | None:
     """Return the row of the event with this id and its batch; None if there is none. Raises `CommandError`."""
     with _open(lake) as connection:
         for table, column in (("events", "event_id"), ("quarantine", "id")):
-            found = connection.execute(
-                f'select protocol, stream, source, epoch(received_time), topic, "partition", "offset", epoch(landed_at)'
-                f' from {table} where {column} = ? order by received_time, "offset" limit 1',
-                [identity],
-            ).fetchone()
-            if found is None:
-                continue
-            protocol, stream, source, received, topic, partition, offset, landed = found
-            batch: Sequence[Any] = (
-                connection.execute(_BATCH, [topic, partition, offset, offset]).fetchone() or (None,) * 3
-            )
-            return {
-                "table": table,
-                "protocol": protocol,
-                "stream": stream,
-                "source": source,
-                "received": received,
-                "topic": topic,
-                "partition": partition,
-                "offset": offset,
-                "landed": landed,
-                "epoch": batch[0],
-                "batch": batch[1],
-            }
+            found = _first(connection, _ROW.format(table=table, column=column), [identity])
+            if found is not None:
+                place = [found["topic"], found["partition"], found["offset"], found["offset"]]
+                batch = _first(connection, _BATCH, place) or {"epoch": None, "batch": None}
+                return {"table": table, **found, **batch}
     return None
+
+
+def _first(connection: duckdb.DuckDBPyConnection, sql: str, values: Sequence[object]) -> dict[str, Any] | None:
+    """The first row by the names of its columns; None if there is none."""
+    result = connection.execute(sql, values)
+    names, row = [column[0] for column in result.description or ()], result.fetchone()
+    return None if row is None else dict(zip(names, row, strict=True))
 
 
 def landed_to(lake: LakeAddress) -> dict[tuple[str, int], int]:

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from headrace_common.session.explain import count
+
 from headrace_cli.operating.live.looks import Figures, Receiver
 from headrace_cli.operating.watch.top import short
+from headrace_cli.verbs.console import format_size
 
 GOOD: Final = "good"
 WATCH: Final = "watch"
@@ -89,13 +92,11 @@ def _budget(figures: Figures) -> Iterator[tuple[str, str]]:
     holding = [receiver for receiver in figures.receivers if receiver.used and receiver.budget]
     if paused:
         used = sum(receiver.used for receiver in figures.receivers)
-        yield WATCH, f"{count(paused, 'connection')} not read now: {size(used)} are in flight. These clients wait."
+        held = format_size(used)
+        yield WATCH, f"{count(paused, 'connection')} not read now: {held} are in flight. These clients wait."
     elif holding:
         fullest = max(holding, key=lambda receiver: receiver.used / receiver.budget)
-        yield (
-            WATCH,
-            f"{fullest.service}: {size(fullest.used)} of {size(fullest.budget)} in flight. At half, its clients wait.",
-        )
+        yield WATCH, f"{fullest.service}: {_in_flight(fullest)}. At half, its clients wait."
 
 
 def _receivers(figures: Figures) -> Iterator[tuple[str, str]]:
@@ -115,10 +116,11 @@ def _receivers(figures: Figures) -> Iterator[tuple[str, str]]:
             why = f": {unready[0].note}" if unready[0].note else ""
             yield WATCH, f"{receiver.service}: {len(unready)} of {len(replicas)} not ready{why}."
         if not down and _near(receiver):
-            yield (
-                WATCH,
-                f"{receiver.service}: {size(receiver.used)} of {size(receiver.budget)} in flight. Near half, it stops reading.",
-            )
+            yield WATCH, f"{receiver.service}: {_in_flight(receiver)}. Near half, it stops reading."
+
+
+def _in_flight(receiver: Receiver) -> str:
+    return f"{format_size(receiver.used)} of {format_size(receiver.budget)} in flight"
 
 
 def _near(receiver: Receiver) -> bool:
@@ -207,11 +209,6 @@ def _where(url: str) -> str:
     return url.partition("://")[2]
 
 
-def count(number: int, noun: str) -> str:
-    """As ``1 frame`` or ``1,200 frames``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def span(duration: float) -> str:
     """As ``12 s``, ``3 min`` or ``2 h``, rounded down."""
     whole = int(duration)
@@ -231,12 +228,3 @@ def seconds(duration: float | None) -> str:
         if duration < 100
         else span(duration)
     )
-
-
-def size(number: float) -> str:
-    """As ``12 KiB`` or ``1.5 GiB``."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if number < 1024:
-            return f"{number:.0f} {unit}" if unit == "B" or number >= 10 else f"{number:.1f} {unit}"
-        number /= 1024
-    return f"{number:.1f} TiB"
