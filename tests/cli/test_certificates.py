@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import socket
 import ssl
@@ -92,7 +91,6 @@ def test_what_soon_expires_is_renewed(tmp_path: Path, monkeypatch) -> None:
         "client.pem",
         "client.key",
     }
-    assert datetime.datetime.now(datetime.UTC)
 
 
 def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
