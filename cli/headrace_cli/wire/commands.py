@@ -107,14 +107,7 @@ def send(
         bool,
         typer.Option("--then-check", help="Then find every event in the lake, and say which are missing or double."),
     ] = False,
-    lake: Annotated[
-        str | None,
-        typer.Option(
-            "--lake",
-            metavar="FOLDER|URL",
-            help="The lake for --then-check, also s3://, abfss:// or gs://; default: that of the stack in --state.",
-        ),
-    ] = None,
+    lake: LakeOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Send lines or made-up events, and count the acknowledgements. Exit status 1 if one is missing. Ctrl-C ends it."""

@@ -7,6 +7,7 @@ import resource
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -29,22 +30,22 @@ RECORD_BYTES: Final = 64 * 1024
 SOON: Final = timedelta(days=30)
 CHECK: Final = "certificate"
 
+_limits_doubt = partial(Finding, "limits", Verdict.DOUBT)
+_topics_wrong = partial(Finding, "topics", Verdict.WRONG)
+_topics_doubt = partial(Finding, "topics", Verdict.DOUBT)
+
 
 def of_machine(limits: LimitSettings) -> Iterator[Finding]:
     """Against the files and the memory of this machine. Only of use where the part runs."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if files != resource.RLIM_INFINITY and files < limits.connections + OWN_FILES:
-        yield Finding(
-            "limits",
-            Verdict.DOUBT,
+        yield _limits_doubt(
             f"LIMITS__CONNECTIONS ({limits.connections:,}) is more than this process may open files ({files:,})",
             "raise the limit of open files (ulimit -n, LimitNOFILE=), or lower LIMITS__CONNECTIONS",
         )
     memory = psutil.virtual_memory().total
     if limits.process_budget > memory // 2:
-        yield Finding(
-            "limits",
-            Verdict.DOUBT,
+        yield _limits_doubt(
             f"LIMITS__PROCESS_BUDGET ({format_size(limits.process_budget)}) is more than half of this machine's memory"
             f" ({format_size(memory)})",
             "lower it, or give the machine more memory",
@@ -54,9 +55,7 @@ def of_machine(limits: LimitSettings) -> Iterator[Finding]:
 def of_kafka(kafka: KafkaSettings) -> Iterator[Finding]:
     """Times against one another."""
     if kafka.ack_deadline < kafka.request_timeout:
-        yield Finding(
-            "limits",
-            Verdict.DOUBT,
+        yield _limits_doubt(
             f"KAFKA__ACK_DEADLINE ({kafka.ack_deadline:g} s) is below KAFKA__REQUEST_TIMEOUT ({kafka.request_timeout:g} s):"
             " one request without an answer already costs the connection",
             "raise the deadline, or lower the time-out",
@@ -66,16 +65,12 @@ def of_kafka(kafka: KafkaSettings) -> Iterator[Finding]:
 def of_topic(topic: Topic, limits: LimitSettings | None) -> Iterator[Finding]:
     """A topic against the largest event, and against what the promise needs."""
     for what in topic.weak:
-        yield Finding(
-            "topics",
-            Verdict.WRONG,
+        yield _topics_wrong(
             f"{topic.name}: {what}",
             "python -m headrace_common.topics sets what can be set; replicas are moved with kafka-reassign-partitions",
         )
     if limits is not None and topic.max_message_bytes < limits.event_bytes + RECORD_BYTES:
-        yield Finding(
-            "topics",
-            Verdict.WRONG,
+        yield _topics_wrong(
             f"{topic.name}: max.message.bytes ({topic.max_message_bytes:,}) does not hold an event of LIMITS__EVENT_BYTES"
             f" ({limits.event_bytes:,}), which Kafka would refuse",
             "raise TOPICS__MAX_MESSAGE_BYTES and run python -m headrace_common.topics, or lower LIMITS__EVENT_BYTES",
@@ -94,11 +89,9 @@ def of_plans(kafka: KafkaSettings, topics: TopicSettings, found: Mapping[str, To
             listed.append(f"{topic.partitions} partitions, wanted {plan.partitions}")
         if listed:
             mend = "python -m headrace_common.topics sets it"
-            yield Finding("topics", Verdict.DOUBT, f"{plan.name}: {'; '.join(listed)}", mend)
+            yield _topics_doubt(f"{plan.name}: {'; '.join(listed)}", mend)
         if topic.partitions != plan.partitions and not plan.grows:
-            yield Finding(
-                "topics",
-                Verdict.DOUBT,
+            yield _topics_doubt(
                 f"{plan.name}: {topic.partitions} partitions, TOPICS__SEGMENTS_PARTITIONS is {plan.partitions}",
                 "they never change: set TOPICS__SEGMENTS_PARTITIONS to what is there",
             )
