@@ -96,7 +96,8 @@ def test_messages_as_the_page_shows_them(kafka: EmbeddedKafka, monkeypatch: pyte
 
 
 @pytest.mark.kafka
-def test_an_event_is_followed_to_its_record(kafka: EmbeddedKafka) -> None:
+def test_an_event_is_followed_to_its_record(kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow_module, "SECONDS", PATIENCE)
     topics = own_topics(kafka.bootstrap)
     put(topics, topics.events_topic, [(b"{}", event_headers(number)) for number in range(5)])
     put(topics, topics.quarantine_topic, [(b"{", reject_headers("bad_json"))])

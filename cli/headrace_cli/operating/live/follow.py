@@ -25,10 +25,10 @@ from headrace_cli.operating.watch.topic import TopicReader, reading
 ID: Final = re.compile(r"[ud]\.[0-9a-f]{32}")
 NEWEST: Final = "newest"
 """Asks for the event that was stored last."""
-RECORDS: Final = 200_000
-"""Most records that are looked through on Kafka."""
-SECONDS: Final = 20.0
-"""Most time for that, on each topic."""
+RECORDS: Final = 100_000
+"""Most records of each topic that are looked through."""
+SECONDS: Final = 10.0
+"""Most time for that."""
 _ID_HEADERS: Final = ("ce_id", "id")
 Place = tuple[str, int]
 
@@ -62,7 +62,7 @@ async def follow(identity: str, settings: KafkaSettings | None, lake: LakeAddres
         way.said.append("Kafka is not known here.")
         return way
     try:
-        async with asyncio.timeout(2 * SECONDS):
+        async with asyncio.timeout(2 * SECONDS + 10):
             await _on_kafka(way, settings, landed)
     except (KafkaError, TimeoutError, HeadraceError) as error:
         way.said.append(f"Kafka: {explain(error) if isinstance(error, KafkaError) else error or 'it does not answer'}")
