@@ -45,6 +45,10 @@ def batches(runs: Runs) -> list[dict]:
     return runs.query("select * from batches order by all")
 
 
+def without_digest(lines: list[dict]) -> list[dict]:
+    return [{**line, "digest": None} for line in lines]
+
+
 kafka = [pytest.mark.kafka, pytest.mark.spark]
 
 
@@ -185,10 +189,17 @@ class TestOnKafka:
         assert sum(row["duplicates"] for row in said) == len(again)
         runs.sql(EVENTS, "delete from TABLE where partition > 1")
         done = replay(runs, batch_records=350)
-        assert (done.events, done.corrected) == (sum(place[1] > 1 for place in kept), 0)
+        assert done.events == sum(place[1] > 1 for place in kept)
         runs.check()
-        assert batches(runs) == said
-        assert replay(runs, horizon=0).events == len(again), "asked to keep them all"
+        assert without_digest(batches(runs)) == without_digest(said), "another copy may have landed, as far as it knows"
+
+        runs.sql(EVENTS, "delete from TABLE where partition = 0 and `offset` < 5")
+        runs.send(400)  # of those that were deleted the copies land, by a job that never saw the others
+        runs.run()
+        assert replay(runs).events == 0
+        assert runs.query("select count(*) - count(distinct event_id) as n from events") == [{"n": 0}]
+        left_out = runs.query("select sum(duplicates)::int as n from batches")[0]["n"]
+        assert replay(runs, horizon=0).events == left_out, "asked to keep them all"
         assert runs.query("select sum(duplicates)::int as n from batches") == [{"n": 0}]
         assert runs.proven()
 

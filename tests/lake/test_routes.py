@@ -251,7 +251,8 @@ class TestOnKafka:
         runs.send(800, mark="b", resend_every=20)
         runs.run(batch_records=600, routes=ROUTES)
         late = set(runs.sent.events) - early
-        said = runs.query("select * from batches order by all")
+        lines = "select * exclude digest from batches order by all"
+        said = runs.query(lines)
         runs.sql("web", "delete from TABLE where `offset` % 3 = 0")
         runs.sql(EVENTS, "delete from TABLE where `offset` % 5 = 0")
         runs.sql("strict", "delete from TABLE where `offset` % 5 = 0")
@@ -261,11 +262,11 @@ class TestOnKafka:
         request = ReplayRequest(datetime(2020, 1, 1, tzinfo=UTC))
         dry = Replay(runs.spark, runs.settings(routes=ROUTES), request, dry_run=True, log=runs.log()).run()
         done = Replay(runs.spark, runs.settings(), request, dry_run=False, log=runs.log()).run()
-        assert (done.routed, done.events, done.corrected) == (dry.routed, dry.events, 0)
+        assert (done.routed, done.events) == (dry.routed, dry.events)
         assert done.routed > done.events > 0
         runs.check()
         routed(runs, *TABLES, among=late)
-        assert runs.query("select * from batches order by all") == said
+        assert runs.query(lines) == said
         assert Replay(runs.spark, runs.settings(), request, dry_run=False, log=runs.log()).run().routed == 0
 
     def test_an_erased_event_goes_from_its_routes(self, runs: Runs) -> None:

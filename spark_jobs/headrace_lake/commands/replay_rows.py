@@ -18,10 +18,10 @@ _KEY: Final = ("topic_id", "partition", "offset")
 def range_frame(spark: SparkSession, step: list[BatchRange]) -> DataFrame:
     """The ranges of a step, numbered: for `inside`."""
     values = ", ".join(
-        f"({index}, {quoted(each.topic_id)}, {each.partition}, {each.first_held}L, {each.end}L, {each.duplicates > 0})"
+        f"({index}, {quoted(each.topic_id)}, {each.partition}, {each.first_held}L, {each.end}L)"
         for index, each in enumerate(step)
     )
-    names = "range_index, of_topic_id, of_partition, first, beyond, had_duplicates"
+    names = "range_index, of_topic_id, of_partition, first, beyond"
     return spark.sql(f"select * from values {values} as ranges({names})")  # noqa: S608
 
 
@@ -37,7 +37,10 @@ def inside() -> Column:
 
 
 def without_resends(spark: SparkSession, lake: str, events: DataFrame, horizon: float) -> DataFrame:
-    """`wanted` is false for a resend, in a range that had resends, if a copy is in the table or earlier in the step."""
+    """`wanted` is false for an event that is sent again, if a copy is in the table or earlier in the step.
+
+    Also in a range that had no resends: a copy may have landed since somebody deleted the event.
+    """
     micros = sf.unix_micros("received_time")
     bounds = events.agg(sf.min(micros).alias("low"), sf.max(micros).alias("high")).first()
     if bounds is None or bounds["low"] is None:
@@ -48,7 +51,7 @@ def without_resends(spark: SparkSession, lake: str, events: DataFrame, horizon: 
     recognisable = sf.col("event_id").startswith(DETERMINISTIC.decode()) | (
         sf.get_json_object("attributes", f"$.{Attribute.REPUBLISHED}") == "true"
     )
-    resends = events.where(recognisable & sf.col("had_duplicates"))
+    resends = events.where(recognisable)
     landed = (
         spark.read.format("delta").load(f"{lake}/{EVENTS}")
         .where((time_ >= low - reach) & (time_ <= high + reach))
