@@ -12,7 +12,10 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from headrace_lake.commands import migrate
 from headrace_lake.commands.erase import Erase
+from headrace_lake.commands.replay import Replay
+from headrace_lake.commands.replay_routes import RoutesReplay
 from headrace_lake.kafka import claim, gaps, start
 from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.source import TopicInfo
@@ -21,12 +24,15 @@ from headrace_lake.landing import landing_events, route_tables
 from headrace_lake.landing.digests import Slots
 from headrace_lake.landing.landing import Landing
 from headrace_lake.landing.landing_events import EventsLanding
+from headrace_lake.landing.routes import Routes
 from headrace_lake.spark.halt import SupersededError
-from headrace_lake.tables import altered, fence
+from headrace_lake.tables import altered, digest, fence
+from headrace_lake.tables.erasures import ErasedIds
 from headrace_lake.tables.fence import FIRST_EPOCH, Fence
 from headrace_lake.tables.layout import BATCHES, DAY
 from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
 from headrace_lake.tables.properties import BEGUN, RETAINED_FROM, STRAYS, route_names
+from headrace_lake.tables.shape import Shape
 from headrace_lake.upkeep import retention
 from headrace_lake.upkeep.clocks import ClockGuard
 from headrace_lake.upkeep.inventory import Inventory
@@ -34,7 +40,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.lake.model.__main__ import main, table
 from tests.lake.model.history import LAKE, MOST_STEPS, History
-from tests.lake.model.job import Run
+from tests.lake.model.job import ROUTES, Run
+from tests.lake.model.replayer import Replayer
 from tests.lake.model.session import Spark
 from tests.lake.model.stage import Process
 from tests.lake.model.topics import EVENTS, QUARANTINE, Brokers
@@ -62,21 +69,28 @@ def _listed_anyway(self: Erase, listed: DataFrame, found: bool, _: int) -> bool:
 _list = Erase._list
 MUTANTS: dict[str, tuple[Any, str, Callable[..., Any] | str, int]] = {
     "a write of an earlier run is not noticed": (Fence, "written", lambda *_: False, 0),
-    "rows of a job that was shut out are landed again": (Epoch, "among_strays", lambda *_: False, 26),
-    "rows of a job that was shut out are not noted": (claim, "note_strays", lambda *_: {}, 16),
-    "a batch of an earlier run is landed again": (Landing, "_landed_before", lambda *_: False, 42),
+    "rows of a job that was shut out are landed again": (Epoch, "among_strays", lambda *_: False, 2),
+    "rows of a job that was shut out are not noted": (claim, "note_strays", lambda *_: {}, 5),
+    "a batch of an earlier run is landed again": (Landing, "_landed_before", lambda *_: False, 22),
     "a batch is not counted": (Position, "add", _only_landed, 0),
-    "an older job's write is not noticed": (fence, "_not_past", lambda *_: None, 26),
-    "the events table is not claimed": (fence, "EVENTS", "batches", 0),
-    "ids expire at the watermark": (EventsLanding, "_keep_from", lambda self: self._watermarks.watermark(), 2),
+    "an older job's write is not noticed": (fence, "_not_past", lambda *_: None, 28),
+    "the events table is not claimed": (fence, "EVENTS", "batches", 1),
+    "ids expire at the watermark": (EventsLanding, "_keep_from", lambda self: self._watermarks.watermark(), 4),
     "the ids of the table are not read": (EventsLanding, "rebuild_index", lambda *_: None, 5),
-    "the sums are not of what an earlier run wrote": (Slots, "there", lambda self, *_: [(0, 0)] * 2 * self.each, 8),
-    "days are dropped without a transaction": (retention, "drop", _dropped_without_a_word, 58),
-    "clocks are not compared": (ClockGuard, "agree", lambda *_: True, 47),
-    "erased events land again": (EventsLanding, "_without_erased", lambda _, rows: rows, 10),
-    "what is erased is not there": (landing_events, "with_erased", lambda *given: given[3], 335),
-    "what is erased is no stray": (start, "with_erased", lambda *given: given[3], 584),
-    "two erasures list the same": (Erase, "_list", _listed_anyway, 123),
+    "the sums are not of what an earlier run wrote": (Slots, "there", lambda self, *_: [(0, 0)] * 2 * self.each, 2),
+    "days are dropped without a transaction": (retention, "drop", _dropped_without_a_word, 41),
+    "clocks are not compared": (ClockGuard, "agree", lambda *_: True, 62),
+    "erased events land again": (EventsLanding, "_without_erased", lambda _, rows: rows, 88),
+    "what is erased is not there": (landing_events, "with_erased", lambda *given: given[3], 366),
+    "what is erased is no stray": (start, "with_erased", lambda *given: given[3], 65),
+    "a route's rows of an earlier run are not noticed": (Routes, "interrupted", lambda *_: False, 322),
+    "the tables of routes are not claimed": (Fence, "routes", lambda _: [], 24),
+    "a replay keeps the digests": (digest, "forgotten", lambda text: text, 50),
+    "a replay leaves the tables of routes as they are": (RoutesReplay, "write", lambda *_: None, 7),
+    "a replay lands again what was erased": (ErasedIds, "any", lambda _: False, 88),
+    "a topic is recreated during a replay": (Replay, "_check_topics", lambda *_: None, 1540),
+    "a migration forgets the one before": (migrate, "of_table", lambda _: Shape(), 9),
+    "two erasures list the same": (Erase, "_list", _listed_anyway, 972),
 }  # fmt: skip
 """What is taken away, and a seed that finds it."""
 
@@ -235,11 +249,11 @@ def erased_while_files_are_merged(steps: int) -> list[str]:
 
 _claim_in = Fence._claim_in
 SCRIPTS: dict[Callable[[int], list[str]], tuple[Any, str, Callable[..., Any], int]] = {
-    frozen_while_another_lands: (Landing, "_check_alone", lambda *_: None, 40),
+    frozen_while_another_lands: (Landing, "_check_alone", lambda *_: None, 41),
     woken_while_another_accepts_a_loss: (
-        Fence, "_claim_in", lambda self, name, epoch, rows=None, seen=None: _claim_in(self, name, epoch, rows), 85,
+        Fence, "_claim_in", lambda self, name, epoch, rows=None, seen=None: _claim_in(self, name, epoch, rows), 90,
     ),
-    killed_before_a_late_commit: (EventsLanding, "learn", lambda *_: None, 82),
+    killed_before_a_late_commit: (EventsLanding, "learn", lambda *_: None, 85),
     erased_while_files_are_merged: (Inventory, "sizes", lambda _, __, names: dict.fromkeys(names, 1), 36),
 }  # fmt: skip
 """What happens at any step, what of the job it needs to be harmless, and a step at which it would do harm."""
@@ -355,3 +369,22 @@ def test_what_kafka_deletes_of_a_topic_of_which_nothing_has_landed_is_a_loss(che
         [row[name] for name in ("topic", "partition", "from", "to")] for row in script.disk.table(f"{LAKE}/gaps").rows
     )
     assert lost == [EVENTS, 1, 0, 1]
+
+
+def test_a_replay_routes_nothing_that_is_being_erased() -> None:
+    """An erasure is killed when it has listed an event, whose row of a route somebody had deleted."""
+    script = Script()
+    script.world.routes[LAKE] = ROUTES
+
+    def act() -> None:
+        script.send(EVENTS, 0, "d.1", "d.2")
+        script.finish(script.start("before"))
+        table = script.disk.table(f"{LAKE}/all")
+        table.begin().commit(removed=list(table.files), moves=True)
+        script.world.lost[LAKE] |= {("all", ("id1", 0, offset)) for offset in (0, 1)}
+        with mock.patch.object(Erase, "_delete", return_value=0):
+            script.finish(script.start_eraser(LAKE, {("id1", 0, 0)}))
+        script.finish(script.stage.start("replay", Replayer(script.world, LAKE).run))  # type: ignore[arg-type]
+        assert [row["event_id"] for row in table.rows] == ["d.2"]
+
+    assert script.play(act) == []

@@ -41,7 +41,7 @@ class Eraser(Erase):
         for table, rows in tables.items():
             listed = {_place(row) for row in session_places(session, self._lake, table)}
             for row in rows:
-                named = row["event_id"] in gone if table == "events" else _place(row) in self._wanted
+                named = _place(row) in self._wanted if table == "quarantine" else row["event_id"] in gone
                 if not named or _place(row) in listed:
                     continue
                 line = found.setdefault(

@@ -6,6 +6,7 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any
 
@@ -14,18 +15,33 @@ from pyspark.sql import Row
 Rows = list[dict[str, Any]]
 Condition = Callable[[Mapping[str, Any]], Any]
 
-CONDITIONS: dict[str, Condition] = {"false": lambda _: False}
+BODY = '{"v": 1}'
+"""The body of each event."""
+CONDITIONS: dict[str, Condition] = {
+    "false": lambda _: False,
+    "true": lambda _: True,
+    "wanted": lambda row: row["wanted"],
+}
 """SQL over a row, and what it means here."""
 AGGREGATES: dict[str, Callable[[Rows], Any]] = {}
 """SQL over rows, and what it means here."""
 _RANGE = re.compile(r"topic_id = '(.*?)' and partition = (\d+) and offset >= (\d+)(?: and offset < (\d+))?")
+_LINE = re.compile(r"topic_id = '(.*?)' and partition = (\d+) and `from` = (\d+)L")
+_STREAM = re.compile(r"stream (?:=|like) '(.*?)'")
+_OF_STREAMS = re.compile(r"if\((\(stream .*\)), partition, null\)")
+_BY_TOPIC = re.compile(r"when '(.*?)' then '(.*?)'")
 
 
 @lru_cache(10_000)
 def condition(text: str) -> Condition:
-    """What a condition in SQL means; also those that name ranges of offsets."""
+    """What a condition in SQL means; also those that name ranges of offsets, lines of `batches` or streams."""
     if text in CONDITIONS:
         return CONDITIONS[text]
+    if streams := _STREAM.findall(text):
+        patterns = [stream.replace("%", "*").replace("\\", "") for stream in streams]
+        return lambda row: any(fnmatchcase(row["stream"], pattern) for pattern in patterns)
+    if lines := {(topic_id, int(number), int(first)) for topic_id, number, first in _LINE.findall(text)}:
+        return lambda row: (row["topic_id"], row["partition"], row["from"]) in lines
     ranges = [
         (topic_id, int(number), int(first), int(end) if end else 1 << 60)
         for topic_id, number, first, end in _RANGE.findall(text)
@@ -121,12 +137,18 @@ class Functions:
     """In place of `pyspark.sql.functions`."""
 
     def col(self, name: str) -> Expression:
+        name = name.strip("`")
         return Expression(lambda row: row.get(name), name)
 
     def lit(self, value: object) -> Expression:
         return Expression(lambda _: value)
 
     def expr(self, text: str) -> Expression:
+        if found := _OF_STREAMS.fullmatch(text):
+            return self.when(Expression(condition(found[1])), self.col("partition"))
+        if text.startswith("case topic "):
+            ids = dict(_BY_TOPIC.findall(text))
+            return Expression(lambda row: ids.get(row["topic"]))
         return Expression(CONDITIONS.get(text, lambda _: None), over=AGGREGATES.get(text))
 
     def when(self, wanted: Expression, value: object) -> Expression:
@@ -140,6 +162,9 @@ class Functions:
             return next((found for part in parts if (found := part.value(row)) is not None), None)
 
         return Expression(first)
+
+    def to_date(self, name: str) -> Expression:
+        return Expression(lambda row: row[name].date().isoformat())
 
     def explode(self, name: str) -> Expression:
         return Expression(lambda row: row[name] or (), many=True)
@@ -202,17 +227,23 @@ class Observed:
 
 
 class Frame:
-    """Rows that are read when they are needed, as often as they are needed. `columns`: their names, where they are asked for."""
+    """Rows that are read when they are needed, as often as they are needed."""
 
     def __init__(
         self, read: Callable[[], Rows], observed: Callable[[], None] | None = None, columns: Sequence[str] = ()
     ) -> None:
         self.read = read
         self.observed = observed
-        self.columns = list(columns)
+        self._columns = list(columns)
+        self.write: Any = None
+
+    @property
+    def columns(self) -> list[str]:
+        """The names that were given, or those of the rows that are there."""
+        return self._columns or list({name: None for row in self.read() for name in row})
 
     def _then(self, act: Callable[[Rows], Rows], columns: Sequence[str] | None = None) -> Frame:
-        return Frame(lambda: act(self.read()), self.observed, self.columns if columns is None else columns)
+        return Frame(lambda: act(self.read()), self.observed, self._columns if columns is None else columns)
 
     def where(self, wanted: Any) -> Frame:
         holds = condition(wanted) if isinstance(wanted, str) else wanted.value
@@ -222,7 +253,7 @@ class Frame:
         parts = [expression(column) for column in columns]
         many = next((part for part in parts if part.many), None)
 
-        plain = {column for column in columns if isinstance(column, str)}
+        plain = {column.strip("`") for column in columns if isinstance(column, str)}
 
         def chosen(row: Mapping[str, Any]) -> dict[str, Any]:
             return {
@@ -238,41 +269,53 @@ class Frame:
 
         return self._then(act, [part.name for part in parts])
 
+    def selectExpr(self, text: str) -> Frame:
+        """The texts of bodies, which are all the same."""
+        name = text.rpartition(" as ")[2]
+        return self._then(lambda rows: [{name: BODY} for _ in rows], [name])
+
+    def limit(self, most: int) -> Frame:
+        return self._then(lambda rows: rows[:most])
+
     def withColumn(self, name: str, value: Expression) -> Frame:
-        return self._then(lambda rows: [{**row, name: value.value(row)} for row in rows])
+        columns = [*self._columns, name] if self._columns else ()
+        return self._then(lambda rows: [{**row, name: value.value(row)} for row in rows], columns)
 
     def drop(self, name: str) -> Frame:
-        return self._then(lambda rows: [{key: value for key, value in row.items() if key != name} for row in rows])
+        columns = [column for column in self._columns if column != name]
+        return self._then(
+            lambda rows: [{key: value for key, value in row.items() if key != name} for row in rows], columns
+        )
 
     def distinct(self) -> Frame:
         return self._then(lambda rows: list({tuple(row.values()): row for row in rows}.values()))
 
     def join(self, other: Frame, on: Any, how: str) -> Frame:
-        def left(rows: Rows) -> Rows:
-            others = other.read()
+        def paired(rows: Rows) -> Rows:
+            others, alone = other.read(), [dict[str, Any]()] if how == "left" else []
             pairs = [(row, [each for each in others if on.value({**row, **each})]) for row in rows]
-            return [{**row, **each} for row, found in pairs for each in found or [{}]]
+            return [{**row, **each} for row, found in pairs for each in found or alone]
 
         def by_key(rows: Rows) -> Rows:
             there = {tuple(row[key] for key in on) for row in other.read()}
             return [row for row in rows if (tuple(row[key] for key in on) in there) == (how == "left_semi")]
 
-        return self._then(left if how == "left" else by_key)
+        if how.startswith("left_"):
+            return self._then(by_key)
+        return self._then(paired, [*self._columns, *other._columns] if self._columns and other._columns else ())
 
     def unionAll(self, other: Frame) -> Frame:
-        return Frame(lambda: [*self.read(), *other.read()], columns=self.columns)
+        return Frame(lambda: [*self.read(), *other.read()], columns=self._columns)
 
     def unionByName(self, other: Frame, **_: bool) -> Frame:
-        return Frame(
-            lambda: [*self.read(), *({**dict.fromkeys(self.columns), **row} for row in other.read())],
-            columns=self.columns,
-        )
+        names = self._columns
+        return Frame(lambda: [*self.read(), *({**dict.fromkeys(names), **row} for row in other.read())], columns=names)
 
     def coalesce(self, _: int) -> Frame:
         return self
 
-    def orderBy(self, *_: str) -> Frame:
-        return self
+    def orderBy(self, *names: str) -> Frame:
+        return self._then(lambda rows: sorted(rows, key=lambda row: [row[name] for name in names]))
 
     def repartition(self, _: str) -> Frame:
         return self
@@ -288,7 +331,7 @@ class Frame:
                 kept.append(self.read())
             return kept[0]
 
-        return Frame(read, self.observed, self.columns)
+        return Frame(read, self.observed, self._columns)
 
     def unpersist(self) -> None:
         pass
@@ -303,7 +346,7 @@ class Frame:
         def committed() -> None:
             observation.get = seen
 
-        return Frame(lambda: act(self.read()), committed, self.columns)
+        return Frame(lambda: act(self.read()), committed, self._columns)
 
     def agg(self, *measures: Measure) -> Frame:
         return self._then(lambda rows: [measured(rows, measures)])

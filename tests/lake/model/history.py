@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
+from headrace_lake.commands.migrate import migrate
+from headrace_lake.configuration.promotion import Promotion
+from headrace_lake.configuration.routes import RouteSettings
 from headrace_lake.spark.halt import GapError, HaltError, KafkaAwayError, SupersededError
 from headrace_lake.tables.digest import KEY
 from headrace_lake.tables.layout import BATCHES
@@ -16,8 +21,10 @@ from headrace_lake.tables.layout import QUARANTINE as QUARANTINE_TABLE
 from pyspark.errors import PySparkException
 
 from tests.lake.model.eraser import Eraser, Place
-from tests.lake.model.job import HORIZON, SLACK, Run, World
+from tests.lake.model.job import HORIZON, ROUTES, SLACK, Run, World
 from tests.lake.model.judge import Judge
+from tests.lake.model.replayer import Replayer
+from tests.lake.model.session import Spark
 from tests.lake.model.stage import Process, Stage
 from tests.lake.model.tables import Disk
 from tests.lake.model.topics import EVENTS, QUARANTINE, Kafka, Record
@@ -57,6 +64,8 @@ class History:
         self.backups: list[str] = []
         self.jobs: dict[str, Process] = {}
         self.erasers: list[Process] = []
+        self.commands: list[Process] = []
+        """Migrations and replays."""
         self.most = self.chance.choice((3, 10, 40))
         self.late = self.chance.choice((0.01, 0.05, 0.3))
         """How soon a dead job's write is committed: the chance in each step."""
@@ -68,6 +77,7 @@ class History:
             self.kafka.make(EVENTS, self.chance.randint(1, 3))
             self.kafka.make(QUARANTINE, self.chance.randint(1, 2))
             self.world.make_lake(LAKE)
+            self.world.routes[LAKE] = self.some_routes()
             self.produce()
             self.begin(LAKE)
             weights = [often * self.chance.choice((0, 1, 1, 5)) for often in ACTIONS.values()]
@@ -145,7 +155,7 @@ class History:
         job.threads.append(self.stage.start(f"beside {job.name}", lambda: self.once(f"beside {job.name}", body)))
         return job.threads[-1]
 
-    def once(self, name: str, body: Callable[[], None]) -> None:
+    def once(self, name: str, body: Callable[[], object]) -> None:
         """What is not started again."""
         try:
             body()
@@ -153,6 +163,8 @@ class History:
         except (HaltError, KafkaAwayError) as error:
             self.say(f"{name}: {error}")
             self.halts[" ".join(str(error).split()[:5])] += 1
+            if "was not committed" in str(error):
+                self.failures.append(f"{name} stopped: {error}")
         except Exception as error:
             self.failed(name, error)
 
@@ -233,6 +245,8 @@ class History:
         if COPY + "-checkpoint" not in self.jobs:
             self.stage.kill(self.jobs[f"{LAKE}-checkpoint"])
             self.disk.copy(LAKE, COPY)
+            for of_lakes in (self.world.routes, self.world.lost, self.world.migrated):
+                of_lakes[COPY] = copy(of_lakes[LAKE])
             self.world.began |= {(COPY, version): at for (_, version), at in self.world.began.items()}
             if self.chance.random() < 0.7:
                 self.disk.copy(f"{LAKE}-checkpoint", f"{COPY}-checkpoint")
@@ -246,13 +260,68 @@ class History:
         """Some rows are erased, or what earlier erasures have left; the one before may be killed."""
         if self.erasers and self.chance.random() < 0.3:
             self.stage.kill(self.chance.choice(self.erasers))
-        lake = self.chance.choice([path for path in (LAKE, COPY) if f"{path}/{BATCHES}" in self.disk.tables])
+        lake = self.some_lake()
         rows = [row for name in (EVENTS_TABLE, QUARANTINE_TABLE) for row in self.disk.table(f"{lake}/{name}").rows]
         some = self.chance.sample(rows, min(len(rows), self.chance.choice((0, 1, 5, 5))))
         self.erasers.append(self.start_eraser(lake, {tuple(row[key] for key in KEY) for row in some}))  # type: ignore[misc]
 
     def start_eraser(self, lake: str, wanted: set[Place]) -> Process:
         return self.stage.start("eraser", lambda: self.once("eraser", Eraser(self.world, lake, wanted).run))
+
+    def some_lake(self) -> str:
+        return self.chance.choice([path for path in (LAKE, COPY) if f"{path}/{BATCHES}" in self.disk.tables])
+
+    def some_routes(self) -> dict[str, RouteSettings]:
+        return {name: route for name, route in ROUTES.items() if self.chance.random() < 0.5}
+
+    def change_routes(self) -> None:
+        """Routes come or go with the next start of the jobs, which is now or later."""
+        lake = self.some_lake()
+        self.world.routes[lake] = self.some_routes()
+        if self.chance.random() < 0.8:
+            self.stage.kill(self.jobs[f"{lake}-checkpoint"])
+            self.begin(lake)
+
+    def migrate(self) -> None:
+        """A column is added to the events table; the migration before is killed."""
+        lake, name = self.some_lake(), self.chance.choice(("first", "second", "third"))
+
+        def body() -> None:
+            spark, settings = Spark(self.world), self.world.settings(lake).lake
+            migrate(spark, settings, (Promotion.parse(f"body.v as {name} int"),), variant=False)  # type: ignore[arg-type]
+            self.world.migrated[lake].add(name)
+
+        self.command("migrate", body)
+
+    def replay(self) -> None:
+        """What the tables lack lands again; mostly the job stands still before, and goes on afterwards."""
+        lake, stops = self.some_lake(), self.chance.random() < 0.8
+        if self.chance.random() < 0.7:
+            self.lose_rows(lake)
+        if stops:
+            self.stage.kill(self.jobs[f"{lake}-checkpoint"])
+        self.pass_time(self.chance.choice((0, 0, 20)))
+        self.command("replay", Replayer(self.world, lake).run)
+        self.pass_time(self.chance.choice((0, 30, 100, 300)))
+        if stops:
+            self.begin(lake)
+
+    def command(self, name: str, body: Callable[[], object]) -> None:
+        for process in self.commands:
+            self.stage.kill(process)
+        self.commands.append(self.stage.start(name, lambda: self.once(name, body)))
+
+    def lose_rows(self, lake: str) -> None:
+        """Somebody deletes rows of batches."""
+        lines = self.disk.table(f"{lake}/{BATCHES}").rows
+        for name in (EVENTS_TABLE, QUARANTINE_TABLE, *ROUTES):
+            table = self.disk.tables.get(f"{lake}/{name}")
+            for file, rows in list(table.files.items()) if table and self.chance.random() < 0.6 else ():
+                gone = [row for row in rows if self.chance.random() < 0.3 and any(covers(line, row) for line in lines)]
+                if gone:
+                    rest = [row for row in rows if row not in gone]
+                    table.begin().commit(rest, removed=[file], moves=True)  # type: ignore[union-attr]
+                    self.world.lost[lake].update((name, tuple(row[key] for key in KEY)) for row in gone)
 
     def expire(self) -> None:
         """Kafka deletes what is old."""
@@ -291,6 +360,10 @@ class History:
         for lake in lakes:
             self.say(f"the last run on {lake}")
             self.last(self.stage.start(lake, lambda lake=lake: self.supervise(lake, f"{lake}-checkpoint")))  # type: ignore[misc]
+            if self.world.lost[lake]:
+                self.last(
+                    self.stage.start("replay", lambda lake=lake: self.once("replay", Replayer(self.world, lake).run))
+                )  # type: ignore[misc]
             self.last(self.start_eraser(lake, set()))
             self.failures += Judge(self.world, lake).faults()
 
@@ -302,6 +375,12 @@ class History:
         if not process.dead:
             self.failures.append(f"{process.name}: the last run does not end")
         self.stage.kill(process)
+
+
+def covers(line: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+    """Whether a row lies in the range of a line of `batches`."""
+    same = all(line[name] == row[name] for name in ("topic_id", "partition"))
+    return same and bool(line["from"] <= row["offset"] < line["to"])
 
 
 ACTIONS: dict[Callable[[History], None], int] = {
@@ -321,5 +400,8 @@ ACTIONS: dict[Callable[[History], None], int] = {
     History.add_partition: 2,
     History.idle: 4,
     History.move_clock: 3,
+    History.change_routes: 4,
+    History.migrate: 2,
+    History.replay: 3,
 }
 """What may happen, and how often. Each history prefers some of it, and leaves some out."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -16,9 +16,10 @@ from typing import Any
 from unittest import mock
 from zlib import crc32
 
-from headrace_lake.commands import erase
+from headrace_lake.commands import erase, migrate, replay, replay_routes, replay_rows
 from headrace_lake.configuration import policy
 from headrace_lake.configuration.policy import Policies
+from headrace_lake.configuration.routes import RouteSettings
 from headrace_lake.dedup import lookup
 from headrace_lake.dedup.index import DUPLICATE, DedupIndex, IndexState
 from headrace_lake.kafka import gaps, start, watermarks
@@ -28,17 +29,28 @@ from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.gaps import Loss
 from headrace_lake.kafka.source import TopicInfo
 from headrace_lake.kafka.start import Position
-from headrace_lake.landing import digests, landing, landing_events, quarantine
+from headrace_lake.landing import digests, landing, landing_events, quarantine, route_tables, routes
 from headrace_lake.landing.digests import Slots
 from headrace_lake.landing.landing import BatchResult, Landing
 from headrace_lake.landing.landing_events import EventsLanding
 from headrace_lake.landing.recovered import EARLIEST
-from headrace_lake.landing.routes import RouteCounts
+from headrace_lake.landing.routes import Routes
 from headrace_lake.rows.decode import Topics
+from headrace_lake.rows.routed import RouteTable, matches
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables import altered, erasures, transaction_log
 from headrace_lake.tables import fence as fences
-from headrace_lake.tables.digest import KEY, NOTHING, OF_EVENTS, OF_QUARANTINE, Covered, Sums, added, hashes_sql
+from headrace_lake.tables.digest import (
+    KEY,
+    NOTHING,
+    OF_EVENTS,
+    OF_QUARANTINE,
+    Covered,
+    Sums,
+    added,
+    hashes_sql,
+    of_route,
+)
 from headrace_lake.tables.erasures import ERASED
 from headrace_lake.tables.fence import Fence, transaction
 from headrace_lake.tables.layout import BATCHES, DAY, GAPS
@@ -49,9 +61,10 @@ from headrace_lake.upkeep import maintenance, retention
 from headrace_lake.upkeep.clocks import ClockGuard
 from headrace_lake.upkeep.maintenance import Maintenance
 from headrace_lake.upkeep.merging import compaction
+from pyspark.errors import PySparkException
 
-from tests.lake.model.frames import AGGREGATES, CONDITIONS, Frame, Functions, Observed, Rows
-from tests.lake.model.session import Appender, Spark, merged, opened
+from tests.lake.model.frames import AGGREGATES, BODY, CONDITIONS, Expression, Frame, Functions, Observed, Rows
+from tests.lake.model.session import Appender, Spark, Stored, merged, of_files, opened
 from tests.lake.model.stage import Process
 from tests.lake.model.tables import ROW_BYTES, Disk
 from tests.lake.model.topics import EVENTS, QUARANTINE, Brokers, Kafka
@@ -62,17 +75,38 @@ SLACK = 60.0
 """Seconds by which a record may be late (`KAFKA__ACK_DEADLINE`)."""
 
 TABLES = (BATCHES, EVENTS_TABLE, QUARANTINE_TABLE, GAPS)
+COLUMNS = dict.fromkeys((*KEY, "topic", "event_id", "protocol", "stream", "received_time", "landed_at", DAY), "string")
+"""Those of the events table that the model fills."""
+SCHEMA = {"properties": {"v": {"type": "integer"}}}
+ROUTES = {
+    "one": RouteSettings(streams="s0", json_schema=SCHEMA),
+    "all": RouteSettings(streams="s*", json_schema=None),
+    "two": RouteSettings(streams="s1,s2", json_schema=None),
+}
+"""What a lake may have as routes. One has a JSON schema; the tables of the others are made by a batch."""
+OF_ROUTES = of_route(("v",))
 CONDITIONS |= {
+    "topic_id = of_topic_id and partition = of_partition and offset >= first and offset < beyond": lambda row: (
+        (row["topic_id"], row["partition"]) == (row["of_topic_id"], row["of_partition"])
+        and row["first"] <= row["offset"] < row["beyond"]
+    ),
+    f"length(text) <= {routes._SAMPLE_CHARACTERS}": lambda _: True,
     landing_events._WANTED: lambda row: row["event_id"] != "" and not row[DUPLICATE],
     landing_events._SOUND: lambda row: row["event_id"] != "",
     lookup.TIME: lambda row: row["received_time"],
 }
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)
+AGGREGATES[routes._COUNT] = lambda _: 0
 AGGREGATES[EARLIEST] = lambda rows: (min(row["landed_at"] for row in rows) - _1970) // timedelta(microseconds=1)
 
 
-class DataLossError(Exception):
+class DataLossError(PySparkException):
     """Spark's engine finds that Kafka does not hold the offsets of a batch."""
+
+
+def stream_of(event_id: str) -> str:
+    """The stream of an event."""
+    return f"s{crc32(event_id.encode()) % 4}"
 
 
 class World:
@@ -93,6 +127,12 @@ class World:
         self.retention_days = 0
         self.began: dict[tuple[str, int], float] = {}
         """(lake, transaction version) -> when a batch began first."""
+        self.routes: defaultdict[str, dict[str, RouteSettings]] = defaultdict(dict)
+        """Lake -> routes in the settings of its jobs, as of their next start."""
+        self.lost: defaultdict[str, set[tuple[str, Any]]] = defaultdict(set)
+        """Lake -> (table, place) of rows that somebody deleted."""
+        self.migrated: defaultdict[str, set[str]] = defaultdict(set)
+        """Lake -> columns of the events table that a migration has added."""
         self.beside: Callable[[Callable[[], None]], Process]
         """Begins what a job does besides landing: it ends with the job's process."""
 
@@ -102,10 +142,21 @@ class World:
 
     def make_lake(self, path: str) -> None:
         for name in TABLES:
-            self.disk.make(f"{path}/{name}")
+            self.disk.make(f"{path}/{name}", COLUMNS if name == EVENTS_TABLE else None)
 
-    def records(self, ranges: Iterable[Range], ids: Mapping[str, str]) -> Frame:
-        """The records of `ranges`, as Spark reads them: each time it is asked, from Kafka."""
+    def settings(self, lake: str) -> Any:
+        """Those of a job, and of the commands."""
+        own = SimpleNamespace(
+            path=lake, checkpoint=f"{lake}-checkpoint", promote="", body=None, catalog_schema="", change_data_feed=False,
+            routes=self.routes[lake], quarantine={}, horizon=HORIZON, batch_records=20,
+        )  # fmt: skip
+        return SimpleNamespace(lake=own, kafka=SimpleNamespace(events_topic=EVENTS, quarantine_topic=QUARANTINE))
+
+    def brokers(self) -> Any:
+        return Brokers(self.kafka, self.step, lambda: int(self.clock * 1000), lambda: self.steps)
+
+    def records(self, ranges: Iterable[Range], ids: Mapping[str, str] | None = None) -> Frame:
+        """The records of `ranges`, as Spark reads them: each time it is asked, from Kafka. `ids`: those of a stream's topics."""
         wanted = list(ranges)
 
         def read() -> Rows:
@@ -113,11 +164,15 @@ class World:
             rows: Rows = []
             for name, number, first, end in wanted:
                 topic = self.kafka.topics.get(name)
-                if topic is None or topic.id != ids[name] or first < topic.partitions[number].start:
-                    raise DataLossError(name)
+                if (
+                    topic is None
+                    or (ids is not None and topic.id != ids[name])
+                    or first < topic.partitions[number].start
+                ):
+                    raise DataLossError(message=f"{name}: some data may have been lost")
                 rows += [
                     {"topic": name, "topic_id": topic.id, "partition": number, "offset": record.offset, "event_id": record.id,
-                     "received_time": record.time}
+                     "received_time": record.time, "stream": stream_of(record.id)}
                     for record in topic.partitions[number].records
                     if first <= record.offset < end
                 ]  # fmt: skip
@@ -130,11 +185,22 @@ class World:
         """What is replaced in the product."""
         functions = Functions()
         clock = SimpleNamespace(time=self.now, monotonic=lambda: self.clock)
-        moment = SimpleNamespace(now=lambda _: datetime.fromtimestamp(self.now(), UTC))
+        moment = SimpleNamespace(
+            now=lambda _: datetime.fromtimestamp(self.now(), UTC), fromisoformat=datetime.fromisoformat
+        )
         replaced: list[tuple[Any, str, Any]] = [
             *((module, "Storage", lambda _: self.disk) for module in (fences, erasures, erase, maintenance)),
             *((module, "Appender", Appender) for module in (fences, erase)),
-            *((module, "time", clock) for module in (transaction_log, maintenance, retention)),
+            *((module, "Storage", Stored) for module in (migrate, replay, routes)),
+            *((module, "location", str) for module in (migrate, replay)),
+            *((module, "time", clock) for module in (transaction_log, maintenance, retention, route_tables, replay)),
+            (migrate.layout, "create", lambda *_, **__: ()),
+            (replay, "Brokers", lambda *_: self.brokers()),
+            (replay, "condition", lines_to_replay),
+            (replay, "range_options", lambda _, ranges: {"ranges": [Range(*at, *pair) for at, pair in ranges.items()]}),
+            (replay_rows, "without_resends", without_resends),
+            (RouteTable, "rows", rows_of_route),
+            (routes, "plain_parquet", of_files),
             (maintenance.TimeBudget.__init__, "__defaults__", (clock.monotonic,)),
             (erasures, "create", lambda _, lake: self.disk.make(f"{lake}/{erasures.ERASURES}")),
             (altered, "_opened", opened),
@@ -145,12 +211,12 @@ class World:
             (watermarks, "_now", lambda: int(self.now() * 1000)),
             (watermarks, "_first_times", self.first_times),
             (landing, "gathered", lambda records, _: records),
-            (landing, "datetime", moment),
-            *((module, "Slots", ModelSlots) for module in (landing, landing_events)),
-            *((module, "Observation", Observed) for module in (landing, landing_events)),
+            *((module, "datetime", moment) for module in (landing, replay)),
+            *((module, "Slots", ModelSlots) for module in (landing, landing_events, routes)),
+            *((module, "Observation", Observed) for module in (landing, landing_events, routes)),
             (landing_events, "_measures", lambda _, **__: [measure_events]),
-            *((module, "counts", Counter) for module in (landing_events, quarantine)),
-            (quarantine, "keyed_counts", functions.keyed),
+            *((module, "counts", Counter) for module in (landing_events, quarantine, routes)),
+            *((module, "keyed_counts", functions.keyed) for module in (quarantine, routes)),
             *((landing_events.decode, name, decoded) for name, decoded in DECODED.items()),
             *((module, "sf", functions) for module in SPOKEN),
         ]
@@ -184,9 +250,10 @@ class World:
         )
 
 
-def events(records: Frame, topics: Topics, landed_at: datetime, _: Shape) -> Frame:
+def events(records: Frame, topics: Topics, landed_at: datetime, shape: Shape) -> Frame:
     """In place of `decode.events`: a record without an id has a fault."""
-    return _landed(records, landed_at, lambda row: row["topic"] == topics.events, protocol="forward")
+    promoted = dict.fromkeys(shape.columns, BODY)
+    return _landed(records, landed_at, lambda row: row["topic"] == topics.events, protocol="forward", **promoted)
 
 
 def rejects(records: Frame, topics: Topics, landed_at: datetime) -> Frame:
@@ -201,11 +268,54 @@ def faults(records: Frame, topics: Topics, landed_at: datetime) -> Frame:
 
 def _landed(records: Frame, landed_at: datetime, wanted: Callable[[Any], bool], **more: str) -> Frame:
     own = {"landed_at": landed_at, DAY: landed_at.date().isoformat(), **more}
-    return Frame(lambda: [{**row, **own} for row in records.read() if wanted(row)])
+    return Frame(lambda: [{**row, **own} for row in records.read() if wanted(row)], columns=[*COLUMNS, *more])
+
+
+def rows_of_route(table: RouteTable, rows: Frame) -> Frame:
+    """In place of `RouteTable.rows`."""
+    return rows.where(matches(table.streams))._then(
+        lambda found: [{name: row.get(name) for name in table.kinds} for row in found], list(table.kinds)
+    )
+
+
+def lines_to_replay(
+    _: object, topics: Mapping[str, TopicInfo], __: object, starts: Mapping[Any, int], ___: object
+) -> Any:
+    """In place of `replay.condition`: the lines of `batches` from `starts` on."""
+
+    def wanted(row: Mapping[str, Any]) -> bool:
+        start = starts.get((row["topic"], row["partition"]))
+        return start is not None and row["topic_id"] == topics[row["topic"]].id and bool(row["to"] > start)
+
+    return Expression(wanted)
+
+
+def without_resends(spark: Spark, lake: str, given: Frame, horizon: float) -> Frame:
+    """In place of `replay_rows.without_resends`."""
+
+    def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple(row[name] for name in ("received_time", *KEY))
+
+    def read() -> Rows:
+        rows, there = given.read(), spark.load(f"{lake}/{EVENTS_TABLE}").read()
+        marked = []
+        for row in rows:
+            others = [*there, *(each for each in rows if place(each) < place(row))]
+            near = (
+                each["event_id"] == row["event_id"]
+                and abs(each["received_time"] - row["received_time"]) <= horizon * 1000
+                for each in others
+            )
+            marked.append({**row, "wanted": not any(near)})
+        return marked
+
+    return Frame(read, columns=[*given.columns, "wanted"])
 
 
 DECODED = {"events": events, "rejects": rejects, "faults": faults}
-SPOKEN = (start, landing, landing_events, quarantine, policy, erasures, erase, digests)
+SPOKEN = (
+    start, landing, landing_events, quarantine, policy, erasures, erase, digests, routes, replay, replay_rows, replay_routes
+)  # fmt: skip
 """Modules that speak to Spark's functions."""
 
 
@@ -251,7 +361,7 @@ def hashed(row: Mapping[str, Any], covered: Covered) -> Sums:
     return crc32(named.encode()), crc32(named[::-1].encode())
 
 
-for _covered in (OF_EVENTS, OF_QUARANTINE):
+for _covered in (OF_EVENTS, OF_QUARANTINE, OF_ROUTES):
     for _place, _hash in enumerate(hashes_sql(_covered)):
         AGGREGATES[f"sum({_hash})"] = lambda rows, covered=_covered, place=_place: sum(  # type: ignore[misc]
             hashed(row, covered)[place] for row in rows
@@ -309,14 +419,6 @@ class Ignored:
         return self
 
 
-class NoRoutes:
-    def interrupted(self, _: int) -> bool:
-        return False
-
-    def land(self, *_: Any, **__: Any) -> RouteCounts:
-        return RouteCounts()
-
-
 class Run:
     """One start of the job. Ends when Kafka has no more, if `once`; otherwise it goes on for ever."""
 
@@ -326,7 +428,7 @@ class Run:
         self._most = most
         self._accept_loss = accept_loss
         self._checkpoint = Checkpoint(world.disk, checkpoint)  # type: ignore[arg-type]
-        self._brokers: Any = Brokers(world.kafka, world.step, lambda: int(world.clock * 1000), lambda: world.steps)
+        self._brokers: Any = world.brokers()
         self._spark: Any = Spark(world)
         self._guard = ClockGuard(self._brokers, Ignored(), Ignored(), world.now)  # type: ignore[arg-type]
         self._upkeep: Process | None = None
@@ -336,6 +438,11 @@ class Run:
         topics = self._brokers.topics((EVENTS, QUARANTINE))
         fence = Fence(self._spark, self._lake)
         fence.epoch()
+        settings, migrated = self._world.settings(self._lake).lake, set(self._world.migrated[self._lake])
+        storage: Any = Stored(self._spark)
+        shape = migrate.prepare(storage, settings, fence)
+        assert migrated <= shape.columns.keys(), f"the events table has lost columns: {migrated - shape.columns.keys()}"
+        tables = migrate.prepare_routes(storage, settings)
         claiming = Claim(
             self._spark, self._lake, self._checkpoint, self._brokers, accept_loss=self._accept_loss, log=Ignored()  # type: ignore[arg-type]
         )  # fmt: skip
@@ -343,13 +450,16 @@ class Run:
         known = Topics(EVENTS, QUARANTINE, {name: topic.id for name, topic in topics.items()})
         try:
             this = Epoch(self._spark, self._lake, epoch, known, fence, found, Ignored())  # type: ignore[arg-type]
-            events = self._events(this, topics)
+            events = self._events(this, topics, shape)
         except DataLossError as error:
             raise HaltError("Spark: data were lost") from error
         events.rebuild_index()
         job = Landing(
             this, checkpoint=self._checkpoint, brokers=self._brokers, policies=Policies({}), events=events,
-            markers=Ignored(), routes=NoRoutes(), stopping=lambda: False,  # type: ignore[arg-type]
+            markers=Ignored(), stopping=lambda: False,  # type: ignore[arg-type]
+            routes=Routes(
+                this, routes=settings.routes, tables=tables, shape=shape, change_feed=False, on_new=lambda _: None
+            ),
             on_landed=lambda result: self._landed(result, epoch),
         )  # fmt: skip
         try:
@@ -377,7 +487,7 @@ class Run:
         upkeep.begin()
         upkeep.run_due(at_once=True)
 
-    def _events(self, epoch: Epoch, topics: Mapping[str, TopicInfo]) -> EventsLanding:
+    def _events(self, epoch: Epoch, topics: Mapping[str, TopicInfo], shape: Shape) -> EventsLanding:
         """As `Job._events_landing`."""
         pairs = [(EVENTS, number) for number in range(topics[EVENTS].partitions)]
         first = self._brokers.offsets(pairs, earliest=True)
@@ -385,7 +495,7 @@ class Run:
         kafka: Any = SimpleNamespace(events_topic=EVENTS)
         marks = watermarks.at_start(self._spark, self._brokers, kafka, following, self._newest)
         return EventsLanding(
-            epoch, index=Ids(self._world, self._lake, epoch.topics.ids[EVENTS]), shape=Shape(), watermarks=marks,
+            epoch, index=Ids(self._world, self._lake, epoch.topics.ids[EVENTS]), shape=shape, watermarks=marks,
             horizon=HORIZON, slack=SLACK,
         )  # fmt: skip
 
@@ -433,7 +543,7 @@ class Run:
             for (_, number), end in self._brokers.offsets(pairs, earliest=False).items():
                 began = begins.get((name, number), 0)
                 if end < began:
-                    raise DataLossError(name)
+                    raise DataLossError(message=f"{name}: some data may have been lost")
                 ends.setdefault(name, {})[str(number)] = min(end, began + self._most)
         moved = any(
             end > begins.get((name, int(number)), 0) for name, each in ends.items() for number, end in each.items()

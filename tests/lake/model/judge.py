@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
+from fnmatch import fnmatchcase
 from typing import Any
 
 from headrace_lake.tables.digest import KEY, NOTHING, OF_EVENTS, OF_QUARANTINE, Sums, added, hexadecimal
@@ -18,13 +19,23 @@ from headrace_lake.tables.properties import ERASED_APP, RETAINED_APP, RETAINED_F
 from headrace_lake.upkeep.clocks import TOLERANCE
 
 from tests.lake.model.frames import Rows
-from tests.lake.model.job import HORIZON, World, hashed
+from tests.lake.model.job import HORIZON, OF_ROUTES, ROUTES, World, hashed
 from tests.lake.model.tables import Table
 from tests.lake.model.topics import Topic
 
 Place = tuple[str, int, int]
 _1970 = date(1970, 1, 1)
 COVERED = {EVENTS_TABLE: OF_EVENTS, QUARANTINE_TABLE: OF_QUARANTINE}
+
+
+def fits(route: str, row: Mapping[str, Any]) -> bool:
+    """Whether an event belongs to a route."""
+    return any(fnmatchcase(row["stream"], pattern) for pattern in ROUTES[route].streams.split(","))
+
+
+def in_range(place: Place, line: Mapping[str, Any], topic_id: str) -> bool:
+    """Whether `place` lies in the range of a line of `batches`."""
+    return place[:2] == (topic_id, line["partition"]) and bool(line["from"] <= place[2] < line["to"])
 
 
 def place_of(row: Mapping[str, Any]) -> Place:
@@ -44,9 +55,12 @@ class Judge:
         self.days = world.retention_days
         self.began = {version: at for (path, version), at in world.began.items() if path == lake}
         self.batches, self.gaps = (disk.table(f"{lake}/{name}").rows for name in (BATCHES, GAPS))
-        self.tables = {name: disk.table(f"{lake}/{name}") for name in COVERED}
+        self.routes = {name: disk.tables[f"{lake}/{name}"] for name in ROUTES if f"{lake}/{name}" in disk.tables}
+        self.tables = {name: disk.table(f"{lake}/{name}") for name in COVERED} | self.routes
         self.landed = {name: {place_of(row): row for row in table.landed()} for name, table in self.tables.items()}
-        """All that transactions of the job have brought."""
+        """All that transactions of the job, or of a replay, have brought."""
+        self.there = {name: {place_of(row) for row in table.rows} for name, table in self.tables.items()}
+        self.lost = world.lost[lake]
         erasures = disk.tables.get(f"{lake}/{ERASURES}")
         self.erased: Rows = [row for row in erasures.landed(ERASED_APP) if row["offsets"]] if erasures else []
         self.listed_at = {
@@ -61,8 +75,13 @@ class Judge:
     def faults(self) -> list[str]:
         numbers = sorted(row["number"] for row in self.batches)
         self.holds(numbers == list(range(1, len(numbers) + 1)), "batches are not numbered from 1 on")
-        there = [place_of(row) for table in self.tables.values() for row in table.rows]
+        there = [place_of(row) for name in COVERED for row in self.tables[name].rows]
         self.once(there, "landed twice")
+        for name, table in self.routes.items():
+            self.once([place_of(row) for row in table.rows], f"{name}: landed twice")
+            for place, row in self.landed[name].items():
+                right = place in self.landed[EVENTS_TABLE] and fits(name, row)
+                self.holds(right, f"{name}: {row} is none of its events")
         self.no_event_twice()
         self.gone()
         by_place: dict[tuple[str, int], list[dict[str, Any]]] = {}
@@ -113,17 +132,37 @@ class Judge:
         erased = set(listed)
         for name, table in self.tables.items():
             kept_from = self.retained(name, table)
-            there = {place_of(row) for row in table.rows}
+            there = self.there[name]
             for place, row in self.landed[name].items():
                 if (name, place) in erased or row.get("event_id") in self.listed_at:
                     self.holds(place not in there, f"{name}: {place} was erased and is there")
-                elif row[DAY] >= kept_from:
+                elif row[DAY] >= kept_from and not ((name, place) in self.lost and self.beyond_replay(name, place)):
                     self.holds(place in there, f"{name}: {place} is missing, of {row[DAY]}, and {kept_from} is kept")
 
-        for change in self.tables[EVENTS_TABLE].changes:
+        for change in (change for name in (EVENTS_TABLE, *self.routes) for change in self.tables[name].changes):
             for row in change.rows:
                 late = self.listed_at.get(row["event_id"], change.at) < self.began.get(change.version, 0)
                 self.holds(not late, f"the event {row['event_id']} was erased and landed again")
+
+    def beyond_replay(self, name: str, place: Place) -> bool:
+        """Whether a replay leaves a lost row as it is: Kafka no longer holds all of its batch, its day may have been dropped,
+        or the event is there from another place, or not there at all.
+        """
+        topic_id, number, offset = place
+        line = next(
+            row for row in self.batches
+            if (row["topic_id"], row["partition"]) == (topic_id, number) and row["from"] <= offset < row["to"]
+        )  # fmt: skip
+        topic = self.kafka.topics[line["topic"]]
+        kept_from = max(self.tables[each].properties.get(RETAINED_FROM, "") for each in COVERED)
+        if topic.id != topic_id or topic.partitions[number].start > line["from"]:
+            return True
+        if line["landed_at"].date().isoformat() < kept_from:
+            return True
+        if name in self.routes:
+            return place not in self.there[EVENTS_TABLE] or name not in json.loads(line["routed"] or "{}")
+        event_id = self.landed[name][place].get("event_id")
+        return any(row["event_id"] == event_id for row in self.tables[EVENTS_TABLE].rows)
 
     def retained(self, name: str, table: Table) -> str:
         """The first day that is kept, by the transactions: each must have been due, by a clock that is right."""
@@ -165,17 +204,31 @@ class Judge:
                 self.holds(events[place]["event_id"] == record.id != "", f"{what}: {record} landed as {events[place]}")
             else:
                 self.holds(record.id in ids and record.id != "", f"{what}: {record} is lost")
-        for table, columns in COVERED.items():
+        routed = json.loads(row["routed"] or "{}")
+        lost = False
+        for table in self.tables:
             sums: Sums | None = NOTHING
-            for place, each in self.landed[table].items():
-                if place[:2] == (topic.id, number) and row["from"] <= place[2] < row["to"]:
-                    sums = added(sums, hashed(each, columns))
-            said = json.loads(row["digest"])["sums"].get(table, hexadecimal(NOTHING))
+            here = {place: each for place, each in self.landed[table].items() if in_range(place, row, topic.id)}
+            lost = lost or any((table, place) in self.lost for place in here)
+            for each in here.values():
+                sums = added(sums, hashed(each, COVERED.get(table, OF_ROUTES)))
+            if table in self.routes:
+                if table not in routed:
+                    continue
+                events = [each for place, each in self.landed[EVENTS_TABLE].items() if in_range(place, row, topic.id)]
+                wanted = sum(fits(table, each) and each["event_id"] not in self.listed_at for each in events)
+                right = lost or wanted <= routed[table] == len(here)
+                self.holds(right, f"{what}: {routed} of routes, {len(here)} rows of {table}, {wanted} events")
+            digest = json.loads(row["digest"])["sums"]
+            if digest is None:
+                continue
+            said = digest.get(table, hexadecimal(NOTHING))
             known = said is not None or any(
                 (each["table"], each["topic_id"], each["partition"]) == (table, topic.id, number)
                 for each in self.erased
             )
             right = said is None or (sums is not None and said == hexadecimal(sums))
             self.holds(known and right, f"{what}: the digest of {table} is not of its rows")
-        self.holds(row["events"] == landed, f"{what}: {row['events']} events, {landed} rows")
-        self.holds(row["quarantined"] == quarantined, f"{what}: {row['quarantined']} in quarantine, {quarantined} rows")
+        self.holds(lost or row["events"] == landed, f"{what}: {row['events']} events, {landed} rows")
+        right = lost or row["quarantined"] == quarantined
+        self.holds(right, f"{what}: {row['quarantined']} in quarantine, {quarantined} rows")

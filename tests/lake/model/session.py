@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, Protocol
 
+from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.tables import erasures
 from headrace_lake.tables.digest import KEY
 from headrace_lake.tables.layout import DAY
 from headrace_lake.tables.properties import APP_ID
 from headrace_lake.upkeep.merging.rewrite import Check, Files
+from pyspark.errors import PySparkException
 
-from tests.lake.model.frames import Frame, Rows
+from tests.lake.model.frames import Frame, Rows, condition
 from tests.lake.model.stage import Killed
 from tests.lake.model.tables import Disk, Transaction
 
@@ -25,6 +28,8 @@ class World(Protocol):
 
     disk: Disk
     orphans: list[Callable[[], None]]
+
+    def records(self, ranges: Iterable[Range]) -> Frame: ...
 
     def step(self) -> None: ...
     def chance(self) -> float: ...
@@ -73,7 +78,7 @@ class Writer(Appender):
     def __init__(self, spark: Any, rows: Frame) -> None:
         super().__init__(spark)
         self._rows = rows
-        self._options: dict[str, Any] = {}
+        self._options: dict[str, Any] = {"userMetadata": ""}
 
     def option(self, name: str, value: object) -> Writer:
         self._options[name] = value
@@ -90,21 +95,55 @@ class Writer(Appender):
         app, version = str(self._options["txnAppId"]), int(self._options["txnVersion"])
         transaction = table.begin(app)
         self._world.step()
-        if table.last(app) < version:
+        if table.last(app) >= version:
+            return
+        if "replaceWhere" not in self._options:
             self._write(transaction, self._rows, version, str(self._options["userMetadata"]))
+            return
+        world, meets = self._world, condition(self._options["replaceWhere"])
+        looked = dict(table.files)
+        gone = [file for file, rows in looked.items() if any(map(meets, rows))]
+        rows = [*(row for file in gone for row in looked[file] if not meets(row)), *self._rows.read()]
+        commit(world, lambda: transaction.commit(rows, removed=gone, read=looked, version=version, moment=world.now()))
 
 
 class Loaded(Frame):
     """The rows of a table, as they are when they are read."""
 
-    def __init__(self, spark: Spark, read: Callable[[], Rows]) -> None:
-        super().__init__(read)
+    def __init__(self, spark: Spark, read: Callable[[], Rows], columns: Mapping[str, str]) -> None:
+        super().__init__(read, columns=list(columns))
         self._spark = spark
+        kinds = [(name, SimpleNamespace(simpleString=lambda kind=kind: kind)) for name, kind in columns.items()]
+        self.schema = SimpleNamespace(fields=[SimpleNamespace(name=name, dataType=kind) for name, kind in kinds])
 
     def where(self, wanted: Any) -> Frame:
         rows = super().where(wanted)
-        rows.write = Writer(self._spark, rows)  # type: ignore[attr-defined]
+        rows.write = Writer(self._spark, rows)
         return rows
+
+
+class Reading:
+    """A reader of records from Kafka."""
+
+    def __init__(self, world: World, ranges: Iterable[Range] = ()) -> None:
+        self._world = world
+        self._ranges = ranges
+
+    def options(self, ranges: Iterable[Range]) -> Reading:
+        return Reading(self._world, ranges)
+
+    def load(self) -> Frame:
+        return self._world.records(self._ranges)
+
+
+class Stored:
+    """In place of `Storage`, where its session is asked for as well."""
+
+    def __init__(self, spark: Spark) -> None:
+        self.spark = spark
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.spark.world.disk, name)
 
 
 class Spark:
@@ -117,7 +156,10 @@ class Spark:
         self.conf = SimpleNamespace(set=lambda *_: None)
         self._jsc = SimpleNamespace(hadoopConfiguration=dict)
 
-    def format(self, _: str) -> Spark:
+    def format(self, name: str) -> Any:
+        return Reading(self.world) if name == "kafka" else self
+
+    def schema(self, _: object) -> Spark:
         return self
 
     def load(self, path: str) -> Frame:
@@ -125,7 +167,7 @@ class Spark:
             self.world.step()
             return self.world.disk.table(path).rows
 
-        return Loaded(self, read)
+        return Loaded(self, read, self.world.disk.table(path).columns)
 
     def range(self, count: int) -> Frame:
         return Frame(lambda: [{} for _ in range(count)])
@@ -135,10 +177,19 @@ class Spark:
         table = re.search(r"delta\.`(.*?)`", text)
         path = "" if table is None else table[1]
         match text.split():
+            case ["select", "*", "from", "values", *_]:
+                return self._values(text)
             case ["select", *_]:  # the lines of `batches`, as a constant
                 found = re.search(r"from_json\('(.*?)', 'array<struct", text, re.DOTALL)
                 assert found is not None
-                return Frame(partial(json.loads, found[1].replace("\\\\", "\\").replace("\\'", "'")))
+                lines = json.loads(found[1].replace("\\\\", "\\").replace("\\'", "'"))
+                return Frame(
+                    lambda: [{**line, "landed_at": datetime.fromisoformat(line["landed_at"])} for line in lines]
+                )
+            case ["CREATE", *_]:
+                self._create(path, text)
+            case ["ALTER", *_]:
+                self._add_columns(path, dict(re.findall(r"`(\w+)` (\w+) COMMENT", text)))
             case ["DELETE", *_]:
                 self._delete_days(path, text.rpartition("'")[0].rpartition("'")[2])
             case ["MERGE", *_]:
@@ -148,6 +199,43 @@ class Spark:
             case _:
                 raise NotImplementedError(text)
         return Frame(list)
+
+    def _values(self, text: str) -> Frame:
+        """Rows behind VALUES."""
+        rows, _, names = text.removeprefix("select * from values ").rpartition(" as ")
+        columns = names.partition("(")[2].rstrip(")").replace("`", "").split(", ")
+
+        def python(found: re.Match[str]) -> str:
+            return found[1] or found[2] or found[3] or "None"
+
+        literals = re.sub(r"timestamp('[^']*')|('(?:[^'\\]|\\.)*')|\bnull\b|\b(\d+)L\b", python, rows)
+        lines = [dict(zip(columns, line, strict=True)) for line in ast.literal_eval(f"[{literals}]")]
+        for line in lines:
+            if "landed_at" in line:
+                line["landed_at"] = datetime.fromisoformat(line["landed_at"])
+        frame = Frame(lambda: lines, columns=columns)
+        frame.write = Writer(self, frame)
+        return frame
+
+    def _create(self, path: str, text: str) -> None:
+        """Makes the table of a route, unless it is there."""
+        properties = dict(re.findall(r"'([\w.]+)' = '((?:[^'\\]|\\.)*)'", text.partition("TBLPROPERTIES")[2]))
+        columns = dict(re.findall(r"`(\w+)` (\w+) COMMENT", text))
+
+        def act() -> None:
+            self.world.disk.make(
+                path, columns, {name: value.replace("\\\\", "\\") for name, value in properties.items()}
+            )
+
+        commit(self.world, act)
+
+    def _add_columns(self, path: str, columns: Mapping[str, str]) -> None:
+        table = self.world.disk.table(path)
+        transaction = table.begin()
+        self.world.step()
+        if there := columns.keys() & table.columns.keys():
+            raise PySparkException(message=f"FIELD_ALREADY_EXISTS: {there}")
+        commit(self.world, lambda: transaction.commit(properties={}, columns=columns, moment=self.world.now()))
 
     def _delete_days(self, path: str, first: str) -> None:
         table = self.world.disk.table(path)
@@ -189,6 +277,16 @@ def merged(spark: Any, files: Files, form: object, statistics: object, *, there:
         return 0
     commit(world, lambda: transaction.commit(rows, removed=files.sizes, moves=True, moment=world.now()))
     return sum(files.sizes.values())
+
+
+def of_files(spark: Spark, files: Sequence[str]) -> Frame:
+    """In place of `plain_parquet`: the rows of files by their paths."""
+
+    def read() -> Rows:
+        spark.world.step()
+        return [row for path in files for row in spark.world.disk.stored(path)]
+
+    return Frame(read)
 
 
 def opened(spark: Any, path: str) -> tuple[Mapping[str, str], Callable[[Mapping[str, str]], object]]:

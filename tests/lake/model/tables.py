@@ -47,10 +47,14 @@ class Table:
     stored: dict[str, Rows] = field(default_factory=dict)
     """The files that were ever written."""
     properties: dict[str, str] = field(default_factory=dict)
+    columns: dict[str, str] = field(default_factory=dict)
+    """Name -> type, where somebody asks for it."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Table:
-        files, stored = dict(self.files), dict(self.stored)
-        return Table(self.id, self.now, list(self.commits), list(self.changes), files, stored, dict(self.properties))
+        files, stored, properties, columns = (
+            dict(each) for each in (self.files, self.stored, self.properties, self.columns)
+        )  # type: ignore[call-overload]
+        return Table(self.id, self.now, list(self.commits), list(self.changes), files, stored, properties, columns)
 
     @property
     def rows(self) -> Rows:
@@ -111,6 +115,7 @@ class Transaction:
         removed: Iterable[str] = (),
         read: Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
+        columns: Mapping[str, str] | None = None,
         version: int = 0,
         token: str = "",
         moves: bool = False,
@@ -130,6 +135,7 @@ class Transaction:
             raise PySparkException(message="ConcurrentDeleteReadException")
         rows = () if moves else tuple(added)
         change = Change(table.now(), self._app, version, rows, gone, properties is not None)
+        table.columns |= columns or {}
         table.write(change, token, properties or {}, added, table.now() if moment is None else moment)
 
 
@@ -142,14 +148,21 @@ class Disk:
         self._step = step
         self._now = now
 
-    def make(self, path: str) -> None:
+    def make(
+        self, path: str, columns: Mapping[str, str] | None = None, properties: Mapping[str, str] | None = None
+    ) -> None:
         """Makes a table, if there is none."""
         if path not in self.tables:
             table = self.tables[path] = Table(path, self._now)
-            table.begin().commit(properties={})
+            table.begin().commit(properties=properties or {}, columns=columns)
 
     def table(self, path: str) -> Table:
         return self.tables[path]
+
+    def stored(self, path: str) -> Rows:
+        """The rows of the file at `path`, whether its table needs it or not."""
+        folder = next(table for table in self.tables if path.startswith(f"{table}/"))
+        return self.tables[folder].stored[path.removeprefix(f"{folder}/")]
 
     def copy(self, source: str, target: str) -> None:
         """Copies all tables, or all files, below `source`."""
