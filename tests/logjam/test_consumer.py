@@ -368,6 +368,17 @@ def test_a_position_behind_a_restart_is_later_than_all_before_it() -> None:
     assert session.positions()[7] == Position(1, NOW_MS + 1)
 
 
+def test_what_waits_for_a_position_keeps_the_time_at_which_it_came() -> None:
+    session = ConsumerSession("device-1", "us", LIMITS, first=lambda: None)
+    came = {1: NOW_MS, 2: NOW_MS + 5_000, 3: NOW_MS + 9_000}
+    for number, now_ms in came.items():
+        session.receive(Message(event({}, device=7, sequence=number)), now_ms)
+    session.written()
+    session.tick(0.0)
+    assert [frame.received_ms for frame in session.frames()] == list(came.values())
+    assert session.positions()[7] == Position(0, NOW_MS)
+
+
 def test_a_device_that_is_heard_for_the_first_time_is_written_down_before_it_is_stored() -> None:
     """A kill until then would make it new once more: what it published meanwhile would be no loss of ours."""
     written = []

@@ -11,6 +11,7 @@ FOUND: Final[tuple[tuple[str, int, str], ...]] = (
         "a service that closed its producer was asked for it again and again by its own pump, and never ended",
     ),
     ("logjam", 149, "a consumer that was killed, and stopped before it heard anything, called lost what it had stored"),
+    ("logjam", 2493, "what waited for a position of its device had the time of the first message that waited"),
     ("logjam", 1872, "one turn of the loop read a device's messages beyond all budgets"),
 )
 """Protocol, seed, and the fault that it found."""

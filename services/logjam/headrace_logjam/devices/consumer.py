@@ -24,6 +24,8 @@ from headrace_logjam.wire import HEARTBEAT
 AGAIN: Final = 5.0
 """Seconds until a marker of what Kafka has refused is published: it may be refused as well."""
 
+SECOND_MS: Final = 1000
+
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
@@ -96,7 +98,8 @@ class ConsumerSession(MessageSession):
         self._turns: deque[tuple[set[_Gathered], dict[int, Position]]] = deque()  # read, and may not be stored
         self._chosen = chosen
         self._tickets = itertools.count()
-        self._gathered: dict[bytes, _Gathered] = {}
+        self._gathered: dict[tuple[bytes, int], _Gathered] = {}
+        """By key, and the second in which it came: a frame has one time, and what waits to be `written` may wait for 10 s."""
         self._gathered_bytes = 0
         self._ready: deque[Frame] = deque()
         self._pending: dict[Ticket, tuple[SubscriptionFrame, list[_Gathered]]] = {}  # and what it stands for
@@ -114,7 +117,7 @@ class ConsumerSession(MessageSession):
         """
         stands = {device: Position(held.numbers[-1][1] - 1, held.received) for device, held in self._held.items()}
         if self._numbers.holes:
-            gathered = self._gathered[b""] = _Gathered(now_ms)
+            gathered = self._gathered[b"", now_ms // SECOND_MS] = _Gathered(now_ms)
             self._turns.append(({gathered}, stands))
             for gap in self._numbers.holes:
                 self._lost(gap.end - gap.start)
@@ -127,9 +130,10 @@ class ConsumerSession(MessageSession):
         published = read_published(message.parts)
         if not self._chosen.takes(published):
             return
-        gathered = self._gathered.get(published.key)
+        place = published.key, now_ms // SECOND_MS
+        gathered = self._gathered.get(place)
         if gathered is None:
-            gathered = self._gathered[published.key] = _Gathered(now_ms)
+            gathered = self._gathered[place] = _Gathered(now_ms)
         if published.meta is not None and self._chosen.whole:
             _, device, _, sequence = published.meta
             if device not in self._positions:
@@ -234,7 +238,7 @@ class ConsumerSession(MessageSession):
         if self._seen:
             self._turns.append((set(self._gathered.values()), self._seen))
             self._seen = {}
-        for key, gathered in self._gathered.items():
+        for (key, _), gathered in self._gathered.items():
             self._hand_out(gathered.items, key, gathered.now_ms, gathered.size, [gathered])
             gathered.items = []
         self._gathered.clear()
