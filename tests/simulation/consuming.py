@@ -46,6 +46,7 @@ class SimulatedConsumer:
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         self._places = dict.fromkeys(partitions, 0)
+        self._paused.clear()
 
     def seek(self, where: TopicPartition, offset: int) -> None:
         self._places[where] = offset
