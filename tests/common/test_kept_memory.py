@@ -25,8 +25,8 @@ from tests.contract.segment import SegmentDialect, TodayDialect
 from tests.driving import NOW_MS, PEER
 from tests.segment.instant import Driven
 
-MOST = 12_000
-"""Bytes. With its transport, its driver and its buffers in the kernel's socket, a connection has 15 KB."""
+MOST = 6_000
+"""Bytes. With its transport, its driver and its buffers in the kernel's socket, a connection has 10 KB."""
 
 SHARED = Memory()
 """As in a service: what sessions of all connections have encoded once."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -278,3 +280,22 @@ def test_a_quiet_writer_is_renewed_while_its_session_is_open(bench: Bench) -> No
     assert bench.serving.renewals(lambda segment, writer: None, 6) == []
     bench.serving.ended(me)
     assert bench.serving.renewals(lambda segment, writer: touched, 6) == []
+
+
+def test_a_session_whose_blocks_are_answered_keeps_little(bench: Bench) -> None:
+    """10,000 connections have one each: beside the fold's writer, 10 MB."""
+    callers = [Hears(str(number)) for number in range(20)]
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number, caller in enumerate(callers):
+            asked = OpenSession(0, "a", number.to_bytes(16, "big"), Numbering.BYTES)
+            opened = bench.serving.open(asked, caller, 0)
+            bench.reads(opened, bench.append(caller, opened.session, 0, b"data"))
+            caller.heard = []
+        gc.collect()
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert not bench.serving.waiting
+    assert held / len(callers) <= 1_000

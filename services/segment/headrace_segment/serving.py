@@ -6,7 +6,6 @@ answers follow from these outcomes alone.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -32,6 +31,7 @@ from headrace_segment.questions import (
     TruncateSegment,
     UpdateAttribute,
 )
+from headrace_segment.session.fifo import Fifo
 from headrace_segment.store.outcomes import Appended, Changed, NotAppended, NotOpened, Opened, Outcome, Refusal
 from headrace_segment.store.records import (
     Block,
@@ -66,7 +66,7 @@ class _Served:
     caller: Caller
     segment: str
     writer: bytes
-    asked: deque[_Asked] = field(default_factory=deque)
+    asked: Fifo[_Asked] = field(default_factory=Fifo)
     opened: bool = False
     over: bool = False
 
@@ -194,12 +194,12 @@ class ServedSessions:
 
     def _answer(self, session: bytes, after: int | None, answer: object) -> None:
         served = self._by_id.get(session)
-        if served is None or not served.asked or served.asked[0].after != after:
+        if served is None or (oldest := served.asked.oldest) is None or oldest.after != after:
             return
-        ticket = served.asked.popleft().ticket
+        served.asked.popleft()
         if served.over or not served.opened:
             self._finish(served)
-        served.caller.answered(ticket, answer)
+        served.caller.answered(oldest.ticket, answer)
 
     def _finish(self, served: _Served) -> None:
         """Nothing is appended in it any more. It is forgotten when nothing of it is under way."""
@@ -215,7 +215,11 @@ class ServedSessions:
 
     def overdue(self, before: float) -> None:
         """Ends the conversations that have waited since before this time. Their records may still land, and are judged then."""
-        late = [served.caller for served in self._by_id.values() if served.asked and served.asked[0].since < before]
+        late = [
+            served.caller
+            for served in self._by_id.values()
+            if (oldest := served.asked.oldest) is not None and oldest.since < before
+        ]
         for caller in dict.fromkeys(late):
             self._drop(list(self._by_caller[caller]), "ack_deadline")
         self._drop_changes([request for request, each in self._changes.items() if each.since < before], "ack_deadline")
@@ -233,7 +237,7 @@ class ServedSessions:
 
     def _drop(self, dropped: Iterable[_Served], why: str) -> None:
         for served in dropped:
-            asked, served.asked = served.asked, deque()
+            asked = list(served.asked.drain())
             self._finish(served)
             served.caller.end(why)
             for each in asked:

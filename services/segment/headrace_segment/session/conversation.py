@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Generic
 
@@ -35,6 +34,7 @@ from headrace_segment.questions import (
     SessionLost,
     SessionOpened,
 )
+from headrace_segment.session.fifo import Fifo
 from headrace_segment.session.limits import READ_BYTES, READ_COST, READS, REPLIES, WAITING, WRITE_BYTES, Limits
 from headrace_segment.session.order import AboutSegment, SegmentOrder
 from headrace_segment.session.requests import Asked, Echo, Read, fault_of
@@ -60,17 +60,17 @@ class Conversation(ByteSession, Generic[B]):
         self._waiting_bytes = 0
         self._numbers = itertools.count()
         self._tickets = itertools.count()
-        self._ready: deque[Frame] = deque()
+        self._ready: Fifo[Frame] = Fifo()
         self._published_for: dict[Ticket, Writer[B]] = {}
         self._question_tickets = itertools.count()
-        self._questions: deque[Question] = deque()
+        self._questions: Fifo[Question] = Fifo()
         self._asked: dict[Ticket, Asked[B]] = {}
-        self._reads: deque[Asked[B]] = deque()
+        self._reads: Fifo[Asked[B]] = Fifo()
         self._read_bytes = 0  # that reads may bring which are asked for
         self._reply_bytes = 0  # that they have brought, in replies that have not left
         self._leaving = 0  # of these, what the transport has got
         self._envelopes: dict[str, Envelope] = {}
-        self._replies: deque[Any] = deque()
+        self._replies: Fifo[Any] = Fifo()
         self._abandoned = False
         self._ending = False
 
@@ -172,7 +172,7 @@ class Conversation(ByteSession, Generic[B]):
 
     def _say_once(self, reply: object) -> None:
         """Blocks that are refused one after the other hear it together."""
-        if not self._replies or self._replies[-1] != reply:
+        if self._replies.newest != reply:
             self._replies.append(reply)
 
     @override
@@ -275,8 +275,8 @@ class Conversation(ByteSession, Generic[B]):
 
     def _go_on(self, writer: Writer[B]) -> None:
         """Does what may be done now of what waits."""
-        while writer.waiting and self._has_its_turn(writer, writer.waiting[0]):
-            waiting = writer.waiting.popleft()
+        while (waiting := writer.waiting.oldest) is not None and self._has_its_turn(writer, waiting):
+            writer.waiting.popleft()
             self._waiting_bytes -= waiting.size
             writer.under_way += 1
             asked = waiting.asked
@@ -348,8 +348,8 @@ class Conversation(ByteSession, Generic[B]):
             del self._orders[segment]
 
     def _next_reads(self) -> None:
-        while self._reads:
-            question = self._reads[0].question
+        while (oldest := self._reads.oldest) is not None:
+            question = oldest.question
             assert isinstance(question, ReadBytes)
             used = self._read_bytes + self._reply_bytes
             if used and used + _cost(question) > READ_BYTES:
@@ -365,13 +365,11 @@ class Conversation(ByteSession, Generic[B]):
 
     @override
     def frames(self) -> Iterator[Frame]:
-        while self._ready:
-            yield self._ready.popleft()
+        return self._ready.drain()
 
     @override
     def questions(self) -> Iterator[Question]:
-        while self._questions:
-            yield self._questions.popleft()
+        return self._questions.drain()
 
     @override
     def eof(self) -> None:

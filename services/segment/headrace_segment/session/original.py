@@ -137,7 +137,7 @@ class OriginalSession(Conversation[Block]):
         self._say_level(writer)
 
     def _say_level(self, writer: Writer[Block]) -> None:
-        last = self._replies[-1] if self._replies else None
+        last = self._replies.newest
         if isinstance(last, DataAppended) and last.writer == writer.id and last.level < writer.level:
             self._replies.pop()
         self._replies.append(DataAppended(writer.id, writer.level))

@@ -237,7 +237,7 @@ class TodaySession(Conversation[Append]):
     @override
     def _acknowledge(self, writer: Writer[Append], stored: ask.BlockStored, request: int) -> None:
         previous, writer.level = writer.level, stored.level
-        last = self._replies[-1] if self._replies and not writer.alone else None  # one that was alone has its own reply
+        last = None if writer.alone else self._replies.newest  # one that was alone has its own reply
         if (
             isinstance(last, said.DataAppended)
             and last is not self._own

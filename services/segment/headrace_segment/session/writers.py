@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from headrace_common.session.ledger import Ledger
 
 from headrace_segment.events import Run
+from headrace_segment.session.fifo import Fifo
 from headrace_segment.session.limits import WAITING
 
 
@@ -83,7 +83,7 @@ class Writer(Generic[B]):
     era: int = 0
     sealed: bool = False
     """Its segment was sealed when a block came: nothing more of this session can be stored."""
-    waiting: deque[Waiting[B]] = field(default_factory=deque)
+    waiting: Fifo[Waiting[B]] = field(default_factory=Fifo)
     under_way: int = 0  # requests that had their turn and have no answer yet
     alone: bool = False
     """The request that had its turn last has it alone: nothing before it or behind it is under way at the same time."""
