@@ -1,16 +1,18 @@
-"""Bodies of messages, field by field: one table tells how a message is read and how it is written."""
+"""Bodies of messages, field by field: the types of a message's fields tell how it is read and how it is written."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, Final
+from typing import Annotated, Any, TypeVar, dataclass_transform, get_type_hints
 
 from headrace_common.operations.errors import ProtocolError
 
 from headrace_segment.wire.codes import Kind, message
 from headrace_segment.wire.text import read_text, write_text
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +58,16 @@ def _boolean() -> Field:
     return Field(read, lambda value: byte.write(int(value)))
 
 
-I32: Final = _fixed(">i")
-I64: Final = _fixed(">q")
-BYTE: Final = _fixed(">B")
-BOOLEAN: Final = _boolean()
-UUID: Final = _fixed(">16s")
+I32 = Annotated[int, _fixed(">i")]
+I64 = Annotated[int, _fixed(">q")]
+BYTE = Annotated[int, _fixed(">B")]
+BOOLEAN = Annotated[bool, _boolean()]
+UUID = Annotated[bytes, _fixed(">16s")]
 """Its 16 bytes in the order of its text."""
 
-TEXT: Final = _counted(_fixed(">H"), read_text, write_text)
-DATA: Final = _counted(I32, bytes, bytes)
-REST: Final = Field(lambda body, at: (body[at:], len(body)), bytes)
+TEXT = Annotated[str, _counted(_fixed(">H"), read_text, write_text)]
+DATA = Annotated[bytes, _counted(_fixed(">i"), bytes, bytes)]
+REST = Annotated[bytes, Field(lambda body, at: (body[at:], len(body)), bytes)]
 """All that follows."""
 
 
@@ -75,20 +77,20 @@ class Layout:
     `grows`: fields with a default may be missing at the end, and unknown ones may follow, as today's dialect grows.
     """
 
-    def __init__(self, kind: Kind, message_type: type[Any], read: Sequence[Field], *, grows: bool) -> None:
+    def __init__(self, kind: Kind, message_type: type[Any], *, grows: bool) -> None:
         self.kind = kind
         self.message_type = message_type
-        self._fields = tuple(read)
-        self._names = tuple(each.name for each in fields(message_type))
-        self._defaults = [each.default for each in fields(message_type)]
+        types = get_type_hints(message_type, include_extras=True)
+        self._fields = tuple(
+            (each.name, types[each.name].__metadata__[0], each.default) for each in fields(message_type)
+        )
         self._grows = grows
-        assert len(self._fields) == len(self._names), message_type
 
     def decode(self, body: bytes) -> Any:
         """Raises `ProtocolError`."""
         values = []
         at = 0
-        for field, default in zip(self._fields, self._defaults, strict=True):
+        for _, field, default in self._fields:
             if self._grows and at == len(body) and default is not MISSING:
                 value: Any = default
             else:
@@ -100,19 +102,20 @@ class Layout:
 
     def encode(self, value: Any) -> bytes:
         """The whole message."""
-        written = (field.write(getattr(value, name)) for field, name in zip(self._fields, self._names, strict=True))
-        return message(self.kind, b"".join(written))
+        return message(self.kind, b"".join(field.write(getattr(value, name)) for name, field, _ in self._fields))
 
 
 class Table:
-    """All messages of a dialect that have a layout."""
+    """All messages of a dialect that have a layout. `but`: another's, of which some differ."""
 
-    def __init__(self, layouts: Mapping[Kind, tuple[type[Any], Sequence[Field]]], *, grows: bool) -> None:
-        self._by_kind: dict[int, Layout] = {}
-        self._by_type: dict[type[Any], Layout] = {}
-        for kind, (message_type, read) in layouts.items():
-            layout = Layout(kind, message_type, read, grows=grows)
-            self._by_kind[kind] = self._by_type[message_type] = layout
+    def __init__(self, *, grows: bool, but: Table | None = None) -> None:
+        self.grows = grows
+        self._by_kind: dict[int, Layout] = dict(but._by_kind) if but else {}
+        self._by_type: dict[type[Any], Layout] = dict(but._by_type) if but else {}
+
+    def add(self, layout: Layout) -> None:
+        """A message, which may replace another of its kind."""
+        self._by_kind[layout.kind] = self._by_type[layout.message_type] = layout
 
     def __contains__(self, kind: int) -> bool:
         return kind in self._by_kind
@@ -127,3 +130,15 @@ class Table:
     def encode(self, value: Any) -> bytes:
         """The whole message."""
         return self._by_type[type(value)].encode(value)
+
+
+@dataclass_transform(frozen_default=True)
+def wire(table: Table, kind: Kind) -> Callable[[type[T]], type[T]]:
+    """Makes a class a frozen dataclass and a message of a dialect. Its fields' types say how each is read and written."""
+
+    def decorate(message_type: type[T]) -> type[T]:
+        made = dataclass(frozen=True, slots=True)(message_type)
+        table.add(Layout(kind, made, grows=table.grows))
+        return made
+
+    return decorate

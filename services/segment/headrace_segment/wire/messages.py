@@ -3,328 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from headrace_common.operations.errors import ProtocolError
 
 from headrace_segment.wire.codes import HEADER, Kind
-from headrace_segment.wire.layout import BOOLEAN, BYTE, DATA, I32, I64, TEXT, UUID, Field, Table
+from headrace_segment.wire.layout import BOOLEAN, BYTE, DATA, I32, I64, TEXT, UUID, Field, Table, wire
 
 WRITER_BYTES: Final = 16
 
-
-@dataclass(frozen=True, slots=True)
-class Hello:
-    """Each side's first message: the wire versions that it speaks."""
-
-    high: int
-    low: int
-
-
-@dataclass(frozen=True, slots=True)
-class KeepAlive:
-    """It is echoed."""
-
-
-@dataclass(frozen=True, slots=True)
-class SetupAppend:
-    """A writer wants to append to a segment."""
-
-    request: int
-    writer: bytes
-    segment: str
-    token: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class AppendSetup:
-    """`level`: the writer's last event number that is stored."""
-
-    request: int
-    segment: str
-    writer: bytes
-    level: int
-
-
-@dataclass(frozen=True, slots=True)
-class AppendBlockEnd:
-    """Ends the preceding block. Its first `whole_bytes` bytes are whole events; `data` completes the last one."""
-
-    writer: bytes
-    whole_bytes: int
-    data: bytes
-    events: int
-    level: int
-    request: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ConditionalAppend:
-    """Appends one event if the segment's length equals `expected`."""
-
-    writer: bytes
-    level: int
-    expected: int
-    event: bytes
-    request: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class DataAppended:
-    """`level` and all before it is stored; `previous` was said before; `length`: the segment's."""
-
-    writer: bytes
-    level: int
-    previous: int
-    request: int = -1
-    length: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class ConditionalCheckFailed:
-    """The segment had another length."""
-
-    writer: bytes
-    level: int
-    request: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ReadSegment:
-    """Bytes of a segment are wanted."""
-
-    segment: str
-    offset: int
-    length: int
-    token: str = ""
-    request: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentRead:
-    """Bytes of a segment."""
-
-    segment: str
-    offset: int
-    at_tail: bool
-    end_of_segment: bool
-    data: bytes
-    request: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class GetSegmentInfo:
-    """Asks for the state of a segment."""
-
-    request: int
-    segment: str
-    token: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentInfo:
-    """`modified`: Unix time in milliseconds."""
-
-    request: int
-    segment: str
-    exists: bool
-    sealed: bool
-    deleted: bool
-    modified: int
-    length: int
-    start: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class CreateSegment:
-    """Its scaling is the controller's business."""
-
-    request: int
-    segment: str
-    rate: int
-    scale: int
-    token: str = ""
-    rollover: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentCreated:
-    """Done."""
-
-    request: int
-    segment: str
-
-
-@dataclass(frozen=True, slots=True)
-class SealSegment:
-    """Nothing is to be appended any more."""
-
-    request: int
-    segment: str
-    token: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentSealed:
-    """Done."""
-
-    request: int
-    segment: str
-
-
-@dataclass(frozen=True, slots=True)
-class TruncateSegment:
-    """Asks to remove the bytes before `offset`."""
-
-    request: int
-    segment: str
-    offset: int
-    token: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentTruncated:
-    """Done."""
-
-    request: int
-    segment: str
-
-
-@dataclass(frozen=True, slots=True)
-class GetSegmentAttribute:
-    """Asks for the value of an attribute of a segment."""
-
-    request: int
-    segment: str
-    attribute: bytes
-    token: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentAttribute:
-    """The lowest number of 64 bits if the segment does not have it."""
-
-    request: int
-    value: int
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateSegmentAttribute:
-    """An attribute is to get `value`, if it has the `expected` one."""
-
-    request: int
-    segment: str
-    attribute: bytes
-    value: int
-    expected: int
-    token: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentAttributeUpdated:
-    """Done, or it had another value."""
-
-    request: int
-    success: bool
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteSegment:
-    """It may go."""
-
-    request: int
-    segment: str
-    token: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentDeleted:
-    """Done."""
-
-    request: int
-    segment: str
-
-
-@dataclass(frozen=True, slots=True)
-class WrongHost:
-    """Another host serves this segment."""
-
-    request: int
-    segment: str
-    host: str
-    trace: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentIsSealed:
-    """Nothing can be appended any more."""
-
-    request: int
-    segment: str
-    trace: str = ""
-    offset: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentAlreadyExists:
-    """It cannot be created again."""
-
-    request: int
-    segment: str
-    trace: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class NoSuchSegment:
-    """It was not created, or is deleted."""
-
-    request: int
-    segment: str
-    trace: str = ""
-    offset: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentIsTruncated:
-    """The bytes before `start` are gone."""
-
-    request: int
-    segment: str
-    start: int
-    trace: str = ""
-    offset: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class InvalidEventNumber:
-    """The writer's numbers do not rise."""
-
-    writer: bytes
-    request: int
-    trace: str
-    level: int
-
-
-@dataclass(frozen=True, slots=True)
-class OperationUnsupported:
-    """It is not served here."""
-
-    request: int
-    operation: str
-    trace: str = ""
-
-
-TOKEN_CHECK_FAILED: Final = 0
-TOKEN_EXPIRED: Final = 1
-
-
-@dataclass(frozen=True, slots=True)
-class AuthTokenCheckFailed:
-    """The client may not do it. `code`: `TOKEN_CHECK_FAILED` or `TOKEN_EXPIRED`."""
-
-    request: int
-    trace: str
-    code: int
+MESSAGES: Final = Table(grows=True)
 
 
 def _read_event(body: bytes, at: int) -> tuple[Any, int]:
@@ -337,45 +25,289 @@ def _read_event(body: bytes, at: int) -> tuple[Any, int]:
     return body[at : at + length], at + length
 
 
-EVENT: Final = Field(_read_event, lambda data: HEADER.pack(Kind.EVENT, len(data)) + data)
+EVENT = Annotated[bytes, Field(_read_event, lambda data: HEADER.pack(Kind.EVENT, len(data)) + data)]
 
-MESSAGES: Final = Table(
-    {
-        Kind.HELLO: (Hello, (I32, I32)),
-        Kind.KEEP_ALIVE: (KeepAlive, ()),
-        Kind.SETUP_APPEND: (SetupAppend, (I64, UUID, TEXT, TEXT)),
-        Kind.APPEND_SETUP: (AppendSetup, (I64, TEXT, UUID, I64)),
-        Kind.END_APPEND_BLOCK: (AppendBlockEnd, (UUID, I32, DATA, I32, I64, I64)),
-        Kind.CONDITIONAL_APPEND: (ConditionalAppend, (UUID, I64, I64, EVENT, I64)),
-        Kind.DATA_APPENDED: (DataAppended, (UUID, I64, I64, I64, I64)),
-        Kind.CONDITIONAL_CHECK_FAILED: (ConditionalCheckFailed, (UUID, I64, I64)),
-        Kind.READ_SEGMENT: (ReadSegment, (TEXT, I64, I32, TEXT, I64)),
-        Kind.SEGMENT_READ: (SegmentRead, (TEXT, I64, BOOLEAN, BOOLEAN, DATA, I64)),
-        Kind.GET_SEGMENT_INFO: (GetSegmentInfo, (I64, TEXT, TEXT)),
-        Kind.SEGMENT_INFO: (SegmentInfo, (I64, TEXT, BOOLEAN, BOOLEAN, BOOLEAN, I64, I64, I64)),
-        Kind.CREATE_SEGMENT: (CreateSegment, (I64, TEXT, I32, BYTE, TEXT, I64)),
-        Kind.SEGMENT_CREATED: (SegmentCreated, (I64, TEXT)),
-        Kind.SEAL_SEGMENT: (SealSegment, (I64, TEXT, TEXT)),
-        Kind.SEGMENT_SEALED: (SegmentSealed, (I64, TEXT)),
-        Kind.TRUNCATE_SEGMENT: (TruncateSegment, (I64, TEXT, I64, TEXT)),
-        Kind.SEGMENT_TRUNCATED: (SegmentTruncated, (I64, TEXT)),
-        Kind.GET_SEGMENT_ATTRIBUTE: (GetSegmentAttribute, (I64, TEXT, UUID, TEXT)),
-        Kind.SEGMENT_ATTRIBUTE: (SegmentAttribute, (I64, I64)),
-        Kind.UPDATE_SEGMENT_ATTRIBUTE: (UpdateSegmentAttribute, (I64, TEXT, UUID, I64, I64, TEXT)),
-        Kind.SEGMENT_ATTRIBUTE_UPDATED: (SegmentAttributeUpdated, (I64, BOOLEAN)),
-        Kind.DELETE_SEGMENT: (DeleteSegment, (I64, TEXT, TEXT)),
-        Kind.SEGMENT_DELETED: (SegmentDeleted, (I64, TEXT)),
-        Kind.WRONG_HOST: (WrongHost, (I64, TEXT, TEXT, TEXT)),
-        Kind.SEGMENT_IS_SEALED: (SegmentIsSealed, (I64, TEXT, TEXT, I64)),
-        Kind.SEGMENT_ALREADY_EXISTS: (SegmentAlreadyExists, (I64, TEXT, TEXT)),
-        Kind.NO_SUCH_SEGMENT: (NoSuchSegment, (I64, TEXT, TEXT, I64)),
-        Kind.SEGMENT_IS_TRUNCATED: (SegmentIsTruncated, (I64, TEXT, I64, TEXT, I64)),
-        Kind.INVALID_EVENT_NUMBER: (InvalidEventNumber, (UUID, I64, TEXT, I64)),
-        Kind.OPERATION_UNSUPPORTED: (OperationUnsupported, (I64, TEXT, TEXT)),
-        Kind.AUTH_TOKEN_CHECK_FAILED: (AuthTokenCheckFailed, (I64, TEXT, I32)),
-    },
-    grows=True,
-)
+
+@dataclass(frozen=True, slots=True)
+class OfSegment:
+    """The beginning of most messages about a segment. `request`: a reply repeats its request's."""
+
+    request: I64
+    segment: TEXT
+
+
+@wire(MESSAGES, Kind.HELLO)
+class Hello:
+    """Each side's first message: the wire versions that it speaks."""
+
+    high: I32
+    low: I32
+
+
+@wire(MESSAGES, Kind.KEEP_ALIVE)
+class KeepAlive:
+    """It is echoed."""
+
+
+@wire(MESSAGES, Kind.SETUP_APPEND)
+class SetupAppend:
+    """A writer wants to append to a segment."""
+
+    request: I64
+    writer: UUID
+    segment: TEXT
+    token: TEXT = ""
+
+
+@wire(MESSAGES, Kind.APPEND_SETUP)
+class AppendSetup(OfSegment):
+    """`level`: the writer's last event number that is stored."""
+
+    writer: UUID
+    level: I64
+
+
+@wire(MESSAGES, Kind.END_APPEND_BLOCK)
+class AppendBlockEnd:
+    """Ends the preceding block. Its first `whole_bytes` bytes are whole events; `data` completes the last one."""
+
+    writer: UUID
+    whole_bytes: I32
+    data: DATA
+    events: I32
+    level: I64
+    request: I64 = 0
+
+
+@wire(MESSAGES, Kind.CONDITIONAL_APPEND)
+class ConditionalAppend:
+    """Appends one event if the segment's length equals `expected`."""
+
+    writer: UUID
+    level: I64
+    expected: I64
+    event: EVENT
+    request: I64 = 0
+
+
+@wire(MESSAGES, Kind.DATA_APPENDED)
+class DataAppended:
+    """`level` and all before it is stored; `previous` was said before; `length`: the segment's."""
+
+    writer: UUID
+    level: I64
+    previous: I64
+    request: I64 = -1
+    length: I64 = -1
+
+
+@wire(MESSAGES, Kind.CONDITIONAL_CHECK_FAILED)
+class ConditionalCheckFailed:
+    """The segment had another length."""
+
+    writer: UUID
+    level: I64
+    request: I64 = 0
+
+
+@wire(MESSAGES, Kind.READ_SEGMENT)
+class ReadSegment:
+    """Bytes of a segment are wanted."""
+
+    segment: TEXT
+    offset: I64
+    length: I32
+    token: TEXT = ""
+    request: I64 = 0
+
+
+@wire(MESSAGES, Kind.SEGMENT_READ)
+class SegmentRead:
+    """Bytes of a segment."""
+
+    segment: TEXT
+    offset: I64
+    at_tail: BOOLEAN
+    end_of_segment: BOOLEAN
+    data: DATA
+    request: I64 = 0
+
+
+@wire(MESSAGES, Kind.GET_SEGMENT_INFO)
+class GetSegmentInfo(OfSegment):
+    """Asks for the state of a segment."""
+
+    token: TEXT = ""
+
+
+@wire(MESSAGES, Kind.SEGMENT_INFO)
+class SegmentInfo(OfSegment):
+    """`modified`: Unix time in milliseconds."""
+
+    exists: BOOLEAN
+    sealed: BOOLEAN
+    deleted: BOOLEAN
+    modified: I64
+    length: I64
+    start: I64 = 0
+
+
+@wire(MESSAGES, Kind.CREATE_SEGMENT)
+class CreateSegment(OfSegment):
+    """Its scaling is the controller's business."""
+
+    rate: I32
+    scale: BYTE
+    token: TEXT = ""
+    rollover: I64 = 0
+
+
+@wire(MESSAGES, Kind.SEGMENT_CREATED)
+class SegmentCreated(OfSegment):
+    """Done."""
+
+
+@wire(MESSAGES, Kind.SEAL_SEGMENT)
+class SealSegment(OfSegment):
+    """Nothing is to be appended any more."""
+
+    token: TEXT = ""
+
+
+@wire(MESSAGES, Kind.SEGMENT_SEALED)
+class SegmentSealed(OfSegment):
+    """Done."""
+
+
+@wire(MESSAGES, Kind.TRUNCATE_SEGMENT)
+class TruncateSegment(OfSegment):
+    """Asks to remove the bytes before `offset`."""
+
+    offset: I64
+    token: TEXT = ""
+
+
+@wire(MESSAGES, Kind.SEGMENT_TRUNCATED)
+class SegmentTruncated(OfSegment):
+    """Done."""
+
+
+@wire(MESSAGES, Kind.GET_SEGMENT_ATTRIBUTE)
+class GetSegmentAttribute(OfSegment):
+    """Asks for the value of an attribute of a segment."""
+
+    attribute: UUID
+    token: TEXT = ""
+
+
+@wire(MESSAGES, Kind.SEGMENT_ATTRIBUTE)
+class SegmentAttribute:
+    """The lowest number of 64 bits if the segment does not have it."""
+
+    request: I64
+    value: I64
+
+
+@wire(MESSAGES, Kind.UPDATE_SEGMENT_ATTRIBUTE)
+class UpdateSegmentAttribute(OfSegment):
+    """An attribute is to get `value`, if it has the `expected` one."""
+
+    attribute: UUID
+    value: I64
+    expected: I64
+    token: TEXT = ""
+
+
+@wire(MESSAGES, Kind.SEGMENT_ATTRIBUTE_UPDATED)
+class SegmentAttributeUpdated:
+    """Done, or it had another value."""
+
+    request: I64
+    success: BOOLEAN
+
+
+@wire(MESSAGES, Kind.DELETE_SEGMENT)
+class DeleteSegment(OfSegment):
+    """It may go."""
+
+    token: TEXT = ""
+
+
+@wire(MESSAGES, Kind.SEGMENT_DELETED)
+class SegmentDeleted(OfSegment):
+    """Done."""
+
+
+@wire(MESSAGES, Kind.WRONG_HOST)
+class WrongHost(OfSegment):
+    """Another host serves this segment."""
+
+    host: TEXT
+    trace: TEXT = ""
+
+
+@wire(MESSAGES, Kind.SEGMENT_IS_SEALED)
+class SegmentIsSealed(OfSegment):
+    """Nothing can be appended any more."""
+
+    trace: TEXT = ""
+    offset: I64 = -1
+
+
+@wire(MESSAGES, Kind.SEGMENT_ALREADY_EXISTS)
+class SegmentAlreadyExists(OfSegment):
+    """It cannot be created again."""
+
+    trace: TEXT = ""
+
+
+@wire(MESSAGES, Kind.NO_SUCH_SEGMENT)
+class NoSuchSegment(OfSegment):
+    """It was not created, or is deleted."""
+
+    trace: TEXT = ""
+    offset: I64 = -1
+
+
+@wire(MESSAGES, Kind.SEGMENT_IS_TRUNCATED)
+class SegmentIsTruncated(OfSegment):
+    """The bytes before `start` are gone."""
+
+    start: I64
+    trace: TEXT = ""
+    offset: I64 = -1
+
+
+@wire(MESSAGES, Kind.INVALID_EVENT_NUMBER)
+class InvalidEventNumber:
+    """The writer's numbers do not rise."""
+
+    writer: UUID
+    request: I64
+    trace: TEXT
+    level: I64
+
+
+@wire(MESSAGES, Kind.OPERATION_UNSUPPORTED)
+class OperationUnsupported:
+    """It is not served here."""
+
+    request: I64
+    operation: TEXT
+    trace: TEXT = ""
+
+
+TOKEN_CHECK_FAILED: Final = 0
+TOKEN_EXPIRED: Final = 1
+
+
+@wire(MESSAGES, Kind.AUTH_TOKEN_CHECK_FAILED)
+class AuthTokenCheckFailed:
+    """The client may not do it. `code`: `TOKEN_CHECK_FAILED` or `TOKEN_EXPIRED`."""
+
+    request: I64
+    trace: TEXT
+    code: I32
 
 
 def append_block(writer: bytes, content: bytes) -> bytes:

@@ -15,7 +15,6 @@ Offsets count the bytes of whole Event messages, header included, as the segment
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -25,167 +24,149 @@ from typing_extensions import override
 
 from headrace_segment.wire.codes import FRAME_BYTES, HEADER, MAX_BODY, Kind
 from headrace_segment.wire.decoder import Decoder
-from headrace_segment.wire.layout import BYTE, I32, I64, REST, TEXT, UUID, Field, Table
+from headrace_segment.wire.layout import BYTE, I32, I64, REST, TEXT, UUID, Table, wire
 
 AT_TAIL: Final = 0x80
 END_OF_SEGMENT: Final = 0x40
 BEGIN_BYTES: Final = 28
 """The body of a BeginAppendBlock, without the block that it may bring along; the body of an EndAppendBlock."""
 
+MESSAGES: Final = Table(grows=False)
 
-@dataclass(frozen=True, slots=True)
+
+@wire(MESSAGES, Kind.SETUP_APPEND)
 class SetupAppend:
     """A writer wants to append to a segment. Answered by AppendSetup."""
 
-    writer: bytes
-    segment: str
+    writer: UUID
+    segment: TEXT
 
 
-@dataclass(frozen=True, slots=True)
+@wire(MESSAGES, Kind.APPEND_SETUP)
 class AppendSetup:
     """`level`: how many bytes of this writer the segment has."""
 
-    segment: str
-    writer: bytes
-    level: int
+    segment: TEXT
+    writer: UUID
+    level: I64
 
 
-@dataclass(frozen=True, slots=True)
+@wire(MESSAGES, Kind.BEGIN_APPEND_BLOCK)
 class BeginAppendBlock:
     """A block of a writer begins at this offset of its own; up to `capacity` bytes lie between it and its end."""
 
-    writer: bytes
-    offset: int
-    capacity: int
+    writer: UUID
+    offset: I64
+    capacity: I32
 
 
-@dataclass(frozen=True, slots=True)
+@wire(MESSAGES, Kind.END_APPEND_BLOCK)
 class EndAppendBlock:
     """`offset`: behind the block; `length`: of its events with their headers."""
 
-    writer: bytes
-    offset: int
-    length: int
+    writer: UUID
+    offset: I64
+    length: I32
 
 
-@dataclass(frozen=True, slots=True)
+@wire(MESSAGES, Kind.DATA_APPENDED)
 class DataAppended:
     """The bytes of this writer up to its level are stored."""
 
-    writer: bytes
-    level: int
+    writer: UUID
+    level: I64
 
 
-@dataclass(frozen=True, slots=True)
+@wire(MESSAGES, Kind.READ_SEGMENT)
 class ReadSegment:
     """Bytes of a segment are wanted."""
 
-    segment: str
-    offset: int
-    length: int
+    segment: TEXT
+    offset: I64
+    length: I32
 
 
-@dataclass(frozen=True, slots=True)
+@wire(MESSAGES, Kind.SEGMENT_READ)
 class SegmentRead:
     """`flags`: `AT_TAIL`, `END_OF_SEGMENT`."""
 
-    segment: str
-    offset: int
-    flags: int
-    data: bytes
+    segment: TEXT
+    offset: I64
+    flags: BYTE
+    data: REST
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentReadInBytes:
-    """The same with a byte for each flag, 0 or 1, as all code of that time wrote them."""
-
-    segment: str
-    offset: int
-    at_tail: int
-    end_of_segment: int
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
+@wire(MESSAGES, Kind.KEEP_ALIVE)
 class KeepAlive:
     """Outside of a block it is echoed, inside it is filler."""
 
-    data: bytes
+    data: REST
 
 
-@dataclass(frozen=True, slots=True)
+@wire(MESSAGES, Kind.PARTIAL_MESSAGE)
 class PartialMessage:
     """A piece of a message. `place`: 0 the first, 1 one between, 2 the last."""
 
-    place: int
-    data: bytes
+    place: BYTE
+    data: REST
 
 
-@dataclass(frozen=True, slots=True)
+@wire(MESSAGES, Kind.EVENT)
 class Event:
     """An event, only within a block."""
 
-    data: bytes
+    data: REST
 
 
-@dataclass(frozen=True, slots=True)
+@wire(MESSAGES, Kind.WRONG_HOST)
 class WrongHost:
     """Another host serves this segment. `host`: ``name:port``."""
 
-    segment: str
-    host: str
+    segment: TEXT
+    host: TEXT
 
 
-@dataclass(frozen=True, slots=True)
+@wire(MESSAGES, Kind.SEGMENT_IS_SEALED)
 class SegmentIsSealed:
     """Nothing can be appended any more."""
 
-    segment: str
+    segment: TEXT
 
 
-@dataclass(frozen=True, slots=True)
+@wire(MESSAGES, Kind.SEGMENT_ALREADY_EXISTS)
 class SegmentAlreadyExists:
     """It cannot be created again."""
 
-    segment: str
+    segment: TEXT
 
 
-@dataclass(frozen=True, slots=True)
+@wire(MESSAGES, Kind.NO_SUCH_SEGMENT)
 class NoSuchSegment:
     """It was not created, or is deleted."""
 
-    segment: str
+    segment: TEXT
 
 
-@dataclass(frozen=True, slots=True)
+@wire(MESSAGES, Kind.SEGMENT_IS_TRUNCATED)
 class SegmentIsTruncated:
     """The bytes before `start` are gone. The original text has no such message; its number and name are today's."""
 
-    segment: str
-    start: int
+    segment: TEXT
+    start: I64
 
 
-_LAYOUTS: Final[dict[Kind, tuple[type[Any], Sequence[Field]]]] = {
-    Kind.PARTIAL_MESSAGE: (PartialMessage, (BYTE, REST)),
-    Kind.EVENT: (Event, (REST,)),
-    Kind.SETUP_APPEND: (SetupAppend, (UUID, TEXT)),
-    Kind.APPEND_SETUP: (AppendSetup, (TEXT, UUID, I64)),
-    Kind.BEGIN_APPEND_BLOCK: (BeginAppendBlock, (UUID, I64, I32)),
-    Kind.END_APPEND_BLOCK: (EndAppendBlock, (UUID, I64, I32)),
-    Kind.DATA_APPENDED: (DataAppended, (UUID, I64)),
-    Kind.READ_SEGMENT: (ReadSegment, (TEXT, I64, I32)),
-    Kind.SEGMENT_READ: (SegmentRead, (TEXT, I64, BYTE, REST)),
-    Kind.KEEP_ALIVE: (KeepAlive, (REST,)),
-    Kind.WRONG_HOST: (WrongHost, (TEXT, TEXT)),
-    Kind.SEGMENT_IS_SEALED: (SegmentIsSealed, (TEXT,)),
-    Kind.SEGMENT_ALREADY_EXISTS: (SegmentAlreadyExists, (TEXT,)),
-    Kind.NO_SUCH_SEGMENT: (NoSuchSegment, (TEXT,)),
-    Kind.SEGMENT_IS_TRUNCATED: (SegmentIsTruncated, (TEXT, I64)),
-}
-MESSAGES: Final = Table(_LAYOUTS, grows=False)
-MESSAGES_IN_BYTES: Final = Table(
-    {**_LAYOUTS, Kind.SEGMENT_READ: (SegmentReadInBytes, (TEXT, I64, BYTE, BYTE, REST))}, grows=False
-)
+MESSAGES_IN_BYTES: Final = Table(grows=False, but=MESSAGES)
+
+
+@wire(MESSAGES_IN_BYTES, Kind.SEGMENT_READ)
+class SegmentReadInBytes:
+    """SegmentRead with a byte for each flag, 0 or 1, as all code of that time wrote them."""
+
+    segment: TEXT
+    offset: I64
+    at_tail: BYTE
+    end_of_segment: BYTE
+    data: REST
 
 
 @dataclass(frozen=True, slots=True)
