@@ -1,4 +1,4 @@
-"""A client of the original dialect over a real socket, and the service as a process."""
+"""Clients of both dialects over a real socket, and the service as a process."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from typing import Any, Self
 
 from aiokafka import AIOKafkaConsumer
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
+from headrace_segment.wire import messages as today
+from headrace_segment.wire import original
 from headrace_segment.wire.codes import HEADER
-from headrace_segment.wire.original import MESSAGES, AppendSetup, DataAppended, SegmentRead
+from headrace_segment.wire.layout import Table
 
 from tests.contract.receiver import Receiver, Sections
 from tests.contract.topic import own_topics
 from tests.contract.waiting import PATIENCE, until
+from tests.segment import speaking_today
 from tests.segment.speaking import block, read, setup
 
 
@@ -25,8 +28,10 @@ class ClosedError(Exception):
     """The service has closed."""
 
 
-class Client:
-    """One connection. Replies come in the order of the service."""
+class Connection:
+    """Replies come in the order of the service."""
+
+    messages: Table
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -69,7 +74,7 @@ class Client:
         try:
             async with asyncio.timeout(seconds):
                 kind, length = HEADER.unpack(await self._reader.readexactly(HEADER.size))
-                return MESSAGES.decode(kind, await self._reader.readexactly(length))
+                return self.messages.decode(kind, await self._reader.readexactly(length))
         except (asyncio.IncompleteReadError, OSError) as error:
             if isinstance(error, TimeoutError):
                 raise
@@ -88,26 +93,34 @@ class Client:
             while True:
                 await self.reply()
 
+    async def ask(self, data: bytes) -> Any:
+        """One request, and what is answered."""
+        self.say(data)
+        return await self.reply()
+
+
+class Client(Connection):
+    """A connection of the original dialect."""
+
+    messages = original.MESSAGES
+
     async def setup(self, segment: str, writer: bytes) -> int:
         """The writer's level."""
-        self.say(setup(segment, writer))
-        answer = await self.reply()
-        assert isinstance(answer, AppendSetup), answer
+        answer = await self.ask(setup(segment, writer))
+        assert isinstance(answer, original.AppendSetup), answer
         assert (answer.segment, answer.writer) == (segment, writer)
         return int(answer.level)
 
     async def append(self, offset: int, content: bytes, writer: bytes) -> int:
         """A block, and its acknowledgement: the level."""
-        self.say(block(offset, content, writer))
-        answer = await self.reply()
-        assert isinstance(answer, DataAppended), answer
+        answer = await self.ask(block(offset, content, writer))
+        assert isinstance(answer, original.DataAppended), answer
         assert answer.writer == writer
         return int(answer.level)
 
-    async def read(self, segment: str, offset: int = 0, length: int = 1 << 20) -> SegmentRead:
-        self.say(read(segment, offset, length))
-        answer = await self.reply()
-        assert isinstance(answer, SegmentRead), answer
+    async def read(self, segment: str, offset: int = 0, length: int = 1 << 20) -> original.SegmentRead:
+        answer = await self.ask(read(segment, offset, length))
+        assert isinstance(answer, original.SegmentRead), answer
         return answer
 
     async def content(self, segment: str, offset: int = 0) -> bytes:
@@ -119,6 +132,42 @@ class Client:
             pieces.append(piece.data)
             offset += len(piece.data)
             if piece.flags & 0x80:
+                return b"".join(pieces)
+
+
+class TodayClient(Connection):
+    """A connection of today's dialect, which has begun with Hello."""
+
+    messages = today.MESSAGES
+
+    @classmethod
+    async def connect(cls, address: tuple[str, int]) -> Self:
+        client = await super().connect(address)
+        assert await client.ask(speaking_today.HELLO) == today.Hello(17, 5)
+        return client
+
+    async def setup(self, segment: str, writer: bytes) -> int:
+        """The writer's level."""
+        answer = await self.ask(speaking_today.setup(segment, writer))
+        assert isinstance(answer, today.AppendSetup), answer
+        return answer.level
+
+    async def append(self, level: int, *data: bytes, writer: bytes) -> today.DataAppended:
+        answer = await self.ask(speaking_today.append(level, *data, writer=writer))
+        assert isinstance(answer, today.DataAppended), answer
+        assert answer.level == level
+        return answer
+
+    async def content(self, segment: str, offset: int = 0) -> bytes:
+        """All of it, to its end or its tail."""
+        pieces = []
+        while True:
+            piece = await self.ask(speaking_today.read(segment, offset, 1 << 20))
+            assert isinstance(piece, today.SegmentRead), piece
+            assert piece.offset == offset
+            pieces.append(piece.data)
+            offset += len(piece.data)
+            if piece.at_tail or piece.end_of_segment:
                 return b"".join(pieces)
 
 

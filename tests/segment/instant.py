@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
+from headrace_common.connection.backend import Caller
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.record.event import Reject
-from headrace_common.session.interface import Peer
+from headrace_common.session.interface import Peer, Ticket
 from headrace_segment.events import BlockFrame
 from headrace_segment.questions import (
     AppendBlock,
@@ -19,41 +20,51 @@ from headrace_segment.questions import (
     BlockStored,
     BytesRead,
     ChangeQuestion,
-    CreateSegment,
-    DeleteSegment,
     DescribeSegment,
     NoSegment,
     OpenSession,
     ReadAttribute,
-    Refused,
     RepliesLeft,
-    Sealed,
-    SealSegment,
-    SegmentChanged,
     SegmentDescription,
-    SegmentExists,
-    SessionOpened,
     StoreQuestion,
     Truncated,
-    TruncateSegment,
-    UpdateAttribute,
 )
+from headrace_segment.serving import ServedSessions
 from headrace_segment.session.dialects import SegmentSession
 from headrace_segment.session.limits import Limits
 from headrace_segment.store import records
 from headrace_segment.store.fold import Fold
-from headrace_segment.store.outcomes import Appended, Changed, NotAppended, Opened, Outcome, Refusal
+from headrace_segment.store.outcomes import Outcome
 from headrace_segment.store.reading import Gathering
-from headrace_segment.store.records import Numbering
 from headrace_segment.wire import messages as today
 from headrace_segment.wire.codes import HEADER, Kind
 from headrace_segment.wire.layout import Table
 from headrace_segment.wire.original import MESSAGES, DataAppended, SegmentRead
+from typing_extensions import override
 
 from tests import driving
 from tests.driving import NOW_MS, PEER, Seen, feed, parts_of
 
 LIMITS = Limits(frame_bytes=1 << 20, event_bytes=1 << 16, reply_bytes=1 << 20, segment_bytes=1024, writers=100)
+
+
+class Hears(Caller):
+    """Keeps the last answer."""
+
+    peer = PEER
+    answer: object = None
+
+    @override
+    def answered(self, ticket: Ticket, answer: object) -> None:
+        self.answer = answer
+
+    @override
+    def tell(self, word: object) -> None:
+        """Its sessions take over from each other."""
+
+    @override
+    def end(self, why: str) -> None:
+        raise AssertionError(why)
 
 
 class InstantStore:
@@ -62,8 +73,9 @@ class InstantStore:
     def __init__(self, *, create: bool = True) -> None:
         self.fold = Fold()
         self.log: list[tuple[bytes, bytes]] = []
-        self._create = create
-        self._ids = itertools.count(1)
+        ids = itertools.count(1)
+        self._serving = ServedSessions(lambda: next(ids).to_bytes(16, "big"), create=create)
+        self._caller = Hears()
 
     def append(self, segment: str, record: records.Record) -> Outcome:
         self.log.append((segment.encode(), record.encode()))
@@ -78,20 +90,8 @@ class InstantStore:
     def answer(self, question: StoreQuestion) -> object:
         if isinstance(question, RepliesLeft):
             return None
-        if isinstance(question, OpenSession):
-            session = next(self._ids).to_bytes(16, "big")
-            create = self._create and question.numbering is Numbering.BYTES
-            opened = self.append(
-                question.segment, records.Open(question.writer, session, question.numbering, create=create)
-            )
-            if isinstance(opened, Opened):
-                return SessionOpened(session, opened.level, opened.place, opened.era)
-            assert not isinstance(opened, Appended)
-            return NoSegment() if opened.why is Refusal.NO_SEGMENT else Refused(opened.why)  # type: ignore[arg-type]
-        if isinstance(question, AppendBlock):
-            return self._append(question)
-        if isinstance(question, ChangeQuestion):
-            return self._change(question)
+        if isinstance(question, OpenSession | AppendBlock | ChangeQuestion):
+            return self._becomes(question)
         there = self.fold.segments.get(question.segment)
         if there is None:
             return NoSegment()
@@ -105,38 +105,18 @@ class InstantStore:
         at_tail = question.offset + len(data) >= there.length
         return BytesRead(data, at_tail, at_tail and there.sealed)
 
-    def _change(self, asked: ChangeQuestion) -> object:
-        request = next(self._ids).to_bytes(16, "big")
-        if isinstance(asked, TruncateSegment):
-            changed = self.append(asked.segment, records.Truncate(request, asked.offset))
-        elif isinstance(asked, UpdateAttribute):
-            record = records.SetAttribute(request, asked.attribute, asked.value, asked.expected)
-            changed = self.append(asked.segment, record)
+    def _becomes(self, question: OpenSession | AppendBlock | ChangeQuestion) -> object:
+        """What becomes of its record, if it becomes one."""
+        record: records.Record | None
+        if isinstance(question, OpenSession):
+            record = self._serving.open(question, self._caller, 0)
+        elif isinstance(question, AppendBlock):
+            record = self._serving.append(question, self._caller, 0)
         else:
-            kinds = {CreateSegment: records.Create, SealSegment: records.Seal, DeleteSegment: records.Delete}
-            changed = self.append(asked.segment, kinds[type(asked)](request))
-        assert isinstance(changed, Changed)
-        if changed.why is Refusal.NO_SEGMENT:
-            return NoSegment()
-        if changed.why is Refusal.EXISTS:
-            return SegmentExists()
-        if changed.why is Refusal.SEALED:
-            return Sealed(changed.length)
-        return SegmentChanged() if changed.why is None else Refused(changed.why)
-
-    def _append(self, asked: AppendBlock) -> object:
-        outcome = self.append(
-            asked.segment,
-            records.Block(
-                asked.writer, asked.session, asked.before, asked.after, asked.events, asked.data, asked.expected
-            ),
-        )
-        if isinstance(outcome, Appended):
-            return BlockStored(outcome.level, outcome.length)
-        assert isinstance(outcome, NotAppended)
-        if outcome.why is Refusal.NO_SEGMENT:
-            return NoSegment()
-        return Sealed(outcome.length) if outcome.why is Refusal.SEALED else Refused(outcome.why)
+            record = self._serving.change(question, self._caller, 0)
+        if record is not None:
+            self._serving.read_back(self.append(question.segment, record))
+        return self._caller.answer
 
 
 @dataclass

@@ -17,9 +17,8 @@ from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.topic import events
 from tests.contract.waiting import PATIENCE
-from tests.segment.client import Services
+from tests.segment.client import Services, TodayClient
 from tests.segment.cutting import CuttingProxy
-from tests.segment.today_client import TodayClient
 from tests.tiers import sized
 
 pytestmark = [

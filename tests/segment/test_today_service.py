@@ -16,7 +16,7 @@ from headrace_segment.wire.today import NO_LEVEL
 from tests.contract.receiver import Receiver
 from tests.contract.topic import events
 from tests.contract.waiting import until
-from tests.segment.client import Client, Services, new_writer, restart
+from tests.segment.client import Client, ClosedError, Services, TodayClient, new_writer, restart
 from tests.segment.speaking import events as framed
 from tests.segment.speaking_today import (
     KEEP_ALIVE,
@@ -33,7 +33,6 @@ from tests.segment.speaking_today import (
     truncate,
     update,
 )
-from tests.segment.today_client import TodayClient
 
 pytestmark = pytest.mark.kafka
 
@@ -159,7 +158,7 @@ async def test_another_replica_takes_the_writer_over(own_segments: KafkaSettings
         await first.append(1, b"x", writer=writer)
         assert await second.setup("a", writer) == 1
         assert await first.reply() == said.InvalidEventNumber(writer, REQUEST, "", 1)
-        with pytest.raises(asyncio.IncompleteReadError):
+        with pytest.raises(ClosedError):
             await first.reply()
         await second.append(2, b"y", writer=writer)
         assert await second.content("a") == framed(b"x", b"y")
@@ -174,7 +173,7 @@ async def test_told_to_stop_it_acknowledges_what_is_pending(own_segments: KafkaS
         client.say(b"".join(append(n, b"x", writer=writer) for n in range(1, 200)))
         level = (await client.reply()).level
         service.signal(signal.SIGTERM)
-        with contextlib.suppress(asyncio.IncompleteReadError):
+        with contextlib.suppress(ClosedError):
             while True:
                 level = (await client.reply()).level
     await service.ended()
@@ -222,7 +221,7 @@ async def test_attributes_are_there_after_kill_9(own_segments: KafkaSettings, st
             before = value
         assert await client.ask(update(b"m" * 16, 99, 5, "a")) == said.SegmentAttributeUpdated(REQUEST, False)
         assert (await client.ask(update(b"n" * 16, 1, NO_LEVEL, "a"))).success
-        with pytest.raises(asyncio.IncompleteReadError):
+        with pytest.raises(ClosedError):
             await client.ask(update(b"o" * 16, 1, NO_LEVEL, "a"))
         assert await service.metric("limit_hits_total", limit="SEGMENT__ATTRIBUTES") == 1
         if snapshots < 30:

@@ -19,10 +19,9 @@ from headrace_segment.wire.today import NO_LEVEL
 from tests.contract.topic import Stored as Read
 from tests.segment import speaking, speaking_today
 from tests.segment.client import Client as SegmentClient
-from tests.segment.client import ClosedError
+from tests.segment.client import ClosedError, TodayClient
 from tests.segment.naive import Naive
 from tests.segment.replicas import ENDS, Balancer, History, judged
-from tests.segment.today_client import TodayClient
 from tests.simulation.clients import Client
 from tests.simulation.network import ClientEnd
 from tests.simulation.scenario import ClientPlan
