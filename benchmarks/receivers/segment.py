@@ -274,7 +274,7 @@ def run(arguments: argparse.Namespace) -> load.Results:
             empty = [started(bootstrap, folder) for _ in range(3)]
             with load.receiver(MODULE, bootstrap, folder, constants=LEFT_OUT) as (process, port):
                 phases = {}
-                for writers, segments in ((1, 1), (8, 1), (8, 8), (64, 1)):
+                for writers, segments in ((1, 1), (8, 1), (8, 8), (64, 1), (64, 64)):
                     before = cpu(process)
                     latencies = asyncio.run(write_blocks(port, writers, segments, arguments.seconds))
                     cuts = percentiles(latencies)

@@ -187,7 +187,7 @@ class TodayWriter(Client):
         history.writing += 1
         await asyncio.sleep(self.plan.start)
         while self.stored < len(self.data):
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError):  # a time limit is an OSError, too
+            with contextlib.suppress(OSError, ClosedError):  # a time limit is an OSError, too
                 await self._connection(writer)
             await asyncio.sleep(self.chance.uniform(0, LONGEST_PAUSE))
         history.writing -= 1

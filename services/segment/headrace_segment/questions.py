@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from headrace_common.session.interface import Ticket
 
@@ -15,18 +15,24 @@ OVERHEAD: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
-class OpenSession:
+class OfSegment:
+    """The beginning of most questions."""
+
+    ticket: Ticket
+    segment: str
+    size: ClassVar[int] = OVERHEAD
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSession(OfSegment):
     """May this writer append? Answered by `SessionOpened`, `NoSegment`, `Refused`, `Limited` or `Lost`.
 
     A writer that numbers bytes has no other way to create its segment: this creates it, if it may `create`, unless
     SEGMENT__AUTO_CREATE is off.
     """
 
-    ticket: Ticket
-    segment: str
     writer: bytes
     numbering: Numbering
-    size: int = OVERHEAD
     create: bool = True
 
 
@@ -53,98 +59,70 @@ class AppendBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadBytes:
+class ReadBytes(OfSegment):
     """Bytes of a segment, up to `length`. Answered by `BytesRead`, `Truncated`, `NoSegment` or `Lost`; at the tail that may take
     SEGMENT__TAIL_WAIT. What it may bring does not count towards the budgets: readers that wait at the tail would use them up, and
     keep writers waiting. What it brings counts towards `SegmentSection.replies_bytes`, until `RepliesLeft`.
     """
 
-    ticket: Ticket
-    segment: str
     offset: int
     length: int
-    size: int = OVERHEAD
 
 
 @dataclass(frozen=True, slots=True)
 class RepliesLeft:
-    """Reports that `size` bytes of reads have left for the client. Answered at once, by nothing that counts."""
+    """Reports that `read` bytes of replies have left for the client. Answered at once, by nothing that counts."""
 
     ticket: Ticket
     read: int
-    size: int = 0
+    size: ClassVar[int] = 0
 
 
 @dataclass(frozen=True, slots=True)
-class CreateSegment:
+class CreateSegment(OfSegment):
     """Begin a segment. Answered by `SegmentChanged`, `SegmentExists`, `Limited` or `Lost`."""
 
-    ticket: Ticket
-    segment: str
-    size: int = OVERHEAD
-
 
 @dataclass(frozen=True, slots=True)
-class SealSegment:
+class SealSegment(OfSegment):
     """Let nothing be appended any more. Answered by `SegmentChanged`, also if it is sealed already; `NoSegment` or `Lost`."""
 
-    ticket: Ticket
-    segment: str
-    size: int = OVERHEAD
-
 
 @dataclass(frozen=True, slots=True)
-class TruncateSegment:
+class TruncateSegment(OfSegment):
     """Let go what lies before `offset`. Answered by `SegmentChanged`, also if it has gone already; `Refused` if `offset` lies
     behind the segment's end; `NoSegment` or `Lost`.
     """
 
-    ticket: Ticket
-    segment: str
     offset: int
-    size: int = OVERHEAD
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteSegment:
+class DeleteSegment(OfSegment):
     """Let go the segment and its writers. Answered by `SegmentChanged`, `NoSegment` or `Lost`."""
 
-    ticket: Ticket
-    segment: str
-    size: int = OVERHEAD
-
 
 @dataclass(frozen=True, slots=True)
-class DescribeSegment:
+class DescribeSegment(OfSegment):
     """Asks for the present state of a segment. Answered by `SegmentDescription`, `NoSegment` or `Lost`."""
 
-    ticket: Ticket
-    segment: str
-    size: int = OVERHEAD
-
 
 @dataclass(frozen=True, slots=True)
-class UpdateAttribute:
+class UpdateAttribute(OfSegment):
     """Give an attribute this value, if it has the `expected` one. Answered by `SegmentChanged`; `Refused` if it has another;
     `Sealed`, `NoSegment`, `Limited` or `Lost`.
     """
 
-    ticket: Ticket
-    segment: str
     attribute: bytes
     value: int
     expected: int
-    size: int = OVERHEAD
 
 
 @dataclass(frozen=True, slots=True)
-class ReadAttribute:
+class ReadAttribute(OfSegment):
     """Asks for the present value of an attribute. Answered by `AttributeRead`, `NoSegment` or `Lost`."""
 
-    ticket: Ticket
-    segment: str
     attribute: bytes
-    size: int = OVERHEAD
 
 
 ChangeQuestion = CreateSegment | SealSegment | TruncateSegment | DeleteSegment | UpdateAttribute

@@ -55,7 +55,7 @@ from headrace_segment.session.writers import Setup, Writer
 from headrace_segment.store.outcomes import Refusal
 from headrace_segment.store.records import Numbering
 from headrace_segment.wire import messages as said
-from headrace_segment.wire.today import NEWEST, OLDEST, Append, Request, TodayDecoder, Unsupported, operation
+from headrace_segment.wire.today import NEWEST, OLDEST, Append, TodayDecoder, Unsupported, operation
 
 LEAST: Final = 8
 """Bytes that a reader gets that asks for less, if they are there: a message's header."""
@@ -73,6 +73,17 @@ _NEEDED: Final[dict[type, Right]] = {
     said.GetSegmentAttribute: Right.READ,
     said.UpdateSegmentAttribute: Right.APPEND,
 }
+
+_ASKED: Final[dict[type, tuple[Callable[..., AboutSegment], bool, tuple[str, ...]]]] = {
+    said.GetSegmentInfo: (ask.DescribeSegment, False, ()),
+    said.CreateSegment: (ask.CreateSegment, True, ()),
+    said.SealSegment: (ask.SealSegment, True, ()),
+    said.TruncateSegment: (ask.TruncateSegment, True, ("offset",)),
+    said.DeleteSegment: (ask.DeleteSegment, True, ()),
+    said.GetSegmentAttribute: (ask.ReadAttribute, False, ("attribute",)),
+    said.UpdateSegmentAttribute: (ask.UpdateAttribute, True, ("attribute", "value", "expected")),
+}
+"""The question that a request becomes, whether it changes the segment, and what is the same in both beside the segment."""
 
 
 class TodaySession(Conversation[Append]):
@@ -115,33 +126,18 @@ class TodaySession(Conversation[Append]):
         if hello.high < OLDEST or hello.low > NEWEST:
             raise self._decoder.refuse(f"wire versions {hello.low} to {hello.high}; {OLDEST} to {NEWEST} are spoken")
 
-    def _asks(self, request: Request) -> None:
+    def _asks(self, request: Any) -> None:
         """Takes a request about a segment that belongs to no writer."""
         if isinstance(request, said.ReadSegment):
             length = min(max(request.length, LEAST), self._limits.reply_bytes)
             read = partial(ask.ReadBytes, segment=request.segment, offset=request.offset, length=length)
             self._about(request.segment, request.request, read)
-        elif isinstance(request, said.GetSegmentInfo):
-            self._about(request.segment, request.request, partial(ask.DescribeSegment, segment=request.segment))
-        elif isinstance(request, said.TruncateSegment):
-            cut = partial(ask.TruncateSegment, segment=request.segment, offset=request.offset)
-            self._about(request.segment, request.request, cut, changes=True)
-        elif isinstance(request, said.GetSegmentAttribute):
-            get = partial(ask.ReadAttribute, segment=request.segment, attribute=request.attribute)
-            self._about(request.segment, request.request, get)
-        elif isinstance(request, said.UpdateSegmentAttribute):
-            update = partial(
-                ask.UpdateAttribute,
-                segment=request.segment,
-                attribute=request.attribute,
-                value=request.value,
-                expected=request.expected,
-            )
-            self._about(request.segment, request.request, update, changes=True)
-        else:
-            assert isinstance(request, said.CreateSegment | said.SealSegment | said.DeleteSegment)
-            change: type[ask.CreateSegment | ask.SealSegment | ask.DeleteSegment] = _CHANGES[type(request)]
-            self._about(request.segment, request.request, partial(change, segment=request.segment), changes=True)
+            return
+        question, changes, more = _ASKED[type(request)]
+        arguments = {name: getattr(request, name) for name in more}
+        self._about(
+            request.segment, request.request, partial(question, segment=request.segment, **arguments), changes=changes
+        )
 
     # Appends
 
@@ -315,12 +311,6 @@ def _reply(question: AboutSegment, request: int, answer: object) -> object:
         return said.SegmentAttributeUpdated(request, True)
     return _DONE[type(question)](request, segment)
 
-
-_CHANGES: Final[dict[type, type[ask.CreateSegment | ask.SealSegment | ask.DeleteSegment]]] = {
-    said.CreateSegment: ask.CreateSegment,
-    said.SealSegment: ask.SealSegment,
-    said.DeleteSegment: ask.DeleteSegment,
-}
 
 _DONE: Final[dict[type, Callable[[int, str], object]]] = {
     ask.CreateSegment: said.SegmentCreated,
