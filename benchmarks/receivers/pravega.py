@@ -148,7 +148,12 @@ def measured(class_path: str, port: int, phase: tuple[int, int], before: float, 
 def arguments(command: argparse.ArgumentParser) -> None:
     """Declares the options."""
     command.add_argument("--seconds", type=float, default=6)
-    command.add_argument("--warm", type=float, default=4, help="seconds of each turn before it is measured")
+    command.add_argument(
+        "--warm",
+        type=float,
+        default=4,
+        help="seconds behind the first acknowledgements of a turn",
+    )
     command.add_argument("--rounds", type=int, default=3)
 
 
