@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 from headrace_common.operations.errors import HeadraceError
 
@@ -21,11 +21,6 @@ NO_VALUE: Final = -(1 << 63)
 _HEAD: Final = struct.Struct(">BB")
 _OPEN: Final = struct.Struct(">BB16s16sBB")
 _BLOCK: Final = struct.Struct(">BB16s16sqqIq")
-_REQUEST: Final = struct.Struct(">BB16s")
-_TRUNCATE: Final = struct.Struct(">BB16sq")
-_FORGET: Final = struct.Struct(">BB16s16sqq")
-_RENEW: Final = struct.Struct(">BB16s16s")
-_ATTRIBUTE: Final = struct.Struct(">BB16s16sqq")
 
 BLOCK_OVERHEAD: Final = _BLOCK.size
 """Bytes that a block costs in its record's value beyond its own."""
@@ -63,18 +58,25 @@ class Numbering(IntEnum):
         return 0 if self is Numbering.BYTES else -(1 << 63)
 
 
+class Encoded:
+    """A record whose fields follow each other as `_LAYOUTS` says."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def encode(self) -> bytes:
+        """The record's value."""
+        kind, layout = _LAYOUTS[type(self)]
+        return layout.pack(VERSION, kind, *(getattr(self, name) for name in self.__slots__))
+
+
 @dataclass(frozen=True, slots=True)
-class Open:
+class Open(Encoded):
     """A writer's new session: blocks of its earlier ones count no more. `create`: the segment, too, if there is none."""
 
     writer: bytes
     session: bytes
     numbering: Numbering
     create: bool = False
-
-    def encode(self) -> bytes:
-        """The record's value."""
-        return _OPEN.pack(VERSION, Kind.OPEN, self.writer, self.session, self.numbering, self.create)
 
 
 @dataclass(slots=True)  # one for each record of a replay: a frozen one would cost three times as much
@@ -100,52 +102,36 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Create:
+class Create(Encoded):
     """A segment begins. By `request` the asking session knows its own record; likewise below."""
 
     request: bytes
 
-    def encode(self) -> bytes:
-        """The record's value."""
-        return _REQUEST.pack(VERSION, Kind.CREATE, self.request)
-
 
 @dataclass(frozen=True, slots=True)
-class Seal:
+class Seal(Encoded):
     """Nothing can be appended any more."""
 
     request: bytes
 
-    def encode(self) -> bytes:
-        """The record's value."""
-        return _REQUEST.pack(VERSION, Kind.SEAL, self.request)
-
 
 @dataclass(frozen=True, slots=True)
-class Truncate:
+class Truncate(Encoded):
     """The bytes before `offset` are gone."""
 
     request: bytes
     offset: int
 
-    def encode(self) -> bytes:
-        """The record's value."""
-        return _TRUNCATE.pack(VERSION, Kind.TRUNCATE, self.request, self.offset)
-
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(Encoded):
     """The segment is gone, with its writers."""
 
     request: bytes
 
-    def encode(self) -> bytes:
-        """The record's value."""
-        return _REQUEST.pack(VERSION, Kind.DELETE, self.request)
-
 
 @dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(Encoded):
     """An idle writer is forgotten, if it is still in this session, at this level, and was last heard then (Unix, ms)."""
 
     writer: bytes
@@ -153,25 +139,17 @@ class Forget:
     level: int
     touched: int
 
-    def encode(self) -> bytes:
-        """The record's value."""
-        return _FORGET.pack(VERSION, Kind.FORGET, self.writer, self.session, self.level, self.touched)
-
 
 @dataclass(frozen=True, slots=True)
-class Renew:
+class Renew(Encoded):
     """A writer that has said nothing for long still has a connection: it is not idle, if this is still its session."""
 
     writer: bytes
     session: bytes
 
-    def encode(self) -> bytes:
-        """The record's value."""
-        return _RENEW.pack(VERSION, Kind.RENEW, self.writer, self.session)
-
 
 @dataclass(frozen=True, slots=True)
-class SetAttribute:
+class SetAttribute(Encoded):
     """An attribute of the segment gets this value, if it has the `expected` one. `NO_VALUE`: it is not there, or goes."""
 
     request: bytes
@@ -179,13 +157,24 @@ class SetAttribute:
     value: int
     expected: int
 
-    def encode(self) -> bytes:
-        """The record's value."""
-        return _ATTRIBUTE.pack(VERSION, Kind.ATTRIBUTE, self.request, self.attribute, self.value, self.expected)
-
 
 Change = Create | Seal | Truncate | Delete | SetAttribute
 Record = Open | Block | Change | Forget | Renew
+
+_REQUEST: Final = struct.Struct(">BB16s")
+_LAYOUTS: Final[dict[type[Any], tuple[Kind, struct.Struct]]] = {
+    Open: (Kind.OPEN, _OPEN),
+    Create: (Kind.CREATE, _REQUEST),
+    Seal: (Kind.SEAL, _REQUEST),
+    Truncate: (Kind.TRUNCATE, struct.Struct(">BB16sq")),
+    Delete: (Kind.DELETE, _REQUEST),
+    Forget: (Kind.FORGET, struct.Struct(">BB16s16sqq")),
+    Renew: (Kind.RENEW, struct.Struct(">BB16s16s")),
+    SetAttribute: (Kind.ATTRIBUTE, struct.Struct(">BB16s16sqq")),
+}
+_BY_KIND: Final[dict[int, tuple[type[Any], struct.Struct]]] = {
+    kind: (record_type, layout) for record_type, (kind, layout) in _LAYOUTS.items()
+}
 
 
 def segment_of(key: bytes | None) -> str:
@@ -216,20 +205,9 @@ def _decode(kind: int, value: bytes) -> Record:
     if kind == Kind.OPEN:
         _, _, writer, session, numbering, create = _OPEN.unpack(value)
         return Open(writer, session, Numbering(numbering), bool(create))
-    if kind == Kind.TRUNCATE:
-        _, _, request, offset = _TRUNCATE.unpack(value)
-        return Truncate(request, offset)
-    if kind == Kind.FORGET:
-        _, _, writer, session, level, touched = _FORGET.unpack(value)
-        return Forget(writer, session, level, touched)
-    if kind == Kind.RENEW:
-        _, _, writer, session = _RENEW.unpack(value)
-        return Renew(writer, session)
-    if kind == Kind.ATTRIBUTE:
-        _, _, request, attribute, attribute_value, expected = _ATTRIBUTE.unpack(value)
-        return SetAttribute(request, attribute, attribute_value, expected)
-    simple: dict[int, type[Create | Seal | Delete]] = {Kind.CREATE: Create, Kind.SEAL: Seal, Kind.DELETE: Delete}
-    if kind not in simple:
+    if kind not in _BY_KIND:
         raise LogError(f"a record of kind {kind}")
-    _, _, request = _REQUEST.unpack(value)
-    return simple[kind](request)
+    record_type, layout = _BY_KIND[kind]
+    _, _, *fields = layout.unpack(value)
+    record: Record = record_type(*fields)
+    return record
