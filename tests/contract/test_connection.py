@@ -196,6 +196,7 @@ async def test_a_slow_frame_within_its_time_is_taken(dialect: Dialect, strict: R
     raise AssertionError("no frame was sent in time")
 
 
+@pytest.mark.long
 @pytest.mark.shared
 async def test_silence_between_frames_is_not_slowness(dialect: Dialect, strict: Receiver) -> None:
     async with await ContractClient.connect(dialect, strict.address) as client:
@@ -268,6 +269,7 @@ async def test_an_old_connection_closes_between_frames(dialect: Dialect, start, 
     assert complete == set(client.acknowledged)
 
 
+@pytest.mark.long
 @pytest.mark.shared
 @pytest.mark.needs(Can.CLOSE_ONE, Can.SPLIT_BYTES)
 async def test_age_waits_for_half_a_frame(dialect: Dialect, start) -> None:
@@ -284,6 +286,7 @@ async def test_age_waits_for_half_a_frame(dialect: Dialect, start) -> None:
     await receiver.shows(1, "connections_closed_total", why="age")
 
 
+@pytest.mark.long
 @pytest.mark.shared
 @pytest.mark.needs(Can.CLOSE_ONE)
 async def test_a_silent_connection_closes_only_where_that_was_asked_for(

@@ -184,6 +184,7 @@ async def _refused(receiver: Receiver) -> bool:
     return False
 
 
+@pytest.mark.long
 @pytest.mark.needs(Can.CLOSE_ONE)
 async def test_a_client_that_does_not_go_away_does_not_keep_it(dialect: Dialect, start) -> None:
     receiver = await start(limits={"drain_time": 3600})  # it does not end because that is over
