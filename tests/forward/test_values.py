@@ -11,11 +11,9 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgpack
-import orjson
 import pytest
 from hypothesis import given, settings
 
-from tests.forward.converter import Converter, unpack
 from tests.forward.driving import TIME, Outcome, Seen, drive, every_way, message, pack
 from tests.forward.msgpacks import records
 from tests.tiers import examples
@@ -227,7 +225,7 @@ def one(outcome: Outcome) -> Any:
     return part
 
 
-# Any record: nothing is lost, and both paths agree
+# Any record: nothing is lost
 
 
 class _Pairs(list[Any]):
@@ -320,25 +318,17 @@ def original(record: bytes) -> Any:
     )
 
 
-def notes_of(event: Seen) -> dict[str, Any]:
-    return {name: value for name, value in event.attributes.items() if name != "chunk"}
-
-
 def has_odd_keys(attributes: dict[str, Any]) -> bool:
     """Keys that are no text *and* hold bytes that are none: their notes are there, but `Restorer` does not place them."""
     inside = any("~key" in place and not re.search(r"~key\d+$", place) for place in attributes.get("invalid_utf8", {}))
     return inside or ("other" in attributes.get("keys", {}).values() and bool(attributes.get("invalid_utf8")))
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(2000))
 @given(records)
-def test_nothing_is_lost_and_both_paths_agree(record: bytes) -> None:
+def test_nothing_is_lost(record: bytes) -> None:
     (event,) = drive([message(record)]).flat
     assert isinstance(event, Seen)
-    converter = Converter(64)
-    slow = orjson.dumps(converter.plain(unpack(record)))
-    assert event.value == slow
-    assert notes_of(event) == orjson.loads(orjson.dumps(converter.notes()))
     if not has_odd_keys(event.attributes):
         restored = Restorer(event.attributes).value(event.record)
         if event.record == {}:
