@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 from headrace_common.record.contract import Reason
-from headrace_common.session.client import STREAM
 from headrace_courier.client import CourierClient
 from headrace_courier.wire import HEADER, jdat
 
@@ -46,6 +45,5 @@ class CourierDialect(Silent):
         return CourierConversation()
 
     def stream(self, record_headers: Mapping[str, bytes]) -> None:
-        assert record_headers["ce_subject"] == STREAM.encode()
-        assert record_headers["ce_id"].startswith(b"d.")
+        super().stream(record_headers)
         assert orjson.loads(record_headers["ce_attributes"]).keys() == {"nonce"}

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, Self
 
 from headrace_common.record.contract import Reason
-from headrace_common.session.client import Answer, Client
+from headrace_common.session.client import STREAM, Answer, Client
 
 from tests.contract.waiting import PATIENCE
 
@@ -125,6 +125,11 @@ class Silent:
 
     async def greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """See `Dialect.greet`."""
+
+    def stream(self, record_headers: Mapping[str, bytes]) -> None:
+        """See `Dialect.stream`."""
+        assert record_headers["ce_subject"] == STREAM.encode()
+        assert record_headers["ce_id"].startswith(b"d.")
 
 
 class Dialect(Protocol):

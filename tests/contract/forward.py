@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from headrace_common.record.contract import Reason
-from headrace_common.session.client import STREAM
 from headrace_forward.client import ForwardClient
 
 from tests.contract.dialect import EVERYTHING, Conversation, Silent
@@ -38,10 +37,6 @@ class ForwardDialect(Silent):
 
     def conversation(self) -> ForwardConversation:
         return ForwardConversation()
-
-    def stream(self, record_headers: Mapping[str, bytes]) -> None:
-        assert record_headers["ce_subject"] == STREAM.encode()
-        assert record_headers["ce_id"].startswith(b"d.")
 
 
 class PythonForwardDialect(ForwardDialect):

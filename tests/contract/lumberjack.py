@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from headrace_common.record.contract import Reason
-from headrace_common.session.client import STREAM
 from headrace_lumberjack.client import LumberjackClient
 from headrace_lumberjack.wire import HEADER, json_frame
 
@@ -45,7 +44,3 @@ class LumberjackDialect(Silent):
 
     def conversation(self) -> LumberjackConversation:
         return LumberjackConversation()
-
-    def stream(self, record_headers: Mapping[str, bytes]) -> None:
-        assert record_headers["ce_subject"] == STREAM.encode()
-        assert record_headers["ce_id"].startswith(b"d.")

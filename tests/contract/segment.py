@@ -7,7 +7,6 @@ from typing import Any
 
 import orjson
 from headrace_common.record.contract import Reason
-from headrace_common.session.client import STREAM
 from headrace_segment.client import SegmentClient, TodayClient
 from headrace_segment.wire.codes import HEADER, Kind
 from headrace_segment.wire.messages import WRITER_BYTES
@@ -54,8 +53,7 @@ class SegmentDialect(Silent):
         return SegmentConversation(Writer())
 
     def stream(self, record_headers: Mapping[str, bytes]) -> None:
-        assert record_headers["ce_subject"] == STREAM.encode()
-        assert record_headers["ce_id"].startswith(b"d.")
+        super().stream(record_headers)
         attributes = orjson.loads(record_headers["ce_attributes"])
         assert attributes.keys() == {"writer", "level", "time"}
 

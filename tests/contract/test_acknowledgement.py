@@ -39,36 +39,34 @@ async def test_what_is_acknowledged_is_stored(dialect: Dialect, receiver: Receiv
         dialect.stream(dict(record.headers))
 
 
-async def test_nothing_is_acknowledged_before_it_is_stored(
-    dialect: Dialect, receiver: Receiver, kafka: EmbeddedKafka
-) -> None:
+async def held(dialect: Dialect, receiver: Receiver, kafka: EmbeddedKafka, *, faulty: bool) -> str:
+    """Sends a frame while Kafka stands still: nothing is heard until it goes on. The frame's mark."""
     frame = values(10)
     async with await ContractClient.connect(dialect, receiver.address) as client:
         await client.receives(await client.send(values(1)))
         with stopped(kafka.pid):
-            number = await client.send(frame)
+            number = await (client.send_faulty if faulty else client.send)(frame)
             await until(lambda: receiver.metric("frames_pending"), "the receiver has it")
             await client.hears_nothing(0.5)
             assert client.acknowledged == [0]
         await client.receives(number)
-    assert len(await events(receiver.kafka, frame[0]["mark"])) == len(frame)
+    mark: str = frame[0]["mark"]
+    assert len(await events(receiver.kafka, mark)) == len(frame)
+    return mark
+
+
+async def test_nothing_is_acknowledged_before_it_is_stored(
+    dialect: Dialect, receiver: Receiver, kafka: EmbeddedKafka
+) -> None:
+    await held(dialect, receiver, kafka, faulty=False)
 
 
 @pytest.mark.needs(Can.REFUSE_ONE)
 async def test_a_frame_with_a_fault_is_not_acknowledged_before_the_rest_and_the_fault_are_stored(
     dialect: Dialect, receiver: Receiver, kafka: EmbeddedKafka
 ) -> None:
-    frame = values(10)
-    async with await ContractClient.connect(dialect, receiver.address) as client:
-        await client.receives(await client.send(values(1)))
-        with stopped(kafka.pid):
-            number = await client.send_faulty(frame)
-            await until(lambda: receiver.metric("frames_pending"), "the receiver has it")
-            await client.hears_nothing(0.5)
-            assert client.acknowledged == [0]
-        await client.receives(number)
-    assert len(await events(receiver.kafka, frame[0]["mark"])) == len(frame)
-    assert len(await quarantined(receiver.kafka, frame[0]["mark"])) == 1
+    mark = await held(dialect, receiver, kafka, faulty=True)
+    assert len(await quarantined(receiver.kafka, mark)) == 1
 
 
 async def test_pipelined_frames_are_acknowledged_and_stored_in_order(dialect: Dialect, receiver: Receiver) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import re
 import signal
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from headrace_common.operations.metrics import LIMITS, ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.protocol import installed
 
-from tests.contract.dialect import Can, ContractClient, Dialect, values
+from tests.contract.dialect import Can, ContractClient, Dialect, Values, values
 from tests.contract.forward import ForwardDialect
 from tests.contract.receiver import HOST, Receiver, occupied
 from tests.contract.stopping import stopped
@@ -64,17 +65,26 @@ async def test_health_and_metrics(dialect: Dialect, receiver: Receiver) -> None:
     await until(given_back, "nothing is held")
 
 
+@contextlib.asynccontextmanager
+async def told_to_stop(
+    receiver: Receiver, client: ContractClient, kafka: EmbeddedKafka, frame: Values
+) -> AsyncIterator[int]:
+    """In the block Kafka stands still, and a frame of the client waits for it; its number."""
+    await client.receives(await client.send(values(1)))
+    with stopped(kafka.pid):
+        number = await client.send(frame)
+        await until(lambda: receiver.metric("frames_pending"), "the frame waits for Kafka")
+        receiver.signal(signal.SIGTERM)
+        yield number
+
+
 async def test_sigterm_acknowledges_what_is_pending_and_takes_no_more(
     dialect: Dialect, start, kafka: EmbeddedKafka
 ) -> None:
     receiver = await start()
     frame = values(20)
     async with await ContractClient.connect(dialect, receiver.address) as client:
-        await client.receives(await client.send(values(1)))
-        with stopped(kafka.pid):
-            number = await client.send(frame)
-            await until(lambda: receiver.metric("frames_pending"), "the frame waits for Kafka")
-            receiver.signal(signal.SIGTERM)
+        async with told_to_stop(receiver, client, kafka, frame) as number:
             await until(lambda: receiver.lines("stopping"), "it stops")
             status, text = await receiver.get("/readyz")
             assert (status, "draining" in text) == (503, True)
@@ -136,11 +146,7 @@ async def test_who_connected_before_it_stopped_is_served(dialect: Dialect, start
 async def test_nobody_can_connect_to_a_receiver_that_stops(dialect: Dialect, start, kafka: EmbeddedKafka) -> None:
     receiver = await start()
     async with await ContractClient.connect(dialect, receiver.address) as client:
-        await client.receives(await client.send(values(1)))
-        with stopped(kafka.pid):
-            number = await client.send(values(20))
-            await until(lambda: receiver.metric("frames_pending"), "the frame waits for Kafka")
-            receiver.signal(signal.SIGTERM)
+        async with told_to_stop(receiver, client, kafka, values(20)) as number:
             await until(lambda: _refused(receiver), "nobody can connect")
             assert receiver.exit_status() is None
         await client.receives(number)
@@ -157,12 +163,8 @@ async def test_sigterm_ends_who_is_idle_at_once_and_who_is_halfway_without_ackno
         await ContractClient.connect(dialect, receiver.address) as client,
         await ContractClient.connect(dialect, receiver.address) as halfway,
     ):
-        await client.receives(await client.send(values(1)))
         await halfway.write(halfway.conversation.frame(values(3))[:-5])
-        with stopped(kafka.pid):
-            number = await client.send(values(20))
-            await until(lambda: receiver.metric("frames_pending"), "the frame waits for Kafka")
-            receiver.signal(signal.SIGTERM)
+        async with told_to_stop(receiver, client, kafka, values(20)) as number:
             await idle.sees_end()
             assert receiver.exit_status() is None
         await client.receives(number)
@@ -201,11 +203,7 @@ async def test_what_cannot_be_stored_in_time_is_not_acknowledged_at_the_end(
 ) -> None:
     receiver = await start(limits={"drain_time": 1})
     async with await ContractClient.connect(dialect, receiver.address) as client:
-        await client.receives(await client.send(values(1)))
-        with stopped(kafka.pid):
-            await client.send(values(2))
-            await until(lambda: receiver.metric("frames_pending"), "the frame waits for Kafka")
-            receiver.signal(signal.SIGTERM)
+        async with told_to_stop(receiver, client, kafka, values(2)):
             assert await receiver.ended() == 0
         await client.sees_end()
         assert client.acknowledged == [0]
