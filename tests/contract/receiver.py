@@ -170,6 +170,12 @@ class Receiver:
                 found.append(entry)
         return found
 
+    async def problem(self) -> str:
+        """Why Kafka is not usable, as soon as it says so."""
+        await until(lambda: self.lines("kafka is not usable"), "it says what is wrong")
+        problem: str = self.lines("kafka is not usable")[0]["problem"]
+        return problem
+
     def told(self) -> list[dict[str, Any]]:
         """What it has logged but for its start and end, and that the machine was too busy for it."""
         beside = ("starting", "stopping", "event loop stalled")

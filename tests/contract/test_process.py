@@ -58,11 +58,8 @@ async def test_health_and_metrics(dialect: Dialect, receiver: Receiver) -> None:
     assert after["events_stored_total"] == before["events_stored_total"] + 7
     assert after["events_acknowledged_total"] == before["events_acknowledged_total"] + 7
     assert after["received_bytes_total"] > before["received_bytes_total"]
-
-    async def given_back() -> bool:
-        return not await receiver.metric("frames_pending") and not await receiver.metric("budget_used_bytes")
-
-    await until(given_back, "nothing is held")
+    for held in ("frames_pending", "budget_used_bytes"):
+        await receiver.shows(0, held)
 
 
 @contextlib.asynccontextmanager

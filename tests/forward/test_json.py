@@ -236,14 +236,6 @@ def _has_no_half_pairs(text: str) -> bool:
     return True
 
 
-@given(st.text('[]{}"\\,:1n ule\n') | st.text(), st.integers(1, 7))
-@settings(max_examples=examples(2000))
-def test_any_text_gives_events_rejects_or_an_error(text: str, step: int) -> None:
-    data = b'["t",1,{}]' + text.encode("utf-8", "replace")
-    whole = drive([data])
-    assert drive(data[at : at + step] for at in range(0, len(data), step)).comparable() == whole.comparable()
-
-
 @given(st.lists(JSON, max_size=8), st.booleans(), st.sampled_from([None, 0, 3]))
 @settings(max_examples=examples(1000))
 def test_a_list_is_cut_the_same_way_by_both_means(values: list[Any], plain: bool, indent: int | None) -> None:

@@ -80,6 +80,13 @@ async def test_ipv6(start, store: KafkaSettings) -> None:
         assert await sources(store, mark) == [source]
 
 
+async def arrive(store: KafkaSettings, mark: str, count: int) -> None:
+    async def stored() -> bool:
+        return len(await sources(store, mark)) == count
+
+    await until(stored, f"{count} are stored")
+
+
 def v2(source: str, port: int) -> bytes:
     addresses = socket.inet_aton(source) + socket.inet_aton("198.51.100.1") + struct.pack(">HH", port, 24224)
     return SIGNATURE_V2 + struct.pack(">BBH", 0x21, 0x11, len(addresses)) + addresses
@@ -182,11 +189,7 @@ async def test_over_tls_a_client_that_only_writes_loses_nothing(start, store: Ka
     mark = uuid.uuid4().hex
     with speaking(receiver.address, authority.context()) as client:
         client.send(msgpack.packb(["t", 1, {"mark": mark}]))
-
-        async def arrived() -> bool:
-            return len(await sources(store, mark)) == 1
-
-        await until(arrived, "the first is stored: the handshake is over")
+        await arrive(store, mark, 1)  # the handshake is over
         with stopped(receiver.pid):
             client.socket.setsockopt(
                 socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20
@@ -194,11 +197,7 @@ async def test_over_tls_a_client_that_only_writes_loses_nothing(start, store: Ka
             pad = "x" * 250
             client.send(b"".join(msgpack.packb(["t", 1, {"mark": mark, "n": n, "pad": pad}]) for n in range(1000)))
             client.socket.close()
-
-    async def all_arrived() -> bool:
-        return len(await sources(store, mark)) == 1001
-
-    await until(all_arrived, "all is stored")
+    await arrive(store, mark, 1001)
 
 
 async def test_who_waits_in_the_backlog_at_the_end_is_read_like_the_others(kafka: EmbeddedKafka, start) -> None:

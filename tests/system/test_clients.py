@@ -14,7 +14,7 @@ from headrace_common.record.contract import DETERMINISTIC, UNIQUE
 
 from tests.contract.receiver import HOST, Receiver
 from tests.contract.topic import Stored, events, in_order, quarantined
-from tests.contract.waiting import PATIENCE, until
+from tests.contract.waiting import PATIENCE
 from tests.tiers import sized
 
 pytestmark = pytest.mark.kafka
@@ -59,11 +59,7 @@ async def test_fluent_logger_python(topics: KafkaSettings, start) -> None:
     receiver = await start()
     marks = {precise: uuid.uuid4().hex for precise in (False, True)}
     await asyncio.gather(*(asyncio.to_thread(emit, receiver, mark, precise) for precise, mark in marks.items()))
-
-    async def all_there() -> bool:
-        return await receiver.metric("events_stored_total") == COUNT
-
-    await until(all_there, "every event is stored")
+    await receiver.shows(COUNT, "events_stored_total")
     records = await events(topics)
     in_order(records)
     for precise, mark in marks.items():

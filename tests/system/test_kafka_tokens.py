@@ -162,8 +162,7 @@ async def test_a_token_that_the_broker_refuses(guarded: GuardedKafka, tmp_path: 
         kafka = access(guarded, endpoint, tmp_path)
         with Receiver("forward", KafkaSettings(), tmp_path, {"kafka": kafka}) as receiver:
             receiver.spawn()
-            await until(lambda: receiver.lines("kafka is not usable"), "it says what is wrong")
-            problem = receiver.lines("kafka is not usable")[0]["problem"]
+            problem = await receiver.problem()
             assert "the broker does not accept the token" in problem
             assert "\n" not in problem
             assert receiver.exit_status() is None
