@@ -93,6 +93,26 @@ def test_behind_a_field_of_another_type_all_is_checked(raw: bytes) -> None:
     assert found.reason is Reason.BAD_JSON
 
 
-@pytest.mark.parametrize("text", ["٢026-11-21T09:30:00Z", "2026-11-21T09:30:0٠Z", "2026-11-21T09:30:00.١Z"])
-def test_digits_are_ascii(text: str) -> None:
-    assert utc(text) is None
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        *(
+            (same, same)
+            for same in ("2026-11-21T09:59:34.076553041Z", "2026-11-21T09:59:34Z", "2026-11-21T09:59:34.5Z")
+        ),
+        *((same, same) for same in ("2026-11-21T09:59:34.000Z", "2024-02-29T23:59:59Z", "0001-01-01T00:00:00Z")),
+        ("2026-11-21T09:59:34.1234567891Z", "2026-11-21T09:59:34.123456789Z"),
+        ("2026-11-21T11:59:34.076+02:00", "2026-11-21T09:59:34.076Z"),
+        ("2026-11-21T00:29:34-0930", "2026-11-21T09:59:34Z"),
+        ("2026-11-21 09:59:34.10z", "2026-11-21T09:59:34.10Z"),
+        *((text, None) for text in ("٢026-11-21T09:30:00Z", "2026-11-21T09:30:0٠Z", "2026-11-21T09:30:00.١Z", "", "Z")),
+        *(
+            (text, None)
+            for text in ("yesterday", "2026-02-29T00:00:00Z", "2026-11-21T09:59:60Z", "2026-11-21T09:59:34")
+        ),
+        *((text, None) for text in ("2026-11-21T09:59:34.Z", "2026-11-21T09:59:34.x1Z", "2026-11-21T09:59:34+24:00")),
+        *((text, None) for text in ("0001-01-01T00:00:00+01:00", "2026-11-21T24:00:00Z", "2026-11-21", None, 5, ["Z"])),
+    ],
+)
+def test_a_time_in_utc(text: object, time: str | None) -> None:
+    assert utc(text) == (None if time is None else time.encode())

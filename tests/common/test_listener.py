@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import ListenSettings
 from headrace_common.operations.tasks import Tasks
 
+from tests.common.test_making_way import Door, ended
 from tests.contract.waiting import PATIENCE
 
 
@@ -58,3 +60,18 @@ async def test_who_stops_leaves_the_socket_of_who_came_after_it(tmp_path: Path) 
     assert path.is_socket()
     await second.close()
     assert not path.exists()
+
+
+async def test_who_cannot_be_welcomed_gives_everything_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its socket fails when its connection is made already."""
+    door = Door(connections_per_address=1)
+
+    async def fails(make: Callable[[], asyncio.Protocol], client: socket.socket) -> None:
+        make()
+        raise OSError
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "connect_accepted_socket", fails)
+    async with door.open() as connect:
+        assert await ended(await connect())
+        await door.admits(0)
+    door.gave_everything_back()

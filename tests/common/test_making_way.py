@@ -29,6 +29,7 @@ from tests.common.test_connection import FakePublisher, data
 from tests.contract.certificates import Authority
 from tests.contract.waiting import PATIENCE, until
 
+LOOP = uvloop.new_event_loop  # as receivers run in
 PLACES = 3
 Conversation = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -96,16 +97,6 @@ class Door:
         assert [len(each) for each in kept] == [0] * len(kept)  # type: ignore[arg-type]
 
 
-def run(work: Awaitable[None]) -> None:
-    """In the loop that receivers use."""
-
-    async def main() -> None:
-        await work
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main())
-
-
 async def ended(client: Conversation) -> bool:
     """Whether the door has closed it."""
     try:
@@ -120,97 +111,68 @@ HELLO = bytes.fromhex("1603010200010001fc0303")
 
 @pytest.mark.parametrize("head", [b"", HELLO], ids=["silent", "half-hello"])
 @pytest.mark.parametrize("limit", ["connections", "connections_per_address"])
-def test_a_tls_handshake_makes_way(tmp_path: Path, head: bytes, limit: str) -> None:
+async def test_a_tls_handshake_makes_way(tmp_path: Path, head: bytes, limit: str) -> None:
     authority = Authority(tmp_path)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(*authority.issue("server", "server"))
-
-    async def scene() -> None:
-        door = Door(server, **{limit: PLACES})
-        async with door.open() as connect:
-            tls: dict[str, Any] = {"ssl": authority.context(), "server_hostname": "localhost"}
-            client = await connect(**tls)
-            await door.proves(client)
-            silent = [await connect(head) for _ in range(2 * PLACES)]
-            assert [await ended(each) for each in silent[: PLACES + 1]] == [True] * (PLACES + 1)
-            await door.proves(client)
-            newcomer = await connect(**tls)
-            assert await ended(silent[PLACES + 1])
-            await door.proves(newcomer)
-            await door.admits(PLACES)
-            assert len(door.receiver.crowd) == PLACES - 2
-
-    run(scene())
+    door = Door(server, **{limit: PLACES})
+    async with door.open() as connect:
+        tls: dict[str, Any] = {"ssl": authority.context(), "server_hostname": "localhost"}
+        client = await connect(**tls)
+        await door.proves(client)
+        silent = [await connect(head) for _ in range(2 * PLACES)]
+        assert [await ended(each) for each in silent[: PLACES + 1]] == [True] * (PLACES + 1)
+        await door.proves(client)
+        newcomer = await connect(**tls)
+        assert await ended(silent[PLACES + 1])
+        await door.proves(newcomer)
+        await door.admits(PLACES)
+        assert len(door.receiver.crowd) == PLACES - 2
 
 
-def test_who_waits_for_a_proxy_header_makes_way() -> None:
-    async def scene() -> None:
-        door = Door(proxies="127.0.0.0/8", connections=PLACES)
-        header = b"PROXY TCP4 192.0.2.7 127.0.0.1 4000 24224\r\n"
-        async with door.open() as connect:
-            client = await connect(header)
-            await door.proves(client)
-            silent = [await connect(header[: number % 9]) for number in range(2 * PLACES)]
-            assert [await ended(each) for each in silent[: PLACES + 1]] == [True] * (PLACES + 1)
-            newcomer = await connect(header)
-            assert await ended(silent[PLACES + 1])
-            await door.proves(newcomer)
-            await door.proves(client)
-
-    run(scene())
+async def test_who_waits_for_a_proxy_header_makes_way() -> None:
+    door = Door(proxies="127.0.0.0/8", connections=PLACES)
+    header = b"PROXY TCP4 192.0.2.7 127.0.0.1 4000 24224\r\n"
+    async with door.open() as connect:
+        client = await connect(header)
+        await door.proves(client)
+        silent = [await connect(header[: number % 9]) for number in range(2 * PLACES)]
+        assert [await ended(each) for each in silent[: PLACES + 1]] == [True] * (PLACES + 1)
+        newcomer = await connect(header)
+        assert await ended(silent[PLACES + 1])
+        await door.proves(newcomer)
+        await door.proves(client)
 
 
-def test_of_an_address_behind_a_balancer_its_own_silent_connection_makes_way() -> None:
-    async def scene() -> None:
-        door = Door(proxies="127.0.0.0/8", connections_per_address=PLACES)
-        async with door.open() as connect:
-            of = [b"PROXY TCP4 192.0.2.%d 127.0.0.1 4000 24224\r\n" % number for number in (7, 8)]
-            other = await connect(of[1])
-            client = await connect(of[0])
-            await door.proves(client)
-            silent = [await connect(of[0]) for _ in range(2 * PLACES)]
-            assert [await ended(each) for each in silent[: PLACES + 1]] == [True] * (PLACES + 1)
-            newcomer = await connect(of[0])
-            assert await ended(silent[PLACES + 1])
-            await door.proves(newcomer)
-            await door.proves(other)
-
-    run(scene())
+async def test_of_an_address_behind_a_balancer_its_own_silent_connection_makes_way() -> None:
+    door = Door(proxies="127.0.0.0/8", connections_per_address=PLACES)
+    async with door.open() as connect:
+        of = [b"PROXY TCP4 192.0.2.%d 127.0.0.1 4000 24224\r\n" % number for number in (7, 8)]
+        other = await connect(of[1])
+        client = await connect(of[0])
+        await door.proves(client)
+        silent = [await connect(of[0]) for _ in range(2 * PLACES)]
+        assert [await ended(each) for each in silent[: PLACES + 1]] == [True] * (PLACES + 1)
+        newcomer = await connect(of[0])
+        assert await ended(silent[PLACES + 1])
+        await door.proves(newcomer)
+        await door.proves(other)
 
 
 @pytest.mark.parametrize("turns", range(8))
-def test_who_makes_way_gives_everything_back_at_each_step_of_its_welcome(turns: int) -> None:
+async def test_who_makes_way_gives_everything_back_at_each_step_of_its_welcome(turns: int) -> None:
     """Before its task has begun, while its connection is made, and after."""
-
-    async def scene() -> None:
-        door = Door(connections_per_address=1)
-        host, port = (await door.listener.bind()).split(":")
-        listening = door.listener._socket
-        assert listening is not None
-        listening.listen()
-        with socket.create_connection((host, int(port))):
-            door.listener._admit(*listening.accept())
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            (silent,) = door.receiver.crowd.leaving(1, 1, 0.0)
-            silent.leave()
-            await door.admits(0)
-        door.gave_everything_back()
-        await door.listener.close()
-
-    run(scene())
-
-
-async def test_who_cannot_be_welcomed_gives_everything_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its socket fails when its connection is made already."""
     door = Door(connections_per_address=1)
-
-    async def fails(make: Callable[[], asyncio.Protocol], client: socket.socket) -> None:
-        make()
-        raise OSError
-
-    monkeypatch.setattr(asyncio.get_running_loop(), "connect_accepted_socket", fails)
-    async with door.open() as connect:
-        assert await ended(await connect())
+    host, port = (await door.listener.bind()).split(":")
+    listening = door.listener._socket
+    assert listening is not None
+    listening.listen()
+    with socket.create_connection((host, int(port))):
+        door.listener._admit(*listening.accept())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        (silent,) = door.receiver.crowd.leaving(1, 1, 0.0)
+        silent.leave()
         await door.admits(0)
     door.gave_everything_back()
+    await door.listener.close()
