@@ -8,11 +8,18 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import structlog
 from aiokafka.record.default_records import DefaultRecordBatch
-from headrace_common.fairness.scheduler import Account
+from headrace_common.connection.backend import NO_BACKEND, Backend
+from headrace_common.connection.receiver_state import ReceiverState
+from headrace_common.fairness.budget import Budget
+from headrace_common.fairness.scheduler import Account, FairScheduler
 from headrace_common.kafka.client import Topic
 from headrace_common.kafka.producer import Turns
 from headrace_common.operations.errors import DeliveryError
+from headrace_common.operations.log import RateLimited
+from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.operations.settings import LimitSettings
 from headrace_common.publishing.in_flight import DeliveryListener, InFlightFrame
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import Envelope, Event, Part, Reject
@@ -209,10 +216,6 @@ class FakeSource:
     def has_leader(self, partition: int) -> bool:
         return True
 
-    def max_event_bytes(self) -> int:
-        assert self.events is not None
-        return self.events.max_message_bytes
-
     def max_quarantine_bytes(self) -> int:
         assert self.quarantine is not None
         return self.quarantine.max_message_bytes
@@ -225,3 +228,41 @@ class FakeSource:
 
     async def refresh(self) -> None:
         self.refreshed()
+
+
+class FakePublisher:
+    """Writes down what is published. `inside`: how many have entered and not left; `keyed`: where keys lead."""
+
+    def __init__(self) -> None:
+        self.submitted: list[tuple[Frame, DeliveryListener]] = []
+        self.inside = 0
+        self.keyed: dict[bytes, FakePublisher] = {}
+
+    def enter(self) -> FakePublisher:
+        self.inside += 1
+        return self
+
+    def of(self, ordering_key: bytes) -> FakePublisher:
+        return self.keyed.get(ordering_key, self)
+
+    def leave(self, pump: object) -> None:
+        assert pump is self
+        self.inside -= 1
+
+    def publish(self, frame: Frame, listener: DeliveryListener) -> None:
+        self.submitted.append((frame, listener))
+
+
+def receiver_state(
+    publisher: FakePublisher,
+    limits: LimitSettings,
+    scheduler: FairScheduler | None = None,
+    budget: Budget | None = None,
+    backend: Backend = NO_BACKEND,
+) -> ReceiverState:
+    """What the connections of a service share."""
+    log = structlog.get_logger()
+    budget = budget or Budget(limits.process_budget, limits.connection_budget)
+    return ReceiverState(
+        publisher, budget, scheduler or FairScheduler(), limits, ReceiverMetrics(), log, RateLimited(log), backend  # type: ignore[arg-type]
+    )  # fmt: skip

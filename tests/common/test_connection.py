@@ -10,23 +10,20 @@ from typing import Any
 
 import msgpack
 import pytest
-import structlog
 from headrace_common.connection.deadlines import DRAIN_TIME, LINGER_SILENCE, LINGER_TIME, WRITE_TIME, Phase
 from headrace_common.connection.driver import READ_AHEAD
-from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.connection.tcp import FIRST_LOOK, MUCH, TcpConnection
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import FairScheduler
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
-from headrace_common.operations.log import RateLimited
-from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import LimitSettings
-from headrace_common.publishing.in_flight import DeliveryListener
-from headrace_common.session.interface import ByteSession, Frame, Peer
+from headrace_common.session.interface import ByteSession, Peer
 from headrace_forward.session import ForwardSession
 from headrace_forward.settings import ForwardSection
 from headrace_forward.wire import encode
 from msgspec.structs import replace
+
+from tests.common.kafkaless import FakePublisher, receiver_state
 
 SIZES = {"frame_bytes": 1 << 20, "inflated_bytes": 1 << 20, "connection_budget": 2 << 20, "process_budget": 4 << 20}
 
@@ -148,23 +145,6 @@ class Transport:
             self.clock.call_soon(self.protocol.connection_lost, None)
 
 
-class FakePublisher:
-    def __init__(self) -> None:
-        self.submitted: list[tuple[Frame, DeliveryListener]] = []
-        self.inside = 0
-
-    def enter(self) -> FakePublisher:
-        self.inside += 1
-        return self
-
-    def leave(self, pump: object) -> None:
-        assert pump is self
-        self.inside -= 1
-
-    def publish(self, frame: Frame, listener: DeliveryListener) -> None:
-        self.submitted.append((frame, listener))
-
-
 class Bench:
     """Connections of one service."""
 
@@ -173,12 +153,9 @@ class Bench:
         self.limits = LimitSettings(**{"connection_age": 0, **limits})
         self.budget = Budget(self.limits.process_budget, self.limits.connection_budget - self.limits.inflated_bytes)
         self.publisher = FakePublisher()
-        self.metrics = ReceiverMetrics()
-        log = structlog.get_logger()
         scheduler = FairScheduler(self.clock, lambda: 0.0)  # type: ignore[arg-type]
-        self.receiver = ReceiverState(
-            self.publisher, self.budget, scheduler, self.limits, self.metrics, log, RateLimited(log)
-        )  # type: ignore[arg-type]
+        self.receiver = receiver_state(self.publisher, self.limits, scheduler, self.budget)
+        self.metrics = self.receiver.metrics
         self.receiver.age = lambda: self.limits.connection_age  # type: ignore[method-assign]
 
     def connect(

@@ -8,21 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-import structlog
 from headrace_common.connection.backend import Backend, Caller
 from headrace_common.connection.driver import FAULT, Driver, End, Transport
-from headrace_common.connection.receiver_state import ReceiverState
-from headrace_common.fairness.budget import Budget
-from headrace_common.fairness.scheduler import FairScheduler
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy, ProtocolError
-from headrace_common.operations.log import RateLimited
-from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.closed import CLOSED_SESSION
 from headrace_common.session.interface import ByteSession, Frame, Peer, Question, Status, Ticket
 from typing_extensions import override
 
-from tests.common.kafkaless import FakeFrame
+from tests.common.kafkaless import FakeFrame, FakePublisher, receiver_state
 
 PEER = Peer("192.0.2.7", 1, "192.0.2.7")
 
@@ -124,35 +118,12 @@ class Remembers(Backend):
         self.gone.append(caller)
 
 
-class FakePublisher:
-    def __init__(self) -> None:
-        self.submitted: list[Frame] = []
-        self.keyed: dict[bytes, FakePublisher] = {}
-
-    def enter(self) -> FakePublisher:
-        return self
-
-    def of(self, ordering_key: bytes) -> FakePublisher:
-        return self.keyed.setdefault(ordering_key, FakePublisher())
-
-    def leave(self, pump: object) -> None:
-        pass
-
-    def publish(self, frame: Frame, listener: object) -> None:
-        self.submitted.append(frame)
-
-
 class Bench:
     def __init__(self) -> None:
         limits = LimitSettings()
-        log = structlog.get_logger()
-        self.budget = Budget(limits.process_budget, limits.connection_budget)
-        self.publisher = FakePublisher()
-        self.backend = Remembers()
-        self.metrics = ReceiverMetrics()
-        receiver = ReceiverState(
-            self.publisher, self.budget, FairScheduler(), limits, self.metrics, log, RateLimited(log), self.backend  # type: ignore[arg-type]
-        )  # fmt: skip
+        self.publisher, self.backend = FakePublisher(), Remembers()
+        receiver = receiver_state(self.publisher, limits, backend=self.backend)
+        self.budget, self.metrics = receiver.budget, receiver.metrics
         self.session = Scripted()
         self.transport = Recorder()
         self.driver: Driver[ByteSession] = Driver(
@@ -230,7 +201,7 @@ async def test_an_answer_may_make_frames_and_an_unasked_word_too(bench: Bench) -
     bench.driver.answered(0, None)
     bench.session.ready.append(FakeFrame([], ticket=1))
     bench.driver.tell("news")
-    assert [frame.ticket for frame in bench.publisher.submitted] == [0, 1]
+    assert [frame.ticket for frame, _ in bench.publisher.submitted] == [0, 1]
     assert bench.session.heard == [("answered", 0, None), ("told", "news")]
 
 
@@ -253,10 +224,11 @@ class Keyed(FakeFrame):
 
 
 async def test_a_frame_goes_to_the_partition_of_its_connection_or_of_its_key(bench: Bench) -> None:
+    bench.publisher.keyed[Keyed.ordering_key] = FakePublisher()
     bench.session.ready += [FakeFrame([], ticket=0), Keyed([], ticket=1)]
     bench.driver.submit(1.0)
-    assert [frame.ticket for frame in bench.publisher.submitted] == [0]
-    assert [frame.ticket for frame in bench.publisher.keyed[Keyed.ordering_key].submitted] == [1]
+    assert [frame.ticket for frame, _ in bench.publisher.submitted] == [0]
+    assert [frame.ticket for frame, _ in bench.publisher.keyed[Keyed.ordering_key].submitted] == [1]
 
 
 async def test_a_frame_may_be_made_by_time(bench: Bench) -> None:

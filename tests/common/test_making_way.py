@@ -12,20 +12,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import structlog
 import uvloop
-from headrace_common.connection.receiver_state import ReceiverState
-from headrace_common.fairness.budget import Budget
-from headrace_common.fairness.scheduler import FairScheduler
 from headrace_common.listening.sockets import TcpListener
-from headrace_common.operations.log import RateLimited
-from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import LimitSettings, ListenSettings
 from headrace_common.operations.tasks import Tasks
 from headrace_forward.session import ForwardSession
 from headrace_forward.settings import ForwardSection
 
-from tests.common.test_connection import FakePublisher, data
+from tests.common.kafkaless import FakePublisher, receiver_state
+from tests.common.test_connection import data
 from tests.contract.certificates import Authority
 from tests.contract.waiting import PATIENCE, until
 
@@ -39,18 +34,8 @@ class Door:
 
     def __init__(self, tls: ssl.SSLContext | None = None, proxies: str = "", **limits: Any) -> None:
         settings = LimitSettings(handshake_time=PATIENCE, **limits)
-        log = structlog.get_logger()
         self.publisher = FakePublisher()
-        self.metrics = ReceiverMetrics()
-        self.receiver = ReceiverState(
-            self.publisher,
-            Budget(settings.process_budget, settings.connection_budget),
-            FairScheduler(),
-            settings,
-            self.metrics,
-            log,
-            RateLimited(log),
-        )  # type: ignore[arg-type]
+        self.receiver = receiver_state(self.publisher, settings)
         self.tasks = Tasks()
         listening = ListenSettings(host="127.0.0.1", trusted_proxies=proxies)
         self.listener = TcpListener(

@@ -9,23 +9,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import structlog
 from headrace_common.connection import messages
 from headrace_common.connection.driver import READ_AHEAD
 from headrace_common.connection.messages import MessageConnection, MessageSocket
-from headrace_common.connection.receiver_state import ReceiverState
-from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import ARRIVAL_TIME, TIME_SLICE, FairScheduler
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
-from headrace_common.operations.log import RateLimited
-from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import LimitSettings
-from headrace_common.publishing.in_flight import DeliveryListener
 from headrace_common.session.interface import Frame, Message, MessageSession, Peer, Reply, Status, Ticket
 from headrace_common.session.ledger import Ledger
 from typing_extensions import override
 
-from tests.common.kafkaless import FakeFrame, until
+from tests.common.kafkaless import FakeFrame, FakePublisher, receiver_state, until
 from tests.common.slowly import SlowLoop
 
 LOOP = SlowLoop
@@ -106,36 +100,13 @@ class Socket(MessageSocket):
         self.reading = allowed
 
 
-class FakePublisher:
-    def __init__(self) -> None:
-        self.submitted: deque[tuple[Frame, DeliveryListener]] = deque()
-        self.inside = 0
-
-    def enter(self) -> FakePublisher:
-        self.inside += 1
-        return self
-
-    def of(self, ordering_key: bytes) -> FakePublisher:
-        return self
-
-    def leave(self, pump: object) -> None:
-        assert pump is self
-        self.inside -= 1
-
-    def publish(self, frame: Frame, listener: DeliveryListener) -> None:
-        self.submitted.append((frame, listener))
-
-
 class Bench:
     def __init__(self, session: Echo, **connection: float) -> None:
         limits = LimitSettings()
-        log = structlog.get_logger()
         self.publisher, self.socket, self.session = FakePublisher(), Socket(), session
-        self.budget = Budget(limits.process_budget, limits.connection_budget)
         scheduler = FairScheduler(cpu=asyncio.get_running_loop().time)
-        self.receiver = ReceiverState(
-            self.publisher, self.budget, scheduler, limits, ReceiverMetrics(), log, RateLimited(log)  # type: ignore[arg-type]
-        )  # fmt: skip
+        self.receiver = receiver_state(self.publisher, limits, scheduler)
+        self.budget = self.receiver.budget
         self.connection = MessageConnection(
             self.receiver, Peer("socket", 0, "socket"), session, self.socket, **connection
         )
@@ -144,7 +115,7 @@ class Bench:
         self.connection.received([Message((text,), route)])
 
     def store(self) -> None:
-        frame, listener = self.publisher.submitted.popleft()
+        frame, listener = self.publisher.submitted.pop(0)
         listener.stored(frame.ticket, 1, True)
 
     def given_back(self) -> bool:
@@ -173,7 +144,7 @@ async def test_an_abandoned_frame_is_not_answered_and_the_others_go_on() -> None
     made = bench()
     made.say(b"one", b"a")
     made.say(b"two", b"b")
-    frame, listener = made.publisher.submitted.popleft()
+    frame, listener = made.publisher.submitted.pop(0)
     listener.abandoned(frame.ticket, DeliveryError("late", DeliveryPolicy.RETRY))
     made.store()
     assert made.socket.sent == [b"b"]

@@ -28,8 +28,7 @@ from headrace_logjam.peers.doors import Doors
 from headrace_logjam.settings import LogjamSection, LogjamSettings
 from headrace_logjam.sockets import ProducerSocket, PullSocket, RouterSocket, Surroundings
 
-from tests.common.kafkaless import until
-from tests.common.test_messages import FakePublisher
+from tests.common.kafkaless import FakePublisher, until
 from tests.contract.receiver import HOST
 from tests.contract.waiting import PATIENCE
 from tests.logjam.driving import event
