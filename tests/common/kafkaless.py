@@ -216,6 +216,10 @@ class FakeSource:
     def has_leader(self, partition: int) -> bool:
         return True
 
+    def max_event_bytes(self) -> int:
+        assert self.events is not None
+        return self.events.max_message_bytes
+
     def max_quarantine_bytes(self) -> int:
         assert self.quarantine is not None
         return self.quarantine.max_message_bytes
