@@ -99,6 +99,8 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         # Most protocols have no questions: they are not asked for them with each frame.
         self.asks = type(session).questions is not Session.questions
         self.account = receiver.scheduler.account()
+        self.arrives = receiver.scheduler.arrives
+        """Whether bytes that arrive at a time may be parsed at once, outside of a slice."""
         self.partial_bytes = self.pending = 0
         self.has_stored = self.has_asked = self.is_broken = self._asking = False
         self._progress = False  # its input has led to a question since it was looked at last
@@ -310,10 +312,6 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         scheduler.begin(account)
         self.guard(work)
         scheduler.end(account)
-
-    def arrives(self, now: float) -> bool:
-        """Whether bytes that arrive at `now` may be parsed at once, outside of a slice."""
-        return self._receiver.scheduler.arrives(now)
 
     def ask_slice(self) -> None:
         """Bytes wait to be parsed: asks for a slice, in which the scheduler calls `Transport.digest`."""

@@ -196,7 +196,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         else:
             self.driver.rest()
             allowed = False
-        if self.incoming.read(allowed):
+        if allowed != self.incoming.reading and self.incoming.read(allowed):
             self._life.timer.schedule()
 
     # The session's bytes to the peer

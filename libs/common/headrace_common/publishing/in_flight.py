@@ -154,6 +154,7 @@ class Pending(OrderedDict[InFlightFrame, None]):
         self._overdue = overdue
         self._loop = asyncio.get_running_loop()
         self._expiry: asyncio.TimerHandle | None = None
+        self._at = NO_DEADLINE  # when it fires
 
     def oldest(self) -> float | None:
         """Returns when the frame that waits longest was submitted."""
@@ -167,10 +168,11 @@ class Pending(OrderedDict[InFlightFrame, None]):
 
     def watch(self, deadline: float) -> None:
         """A frame with this deadline has come, or is still there."""
-        if deadline == NO_DEADLINE or (self._expiry is not None and self._expiry.when() <= deadline):
+        if self._at <= deadline:
             return
         if self._expiry is not None:
             self._expiry.cancel()
+        self._at = deadline
         self._expiry = self._loop.call_at(deadline, self._expire)
 
     def close(self) -> None:
@@ -182,7 +184,7 @@ class Pending(OrderedDict[InFlightFrame, None]):
         """Abandons the frames whose deadline has passed, wherever they are. Their batch goes on: the other
         frames in it wait on.
         """
-        self._expiry, now = None, self._loop.time()
+        self._expiry, self._at, now = None, NO_DEADLINE, self._loop.time()
         for frame in [frame for frame in self if frame.deadline <= now]:
             self._overdue(frame)
         self.watch(min((frame.deadline for frame in self), default=NO_DEADLINE))
