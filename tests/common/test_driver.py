@@ -34,7 +34,7 @@ class Scripted(ByteSession):
         self.ready: deque[Frame] = deque()
         self.asks: deque[Question] = deque()
         self.heard: list[Any] = []
-        self.waiting = self.partial = 0
+        self.waiting = self.partial = self.looks = 0
         self.fails: dict[str, Exception] = {}
 
     def _do(self, name: str, *said: Any) -> None:
@@ -86,6 +86,7 @@ class Scripted(ByteSession):
 
     @override
     def status(self) -> Status:
+        self.looks += 1
         return Status(partial_bytes=self.partial, waiting_bytes=self.waiting)
 
 
@@ -192,6 +193,17 @@ async def test_requests_that_wait_stay_in_the_budgets_until_they_are_done_or_the
     assert bench.budget.used == bench.driver.pending == 400
     bench.driver.retire()
     assert bench.budget.used == 0
+
+
+async def test_a_question_costs_one_look_at_the_session_and_its_answer_another(bench: Bench) -> None:
+    """There were eleven for each small block of a segment."""
+    looks = bench.session.looks
+    bench.session.ready.append(FakeFrame([], ticket=0))
+    bench.driver.submit(1.0)
+    bench.session.asks.append(Asked(0))
+    bench.driver.stored(0, 1, True)
+    bench.driver.answered(0, "yes")
+    assert bench.session.looks - looks == 2
 
 
 async def test_an_answer_may_make_frames_and_an_unasked_word_too(bench: Bench) -> None:

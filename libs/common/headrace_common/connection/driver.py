@@ -145,6 +145,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
                 receiver.budget.restart(self)
             self.hold(partial)
         if self.asks:
+            self._charge_waiting(self.status.waiting_bytes)
             self.ask()
 
     def ask(self) -> None:
@@ -153,16 +154,19 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
             return
         self._asking = True
         try:
-            self._charge_waiting(self.session.status().waiting_bytes)
             while (question := next(self.session.questions(), None)) is not None:
                 self.has_asked = True
                 self._progress = self._progress or question.size > 0
                 self._questions[question.ticket] = question.size
                 self._receiver.budget.charge(self, question.size)
                 self._receiver.backend.ask(question, self)
-                self._charge_waiting(self.session.status().waiting_bytes)
         finally:
             self._asking = False
+
+    def spoke(self) -> None:
+        """Replies have left: what they held of requests that wait is free."""
+        if self.asks:
+            self._charge_waiting(self.session.status().waiting_bytes)
 
     def _charge_waiting(self, waiting: int) -> None:
         budget, grown = self._receiver.budget, waiting - self._waiting_bytes

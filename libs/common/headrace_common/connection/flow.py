@@ -155,6 +155,7 @@ class Outgoing:
         data, self._next = self._next or driver.session.outgoing(), b""
         if data:
             self.transport.write(data)
+            driver.spoke()
             outstanding = driver.outstanding
             if not outstanding and is_open:
                 self._next = driver.session.outgoing()
