@@ -226,25 +226,25 @@ def test_a_zlib_stream_that_wants_a_dictionary_is_refused() -> None:
 def test_envelopes_that_are_kept_are_bounded_in_number_and_in_bytes() -> None:
     made = 0
 
-    def make() -> Envelope:
+    def make(*_: object) -> Envelope:
         nonlocal made
         made += 1
         return Envelope("logjam", "/logjam/x", "x")
 
-    kept = Envelopes()
+    kept = Envelopes(make)
     for _ in range(2):
         for number in range(ENVELOPES):
-            kept.get("here", b"%d" % number, b"t", make)
+            kept.of("here", b"%d" % number, b"t")
     assert made == ENVELOPES
-    kept.get("here", b"one more", b"t", make)
-    kept.get("here", b"0", b"t", make)
+    kept.of("here", b"one more", b"t")
+    kept.of("here", b"0", b"t")
     assert made == ENVELOPES + 2
     long, made = ENVELOPE_BYTES // 4 - 4, 0
-    kept = Envelopes()
+    kept = Envelopes(make)
     for _ in range(2):
         for letter in b"abcd":
-            kept.get("", bytes((letter,)) * long, b"t" * 4, make)
+            kept.of("", bytes((letter,)) * long, b"t" * 4)
     assert made == 4
-    kept.get("", b"e", b"", make)
-    kept.get("", b"a" * long, b"t" * 4, make)
+    kept.of("", b"e", b"")
+    kept.of("", b"a" * long, b"t" * 4)
     assert made == 6

@@ -104,26 +104,29 @@ class Limits:
 class Envelopes:
     """Envelopes by what they are made of, bounded in number and in bytes: a client chooses the names."""
 
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[[str, bytes, bytes], Envelope]) -> None:
+        """`make` makes the envelope of a sender, an app-env and a topic."""
+        self._make = make
         self._kept: dict[tuple[str, bytes, bytes], Envelope] = {}
         self._bytes = 0
 
-    def kept(self, source_of: str, app_env: bytes, topic: bytes) -> Envelope | None:
-        """The envelope of a sender and a stream, if it is kept."""
-        return self._kept.get((source_of, app_env, topic))
-
-    def get(self, source_of: str, app_env: bytes, topic: bytes, make: Callable[[], Envelope]) -> Envelope:
-        """The envelope of a sender and a stream; `make` makes one that is not kept."""
-        key = source_of, app_env, topic
+    def of(self, sender: str, app_env: bytes, topic: bytes) -> Envelope:
+        """Returns the envelope of a sender and a stream, made if it is not kept."""
+        key = sender, app_env, topic
         envelope = self._kept.get(key)
         if envelope is None:
-            size = len(source_of) + len(app_env) + len(topic)
+            size = len(sender) + len(app_env) + len(topic)
             if len(self._kept) >= ENVELOPES or self._bytes + size > ENVELOPE_BYTES:
                 self._kept.clear()
                 self._bytes = 0
-            envelope = self._kept[key] = make()
+            envelope = self._kept[key] = self._make(*key)
             self._bytes += size
         return envelope
+
+
+def envelope_of(sender: str, app_env: bytes, topic: bytes) -> Envelope:
+    """Returns the envelope of the events of a sender, an address or an endpoint, in one stream."""
+    return Envelope(PROTOCOL, source(PROTOCOL, sender), (app_env + b"/" + topic).decode(errors="replace"))
 
 
 def read(json: JsonObject[Fields], raw: bytes, most: int) -> Generator[Pause, None, Found[Fields] | Fault]:
@@ -140,7 +143,7 @@ class Maker:
     def __init__(self, limits: Limits) -> None:
         self._json = JsonObject(Fields, limits.depth)
         self._limits = limits.body
-        self._envelopes = Envelopes()
+        self._envelopes = Envelopes(envelope_of)
 
     def make(self, request: Request, address: str, received_ms: int) -> Generator[Pause, None, Made]:
         """Returns the event of a message from `address`, or its reject. Never raises for any message."""
@@ -162,7 +165,7 @@ class Maker:
         fields, event = found
         name = deterministic_id(PROTOCOL, app_env, topic, raw) if fields.named else unique_id()
         time = event_time(fields, meta.created_ms)
-        envelope = self._envelopes.kept(address, app_env, topic) or self._envelope(address, app_env, topic)
+        envelope = self._envelopes.of(address, app_env, topic)
         attributes = event.attributes(None if time else _RECEIVED)
         return Made(envelope.event(name, time or rfc3339_ms(received_ms), event.value, attributes), False)
 
@@ -171,16 +174,6 @@ class Maker:
         names = [frame[:_SUBJECT].decode(errors="replace") for frame in request.frames[:2]]
         envelope = Envelope(PROTOCOL, source(PROTOCOL, address), "/".join(names))
         return envelope.reject(reason, detail, joined(request.frames) if raw is None else raw, unique_id())
-
-    def _envelope(self, address: str, app_env: bytes, topic: bytes) -> Envelope:
-        def make() -> Envelope:
-            return Envelope(PROTOCOL, source(PROTOCOL, address), _text(app_env, topic))
-
-        return self._envelopes.get(address, app_env, topic, make)
-
-
-def _text(app_env: bytes, topic: bytes) -> str:
-    return (app_env + b"/" + topic).decode(errors="replace")
 
 
 class Received(NamedTuple):

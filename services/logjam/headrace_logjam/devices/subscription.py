@@ -14,7 +14,7 @@ from headrace_common.session.interface import Frame, Kept, Pause, Ticket
 from typing_extensions import override
 
 from headrace_logjam.devices.gaps import Gap
-from headrace_logjam.events import PROTOCOL, Envelopes, Fields, Limits, LogjamAttribute, event_time, read
+from headrace_logjam.events import PROTOCOL, Envelopes, Fields, Limits, LogjamAttribute, envelope_of, event_time, read
 from headrace_logjam.wire import (
     FRAMES,
     HEARTBEAT,
@@ -76,7 +76,8 @@ class SubscriptionMaker:
         self._consumer = consumer
         self._by = b',"%b":%b' % (Attribute.CONSUMER.encode(), orjson.dumps(consumer))
         self._gaps = Envelope(PROTOCOL, self._source, "", type_suffix="gap")
-        self._envelopes = Envelopes()
+        self._endpoint = endpoint
+        self._envelopes = Envelopes(self._envelope)
 
     def make(self, message: Published, received_ms: int) -> Generator[Pause, None, Part]:
         """Returns the event of a message, or its reject. Never raises for any message."""
@@ -96,7 +97,7 @@ class SubscriptionMaker:
         time = event_time(fields, meta.created_ms)
         about = event.attributes(self._about(meta, received=time is None))
         name = deterministic_id(PROTOCOL, *message.frames)
-        envelope = self._envelopes.kept("", app_env, topic) or self._envelope(app_env, topic)
+        envelope = self._envelopes.of(self._endpoint, app_env, topic)
         return envelope.event(name, time or rfc3339_ms(received_ms), event.value, about)
 
     def reject(self, message: Published, reason: Reason, detail: str) -> Reject:
@@ -127,13 +128,10 @@ class SubscriptionMaker:
     def _about(self, meta: Meta, *, received: bool = False) -> bytes:
         return _ABOUT % (meta.device, meta.sequence, meta.created_ms, self._by, _RECEIVED if received else b"")
 
-    def _envelope(self, app_env: bytes, topic: bytes) -> Envelope:
-        def make() -> Envelope:
-            if app_env == HEARTBEAT:
-                return Envelope(PROTOCOL, self._source, HEARTBEAT.decode(), type_suffix="heartbeat")
-            return Envelope(PROTOCOL, self._source, (app_env + b"/" + topic).decode(errors="replace"))
-
-        return self._envelopes.get("", app_env, topic, make)
+    def _envelope(self, endpoint: str, app_env: bytes, topic: bytes) -> Envelope:
+        if app_env == HEARTBEAT:
+            return Envelope(PROTOCOL, self._source, HEARTBEAT.decode(), type_suffix="heartbeat")
+        return envelope_of(endpoint, app_env, topic)
 
 
 def _json(value: object) -> bytes:
