@@ -115,17 +115,19 @@ fn message<'py>(py: Python<'py>, data: &[u8], limits: (usize, usize, usize)) -> 
 /// A tag's element, the pieces of its envelope, what every id of it begins to hash, and the client's field, which may be empty.
 type Known<'a> = (&'a [u8], Pieces<'a>, &'a [u8], &'a [u8]);
 
+/// The events of a message, their bytes, and the element of its chunk.
+type Made<'py> = (Bound<'py, PyList>, usize, Bound<'py, PyBytes>);
+
 /// Makes the events of a plain message with the tag `known` that asks for an acknowledgement: see `message::events`.
 ///
-/// Returns them, their bytes, and the chunk's element. `limits`: most bytes of its chunk, its option and an event, deepest nesting,
-/// and most entries.
+/// `limits`: most bytes of its chunk, its option and an event, deepest nesting, and most entries.
 #[pyfunction]
 fn whole<'py>(
     py: Python<'py>,
     data: &[u8],
     known: Known<'py>,
     limits: (usize, usize, usize, usize, u32),
-) -> PyResult<Option<(Bound<'py, PyList>, usize, Bound<'py, PyBytes>)>> {
+) -> PyResult<Option<Made<'py>>> {
     caught(|| {
         let (tag, (bare, before_id, after_id, kind, named), begun, client) = known;
         let envelope = Envelope { bare, before_id, after_id, kind, attributes: named };
