@@ -100,7 +100,7 @@ def _land(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log
     pair = kafka_key_pair(settings.kafka)
     if pair is not None and (expired := pair.expired()) is not None:
         log.warning("remark", what=expired)
-    with running(settings.lake, settings.log) as spark:
+    with running(settings.lake, settings.log, once=arguments.once) as spark:
         places = {"LAKE__PATH": settings.lake.path, "LAKE__CHECKPOINT": settings.lake.checkpoint}
         for remark in remarks(spark, {name: location(path) for name, path in places.items()}):
             log.warning("remark", what=remark)

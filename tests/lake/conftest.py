@@ -14,14 +14,15 @@ from headrace_cli.machine.toolchain import jars, java_home
 from headrace_common.operations.settings import KafkaSettings, LogSettings
 from headrace_lake.configuration.settings import LakeSettings
 from headrace_lake.landing import gathered
+from headrace_lake.spark import classes
 from headrace_lake.spark.engine import session
 from headrace_lake.spark.jvm import java_class
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import layout
 from pyspark.sql import SparkSession
 
-from tests.lake import classes
 from tests.lake.bench import Bench
+from tests.lake.lander import CLASSES
 from tests.lake.runs import Runs
 
 FOLDER = Path(__file__).parent
@@ -59,8 +60,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator[SparkSession]:
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    options = {"spark.driver.extraJavaOptions": f"{LONG_LIFE} {classes.given()}", **GENERATED}
-    settings = LakeSettings(jars=jars("spark"), master="local[2]", driver_memory="2g", spark=options)
+    options = {"spark.driver.extraJavaOptions": LONG_LIFE, **GENERATED}
+    settings = LakeSettings(jars=jars("spark"), master="local[2]", driver_memory="2g", classes=CLASSES, spark=options)
     running = session(settings, LogSettings())
     yield running
     running.stop()
@@ -83,7 +84,7 @@ def runs(
     made = Runs(spark, topics, tmp_path)
     shutil.copytree(empty_tables, made.lake)
     yield made
-    classes.keep(spark)
+    classes.keep(spark, CLASSES, jars("spark"))
     # Delta keeps what it knows of each test's tables for an hour.
     java_class(spark, "org.apache.spark.sql.delta.DeltaLog").clearCache()
 

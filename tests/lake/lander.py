@@ -17,11 +17,12 @@ from headrace_cli.machine.toolchain import jars, java_home
 from headrace_common.operations.settings import KafkaSettings, environment
 from headrace_lake.tables.properties import APP_ID
 
-from tests.lake import classes
-
 TIMEOUT = 1200.0
 """Seconds that a test waits for a line at most; it continues as soon as the line is there."""
 
+
+CLASSES = Path(sys.prefix) / "headrace-classes"
+"""Spark's classes, parsed once for all JVMs of the tests: the first run of the shared Spark keeps them."""
 
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 """For JVMs that live for seconds: a start spends half of its CPU on optimising code that does not run long. The options leave
@@ -49,7 +50,7 @@ class Lander:
     ) -> None:
         settings = {
             "path": lake, "checkpoint": checkpoint, "jars": jars("spark"), "master": "local[2]", "trigger": 0,
-            "batch_records": batch_records, **lake_settings,
+            "batch_records": batch_records, "classes": CLASSES, **lake_settings,
         }  # fmt: skip
         variables = {
             **environment(
@@ -63,7 +64,7 @@ class Lander:
             **environment("log", level="debug", format="json"),
             "JAVA_HOME": str(java_home()),
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "JDK_JAVA_OPTIONS": f"{QUICK_START} {classes.taken()}".rstrip(),
+            "JDK_JAVA_OPTIONS": QUICK_START,
             "PYTHONPATH": os.pathsep.join(sys.path),
             **(variables or {}),
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from headrace_lake.spark.jvm import call_static, java_array, java_class
+from headrace_lake.spark.jvm import call_method, java_array, java_class
 from headrace_lake.spark.storage import Storage
 from py4j.java_gateway import JVMView
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -47,9 +47,9 @@ def test_small_files_are_read_without_looking_for_packages(
 
 
 def test_an_overload_is_named_by_its_types(spark: SparkSession) -> None:
-    assert call_static(spark, "java.lang.String", "valueOf", ["java.lang.Object"], ["12"]) == "12"
+    assert call_method(spark, "java.lang.String", "valueOf", ["java.lang.Object"], ["12"]) == "12"
     with pytest.raises(Py4JJavaError, match="NoSuchMethodException"):
-        call_static(spark, "java.lang.String", "valueOf", ["java.lang.CharSequence"], ["12"])
+        call_method(spark, "java.lang.String", "valueOf", ["java.lang.CharSequence"], ["12"])
 
 
 def test_it_is_started_with_our_options_and_then_with_the_users(spark: SparkSession) -> None:

@@ -63,6 +63,11 @@ class LakeSettings(Section):
         examples=["1g", "512m"],
         description="Heap of the JVM that the job starts; under spark-submit its own option counts.",
     )
+    classes: Path | None = Field(
+        None,
+        description="Folder in which a run with `--once` keeps Spark's parsed classes, once for each Java and set of jars (some"
+        " 100 MB), so that each later start costs less. Nobody else may write to it. Default: it keeps none.",
+    )
     group: str = Field(
         "headrace-lake",
         description="Consumer group to which the job commits the landed offsets, for ordinary lag tools; empty: none. The"

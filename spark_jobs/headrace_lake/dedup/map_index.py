@@ -14,7 +14,7 @@ from headrace_lake.dedup import lookup
 from headrace_lake.dedup.index import DUPLICATE, DedupIndex, IdKind, IdProjection, IndexState, WriteRows
 from headrace_lake.spark.causes import chain
 from headrace_lake.spark.janino import define
-from headrace_lake.spark.jvm import call_static, java_array, java_class
+from headrace_lake.spark.jvm import call_method, java_array, java_class
 
 _FUNCTIONS: Final = "org.apache.spark.sql.functions"
 _UDF: Final = ("org.apache.spark.sql.api.java.UDF4", "org.apache.spark.sql.types.DataType")
@@ -23,7 +23,7 @@ _UDF: Final = ("org.apache.spark.sql.api.java.UDF4", "org.apache.spark.sql.types
 def function_of(spark: SparkSession, ids: Any) -> Any:
     """A Spark function that asks `ids`, a `RecentIds`."""
     boolean = java_class(spark, "org.apache.spark.sql.types.DataTypes").BooleanType
-    function = call_static(spark, _FUNCTIONS, "udf", _UDF, (ids, boolean))
+    function = call_method(spark, _FUNCTIONS, "udf", _UDF, (ids, boolean))
     return function.asNondeterministic()  # so that Spark neither repeats nor moves it
 
 

@@ -19,6 +19,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from headrace_lake.configuration.settings import LakeSettings, location
+from headrace_lake.spark import classes
 from headrace_lake.spark.janino import CompilerError, define
 from headrace_lake.spark.jvm import java_class
 from headrace_lake.spark.log_store import install
@@ -51,6 +52,9 @@ _JIT_OF_DRIVER: Final = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"
     " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000 -XX:ReservedCodeCacheSize=480m"
 )
+
+# A run with an end is mostly starting: half of its CPU would go into optimising code that does not run long.
+_JIT_OF_ONCE: Final = "-XX:TieredStopAtLevel=1"
 _EXECUTOR_OPTIONS: Final = "spark.executor.extraJavaOptions"
 
 _NEEDED: Final = {
@@ -93,10 +97,10 @@ _ACCESS_KEY: Final = "spark.hadoop.fs.s3a.access.key"
 _WEB_IDENTITY: Final = "software.amazon.awssdk.auth.credentials.WebIdentityTokenFileCredentialsProvider"
 
 
-def session(settings: LakeSettings, log: LogSettings) -> SparkSession:
+def session(settings: LakeSettings, log: LogSettings, *, once: bool = False) -> SparkSession:
     """Starts Spark, or uses the one that spark-submit started. Blocks for seconds; needs JAVA_HOME or java.
 
-    Raises `ConfigError` for settings that cannot take effect.
+    `once`: the run ends by itself. Raises `ConfigError` for settings that cannot take effect.
     """
     submitted = _SUBMITTED in os.environ
     if submitted and settings.jars is not None:
@@ -118,7 +122,12 @@ def session(settings: LakeSettings, log: LogSettings) -> SparkSession:
         with as_file(files(__package__) / "log4j2.properties") as logging:
             level = "warn" if log.level == "debug" else "off"
             java = f"{_JIT} {_JIT_OF_DRIVER} -Dlog4j2.configurationFile={logging} -Dheadrace.jvm.level={level}"
-            java = f"{java} {settings.spark.get('spark.driver.extraJavaOptions', '')}".rstrip()
+            more = [
+                _JIT_OF_ONCE if once else "",
+                "" if settings.classes is None else classes.options(settings.classes, settings.jars),
+                settings.spark.get("spark.driver.extraJavaOptions", ""),
+            ]
+            java = " ".join(filter(None, [java, *more]))
             builder = builder.config("spark.driver.extraJavaOptions", java)
             builder = builder.config("spark.driver.memory", settings.driver_memory)
             spark = _with_jars(builder, settings).getOrCreate()
@@ -187,13 +196,15 @@ def web_identity(environment: Mapping[str, str], given: Set[str]) -> dict[str, s
 
 
 @contextmanager
-def running(settings: LakeSettings, log: LogSettings) -> Iterator[SparkSession]:
+def running(settings: LakeSettings, log: LogSettings, *, once: bool = False) -> Iterator[SparkSession]:
     """A `session` that ends with the block. Raises `HeadraceError` if the JVM has died meanwhile: nothing else says so."""
-    spark = session(settings, log)
+    spark = session(settings, log, once=once)
     process: Popen[bytes] | None = getattr(cast("Any", SparkContext)._gateway, "proc", None)  # None under spark-submit
     try:
         install(spark, location(settings.path))
         yield spark
+        if once and process is not None and settings.classes is not None:
+            classes.keep(spark, settings.classes, settings.jars)
     except Exception as error:
         if process is None or (status := _end_of(process, error)) is None:
             raise

@@ -1,0 +1,76 @@
+"""Spark's classes, kept for later starts: an archive is used only if it is whole, and made if there is none."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import cast
+
+import pytest
+from headrace_cli.machine.toolchain import jars, java_home
+from headrace_lake.spark import classes
+from pyspark.sql import SparkSession
+
+from tests.lake.lander import CLASSES
+
+RECORDS = "+RecordDynamicDumpInfo"
+
+
+@pytest.fixture
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An archive of a Java that has its own classes in one."""
+    (tmp_path / "java/lib/server").mkdir(parents=True)
+    (tmp_path / "java/lib/server/classes.jsa").touch()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    mark = classes._mark(None)
+    path = tmp_path / "classes" / f"{mark}.8.jsa"
+    path.parent.mkdir()
+    path.write_bytes(b"archived")
+    return path
+
+
+def test_a_start_takes_a_whole_archive(archive: Path) -> None:
+    given = classes.options(archive.parent, None)
+    assert given.endswith(f"-XX:SharedArchiveFile={archive}")
+    assert "-Xshare:auto" in given
+    assert RECORDS not in given
+
+
+def test_a_start_leaves_a_cut_archive_alone_and_makes_another(archive: Path) -> None:
+    """Java 17 dies of one that is shorter than it says (SIGBUS)."""
+    archive.write_bytes(b"arch")
+    given = classes.options(archive.parent, None)
+    assert "SharedArchiveFile" not in given
+    assert RECORDS in given
+
+
+def test_an_archive_of_other_jars_is_not_taken(archive: Path, tmp_path: Path) -> None:
+    (tmp_path / "one.jar").touch()
+    with_jar = classes.options(archive.parent, tmp_path)
+    assert "SharedArchiveFile" not in with_jar
+    (tmp_path / "java/release").write_text("another")
+    assert "SharedArchiveFile" not in classes.options(archive.parent, None)
+
+
+def test_a_java_that_can_keep_none_is_not_asked_again(archive: Path) -> None:
+    archive.rename(archive.with_name(archive.name.replace(".8.", ".0."))).write_bytes(b"")
+    given = classes.options(archive.parent, None)
+    assert "SharedArchiveFile" not in given
+    assert RECORDS not in given
+
+
+def test_a_folder_that_cannot_be_made_stops_nothing(archive: Path) -> None:
+    nowhere = archive / "classes"
+    assert "SharedArchiveFile" not in classes.options(nowhere, None)
+    classes.keep(cast("SparkSession", None), nowhere, None)
+
+
+@pytest.mark.spark
+def test_what_spark_has_loaded_is_kept_once(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(java_home()))
+    classes.keep(spark, CLASSES, jars("spark"))
+    (kept,) = classes._found(CLASSES, classes._mark(jars("spark")))
+    assert kept.stat().st_size > 10 << 20
+    before = os.stat(kept)
+    classes.keep(spark, CLASSES, jars("spark"))
+    assert os.stat(kept) == before
