@@ -154,7 +154,7 @@ class Job:
         fence = Fence(self._spark, self._lake)
         fence.epoch()  # a log that cannot be read is said here, with what to do, before Delta says it
         shape = prepare(Storage(self._spark), self._settings.lake, fence)
-        route_tables = prepare_routes(Storage(self._spark), self._settings.lake)
+        route_tables = prepare_routes(Storage(self._spark), self._settings.lake, fence)
         epoch, found = self._claim.begin(fence, topics)
         kafka = self._settings.kafka
         known = Topics(kafka.events_topic, kafka.quarantine_topic, {name: topic.id for name, topic in topics.items()})

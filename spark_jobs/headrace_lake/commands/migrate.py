@@ -71,10 +71,10 @@ def prepare(storage: Storage, settings: LakeSettings, fence: Fence | None = None
     return shape
 
 
-def prepare_routes(storage: Storage, settings: LakeSettings) -> dict[str, RouteTable | None]:
+def prepare_routes(storage: Storage, settings: LakeSettings, fence: Fence) -> dict[str, RouteTable | None]:
     """The same for the tables of routes, after `prepare`; None for one whose columns the first batch decides."""
     lake = location(settings.path)
-    tables = route_tables.prepare(storage, lake, settings.routes, change_feed=settings.change_data_feed)
+    tables = route_tables.prepare(storage, lake, settings.routes, fence, change_feed=settings.change_data_feed)
     if settings.catalog_schema:
         made = [name for name, table in tables.items() if table is not None]
         register(storage.spark, lake, settings.catalog_schema, made)

@@ -135,7 +135,7 @@ class Replay:
     def _claim(self, topics: Mapping[str, TopicInfo]) -> None:
         """Shuts out every job. Voids the checkpoint first: after a kill in between, the next job claims an epoch itself."""
         self._shape = prepare(self._storage, self._settings.lake)
-        prepare_routes(self._storage, self._settings.lake)
+        prepare_routes(self._storage, self._settings.lake, self._fence)
         checkpoint = Checkpoint(self._storage, location(self._settings.lake.checkpoint))
         try:
             marker = checkpoint.marker()

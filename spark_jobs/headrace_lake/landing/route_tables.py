@@ -21,15 +21,17 @@ from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.literals import quoted
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.altered import Properties, change_properties, properties_of, set_properties
+from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import BATCHES, CHANGE_FEED, DAY, PROPERTIES, STATISTICS
 from headrace_lake.tables.properties import ROUTES, VACUUMED_AT, route_names
 
 
 def prepare(
-    storage: Storage, lake: str, routes: Mapping[str, RouteSettings], *, change_feed: bool
+    storage: Storage, lake: str, routes: Mapping[str, RouteSettings], fence: Fence, *, change_feed: bool
 ) -> dict[str, RouteTable | None]:
     """The tables of `routes`, made if their columns are known; None for one whose columns the first batch decides.
 
+    `fence` reads what they are from the tables' logs: on tables that are up to date, Spark is asked for nothing.
     Brings their streams and the change data feed up to date. Raises `ConfigError` if a table has other columns than its
     JSON schema asks for, or is not a route's. Blocks on storage.
     """
@@ -41,7 +43,8 @@ def prepare(
             if asked is not None:
                 tables[name] = create(storage, lake, RouteTable(name, settings.streams, asked), change_feed=change_feed)
             continue
-        there = RouteTable.of(name, properties_of(storage.spark, f"{lake}/{name}"))
+        have = fence.properties(name)
+        there = RouteTable.of(name, have)
         if there is None:
             raise ConfigError(
                 f"LAKE__ROUTES: {lake}/{name} is a table that is not a route's: give the route another name"
@@ -54,9 +57,12 @@ def prepare(
             )
         now = RouteTable(name, settings.streams, there.columns)
         wanted = now.properties | ({CHANGE_FEED: "true"} if change_feed else {})
-        set_properties(storage.spark, f"{lake}/{name}", wanted)
+        if not wanted.items() <= have.items():
+            set_properties(storage.spark, f"{lake}/{name}", wanted)
         tables[name] = now
-    _record(storage, lake, routes, (name for name, table in tables.items() if table is not None))
+    made = [name for name, table in tables.items() if table is not None]
+    if {*made} != {*route_names(fence.properties(BATCHES))}:
+        _record(storage, lake, routes, made)
     return tables
 
 

@@ -442,7 +442,7 @@ class Run:
         storage: Any = Stored(self._spark)
         shape = migrate.prepare(storage, settings, fence)
         assert migrated <= shape.columns.keys(), f"the events table has lost columns: {migrated - shape.columns.keys()}"
-        tables = migrate.prepare_routes(storage, settings)
+        tables = migrate.prepare_routes(storage, settings, fence)
         claiming = Claim(
             self._spark, self._lake, self._checkpoint, self._brokers, accept_loss=self._accept_loss, log=Ignored()  # type: ignore[arg-type]
         )  # fmt: skip
