@@ -20,7 +20,7 @@ from headrace_lake.spark.halt import HaltError, SupersededError
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.fence import Fence, transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS, SCHEMAS
-from headrace_lake.tables.properties import RETAINED_APP, RETAINED_FROM
+from headrace_lake.tables.properties import RETAINED_APP, RETAINED_FROM, VACUUMED_AT
 from headrace_lake.upkeep import maintenance, retention
 from headrace_lake.upkeep.inventory import Inventory
 from headrace_lake.upkeep.maintenance import Maintenance
@@ -427,15 +427,32 @@ def test_vacuum_deletes_what_is_old_enough_only(lake: Lake) -> None:
     stray.write_bytes(b"half")
     assert lake.on_disk(EVENTS) == 10
     assert not retention.vacuum_due(lake.inventory(EVENTS), 3600), "a new table"
-    retention.vacuum(lake.spark, lake.path(EVENTS), lake.inventory(EVENTS), 7 * 86_400)
+    retention.vacuum(lake.spark, lake.path(EVENTS), lake.inventory(EVENTS), 7 * 86_400, lambda: False)
     assert lake.on_disk(EVENTS) == 10, "readers may still use them"
     table = lake.inventory(EVENTS)
     assert not retention.vacuum_due(table, 3600)
-    retention.vacuum(lake.spark, lake.path(EVENTS), table, 0)
+    retention.vacuum(lake.spark, lake.path(EVENTS), table, 0, lambda: False)
     assert lake.on_disk(EVENTS) == 1
     table.latest()
     assert table.vacuumed == 9
     assert lake.proof() == []
+
+
+def test_a_vacuum_ends_when_the_job_does_and_is_due_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = lake.inventory(EVENTS)
+    before = table.properties[VACUUMED_AT]
+    sql = SparkSession.sql
+
+    def endless(spark: SparkSession, text: str) -> None:
+        assert text.startswith("VACUUM")
+        sql(spark, "select sum(hash(id)) from range(10000000000000)").collect()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SparkSession, "sql", endless)
+        retention.vacuum(lake.spark, lake.path(EVENTS), table, 0, lambda: True)
+    table.latest()
+    assert table.properties[VACUUMED_AT] == before
+    assert lake.spark.range(3).count() == 3, "what comes after it is not cancelled"
 
 
 def test_the_log_is_cleaned_up_to_an_old_checkpoint(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

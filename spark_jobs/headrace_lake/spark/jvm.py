@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from py4j.java_gateway import JavaClass
 from pyspark.sql import SparkSession
+
+_LOOK: Final = 0.2  # seconds between two questions whether to cancel
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
@@ -53,3 +57,26 @@ def active_session(spark: SparkSession, session: Any) -> Iterator[None]:
             sessions.setActiveSession(before.get())
         else:
             sessions.clearActiveSession()
+
+
+@contextmanager
+def cancelled_if(spark: SparkSession, stopping: Callable[[], bool]) -> Iterator[None]:
+    """Lets the Spark jobs that this thread starts in the block fail from the moment when `stopping` returns True."""
+    context, group = spark.sparkContext, str(uuid.uuid4())
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(_LOOK):
+            if stopping():
+                context.cancelJobGroup(group)
+
+    watch = threading.Thread(target=look, daemon=True)
+    context.setJobGroup(group, "headrace: upkeep", interruptOnCancel=True)
+    watch.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watch.join()
+        for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+            context.setLocalProperty(name, cast("str", None))

@@ -218,7 +218,9 @@ class Maintenance:
                 yield (
                     "vacuum",
                     name,
-                    partial(retention.vacuum, self._spark, self._paths[name], table, settings.vacuum_age),
+                    partial(
+                        retention.vacuum, self._spark, self._paths[name], table, settings.vacuum_age, self._stopping
+                    ),
                 )
 
     def _merge(self, piece: choice.Piece) -> int:

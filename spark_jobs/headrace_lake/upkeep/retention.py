@@ -8,8 +8,11 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from headrace_lake.spark.jvm import cancelled_if
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.altered import change_properties, set_properties
 from headrace_lake.tables.layout import CHECKPOINT_EVERY, DAY
@@ -57,13 +60,20 @@ def vacuum_due(inventory: Inventory, every: float) -> bool:
     return not 0 <= time.time() - last < every
 
 
-def vacuum(spark: SparkSession, path: str, inventory: Inventory, age: float) -> None:
+def vacuum(spark: SparkSession, path: str, inventory: Inventory, age: float, stopping: Callable[[], bool]) -> None:
     """Deletes the files of the table at `path` that no version of the last `age` seconds needs.
 
-    These are the files that compaction and retention removed, and those that killed jobs left. Blocks: it lists the table.
+    These are the files that compaction and retention removed, and those that killed jobs left. Blocks: it lists the table. If
+    `stopping`, it ends soon, without its end being noted: the next run begins again.
     """
     set_properties(spark, path, {_TOMBSTONES: f"interval {int(age)} seconds"})
-    spark.sql(f"VACUUM delta.`{path}`")
+    try:
+        with cancelled_if(spark, stopping):
+            spark.sql(f"VACUUM delta.`{path}`")
+    except (PySparkException, Py4JJavaError):
+        if not stopping():
+            raise
+        return
     set_properties(spark, path, {VACUUMED_AT: str(int(time.time()))})
 
 

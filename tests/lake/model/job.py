@@ -210,6 +210,7 @@ class World:
             (gaps, "rows", self.gap_rows),
             (watermarks, "_now", lambda: int(self.now() * 1000)),
             (watermarks, "_first_times", self.first_times),
+            (retention, "cancelled_if", lambda *_: contextlib.nullcontext()),
             (landing, "gathered", lambda records, _: records),
             *((module, "datetime", moment) for module in (landing, replay)),
             *((module, "Slots", ModelSlots) for module in (landing, landing_events, routes)),
