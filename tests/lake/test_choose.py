@@ -15,7 +15,7 @@ from headrace_lake.dedup.index import DedupIndex, IndexState, NoIndex
 from headrace_lake.landing.freshness import Ages
 from headrace_lake.landing.landing import BatchResult
 from headrace_lake.landing.landing_events import DedupStatus
-from headrace_lake.spark.janino import CompilerError
+from headrace_lake.spark.jvm import CompilerError
 from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_lake.upkeep.operations import LakeHealth
 from structlog.testing import CapturingLogger

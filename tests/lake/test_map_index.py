@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from headrace_lake.dedup.index import ELSEWHERE, IdKind
 from headrace_lake.dedup.map_index import function_of
-from headrace_lake.spark.janino import CompilerError, define
+from headrace_lake.spark.jvm import CompilerError, define
 from hypothesis import HealthCheck, given, settings
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
@@ -158,7 +158,7 @@ def test_tasks_share_one_index(spark: SparkSession, make: Make) -> None:
 def test_a_source_that_does_not_compile_is_said_so(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     define(spark, "headrace_lake.dedup", "RecentIds")
     assert define(spark, "headrace_lake.dedup", "RecentIds") is not None, "a second time in the same JVM"
-    monkeypatch.setattr("headrace_lake.spark.janino._compiled", lambda *_: {"headrace.lake.Broken": b"nothing"})
+    monkeypatch.setattr("headrace_lake.spark.jvm._compiled", lambda *_: {"headrace.lake.Broken": b"nothing"})
     monkeypatch.setattr("pathlib.Path.read_text", lambda *_: "")
     with pytest.raises(CompilerError, match="ClassFormatError"):
         define(spark, "headrace_lake.dedup", "Broken")

@@ -11,8 +11,7 @@ from pyspark.sql import SparkSession
 from headrace_lake.configuration.settings import LakeSettings, location
 from headrace_lake.dedup.index import DedupIndex, NoIndex
 from headrace_lake.dedup.map_index import MapIndex
-from headrace_lake.spark.janino import CompilerError
-from headrace_lake.spark.jvm import java_class
+from headrace_lake.spark.jvm import CompilerError, java_class
 
 _SHARE: Final = 4  # the index takes a quarter of the heap, unless LAKE__DEDUP_MEMORY is set
 _LEAST_SHARE: Final = 2  # in the heap the index may take at most half: landing needs the rest

@@ -13,8 +13,7 @@ from typing_extensions import override
 from headrace_lake.dedup import lookup
 from headrace_lake.dedup.index import DUPLICATE, DedupIndex, IdKind, IdProjection, IndexState, WriteRows
 from headrace_lake.spark.causes import chain
-from headrace_lake.spark.janino import define
-from headrace_lake.spark.jvm import call_method, java_array, java_class
+from headrace_lake.spark.jvm import call_method, define, java_array, java_class
 
 _FUNCTIONS: Final = "org.apache.spark.sql.functions"
 _UDF: Final = ("org.apache.spark.sql.api.java.UDF4", "org.apache.spark.sql.types.DataType")

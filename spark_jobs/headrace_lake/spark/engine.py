@@ -20,8 +20,7 @@ from pyspark.sql import SparkSession
 
 from headrace_lake.configuration.settings import LakeSettings, location
 from headrace_lake.spark import classes
-from headrace_lake.spark.janino import CompilerError, define
-from headrace_lake.spark.jvm import java_class
+from headrace_lake.spark.jvm import CompilerError, define, java_class
 from headrace_lake.spark.log_store import install
 from headrace_lake.spark.storage import Storage
 

@@ -14,8 +14,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from headrace_lake.spark.causes import root_cause
-from headrace_lake.spark.janino import CompilerError, define
-from headrace_lake.spark.jvm import java_class
+from headrace_lake.spark.jvm import CompilerError, define, java_class
 
 _CLASS: Final = "ConditionalLogStore"
 _SETTING: Final = "spark.delta.logStore.s3a.impl"
