@@ -17,18 +17,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from tests.lake.records import (
-    GOOD,
-    LANDED,
-    RECEIVED,
-    REJECT,
-    TOPICS,
-    Record,
-    changed,
-    expected_fault,
-    frame,
-    without,
-)
+from tests.lake.records import GOOD, LANDED, RECEIVED, REJECT, TOPICS, Record, changed, expected_fault, frame, without
 
 pytestmark = pytest.mark.spark
 
@@ -265,10 +254,7 @@ def test_other_topics_are_not_decoded(spark: SparkSession) -> None:
 
 _NAMES = st.sampled_from([*HEADERS, *QUARANTINE_HEADERS, "x", ""])
 _VALUES = st.one_of(
-    st.none(),
-    st.binary(max_size=40),
-    st.sampled_from([value for _, value in GOOD]),
-    st.sampled_from(list(TIMES)),
+    st.none(), st.binary(max_size=40), st.sampled_from([value for _, value in GOOD]), st.sampled_from(list(TIMES))
 )
 
 

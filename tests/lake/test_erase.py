@@ -199,43 +199,7 @@ class TestOnKafka:
         assert len(named) == other.events + other.quarantined
         gone(runs)
 
-    @pytest.mark.parametrize("point", [pytest.param("listed", marks=pytest.mark.full), EVENTS])
-    def test_an_erasure_that_was_killed_is_finished_by_the_next(
-        self, runs: Runs, monkeypatch: pytest.MonkeyPatch, point: str
-    ) -> None:
-        runs.send(800)
-        runs.run(batch_records=500)
-        delete = Erase._delete
-
-        def dies(self: Erase, table: str) -> int:
-            if table == (EVENTS if point == "listed" else QUARANTINE):
-                raise RuntimeError("killed here")
-            return delete(self, table)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(Erase, "_delete", dies)
-            with pytest.raises(RuntimeError, match="killed here"):
-                erase(runs, "protocol=forward", "source=/forward/host-0")
-        assert sum(row["rows"] for row in runs.query("select * from erasures") if row["table"] == QUARANTINE)
-        wrong = [row["check"] for row in runs.proof() if not row["ok"]]
-        assert wrong == ["nothing is there that was erased", "all of it"]
-        runs.lose_checkpoint()
-        runs.run()  # a job does not mind
-        erased = erase(runs)
-        assert (erased.events, erased.quarantined) == (0, 0)
-        assert erased.deleted
-        forget(runs, 0)
-        gone(runs)
-
-    @pytest.mark.parametrize(
-        ("table", "keeps_checkpoint"),
-        [
-            (EVENTS, True),
-            (QUARANTINE, False),
-            pytest.param(EVENTS, False, marks=pytest.mark.full),
-            pytest.param(QUARANTINE, True, marks=pytest.mark.full),
-        ],
-    )
+    @pytest.mark.parametrize(("table", "keeps_checkpoint"), [(EVENTS, True), (QUARANTINE, False)])
     def test_rows_of_a_batch_half_done(
         self, runs: Runs, monkeypatch: pytest.MonkeyPatch, table: str, keeps_checkpoint: bool
     ) -> None:

@@ -141,12 +141,7 @@ def test_only_the_job_excuses_what_it_landed_with_a_digest(lake: Path, digests: 
 
 
 def erased(
-    lake: Path,
-    number: int,
-    digest: str | None,
-    *,
-    by_command: bool = True,
-    offsets: tuple[int, ...] = (0,),
+    lake: Path, number: int, digest: str | None, *, by_command: bool = True, offsets: tuple[int, ...] = (0,)
 ) -> None:
     """Deletes events of the first partition, as the erasure `number`."""
     columns = [(field.name, field.dataType.simpleString()) for field in erasures.SCHEMA.fields]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from headrace_cli.stack.broker import EmbeddedKafka
 from headrace_cli.verbs import query
@@ -140,31 +140,6 @@ def test_an_acceptance_that_is_killed_is_tried_again(runs: Runs, monkeypatch: py
     assert runs.proven()
     runs.run()
     assert runs.query("select max(epoch) as n from batches") == [{"n": 3}]
-
-
-@pytest.mark.full
-def test_a_new_partition_whose_first_records_are_gone_has_a_gap(runs: Runs) -> None:
-    runs.send(400)
-    runs.run()
-
-    async def grow(admin: AIOKafkaAdminClient) -> None:
-        await admin.create_partitions({runs.kafka.events_topic: NewPartitions(5)})
-
-    runs.admin(grow)
-
-    async def send() -> None:
-        async with AIOKafkaProducer(bootstrap_servers=runs.kafka.bootstrap_servers) as producer:
-            for _ in range(5):
-                await producer.send_and_wait(runs.kafka.events_topic, b"x", partition=4)
-
-    asyncio.run(send())
-    runs.delete_records({4: 3})
-    with pytest.raises(GapError, match="/4: 0 to 2"):
-        runs.run()
-    runs.run(accept_loss=True)
-    assert [loss[2:5] for loss in losses(runs)] == [(4, 0, 3)]
-    assert runs.proven()
-    assert runs.query('select count(*) as n from quarantine where "partition" = 4') == [{"n": 2}]
 
 
 @pytest.mark.full

@@ -100,10 +100,7 @@ class Lake:
         return len([path for path in (self.folder / table).rglob("*.parquet") if "_delta_log" not in path.parts])
 
     def maintenance(self, stopping: Callable[[], bool] = lambda: False, **settings: Any) -> Maintenance:
-        chosen = LakeSettings(
-            path=str(self.folder),
-            **{"maintenance_share": 0.9, **settings},
-        )
+        chosen = LakeSettings(path=str(self.folder), **{"maintenance_share": 0.9, **settings})
         return Maintenance(
             self.spark, str(self.folder), chosen, epoch=1, metrics=self.metrics, log=self.log,  # type: ignore[arg-type]
             stopping=stopping, agree=lambda _: self.clocks_agree,

@@ -108,35 +108,6 @@ class TestOnKafka:
         replay(runs, now - timedelta(hours=1), until=now + timedelta(hours=1))
         runs.check()
 
-    @pytest.mark.full
-    @pytest.mark.parametrize("table", [EVENTS, QUARANTINE, BATCHES] if FULL else [EVENTS])
-    def test_a_replay_that_was_killed_is_run_again(
-        self, runs: Runs, monkeypatch: pytest.MonkeyPatch, table: str
-    ) -> None:
-        runs.send(1_200)
-        runs.run(quarantine={"bad_json": "skip"})
-        assert runs.proven()
-        runs.sql(EVENTS, "delete from TABLE where partition > 1")
-        runs.sql(QUARANTINE, "delete from TABLE where partition > 1")
-        written = Fence.written
-        done = iter(range(2))
-        last = 0 if table == BATCHES else 1  # counts differ in one step only: that of the quarantine topic
-
-        def dies(self: Fence, name: str, number: int) -> bool:
-            found = written(self, name, number)
-            if name == table and found and next(done, None) == last:
-                raise RuntimeError("killed here")
-            return found
-
-        with monkeypatch.context() as patched:
-            patched.setattr(Fence, "written", dies)
-            with pytest.raises(RuntimeError, match="killed here"):
-                replay(runs, batch_records=400)
-        replay(runs, batch_records=400)
-        runs.check()
-        runs.run()
-        runs.check()
-
     def test_a_running_job_stops_and_starts_again_by_itself(self, runs: Runs) -> None:
         runs.send(800)
         job = runs.job(once=False)

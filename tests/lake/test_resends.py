@@ -1,4 +1,4 @@
-"""Resends: an event lands once within the horizon, with either index, and whatever dies at any time."""
+"""Resends: an event lands once within the horizon, with either index; `test_model.py` kills jobs meanwhile."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import HEADERS
 from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettings
 from headrace_lake.dedup.arrays_index import NO_ID, ArraysIndex
-from headrace_lake.dedup.map_index import MapIndex
 from headrace_lake.job import Job
-from headrace_lake.landing.landing import Landing
 from headrace_lake.landing.landing_events import EventsLanding
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.fence import Fence
@@ -165,7 +163,7 @@ FIRST = [Sent(d(n), MS, n % 4) for n in range(6)] + [Sent(u(n), MS) for n in ran
 ALSO_ARRAYS = pytest.mark.parametrize("lake", ["map", pytest.param("arrays", marks=pytest.mark.full)], indirect=True)
 """Where both indexes do the same: `test_id_arrays.py` and `test_map_index.py` compare both with one model.
 
-Without it a test runs with both: across runs, and after a death half way, where each rebuilds itself from the table.
+Without it a test runs with both: across runs, where each rebuilds itself from the table.
 """
 
 
@@ -236,17 +234,6 @@ def test_resends_collapse_between_the_batches_of_a_run_and_inside_one(lake: Lake
         assert f"headrace: batch {number} of epoch 1, " in descriptions
 
 
-@pytest.mark.parametrize("lake", ["map"], indirect=True)
-def test_without_the_ids_of_the_table_a_restart_lands_duplicates(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shows that the test above can fail."""
-    lake.send(*FIRST)
-    lake.run()
-    lake.send(*(replace(record, at=MS + 1) for record in FIRST))
-    monkeypatch.setattr(MapIndex, "add_landed", lambda *_: None)
-    lake.run()
-    assert len(lake.landed()) == 2 * len(FIRST)
-
-
 @ALSO_ARRAYS
 def test_a_partition_hours_behind_is_compared_with_what_landed_long_ago(lake: Lake) -> None:
     """The other partitions are hours beyond the horizon by then: their ids are read back for it, and only as long as needed."""
@@ -297,34 +284,6 @@ def test_the_horizon_is_a_setting_and_0_lands_all(lake: Lake) -> None:
     lake.send(*(replace(record, at=record.at + 10) for record in records))
     lake.run(horizon=0)
     assert len(lake.landed()) == 5
-
-
-@pytest.mark.parametrize(
-    ("lake", "loses_checkpoint"),
-    [("map", False), *(pytest.param(name, True, marks=pytest.mark.full) for name in ("map", "arrays"))],
-    indirect=["lake"],
-)
-def test_a_batch_with_duplicates_that_died_half_way(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, loses_checkpoint: bool
-) -> None:
-    """Its events are in the table, its row in `batches` is not. The same job continues, or another one."""
-    lands, collapses = _resends()
-    lake.send(*FIRST)
-    bad = [Sent(d(7), MS, bad=True), Sent(d(8), MS, 1, bad=True)]
-    lake.send(*lands, *collapses, *bad)
-    with monkeypatch.context() as patched:
-        patched.setattr(Landing, "_land_quarantine", _dies)
-        with pytest.raises(HaltError, match="killed here"):
-            lake.run()
-    again = [Sent(d(4), MS + 5, 2), Sent(d(100), 5 * MS, 0)]
-    late = [Sent(d(300), MS)]
-    lake.send(*again, *late)
-    if loses_checkpoint:
-        lake.lose_checkpoint()
-    lake.run(batch_records=9 if loses_checkpoint else 100)
-    assert lake.ids() == _ids(*FIRST, *lands, *late)
-    assert lake.duplicates() == len(collapses) + len(again)
-    assert sum(map(lake.counted, ("forward", "lumberjack", "courier", "other"))) == len(collapses) + len(again)
 
 
 @ALSO_ARRAYS
@@ -391,17 +350,6 @@ def test_republished_records_are_looked_up_whatever_their_kind(lake: Lake) -> No
     lake.run()
     assert lake.ids() == _ids(*first, *lands)
     assert lake.duplicates() == len(copies)
-
-
-@pytest.mark.parametrize("lake", ["arrays"], indirect=True)
-@pytest.mark.full
-def test_half_of_a_batch_are_duplicates(lake: Lake) -> None:
-    records = [Sent(d(n), n, n % 4) for n in range(3000)]
-    lake.send(*records)
-    lake.send(*records[::2], *(Sent(d(10_000 + n), n) for n in range(10)))
-    lake.run(batch_records=3000)
-    assert len(lake.landed()) == 3010
-    assert lake.duplicates() == 1500
 
 
 @pytest.mark.parametrize("lake", ["arrays"], indirect=True)

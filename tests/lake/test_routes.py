@@ -25,7 +25,7 @@ from headrace_lake.spark.jvm import java_class
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import layout
 from headrace_lake.tables.fence import Fence
-from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS, QUARANTINE
+from headrace_lake.tables.layout import BATCHES, EVENTS, GAPS
 from headrace_lake.tables.shape import Shape
 from headrace_lake.upkeep.merging import choice
 from pyspark.sql import SparkSession
@@ -180,20 +180,7 @@ class TestOnKafka:
         assert comments["body_partition"] == "body.partition"
         assert all(comments.values())
 
-    @pytest.mark.parametrize(
-        ("after", "keeps_checkpoint"),
-        [
-            (EVENTS, True),
-            ("strict", False),
-            *(
-                pytest.param(name, keeps, marks=pytest.mark.full)
-                for name in (QUARANTINE, "web")
-                for keeps in (True, False)
-            ),
-            pytest.param(EVENTS, False, marks=pytest.mark.full),
-            pytest.param("strict", True, marks=pytest.mark.full),
-        ],
-    )
+    @pytest.mark.parametrize(("after", "keeps_checkpoint"), [(EVENTS, True), ("strict", False)])
     def test_a_job_that_dies_between_the_writes_of_two_tables(
         self, runs: Runs, monkeypatch: pytest.MonkeyPatch, after: str, keeps_checkpoint: bool
     ) -> None:
@@ -204,15 +191,6 @@ class TestOnKafka:
         if not keeps_checkpoint:
             runs.lose_checkpoint()
         runs.run(batch_records=100_000 if keeps_checkpoint else 250, routes=ROUTES)
-        agrees(runs)
-
-    @pytest.mark.full
-    def test_a_job_that_dies_before_the_first_row_of_a_new_route(
-        self, runs: Runs, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        runs.send(400)
-        dies(runs, monkeypatch, QUARANTINE)
-        runs.run(routes=ROUTES)
         agrees(runs)
 
     def test_a_route_begins_with_its_first_batch_and_ends_with_its_last(self, runs: Runs) -> None:
@@ -291,12 +269,9 @@ class TestOnKafka:
         runs.run(routes=ROUTES)
         assert runs.proven(), runs.proof()
 
-    @pytest.mark.parametrize("after", [EVENTS, pytest.param("strict", marks=pytest.mark.full)])
-    def test_an_erasure_between_the_writes_of_two_tables(
-        self, runs: Runs, monkeypatch: pytest.MonkeyPatch, after: str
-    ) -> None:
+    def test_an_erasure_between_the_writes_of_two_tables(self, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
         runs.send(400)
-        dies(runs, monkeypatch, after)
+        dies(runs, monkeypatch, EVENTS)
         assert erase(runs).events
         runs.run(routes=ROUTES)
         routed(runs, *TABLES, among={place for place in runs.sent.events if place[1] != 1})

@@ -175,10 +175,7 @@ def test_a_commit_is_a_conditional_write(s3: S3, class_path: Path) -> None:
     s3.make_bucket("busy")
     deaf = type("DeafTo", (Deaf,), {"endpoint": s3.endpoint})
     busy = type("BusyTo", (Busy,), {"endpoint": s3.endpoint, "answered": Counter()})
-    with (
-        ThreadingHTTPServer(("127.0.0.1", 0), deaf) as server,
-        ThreadingHTTPServer(("127.0.0.1", 0), busy) as other,
-    ):
+    with ThreadingHTTPServer(("127.0.0.1", 0), deaf) as server, ThreadingHTTPServer(("127.0.0.1", 0), busy) as other:
         for each in (server, other):
             threading.Thread(target=each.serve_forever, daemon=True).start()
         options = {
