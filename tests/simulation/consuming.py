@@ -86,7 +86,11 @@ class SimulatedConsumer:
         return self._broker.logs.get(where, [])
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        await self._broker_answers()
+        try:
+            await self._broker_answers()
+        except errors.KafkaTimeoutError:
+            self._broker.commits_refused = True
+            raise
         self._broker.groups[self._group].update(offsets)
         self._broker.tell(f"{self._group} commits {[each.metadata for each in offsets.values()]}")
         if self._broker.chance.random() < self._broker.weather.unheard:

@@ -303,6 +303,8 @@ class Account:
         of each device that it found; `whole`: it saw all.
         """
         self._dead_producers = self._world.broker.producers - 1
+        if not devices and self._world.broker.commits_refused:
+            self._joins()
         if not times:
             return
         since, until = max(min(times), max(times) - tail.WINDOW_MS), max(times) + tail.WINDOW_MS
@@ -312,13 +314,20 @@ class Account:
             there = max((number for life, number in self.stored if life == known and whole), default=0)
             self._starts.append(Start(now_ms, known, last.get(device, at.sequence), max(there, at.sequence)))
             for life, number in self.stored:
-                if life > known:
+                if life > known:  # and it may have been taken for one of the start that the position is of
                     self._forgotten[life] = max(number, self._forgotten[life])
+                    self._forgotten[known] = max(number, self._forgotten[known])
             self._excused |= {
                 number
                 for number, time in self.stored.items()
                 if number[0] > known or not whole or not since <= time <= until
             }
+
+    def _joins(self) -> None:
+        """Kafka took no position before the kill: its successor has just joined, and does not know what was lost until then."""
+        self.first = None
+        for life, number in self.stored:
+            self._forgotten[life] = max(number, self._forgotten[life])
 
     def abandoned(self, items: Sequence[Any]) -> None:
         """A frame of these items is given up."""
@@ -330,7 +339,8 @@ class Account:
     def _known(self, at: Position) -> int:
         """Which start of the device a position is of."""
         lives = [life for (life, number), time in self.stored.items() if number == at.sequence and time <= at.received]
-        return max(lives, default=self._newest(at.received))
+        begun = [life for (life, number), time in self.stored.items() if number > at.sequence and time >= at.received]
+        return max(lives, default=min([self._newest(at.received), *begun]))
 
     def add(self, record: Stored) -> None:
         """A record is stored."""
@@ -352,9 +362,10 @@ class Account:
         number = int(life[1]), about["sequence"]
         self.stored.setdefault(number, record.timestamp)
         self._answers[number] = record.answer
-        self.first = min(self.first or number, number)
         if record.producer <= self._dead_producers:
             self._excused.add(number)  # its process was killed, and its successor has looked already
+        else:
+            self.first = min(self.first or number, number)
 
     def judge(self, ended: Position | None) -> list[str]:
         """What was promised and is not so. `ended`: where the consumer stood at its end; what is missing behind it may be

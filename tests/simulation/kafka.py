@@ -117,6 +117,7 @@ class Broker:
         default_factory=lambda: defaultdict(lambda: defaultdict(lambda: OffsetAndMetadata(-1, "")))
     )
     """What consumer groups have committed."""
+    commits_refused: bool = False
     waiting: dict[TopicPartition, set[asyncio.Event]] = field(default_factory=dict)
     """Who waits at the end of a log."""
     on_store: Callable[[Stored], None] = lambda record: None
