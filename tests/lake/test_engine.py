@@ -37,7 +37,7 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Session:
     made = Session()
-    monkeypatch.setattr(engine, "session", lambda settings, log: made)
+    monkeypatch.setattr(engine, "session", lambda settings, log, once: made)
     return made
 
 
