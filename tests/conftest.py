@@ -146,8 +146,15 @@ SPARK_SECOND: Final = ("test_damage.py", "test_erase.py", "test_layout.py", "tes
 """Files in that folder that share a second Spark, in another worker: about half of what all take."""
 
 
-def scope_of(file: str) -> str:
-    """What one worker runs as a whole: a file, or all files that share a Spark."""
+SEEDS: Final = "tests/simulation/test_simulation.py"
+"""Its tests share nothing, and take minutes: each protocol's may be another worker's."""
+
+
+def scope_of(nodeid: str) -> str:
+    """What one worker runs as a whole: a file, all files that share a Spark, or one protocol's seeds."""
+    file, _, test = nodeid.partition("::")
+    if file == SEEDS:
+        return f"{file} {test.partition('-')[0]}"
     folder, _, name = file.rpartition("/")
     if folder != SPARK_SHARED or name in SPARK_APART:
         return file
@@ -167,7 +174,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class OneSpark(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return scope_of(super()._split_scope(nodeid))
+            return scope_of(nodeid)
 
     return OneSpark(config, log)
 
