@@ -1,4 +1,4 @@
-"""What a change costs or saves: the receivers of this tree and of an earlier revision, in turns, against one broker.
+"""Measures what a change costs or saves: the receivers of this tree and of an earlier revision, in turns, against one broker.
 
 Pairs of phases, one of each side, so that a machine that grows slower or faster slows both. Writes the median of each side and
 of the pairs' ratios to ``benchmarks/results/before-after.json`` and ``.md``.

@@ -32,7 +32,7 @@ DEEP: Final = {"deep": [orjson.loads(b"[" * 60 + b"]" * 60)] * 800}
 
 @dataclass
 class Target:
-    """What a crowd is sent at. `started`: set it once the crowd is there."""
+    """The target of a crowd. `started`: set it once the crowd is there."""
 
     dialect: Dialect
     address: tuple[str, int]

@@ -1,4 +1,4 @@
-"""What a few honest clients wait for while a crowd does its worst, for every receiver: ``python -m benchmarks.crowds``.
+"""Measures what a few honest clients wait for while a crowd does its worst, for every receiver: ``python -m benchmarks.crowds``.
 
 Each receiver is a process of its own with the settings that users have by default; the crowd is another process, of lower
 priority, as if it were elsewhere. Honest clients have one event on its way each, an event every 50 ms; newcomers connect, send

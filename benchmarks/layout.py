@@ -1,4 +1,4 @@
-"""What a reader of one stream reads: the bytes, with three engines, on the same rows merged in two ways.
+"""Measures what a reader of one stream reads: the bytes, with three engines, on the same rows merged in two ways.
 
 Makes an events table of many streams, in files as landing writes them, and merges it with the job's own compaction: as they came
 (OPTIMIZE, as older versions did), sorted by Spark (as with nested columns) and sorted by Arrow. On each table every engine
@@ -257,7 +257,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=2_000_000, help="0: keep the last figures of reading")
     parser.add_argument("--streams", type=int, default=200)
-    parser.add_argument("--landing", type=int, default=0, metavar="EVENTS", help="also land so many events, both ways")
+    parser.add_argument(
+        "--landing", type=int, default=0, metavar="EVENTS", help="also land this number of events, both ways"
+    )
     parser.add_argument("--batch", type=int, default=190_000, help="records in a batch of these")
     arguments = parser.parse_args()
     os.environ["JAVA_HOME"] = str(java_home())

@@ -40,7 +40,7 @@ def headrace(*arguments: str) -> None:
 
 @contextlib.contextmanager
 def stack(given: Path | None) -> Iterator[dict[str, Any]]:
-    """What runs: the stack in `given`, or one of its own."""
+    """Yields the stack in `given`, or one of its own."""
     with tempfile.TemporaryDirectory(prefix="headrace-live-") as folder:
         state = given or Path(folder) / "state"
         if given is None:

@@ -1,4 +1,4 @@
-"""What merging rewrites over days, by the job's own decisions: a simulation without Spark, of batches with their files.
+"""Simulates what merging rewrites over days, by the job's own decisions: a simulation without Spark, of batches with their files.
 
 Each batch adds the files that landing writes for its records, with the sizes that such files have; the pieces that the job
 chooses then run one after the other, within its budget of time, and take what merging costs. The last line says the
@@ -62,7 +62,7 @@ class Files:
 
 @dataclass
 class Outcome:
-    """What a run shows; `of_ideal`: files ÷ ideal of the worst finished day, `beyond`: of a running day at any time."""
+    """The result of a run; `of_ideal`: files ÷ ideal of the worst finished day, `beyond`: of a running day at any time."""
 
     rate: int
     days: int

@@ -1,4 +1,4 @@
-"""What clients wait for their acknowledgements while three brokers are restarted, killed and moved: ``python -m
+"""Measures how long clients wait for their acknowledgements while three brokers are restarted, killed and moved: ``python -m
 benchmarks.moving_brokers [--protocol forward|lumberjack|courier|segment|…]``.
 
 Three brokers, each a controller too, three replicas, `min.insync.replicas` 2. Clients have one event on its way each. The phases:

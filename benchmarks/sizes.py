@@ -1,4 +1,4 @@
-"""What an event takes on Kafka's disks and in the lake: a stack on this machine, varied log lines, the folders' bytes.
+"""Measures what an event takes on Kafka's disks and in the lake: a stack on this machine, varied log lines, the folders' bytes.
 
 Kafka's part is the bytes of the events topic's segments, one replica; the lake's the bytes of the data files, as they land,
 before compaction. Writes ``benchmarks/results/sizes.json`` and ``.md``.

@@ -11,7 +11,7 @@ RATES: Final = (1_000, 10_000, 50_000)
 DAY: Final = 86_400
 GB: Final = 1e9
 SAFETY: Final = 2
-"""Plan for so many times the measured cost: bursts, a slower machine, another form of events."""
+"""Plan for this multiple of the measured cost: bursts, a slower machine, another form of events."""
 
 HEAD: Final = """\
 # Capacity

@@ -1,4 +1,4 @@
-"""What is written from the declared values of the Helm chart: values.yaml, values.schema.json, the tables of its README."""
+"""Writes values.yaml, values.schema.json and README's tables of the Helm chart from its declared values."""
 
 from __future__ import annotations
 

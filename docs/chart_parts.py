@@ -1,4 +1,4 @@
-"""What the values of the Helm chart are made of: the settings and secrets of each part, which come from the settings classes."""
+"""The parts of the Helm chart's values: the settings and secrets of each part, which come from the settings classes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FROM_SECRETS: Final = ("sasl_username", "ca", "certificate", "key", "oauth_clien
 """Settings of Kafka's clients that the chart takes from Secrets."""
 
 NOT_FOR_LOGJAM: Final = frozenset({"tls.minimum", "listen.trusted_proxies"})
-"""What ZeroMQ lacks: the receiver would refuse to start."""
+"""Settings that ZeroMQ lacks: the receiver would refuse to start."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the values of the Helm chart say of any pod, whatever runs in it, and the forms of texts in them."""
+"""The values of the Helm chart for any pod, whatever runs in it, and the forms of texts in them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME: Final = r"^([a-z]([-a-z0-9]*[a-z0-9])?)?$"
 
 
 class Pod(Value):
-    """What any pod may be given: `podDefaults` holds it for all, each part its own beside it."""
+    """Values that any pod may be given: `podDefaults` holds it for all, each part its own beside it."""
 
     priority_class_name: str = Field("", description="Priority class.")
     pod_annotations: dict[str, str] = Field({}, description="Annotations of the pods.")

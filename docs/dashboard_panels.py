@@ -1,4 +1,4 @@
-"""What the two Grafana dashboards show, declared once: `dashboards.py` makes of it what Grafana reads."""
+"""The panels of the two Grafana dashboards, declared once: `dashboards.py` makes of it what Grafana reads."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ GAP: Final = 8
 POINTS: Final = 120
 COLOURS: Final = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f")
 VARIABLES: Final = {"$__rate_interval": "1m", "$namespace": "", "$release": "", "$job": ".*", "$instance": ".*"}
-"""What Grafana fills in, for a scrape interval up to 15 s, without labels of releases and with "All" chosen."""
+"""The variables that Grafana fills in, for a scrape interval up to 15 s, without labels of releases and with "All" chosen."""
 
 Ask = Callable[[str], Sequence[Mapping[str, Any]]]
 """A query to its series, each as Prometheus gives them: ``{"metric": {...}, "values": [[seconds, "1.5"], ...]}``."""

@@ -38,14 +38,14 @@ COMMANDS: Final = (
 )
 
 _CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-ln-z]")
-"""What moves the cursor or hides it; colours end with m."""
+"""Sequences that move the cursor or hide it; colours end with m."""
 _WAITING: Final = re.compile(r"^(\x1b\[[0-9;]*m|\s)*stack\s+waiting for .*$")
 _FONT: Final = re.compile(r"@font-face \{\{.*?\}\}\s*", re.DOTALL)
 _COMMENT: Final = re.compile(r"<!--.*?-->\s*", re.DOTALL)
 
 
 def said(text: str, state: str) -> str:
-    """What a command has written, as it stands in the picture."""
+    """The output of a command, as it stands in the picture."""
     named = _CONTROL.sub("", text).replace(f" --state {state}", "").replace(state, ".headrace").replace(f"{ROOT}/", "")
     lines = named.split("\n")
     return "\n".join(line.rpartition("\r")[2].rstrip() for line in lines if line.strip() and not _WAITING.match(line))

@@ -27,7 +27,7 @@ PINS: Final = ROOT / "constraints.txt"
 TOOLS: Final = ROOT / "release" / "tools.txt"
 NATIVE: Final = ROOT / "release" / "native.txt"
 UV: Final = "uv==0.13.9"
-"""What resolves, in an environment of its own."""
+"""Returns the versions that resolve, in an environment of its own."""
 
 HEAD: Final = """\
 # Every package of others that Headrace needs, direct and indirect, at the version it is tested with, and the SHA-256 of each

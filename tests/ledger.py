@@ -21,7 +21,7 @@ def entries(path: Path) -> list[Entry]:
 
 
 def add(path: Path, entry: Entry, table: Callable[[Sequence[Entry]], str]) -> None:
-    """Adds a run and writes the table anew. Another process may add one at the same time."""
+    """Adds a run and writes the table again. Another process may add one at the same time."""
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.write(json.dumps(entry) + "\n")

@@ -25,7 +25,7 @@ _MERGED: Final = "OPTIMIZE"
 
 @dataclass(frozen=True)
 class Measured:
-    """What one rate cost, and what it wrote into the events table; `load`: the machine's at the end."""
+    """The cost of one rate, and the bytes that it wrote into the events table; `load`: the machine's at the end."""
 
     rate: int
     trigger: float
@@ -98,7 +98,7 @@ def _batches(lines: list[dict[str, object]]) -> int:
 
 
 def _log(lake: Path) -> Counter[str]:
-    """What landing and merging have written into the events table so far."""
+    """Returns what landing and merging have written into the events table so far."""
     found: Counter[str] = Counter()
     for path in (lake / "events" / "_delta_log").glob("*.json"):
         actions = [json.loads(line) for line in path.read_text().splitlines()]

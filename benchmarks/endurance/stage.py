@@ -1,4 +1,4 @@
-"""What every command uses: a broker with topics, and the job as a separate process."""
+"""Provides what every command uses: a broker with topics, and the job as a separate process."""
 
 from __future__ import annotations
 

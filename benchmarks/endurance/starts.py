@@ -1,4 +1,4 @@
-"""What a start costs: CPU-seconds of Python and its JVM until each step of a `--once` run, and the Spark jobs up to its end.
+"""Measures a start: CPU-seconds of Python and its JVM until each step of a `--once` run, and the Spark jobs up to its end.
 
 The first run makes the tables and claims them; the others continue its checkpoint, each with a few events to land.
 """
@@ -75,7 +75,7 @@ def _cpu(pid: int) -> float:
 
 
 def _counted(folder: Path) -> dict[str, Any]:
-    """What Spark's own log of events says."""
+    """Reads Spark's own log of events."""
     (log,) = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith((".", "appstatus")))
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     names = [line["Event"].rpartition(".")[2] for line in lines]

@@ -1,4 +1,4 @@
-"""What exactly once and the proof cost: the landing job beside jobs that a Spark user writes in an afternoon, in turns.
+"""Measures what exactly once and the proof cost: the landing job beside jobs that a Spark user writes in an afternoon, in turns.
 
 The naive jobs read the same topic, put the headers into columns and append to one Delta table. One of them does no more: what a
 client sends again, and what a crash repeats, lands twice. One drops resends by Spark's own state

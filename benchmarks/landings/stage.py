@@ -1,4 +1,4 @@
-"""What every measure of landing uses: the topic, the batches, the CPU of each, and the proof.
+"""Provides what every measure of landing uses: the topic, the batches, the CPU of each, and the proof.
 
 CPU is that of the process tree without the broker, from the end of one batch to the end of the next. After each run of the job
 the exactly-once proof must hold and the rows must be right; otherwise there is no figure.

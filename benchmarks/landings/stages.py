@@ -97,7 +97,7 @@ STAGES: Final[dict[str, Act]] = {
     "Parquet, zstd": parquet,
     "Delta: statistics, commit": delta,
 }
-"""What each way adds to the one before it -> what it does with a batch."""
+"""The stage that each way adds to the one before it -> what it does with a batch."""
 JOB: Final = "the rest of the job: its logs, `batches`, offsets"
 
 

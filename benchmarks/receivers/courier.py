@@ -1,4 +1,4 @@
-"""What the Courier receiver costs beside Forward's, in one run: CPU per event, memory, acknowledgement latency.
+"""Measures what the Courier receiver costs beside Forward's, in one run: CPU per event, memory, acknowledgement latency.
 
 The same records in every shape, with the fields beside that log-courier adds.
 """

@@ -71,7 +71,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
     "JSON heartbeats, 1 MiB": lambda: b"null " * (MIB // 5),
     "JSON of 16 MiB that never ends": lambda: b'["bomb", [' + b"[1, {}]," * (2 * MIB),
 }
-"""What a bomber sends, again and again."""
+"""The frame that a bomber sends, again and again."""
 
 
 async def _bomb(port: int, data: bytes, started: Event) -> None:
@@ -128,7 +128,7 @@ class Neighbour:
         return time.monotonic() - began
 
     async def until(self, end: float, waits: list[float]) -> None:
-        """Sends until then, or until an answer has taken so long that it is given up."""
+        """Sends until then, or until an answer is given up."""
         while time.monotonic() < end:
             try:
                 waits.append(await asyncio.wait_for(self.wait(), GIVES_UP))
@@ -151,7 +151,7 @@ async def _waits(arguments: argparse.Namespace, port: int, begin: Callable[[], N
 
 
 def phase(arguments: argparse.Namespace, server: tuple[psutil.Process, int], name: str | None) -> dict[str, float]:
-    """What the neighbours wait while there are bombs of this kind; None: alone."""
+    """Returns what the neighbours wait while there are bombs of this kind; None: alone."""
     process, port = server
     context = multiprocessing.get_context("spawn")
     started = context.Event()

@@ -228,7 +228,7 @@ def import_share(module: str) -> float:
 
 
 def machine() -> dict[str, object]:
-    """What it ran on."""
+    """Returns the machine on which it ran."""
     return {
         "cpus": os.cpu_count(),
         "python": sys.version.split()[0],

@@ -1,4 +1,4 @@
-"""What the Logjam receiver costs beside Forward's, in one run, at bodies of 1.3 KB: CPU per event, memory, answers' latency.
+"""Measures what the Logjam receiver costs beside Forward's, in one run, bodies of 1.3 KB: CPU per event, memory, latency.
 
 A device (PUB) beside Forward's frames of 500 events, producers (ROUTER) beside its frames of one event.
 """
@@ -66,7 +66,7 @@ class Bench:
         ]
 
     async def publish(self, device: zmq.Socket[bytes], method: int, count: int, apps: int) -> dict[str, float]:
-        """A device says so much, as fast as it can, until Kafka has stored it."""
+        """A device publishes this number of messages as fast as it can, until Kafka has stored it."""
         before = await load.end_offsets(self._bootstrap, "headrace.events")
         messages = []
         for number in range(count):

@@ -1,4 +1,4 @@
-"""What the inputs that hang or abort Logjam's own tools do to the receiver: time and memory for each, on this machine.
+"""Measures what the inputs that hang or abort Logjam's own tools do to the receiver: time and memory for each, on this machine.
 
 A producer sends each of them, waits for its answer, and the next; the largest time of some turns counts, and by how much the
 process has grown meanwhile.

@@ -1,4 +1,4 @@
-"""What the Lumberjack receiver costs beside Forward's, in one run: CPU per event, memory, acknowledgement latency.
+"""Measures what the Lumberjack receiver costs beside Forward's, in one run: CPU per event, memory, acknowledgement latency.
 
 The same records in every shape; those of v2 have the fields beside that Filebeat's ids are made of. Both receivers run all
 the time, and what is compared takes turns, so that whatever else the machine does falls on both.

@@ -35,7 +35,7 @@ EVENT_BYTES: Final = 1_016
 """With its header, 1 KB."""
 
 SAYS: Final = b"writers: "
-"""What a line of the Java program itself begins with."""
+"""The beginning of a line of the Java program itself."""
 
 STARTS_IN: Final = 120.0
 GUARANTEES: Final = f"""| | {HEADRACE} | {PRAVEGA} standalone, as measured |
@@ -107,7 +107,7 @@ class Client:
         raise SystemExit(f"the client has ended: {self._log.read().decode()[-2_000:]}")
 
     def go_on(self) -> None:
-        """What it waits for after "begin" and "end"."""
+        """The line that it waits for after "begin" and "end"."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
         self._process.stdin.flush()

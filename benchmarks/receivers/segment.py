@@ -1,4 +1,4 @@
-"""What the segment service costs: acknowledgements, the replay of a log, a start from a snapshot, memory per idle writer.
+"""Measures the segment service: acknowledgements, the replay of a log, a start from a snapshot, memory per idle writer.
 
 Also acknowledgements beside peers that mean harm (the largest blocks, announced or half sent, and random frames), and of 10,000
 writers on 100 connections. On a quiet machine with two cores it takes
@@ -80,7 +80,7 @@ class Writer:
 
 
 async def write_blocks(port: int, writers: int, segments: int, seconds: float) -> list[float]:
-    """Latencies of acknowledgements in seconds, after a warm-up. The writers share so many segments."""
+    """Latencies of acknowledgements in seconds, after a warm-up. The writers share `segments` segments."""
     for span in (1.0, seconds):
         latencies: list[float] = []
         until = time.monotonic() + span
@@ -91,7 +91,7 @@ async def write_blocks(port: int, writers: int, segments: int, seconds: float) -
 
 
 async def crowd(port: int, writers: int) -> dict[str, float]:
-    """So many writers on 100 connections are set up; then each appends a block, all of them at once, in three rounds."""
+    """Writers on 100 connections are set up; then each appends a block, all of them at once, in three rounds."""
     connections = [Crowded(writers // 100) for _ in range(100)]
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -222,7 +222,7 @@ def blocks(count: int) -> list[bytes]:
 
 
 def idle_writers(count: int) -> list[bytes]:
-    """The records of so many writers that were set up once."""
+    """The records of writers that were set up once."""
     return [
         records.Open(os.urandom(16), os.urandom(16), records.Numbering.BYTES, create=True).encode()
         for _ in range(count)

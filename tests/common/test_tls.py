@@ -45,7 +45,7 @@ def test_a_client_is_its_common_name_else_a_dns_name_else_its_subject(shown: Any
 
 
 class Files:
-    """A server's certificate and key in a folder, made anew at will."""
+    """A server's certificate and key in a folder, made again at will."""
 
     def __init__(self, folder: Path) -> None:
         self.cert, self.key = folder / "cert.pem", folder / "key.pem"

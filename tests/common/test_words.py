@@ -9,8 +9,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("cli", "libs", "services/courier", "services/forward", "services/lumberjack", "services/segment")
+PACKAGES = ("benchmarks", "cli", "docs", "libs", "release", "services", "spark_jobs")
 RIDDLE = re.compile(r"^(What|Who|Whoever|Nobody)\b|\b(whoever|so many|so much)\b|\bso long\b(?! as)", re.IGNORECASE)
+
+
+OLD = re.compile(r"\b(anew|so many|lets? go (of )?(what|all|the|whole))\b", re.IGNORECASE)
+"""Words for which there is a plain one, anywhere in code and on pages."""
 
 
 def docstrings(source: str) -> list[str]:
@@ -30,8 +34,25 @@ def test_docstrings_need_no_decoding(package: str) -> None:
     assert found == []
 
 
+@pytest.mark.parametrize("place", [*PACKAGES, "deploy"])
+def test_code_and_pages_use_plain_words(place: str) -> None:
+    files = [
+        each for each in sorted((ROOT / place).rglob("*")) if each.suffix in {".py", ".md", ".yaml", ".json", ".rs"}
+    ]
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in files
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if OLD.search(line)
+    ]
+    assert files
+    assert found == []
+
+
 def test_the_rule_can_fail() -> None:
     riddles = docstrings(
         '"""What it is."""\nA = 1\n"""One for each so many bytes."""\ndef f():\n    """Whoever calls."""'
     )
     assert [bool(RIDDLE.search(text)) for text in riddles] == [True] * 3
+    texts = ("It begins anew.", "of so many bytes", "It is renewed.")
+    assert [bool(OLD.search(text)) for text in texts] == [True, True, False]

@@ -126,7 +126,7 @@ async def test_an_event_from_a_client_to_the_lake(guarded: GuardedKafka, signer:
 async def test_tokens_that_end_soon_cost_a_new_connection_and_no_event(
     guarded: GuardedKafka, signer: Signer, tmp_path: Path
 ) -> None:
-    """The broker closes a connection whose token has ended; aiokafka does not log in anew on the same one."""
+    """The broker closes a connection whose token has ended; aiokafka does not log in again on the same one."""
     plain = own_topics(guarded.bootstrap)
     mark = uuid.uuid4().hex
     async with TokenEndpoint(signer, life=4) as endpoint:

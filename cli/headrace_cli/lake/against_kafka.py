@@ -27,7 +27,7 @@ LANDED: Final = f"""
     select n.topic, c."partition", max(c."to") as landed_to from newest n join ({COVERED}) c using (topic_id) group by all"""  # noqa: S608
 """(topic, partition, landed_to) of the topics that were landed last: aiokafka does not tell us the ids of topics.
 
-A topic that was made anew is not among them before its first batch."""
+A topic that was recreated is not among them before its first batch."""
 
 
 def held(settings: KafkaSettings, topics: Iterable[str]) -> dict[Place, tuple[int, int]]:

@@ -28,7 +28,7 @@ def tap(
     protocol: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only events that came by this protocol; may be repeated.")
     ] = None,
-    stream: Annotated[str, typer.Option(metavar="PATTERN", help="Only this stream; * and ? stand for anything.")] = "",
+    stream: Annotated[str, typer.Option(metavar="PATTERN", help="Only this stream; * and ? match anything.")] = "",
     source: Annotated[str, typer.Option(metavar="PATTERN", help="Only this source, for example '/forward/*'.")] = "",
     identity: Annotated[str, typer.Option("--id", metavar="ID", help="Only the event with this id.")] = "",
     where: Annotated[

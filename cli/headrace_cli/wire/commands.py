@@ -42,8 +42,8 @@ def explain(
         bool, typer.Option("--from-client", help="A client sent it; default: the first bytes say.")
     ] = False,
     from_server: Annotated[bool, typer.Option("--from-server", help="A server sent it: replies.")] = False,
-    parts: Annotated[int, typer.Option(min=0, max=100_000, help="Show so many events and entries of a frame.")] = 5,
-    frames: Annotated[int, typer.Option(min=0, help="Show so many frames; all are counted.")] = 100,
+    parts: Annotated[int, typer.Option(min=0, max=100_000, help="Show at most N events and entries of a frame.")] = 5,
+    frames: Annotated[int, typer.Option(min=0, help="Show at most N frames; all are counted.")] = 100,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON object for each frame, then one with the totals.")
     ] = False,
@@ -75,10 +75,10 @@ def send(
         typer.Option(metavar="FILE", help="Send its lines; default: standard input, unless there is a --rate."),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(metavar="N", min=0.1, max=10_000_000, help="Send so many events a second instead.")
+        float | None, typer.Option(metavar="N", min=0.1, max=10_000_000, help="Send N events a second instead.")
     ] = None,
     duration: Annotated[
-        str, typer.Option("--for", metavar="TIME", help="With --rate: for so long, as 30s or 5m.")
+        str, typer.Option("--for", metavar="TIME", help="With --rate: for this time, as 30s or 5m.")
     ] = "10s",
     size: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="With --rate: bytes of an event's JSON, about.")
@@ -188,7 +188,7 @@ def check_loss(
         str,
         typer.Option(
             metavar="TIME",
-            help="What landed since an ISO time, or for so long: 1d.",
+            help="What landed since an ISO time, or within this time: 1d.",
         ),
     ] = "",
     ignore: Annotated[

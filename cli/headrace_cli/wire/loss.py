@@ -128,7 +128,7 @@ def _gaps(lake: LakeAddress, recent: str) -> Finding:
     )
     if not found["n"]:
         return Finding(GAPS, Verdict.FINE, "Kafka deleted nothing that had not landed")
-    whole = f", and partitions of a topic that was made anew: {found['whole']}" if found["whole"] else ""
+    whole = f", and partitions of a topic that was recreated: {found['whole']}" if found["whole"] else ""
     reason = f"{found['lost']:,} offsets were lost before they landed ({found['reasons']}){whole}"
     return Finding(
         GAPS, Verdict.WRONG, reason, "./headrace query --named gaps has the ranges; clients may hold them still"

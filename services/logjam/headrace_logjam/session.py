@@ -175,7 +175,7 @@ class ProducerSession(MessageSession):
 
     def _leave_unanswered(self, gathered: _Gathered) -> None:
         for question in gathered.questions[gathered.heard :]:
-            if not question.over:  # else its route has begun anew
+            if not question.over:  # else its route has begun again
                 for other in self._questions.pop(question.route, ()):
                     other.over = True
                     self._said(LATE)

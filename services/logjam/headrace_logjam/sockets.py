@@ -42,7 +42,7 @@ ANSWERS: Final = 10_000
 
 AHEAD: Final = 1 << 20
 """Bytes of messages that one socket of producers hands on before Kafka has stored them. ZeroMQ takes the clients in turn; what
-was read waits in one line. So a client waits behind about so much of others', however much they send. With half of it one batch
+was read waits in one line. So a client waits behind about this much of others', however much they send. With half of it one batch
 would be under way and none be made meanwhile: a client that sends all it can was slower by a third."""
 
 _NO_NAMES: Final = frozenset({"localhost", "localhost6", "ip6-localhost"})
@@ -289,7 +289,7 @@ class Sockets(Own):
         settings = self._around.settings.logjam
         if not (settings.allow or settings.curve_clients):
             self._around.runtime.log.warning(
-                "whoever reaches the ports may connect", set="LOGJAM__ALLOW, or LOGJAM__CURVE_CLIENTS"
+                "any host that reaches the ports may connect", set="LOGJAM__ALLOW, or LOGJAM__CURVE_CLIENTS"
             )
         self._around.access.open()
         self._around.runtime.tasks.start(self._around.doors.watch(), "peers")

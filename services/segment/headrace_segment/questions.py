@@ -90,7 +90,7 @@ class SealSegment(OfSegment):
 
 @dataclass(frozen=True, slots=True)
 class TruncateSegment(OfSegment):
-    """Let go what lies before `offset`. Answered by `SegmentChanged`, also if it has gone already; `Refused` if `offset` lies
+    """Remove what lies before `offset`. Answered by `SegmentChanged`, also if it has gone already; `Refused` if `offset` lies
     behind the segment's end; `NoSegment` or `Lost`.
     """
 
@@ -99,7 +99,7 @@ class TruncateSegment(OfSegment):
 
 @dataclass(frozen=True, slots=True)
 class DeleteSegment(OfSegment):
-    """Let go the segment and its writers. Answered by `SegmentChanged`, `NoSegment` or `Lost`."""
+    """Remove the segment and its writers. Answered by `SegmentChanged`, `NoSegment` or `Lost`."""
 
 
 @dataclass(frozen=True, slots=True)

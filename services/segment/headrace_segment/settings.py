@@ -88,7 +88,7 @@ class SegmentSection(Section):
         5,
         ge=0,
         le=60,
-        description="A read at a segment's end waits so long for more before it is answered with nothing.",
+        description="A read at a segment's end waits this many seconds for more before it is answered with nothing.",
     )
     read_flags: Literal["packed", "bytes"] = Field(
         "packed", description="SegmentRead's two flags in the original dialect: two bits of one byte, or a byte each."
@@ -98,16 +98,18 @@ class SegmentSection(Section):
         100_000, ge=1, description="Maximum writers of one segment whose levels are known; beyond them none is set up."
     )
     writer_retention: Seconds = Field(
-        7 * 86_400, ge=10, description="A writer without a connection is forgotten after so long: it begins anew then."
+        7 * 86_400,
+        ge=10,
+        description="A writer without a connection is forgotten after this time, with its level.",
     )
     retention_bytes: Bytes = Field(
-        0, ge=0, description="Of each segment, about the newest bytes that are kept; 0: all. Whole blocks are let go."
+        0, ge=0, description="Of each segment, about the newest bytes that are kept; 0: all. Whole blocks are removed."
     )
     retention_time: Seconds = Field(
         0,
         ge=0,
         description="Of each segment, what was appended within about this time is kept; 0: all. By the log's time: in a silent"
-        " partition nothing ages. Whole blocks are let go.",
+        " partition nothing ages. Whole blocks are removed.",
     )
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
 """Erases records on request, beside a running job if need be.
 
-First one commit to the table `erasures` lists what goes, by place and id. From then on nothing of it lands again, and whoever
-counts takes it for there (`tables.erasures`). Only then the rows are deleted, table by table, in commits without a transaction
+First one commit to the table `erasures` lists what goes, by place and id. From then on nothing of it lands again, and who counts
+takes it for there (`tables.erasures`). Only then the rows are deleted, table by table, in commits without a transaction
 identifier, like those of maintenance: each deletes what is listed and still there. So an erasure that was killed has done
 nothing, or left rows that are listed, and any later one deletes those.
 
@@ -268,7 +268,7 @@ class Erase:
         return self._read(table).select(*_KEY, DAY).join(places, list(_KEY), "left_semi")
 
     def _delete(self, table: str) -> int:
-        """Deletes the listed rows of `table`; returns how many. Files that held any are written anew without them."""
+        """Deletes the listed rows of `table`; returns how many. Files that held any are written again without them."""
         deleted = 0
         for _ in range(_ATTEMPTS):
             days = {str(day): count for day, count in self._listed(table).groupBy(DAY).count().collect()}

@@ -115,7 +115,7 @@ class Claim:
     ) -> None:
         """Raises `HaltError` unless `batches` ends where the checkpoint says that it does.
 
-        A topic that was made anew since is another matter: see `gaps`.
+        A topic that was recreated since is another matter: see `gaps`.
         """
         last = self._checkpoint.last_batch()
         if last < 0:

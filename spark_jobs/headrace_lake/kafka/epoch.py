@@ -1,4 +1,4 @@
-"""What all that lands under one epoch has in common."""
+"""The properties that all batches of one epoch share."""
 
 from __future__ import annotations
 

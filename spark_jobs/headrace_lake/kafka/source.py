@@ -211,7 +211,7 @@ class Brokers:
             if topic_id == _NO_ID:
                 raise ConfigError(
                     f"the brokers at {self._settings.bootstrap_servers} give the topic {name} no id: they are older than Kafka"
-                    " 2.8, or only claim to be Kafka. Without ids a topic that is made anew cannot be told from the old one,"
+                    " 2.8, or only claim to be Kafka. Without ids a topic that is recreated cannot be told from the old one,"
                     " so records would be lost or doubled: this job needs brokers with topic ids"
                 )
             found[name] = TopicInfo(topic_id, description.partitions().size())

@@ -59,7 +59,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Coverage:
-    """What the tables cover of the topics, by `batches` and by the accepted gaps."""
+    """The offsets of the topics that the tables cover, by `batches` and by the accepted gaps."""
 
     ends: EndOffsets
     """One past the last covered offset, by partition of the topics that exist now."""
@@ -87,7 +87,7 @@ RESTORE: Final = "Restore it (DESCRIBE HISTORY shows its versions, RESTORE TABLE
 
 
 def coverage(spark: SparkSession, lake: str, topics: Mapping[str, TopicInfo]) -> Coverage:
-    """What the tables cover of `topics`. Blocks: one query."""
+    """Returns the offsets of `topics` that the tables cover. Blocks: one query."""
     names = {topic.id: name for name, topic in topics.items()}
     place = ("topic", "topic_id", "partition")
     nothing = sf.lit(None).cast("bigint")
@@ -139,7 +139,7 @@ def _without_number(spark: SparkSession, lake: str) -> int:
 
 
 def _faults(rows: Iterable[Row], without_number: Callable[[], int]) -> Iterator[str]:
-    """What is wrong with `batches`; `rows`: by partition and reason, as `coverage` sums them up.
+    """Returns the faults of `batches`; `rows`: by partition and reason, as `coverage` sums them up.
 
     `without_number`: how many rows have none and come after the last that has one.
     """

@@ -81,7 +81,7 @@ _TUNED: Final = {
     "spark.databricks.delta.snapshotPartitions": "1",  # the default is 50 tasks for each commit
     "spark.databricks.delta.optimizeWrite.enabled": "false",
     "spark.databricks.delta.autoCompact.enabled": "false",
-    # One for each partition. By default Spark keeps 64, and with more partitions would connect each anew in every batch.
+    # One for each partition. By default Spark keeps 64, and with more partitions would connect each again in every batch.
     "spark.kafka.consumer.cache.capacity": "2048",
     "spark.sql.streaming.numRecentProgressUpdates": "2",
     "spark.ui.showConsoleProgress": "false",

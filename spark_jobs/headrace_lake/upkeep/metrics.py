@@ -9,7 +9,7 @@ from headrace_common.operations.metrics import Catalogue
 from headrace_lake.configuration.policy import OTHER, REASONS
 
 TASKS: Final = ("compact", "retain", "vacuum", "clean_log")
-"""What maintenance does; a label of metrics."""
+"""The tasks of maintenance; a label of metrics."""
 
 BATCH_BUCKETS: Final = (0.25, 0.5, 1, 2, 3, 5, 8, 13, 20, 30, 60, 120, 300, 600, 1800)
 FRESHNESS_BUCKETS: Final = (0.5, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 60, 120, 300, 900, 3600, 21_600, 86_400)

@@ -29,7 +29,7 @@ class ProgressListener(StreamingQueryListener):
     """
 
     class Java:
-        """What py4j tells the JVM about this class."""
+        """Tells the JVM, by py4j, which interface this class has."""
 
         implements: Final = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
 

@@ -27,7 +27,7 @@ from headrace_cli.stack.reach import unreachable
 ANSWER: Final = 1.5
 """Time that Kafka has for an answer."""
 OPENING: Final = 8.0
-"""Time to connect anew."""
+"""Time to connect again."""
 DESCRIBE_EVERY: Final = 5.0
 SAMPLES: Final = 8
 """Samples of quarantine that are kept."""

@@ -41,7 +41,7 @@ _NUMBER: Final = re.compile(r"-[0-9]+$")
 def finder(state: Path, urls: Sequence[str]) -> Finder:
     """Return who knows the parts: those of `urls`, or what the stack in `state` runs at the moment.
 
-    ``NAME=dns://HOST:PORT`` is every address that the name has, asked anew each time. Raises `CommandError` for what is no
+    ``NAME=dns://HOST:PORT`` is every address that the name has, asked again each time. Raises `CommandError` for what is no
     address.
     """
     if not urls:

@@ -129,7 +129,7 @@ class LiveService:
 
     def _tell(self, state: bytes) -> None:
         for viewer in list(self._viewers):
-            if viewer.qsize() > 5:  # it does not read: it begins anew with the whole state
+            if viewer.qsize() > 5:  # it does not read: it begins again with the whole state
                 self._viewers.discard(viewer)
                 viewer.put_nowait(b"")
             else:

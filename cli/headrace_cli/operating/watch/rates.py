@@ -90,7 +90,7 @@ def _last(parts: Sequence[Scrape], quantile: str) -> float | None:
 
 
 def grown(before: float, after: float) -> float:
-    """How much a counter has grown; one that is smaller began anew."""
+    """How much a counter has grown; one that is smaller has begun again."""
     return after - before if after >= before else after
 
 
@@ -109,9 +109,9 @@ def between(pairs: Sequence[tuple[Scrape, Scrape]], name: str) -> dict[float, fl
     found: dict[float, float] = defaultdict(float)
     for before, after in pairs:
         old, new = before.buckets(name), after.buckets(name)
-        anew = new.get(float("inf"), 0) < old.get(float("inf"), 0)
+        restarted = new.get(float("inf"), 0) < old.get(float("inf"), 0)
         for bound, count in new.items():
-            found[bound] += count if anew else count - old.get(bound, 0)
+            found[bound] += count if restarted else count - old.get(bound, 0)
     return dict(found)
 
 

@@ -190,7 +190,7 @@ def chosen(protocol: str, options: ConformOptions) -> list[Probe]:
     if options.style not in FORMATS:
         raise CommandError(f"--format {options.style}: it is one of {', '.join(FORMATS)}.", status=2)
     if bool(options.hold) != bool(options.release):
-        raise CommandError("--hold-command and --release-command: what is stalled must be let go, name both.", status=2)
+        raise CommandError("--hold-command and --release-command: what is held must be released, name both.", status=2)
     known = [probe for probe in PROBES if protocol in probe.protocols]
     for name in options.only:
         if name not in [probe.name for probe in known]:

@@ -45,7 +45,7 @@ def list_(
     protocol: ProtocolOption = None,
     since: SinceOption = "",
     until: UntilOption = "",
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many, the newest.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most N, the newest.")] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object on each line.")] = False,
 ) -> None:
     """List what is in quarantine, the newest first."""

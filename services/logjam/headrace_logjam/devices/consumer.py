@@ -102,7 +102,7 @@ class ConsumerSession(MessageSession):
         """By key, and the second in which it came: a frame has one time, and what waits to be `written` may wait for 10 s."""
         self._gathered_bytes = 0
         self._ready: deque[Frame] = deque()
-        self._pending: dict[Ticket, tuple[SubscriptionFrame, list[_Gathered]]] = {}  # and what it stands for
+        self._pending: dict[Ticket, tuple[SubscriptionFrame, list[_Gathered]]] = {}  # and the messages that it counts
         self._partly: dict[Ticket, int] = {}  # how many of a frame's items are stored
         self._refused: list[Gap] = []  # markers
         self._unmarked: list[Gap] = []  # rows of messages

@@ -1,4 +1,4 @@
-"""The sockets by which this consumer hears devices. ZeroMQ connects, and connects again; who is silent is connected anew."""
+"""The sockets by which this consumer hears devices. ZeroMQ connects, and reconnects; an endpoint that is silent is replaced."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from headrace_logjam.settings import LogjamSettings, words
 from headrace_logjam.wire import HEARTBEAT
 
 SILENCE: Final = 30.0
-"""Seconds without any message, of those in which the socket was read, after which an endpoint is connected anew. A device says
-something every 5 s."""
+"""Seconds without any message, of those in which the socket was read, after which an endpoint is replaced. A device speaks
+every 5 s."""
 
 LOOK: Final = 1.0
 RECONNECT_MS: Final = 100
@@ -46,12 +46,12 @@ PAUSE: Final = 0.02
 
 
 def name_of(settings: LogjamSettings) -> str:
-    """What this consumer is called in markers, and its positions by."""
+    """Returns the name of this consumer in markers and positions."""
     return settings.logjam.consumer or socket.gethostname()
 
 
 def chosen_of(settings: LogjamSettings) -> Chosen:
-    """What is taken of what devices publish."""
+    """Returns which of the published messages are taken."""
     topics = words(settings.logjam.topics)
     return Chosen(topics, whole=not (topics or words(settings.logjam.app_envs)))
 
@@ -93,7 +93,7 @@ class Subscription:
         return self._session.positions() if self._session is not None else None
 
     def _hears_first(self) -> None:
-        """What was read waits in the session, outside of the budgets: nothing more is read until positions are written."""
+        """Read messages wait in the session, outside of the budgets: nothing more is read until positions are written."""
         self._read.hold(True)
         self._first()
 
@@ -183,7 +183,7 @@ class Subscription:
         return ended
 
     async def _watch(self, made: zmq.Socket[bytes], connection: MessageConnection, session: ConsumerSession) -> None:
-        """Connects anew after a silence, until the connection has ended."""
+        """Connects again after a silence, until the connection has ended."""
         clock = asyncio.get_running_loop().time
         self._read.last = clock()
         while True:
@@ -222,7 +222,7 @@ class Subscriptions:
         self._positions = Positions(settings.kafka, name_of(settings), runtime.receiver.limited)
         self._found: dict[str, Mapping[int, Position]] = {}
         self._looked = True
-        """What was stored behind the positions is known."""
+        """It is known which numbers were stored behind the positions."""
 
     async def start(self) -> None:
         """Connects, and reads where this consumer stood. Kafka is there. Raises `ConfigError`."""
@@ -240,7 +240,7 @@ class Subscriptions:
         self._runtime.tasks.start(self._keep(), "positions")
 
     async def _held(self) -> Mapping[str, Held]:
-        """What was stored behind the positions before a kill. If Kafka does not say it, that is called lost."""
+        """The numbers that were stored behind the positions before a kill. If Kafka does not say it, that is called lost."""
         settings = self._runtime.settings
         try:
             found = await read_tail(settings.kafka, name_of(settings), self._found)

@@ -18,7 +18,7 @@ from headrace_logjam.devices.positions import Places
 from headrace_logjam.events import PROTOCOL
 
 WINDOW_MS: Final = 15_000
-"""Records are looked for that were received at most so long before and after the newest position. Positions are written every
+"""Records are looked for that were received at most this time before and after the newest position. Positions are written every
 second, and a device says something every 5 s."""
 
 TIME: Final = 5.0
@@ -35,7 +35,7 @@ Found = Mapping[bytes, Held]
 
 
 class Tail(NamedTuple):
-    """What was found, by endpoint. `whole`: `TIME` was enough for all."""
+    """The numbers that were found, by endpoint. `whole`: `TIME` was enough for all."""
 
     held: Mapping[str, Held]
     whole: bool

@@ -158,7 +158,7 @@ class Readers:
                 if answer is not None:
                     return answer
                 continue  # truncated or deleted meanwhile
-            if known is not partition.fold:  # also when the log is read anew meanwhile
+            if known is not partition.fold:  # also when the log is read again meanwhile
                 async with asyncio.timeout(self._deadline):
                     await partition.passed()
                 known = partition.fold

@@ -89,7 +89,7 @@ class SnapshotTopic:
         return sorted(self._closed, reverse=True)
 
     async def write(self, parts: Parts) -> None:
-        """Stores a set, its manifest last, and lets go all sets but the newest `KEPT`. Raises `KafkaError`."""
+        """Stores a set, its manifest last, and deletes all sets but the newest `KEPT`. Raises `KafkaError`."""
         producer = make_producer(self._settings, BATCH_BYTES)
         await producer.start()
         try:

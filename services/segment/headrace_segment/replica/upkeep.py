@@ -94,9 +94,9 @@ class Upkeep:
         self._retention()
 
     async def age(self) -> None:
-        """Lets go what is older than it may be, once a minute.
+        """Removes what is older than it may be, once a minute.
 
-        By the log's time, too: our clock alone could be wrong, and what is let go is lost.
+        By the log's time, too: our clock alone could be wrong, and what is removed is lost.
         """
         partition, kept, clock = self._partition, self._settings.retention_time, time.monotonic()
         if not kept or self._waits() or clock < self._ages_due:
@@ -135,7 +135,7 @@ class Upkeep:
         await self._cut()
 
     async def _cut(self) -> None:
-        """Lets go what no start and no reader needs any more."""
+        """Removes what no start and no reader needs any more."""
         partition = self._partition
         sets = partition.snapshots.sets()
         if len(sets) < KEPT or not partition.live.is_set():
@@ -175,7 +175,7 @@ class Upkeep:
             self._put(name, forgotten)
 
     def _retention(self) -> None:
-        """Lets go whole blocks at the beginning of segments that are larger than they may be."""
+        """Removes whole blocks at the beginning of segments that are larger than they may be."""
         kept = self._settings.retention_bytes
         if not kept:
             return

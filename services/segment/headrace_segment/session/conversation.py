@@ -315,7 +315,7 @@ class Conversation(ByteSession, Generic[B]):
         self._ready.append(BlockFrame(run, ticket, received_ms, self._envelopes[run.segment], self._limits.event_bytes))
 
     def _answered_here(self, writer: Writer[B], number: int) -> None:
-        """A block that had its turn needs nobody's answer."""
+        """A block that had its turn waits for no answer."""
         writer.under_way -= 1
         if (order := self._orders.get(writer.segment)) is not None:
             order.done(number)

@@ -164,7 +164,7 @@ class TodaySession(Conversation[Append]):
 
     def _append_if(self, writer: Writer[Append], block: Append, expected: int, before: int, number: int) -> None:
         """Nothing of the writer is under way. What is true of a segment's length is no event: only the segment gets it."""
-        if expected < 0:  # no segment is so long
+        if expected < 0:  # no segment has this length
             self._check_failed(writer, block.level, block.request)
             self._answered_here(writer, number)
             return

@@ -9,7 +9,7 @@ The fold's input remains what every reader of the log gets, record for record:
 ==================  ===========================================================================================================
 its part            why it is the same
 ==================  ===========================================================================================================
-offsets             a batch's records have successive offsets, and nobody's lie between them
+offsets             a batch's records have successive offsets, and no other record lies between them
 key and value       they are the bytes that were produced; they are decoded as those that are read
 time                Kafka's answer tells `LogAppendTime`, one for the batch. Where the topic keeps the producer's own time
                     instead, each record of a batch was given the same one, and it is that (a batch that Kafka knows already

@@ -37,7 +37,7 @@ class RecentBlocks:
                     del self._segments[name]
 
     def drop(self, segment: str) -> None:
-        """The segment is deleted: one of the same name begins anew."""
+        """The segment is deleted: one of the same name begins empty."""
         self._segments.pop(segment, None)
 
     def clear(self) -> None:

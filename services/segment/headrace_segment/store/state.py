@@ -92,4 +92,4 @@ class Segment:
             return
         self.index.cut(offset)
         at = bisect_right(self.refused, self.index.log_offsets[0])
-        self.refused = self.refused[at:]  # whoever reads by the old one goes on with it
+        self.refused = self.refused[at:]  # a reader of the old one goes on with it

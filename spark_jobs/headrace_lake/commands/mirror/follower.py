@@ -74,7 +74,7 @@ class Follower(Health):
         self._trouble = ""
 
     def _behind(self, name: str) -> Source | None:
-        """What the Delta table holds, if its Iceberg table shows another version. Raises `ConfigError` if it shows another
+        """Reads what the Delta table holds, if its Iceberg table shows another version. Raises `ConfigError` if it shows another
         table.
         """
         table = self._tables.opened(name)
