@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from headrace_lake.spark.halt import SupersededError
@@ -15,7 +16,7 @@ from headrace_lake.spark.jvm import java_class
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import append, layout
 from headrace_lake.tables.altered import unless_altered
-from headrace_lake.tables.append import Appender
+from headrace_lake.tables.append import Appender, arrow_rows
 from headrace_lake.tables.fence import Fence, claim_of, epoch_of, transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS, QUARANTINE, SCHEMAS
 from headrace_lake.tables.properties import APP_ID
@@ -73,6 +74,16 @@ def row(spark: SparkSession, batch: int) -> DataFrame:
         None,
     )
     return spark.createDataFrame([values], SCHEMAS[BATCHES])
+
+
+def line(batch: int) -> pa.Table:
+    """The same row, as Arrow has it."""
+    values = {
+        "epoch": 1, "batch": batch, "topic": "t", "topic_id": "id", "partition": 0, "from": batch, "to": batch + 1,
+        "records": 1, "events": 1, "duplicates": 0, "quarantined": 0, "skipped": 0,
+        "landed_at": datetime(2026, 1, 1, tzinfo=UTC), "number": batch + 1,
+    }  # fmt: skip
+    return arrow_rows([values], SCHEMAS[BATCHES])
 
 
 def batches(spark: SparkSession, lake: Path) -> list[int]:
@@ -248,18 +259,47 @@ def test_the_steps_are_those_of_deltas_writer(
 
 
 @pytest.mark.spark
-def test_an_append_is_one_job(spark: SparkSession, tmp_path: Path) -> None:
-    fence = Fence(spark, str(tmp_path))
-    layout.create(Storage(spark), str(tmp_path))
+def test_an_append_is_one_job_and_none_for_rows_of_arrow(spark: SparkSession, lake: Path) -> None:
+    fence = Fence(spark, str(lake))
     fence.claim()
-    rows = row(spark, 0).coalesce(1)
+    frame = row(spark, 0).coalesce(1)
     context = spark.sparkContext
-    context.setJobGroup("one append", "")
-    try:
-        assert fence.write(BATCHES, rows, transaction(1, 0))
-        assert len(context.statusTracker().getJobIdsForGroup("one append")) == 1
-    finally:
-        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+    for number, (rows, jobs) in enumerate([(frame, 1), (line(1), 0)]):
+        context.setJobGroup(f"append {number}", "")
+        try:
+            assert fence.write(BATCHES, rows, transaction(1, number))
+            assert len(context.statusTracker().getJobIdsForGroup(f"append {number}")) == jobs
+        finally:
+            context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+    assert fence.rows_of(BATCHES, transaction(1, 1)) == 1
+
+
+@pytest.mark.spark
+@BOTH_WAYS
+def test_rows_of_arrow_are_the_same_rows(spark: SparkSession, lake: Path) -> None:
+    fence = Fence(spark, str(lake))
+    fence.claim()
+    assert fence.write(BATCHES, row(spark, 0), transaction(1, 0))
+    assert fence.write(BATCHES, line(0), transaction(1, 1))
+    assert not fence.write(BATCHES, line(0), transaction(1, 1))
+    first, second = spark.read.format("delta").load(str(lake / BATCHES)).collect()
+    assert first == second
+    again = DeltaTable(str(lake / BATCHES)).to_pyarrow_table()
+    assert again.to_pylist()[0] == again.to_pylist()[1]
+    kinds = [
+        [{*action[kind]} - {"tags"} for action in map(json.loads, file.read_text().splitlines()) for kind in action]
+        for file in sorted((lake / BATCHES / "_delta_log").glob("*.json"))[-2:]
+    ]
+    assert kinds[0] == kinds[1], "the log's actions have the same fields"
+
+
+@pytest.mark.spark
+def test_rows_of_arrow_that_the_table_has_no_column_for_are_refused(spark: SparkSession, lake: Path) -> None:
+    fence = Fence(spark, str(lake))
+    fence.claim()
+    with pytest.raises(PySparkException, match="more"):
+        fence.write(BATCHES, line(0).append_column("more", pa.array([1])), transaction(1, 0))
+    assert batches(spark, lake) == []
 
 
 @pytest.mark.spark

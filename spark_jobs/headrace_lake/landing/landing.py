@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as sf
 
@@ -26,8 +27,8 @@ from headrace_lake.landing.markers import GapMarkers
 from headrace_lake.landing.quarantine import Quarantine, QuarantineCounts
 from headrace_lake.landing.recovered import check_rows
 from headrace_lake.landing.routes import RouteCounts, Routes
-from headrace_lake.rows import decode
 from headrace_lake.spark.halt import HaltError, StoppingError
+from headrace_lake.tables.append import arrow_rows
 from headrace_lake.tables.digest import OF_QUARANTINE, Sums
 from headrace_lake.tables.fence import transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS, QUARANTINE, SCHEMAS
@@ -255,7 +256,7 @@ class Landing:
         routed: RouteCounts,
         digests: Mapping[str, Sequence[Sums | None]],
         landed_at: datetime,
-    ) -> DataFrame:
+    ) -> pa.Table:
         rows = []
         slots = Slots(ranges, self._epoch.topics)
         for number, (topic, partition, start, end) in enumerate(ranges, self._epoch.position.rows + 1):
@@ -266,20 +267,12 @@ class Landing:
                     "epoch": self._epoch.number, "batch": batch, "topic": topic, "topic_id": self._epoch.topics.ids[topic],
                     "partition": partition, "from": start, "to": end, "records": records, "events": sound - duplicates,
                     "duplicates": duplicates, "quarantined": records - sound - skipped, "skipped": skipped,
-                    "landed_at": f"{landed_at:%Y-%m-%d %H:%M:%S.%f}Z", "number": number,
+                    "landed_at": landed_at, "number": number,
                     "routed": json.dumps(by_route) if by_route else None,
                     "digest": slots.line(topic, partition, digests),
                 }
             )  # fmt: skip
-        # as one constant: a frame of Python rows would start Python workers in every batch, and Spark's parser is slow
-        kinds = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in SCHEMAS[BATCHES].fields)
-        names = ", ".join(f"`{name}`" for name in SCHEMAS[BATCHES].names)
-        text = decode.quoted(json.dumps(rows))
-        return self._epoch.spark.sql(
-            f"select {names} from (select inline(from_json({text}, 'array<struct<{kinds}>>',"  # noqa: S608
-            " map('timestampFormat', \"yyyy-MM-dd HH:mm:ss.SSSSSSX\")))"
-            ")"
-        ).coalesce(1)
+        return arrow_rows(rows, SCHEMAS[BATCHES])
 
     def _landed_before(self, batch: int, version: int, ranges: list[Range]) -> bool:
         """Whether `batches` holds this batch: the job died before Spark recorded it.

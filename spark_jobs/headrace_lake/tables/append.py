@@ -5,19 +5,39 @@ table: a Spark job in every commit, and most of the cost of a small one. Our cal
 So `Appender` takes the steps of Delta's writer (`WriteIntoDelta.run`, in the versions in `_KNOWN`) one by one, with that answer
 instead of the job. One step must stay: the transaction still reads the application's version, so that a commit fails if
 another of the same application overtook it. With any other version of Delta, `Appender` calls Delta's own writer.
+
+A few rows that Python has, such as a batch's lines of `batches`, are written by Arrow: to plan and run a query for them takes
+Spark longer than all else of their commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import re
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, cast
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from headrace_lake.spark.jvm import active_session, java_class
+from headrace_lake.spark.storage import Storage
 
 _KNOWN: Final = ("4.4.0",)
 DELTA: Final = "org.apache.spark.sql.delta"
+_KINDS: Final = {
+    "long": pa.int64(),
+    "integer": pa.int32(),
+    "string": pa.string(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
+"""Delta's name of a column's type -> Arrow's type, of the columns that rows of Python's may have."""
 
 
 def stepwise(spark: SparkSession) -> bool:
@@ -39,6 +59,29 @@ def prepared(spark: SparkSession, log: Any, rows: DataFrame, settings: Mapping[s
     )  # fmt: skip
 
 
+def arrow_rows(values: Sequence[Mapping[str, Any]], schema: StructType) -> pa.Table:
+    """`values` as rows of `schema` that `Appender.append` writes without a query."""
+    fields = [(field.name, _KINDS[field.dataType.typeName()]) for field in schema.fields]
+    return pa.Table.from_pylist(values, schema=pa.schema(fields))
+
+
+def new_name(day: str) -> str:
+    """The name of a new data file, of the partition `day` if the table has days."""
+    name = f"part-00000-{uuid.uuid4()}-c000.zstd.parquet"
+    return f"day={day}/{name}" if day else name
+
+
+def local_path(path: str) -> str:
+    """The path of a file on the local file system, without the scheme."""
+    return re.sub(r"^file:(//)?", "", path)
+
+
+def actions_of(spark: SparkSession, actions: Iterable[Mapping[str, Any]]) -> list[Any]:
+    """Delta's objects for `actions`, each as a line of the log has it."""
+    kinds = getattr(java_class(spark, f"{DELTA}.actions.Action$"), "MODULE$")
+    return [kinds.fromJson(json.dumps(action, ensure_ascii=False)) for action in actions]
+
+
 class Appender:
     """Appends under the transaction versions of the application `app_id`."""
 
@@ -46,7 +89,9 @@ class Appender:
         self._spark = spark
         self._app_id = app_id
 
-    def append(self, path: str, rows: DataFrame, version: int, token: str, latest: Callable[[], int]) -> None:
+    def append(
+        self, path: str, rows: DataFrame | pa.Table, version: int, token: str, latest: Callable[[], int]
+    ) -> None:
         """Appends `rows`, all or none; without rows it commits the version alone. `token` becomes the commit's `userMetadata`.
 
         Does nothing if the table already has this version or a later one; `latest` returns the table's current version.
@@ -55,18 +100,20 @@ class Appender:
         if stepwise(self._spark):
             self._take_steps(path, rows, version, token, latest)
             return
-        writer = rows.write.format("delta").mode("append").option("userMetadata", token)
+        writer = self._frame(rows).write.format("delta").mode("append").option("userMetadata", token)
         writer.option("txnAppId", self._app_id).option("txnVersion", version).save(path)
 
-    def _take_steps(self, path: str, rows: DataFrame, version: int, token: str, latest: Callable[[], int]) -> None:
-        spark = cast("Any", rows.sparkSession)._jsparkSession
+    def _take_steps(
+        self, path: str, rows: DataFrame | pa.Table, version: int, token: str, latest: Callable[[], int]
+    ) -> None:
+        session = rows.sparkSession if isinstance(rows, DataFrame) else self._spark
+        spark = cast("Any", session)._jsparkSession
         scala = java_class(self._spark, "org.apache.spark.api.python.PythonUtils")
         option = java_class(self._spark, "scala.Option")
         mode = java_class(self._spark, "org.apache.spark.sql.SaveMode").Append
         none, nothing = option.empty(), scala.toSeq([])
         settings = {"txnAppId": self._app_id, "txnVersion": str(version), "userMetadata": token}
         log = java_class(self._spark, f"{DELTA}.DeltaLog").forTable(spark, path)
-        write = prepared(self._spark, log, rows, settings)
         # As Delta's own writer does: Delta reads a checkpoint that it has not read yet with the thread's session, and a thread
         # of our own has none.
         with active_session(self._spark, spark):
@@ -74,8 +121,41 @@ class Appender:
             getattr(transaction.readTxn(), "$plus$eq")(self._app_id)
             if latest() >= version:  # only now: a commit after the start of the transaction makes it fail
                 return
-            data = write.writeAndReturnCommitData(transaction, spark, none, False)
+            if isinstance(rows, pa.Table) and _fits(rows, str(transaction.metadata().schemaString())):
+                actions, tags = self._written(path, rows, version), scala.toScalaMap({})
+            else:
+                write = prepared(self._spark, log, self._frame(rows), settings)
+                data = write.writeAndReturnCommitData(transaction, spark, none, False)
+                actions, tags = data.actions(), data.stringTags()
             operation = java_class(self._spark, f"{DELTA}.DeltaOperations$Write")(
                 mode, option.apply(nothing), none, option.apply(token), none, none, none, none, none
             )
-            transaction.commitIfNeeded(data.actions(), operation, data.stringTags())
+            transaction.commitIfNeeded(actions, operation, tags)
+
+    def _frame(self, rows: DataFrame | pa.Table) -> DataFrame:
+        return rows if isinstance(rows, DataFrame) else self._spark.createDataFrame(rows).coalesce(1)
+
+    def _written(self, path: str, rows: pa.Table, version: int) -> Any:
+        """The actions that append `rows`, whose file is written now. A file that is not committed stays for vacuum."""
+        storage, name = Storage(self._spark), new_name("")
+        with tempfile.TemporaryDirectory(prefix="headrace-rows-") as folder:
+            local = storage.scheme(path) == "file"
+            file = Path(local_path(f"{path}/{name}") if local else f"{folder}/rows")
+            pq.write_table(rows, file, compression="zstd", compression_level=1, store_schema=False)
+            size = file.stat().st_size
+            if not local:
+                storage.upload(str(file), f"{path}/{name}")
+        now = round(time.time() * 1000)
+        added = {
+            "path": name, "partitionValues": {}, "size": size, "modificationTime": now, "dataChange": True,
+            "stats": json.dumps({"numRecords": rows.num_rows}),
+        }  # fmt: skip
+        txn = {"appId": self._app_id, "version": version, "lastUpdated": now}
+        actions = actions_of(self._spark, [{"txn": txn}, {"add": added}])
+        return java_class(self._spark, "org.apache.spark.api.python.PythonUtils").toSeq(actions)
+
+
+def _fits(rows: pa.Table, schema: str) -> bool:
+    """Whether the table with this `schema` has the columns of `rows`. If not, Spark says what is wrong."""
+    there = {field["name"]: _KINDS.get(str(field["type"])) for field in json.loads(schema)["fields"]}
+    return all(there.get(column.name) == column.type for column in rows.schema)

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -162,7 +163,7 @@ class Fence:
         _not_past(name, latest, version)
         return latest == version
 
-    def write(self, name: str, rows: DataFrame, version: int) -> bool:
+    def write(self, name: str, rows: DataFrame | pa.Table, version: int) -> bool:
         """Appends `rows` to the table `name` under `version` and makes sure that a write of this batch is committed.
 
         True: this write was committed. False: another run's write of the same batch was, and Delta skipped this one. (A JVM

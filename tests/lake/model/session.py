@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, Protocol
 
+import pyarrow as pa
 from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.tables import erasures
 from headrace_lake.tables.digest import KEY
@@ -55,18 +55,19 @@ class Appender:
         self._world: World = spark.world
         self._app = app
 
-    def append(self, path: str, rows: Frame, version: int, token: str, latest: Callable[[], int]) -> None:
+    def append(self, path: str, rows: Frame | pa.Table, version: int, token: str, latest: Callable[[], int]) -> None:
         transaction = self._world.disk.table(path).begin(self._app)
         self._world.step()
         if latest() < version:
             self._write(transaction, rows, version, token)
 
-    def _write(self, transaction: Transaction, rows: Frame, version: int, token: str) -> None:
-        world, data = self._world, rows.read()
+    def _write(self, transaction: Transaction, rows: Frame | pa.Table, version: int, token: str) -> None:
+        lines = isinstance(rows, pa.Table)
+        world, data = self._world, rows.to_pylist() if lines else rows.read()
 
         def act() -> None:
             transaction.commit(data, version=version, token=token, moment=world.now())
-            if rows.observed is not None:
+            if not lines and rows.observed is not None:
                 rows.observed()
 
         commit(world, act)
@@ -179,13 +180,6 @@ class Spark:
         match text.split():
             case ["select", "*", "from", "values", *_]:
                 return self._values(text)
-            case ["select", *_]:  # the lines of `batches`, as a constant
-                found = re.search(r"from_json\('(.*?)', 'array<struct", text, re.DOTALL)
-                assert found is not None
-                lines = json.loads(found[1].replace("\\\\", "\\").replace("\\'", "'"))
-                return Frame(
-                    lambda: [{**line, "landed_at": datetime.fromisoformat(line["landed_at"])} for line in lines]
-                )
             case ["CREATE", *_]:
                 self._create(path, text)
             case ["ALTER", *_]:

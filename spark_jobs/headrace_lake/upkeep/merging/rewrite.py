@@ -9,7 +9,6 @@ ZORDER BY rewrites whole partitions: hours of a day again and again.
 from __future__ import annotations
 
 import json
-import re
 import tempfile
 import time
 import uuid
@@ -23,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace_lake.spark.jvm import active_session, java_class
 from headrace_lake.spark.literals import quoted
 from headrace_lake.spark.storage import Storage
-from headrace_lake.tables.append import DELTA, prepared
+from headrace_lake.tables.append import DELTA, actions_of, local_path, new_name, prepared
 from headrace_lake.tables.layout import DAY
 from headrace_lake.upkeep.merging.parquet_merge import Form, Statistics, merge_files, unsupported
 
@@ -56,9 +55,8 @@ def by_arrow(
         sources = [_source(storage, files.path, file, Path(name), local=local) for file in files.sizes]
         if unsupported(sources) is not None:
             return None
-        new = f"part-00000-{uuid.uuid4()}-c000.zstd.parquet"
-        new = f"{DAY}={files.day}/{new}" if files.day else new
-        output = Path(_local(f"{files.path}/{new}") if local else f"{name}/merged")
+        new = new_name(files.day)
+        output = Path(local_path(f"{files.path}/{new}") if local else f"{name}/merged")
         counted = Statistics(statistics)
         schema = merge_files(sources, output, form, counted, going_on)
         size = output.stat().st_size
@@ -123,22 +121,17 @@ def _entry(spark: SparkSession, name: str, day: str, size: int, statistics: str 
     }
     if statistics is not None:
         fields["stats"] = statistics
-    actions = getattr(java_class(spark, f"{DELTA}.actions.Action$"), "MODULE$")
-    return actions.fromJson(json.dumps({"add": fields}, ensure_ascii=False))
+    return actions_of(spark, [{"add": fields}])[0]
 
 
 def _source(storage: Storage, table: str, name: str, folder: Path, *, local: bool) -> Path:
     """Where the file `name` of the log can be read locally."""
     path = f"{table}/{unquote(name)}"
     if local:
-        return Path(_local(path))
+        return Path(local_path(path))
     copy = folder / uuid.uuid4().hex
     storage.download(path, str(copy))
     return copy
-
-
-def _local(path: str) -> str:
-    return re.sub(r"^file:(//)?", "", path)
 
 
 def _log(spark: SparkSession, path: str) -> tuple[Any, Any]:
