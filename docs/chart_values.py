@@ -258,7 +258,7 @@ class Lake(Pod, OwnImage):
     )
     resources: Kubernetes = Field(
         {"requests": {"cpu": "500m", "memory": "2Gi"}, "limits": {"memory": "3Gi"}},
-        description="Requests and limits: the heap (`lake.driver_memory`) and 1 GiB.",
+        description="Requests and limits: at least the heap (`lake.settings.lake.driver_memory`) and 1 GiB.",
     )
     termination_grace_period_seconds: int = Field(120, ge=30, description="Time to finish the batch.")
     service_account: Account = Field(Account(), description="ServiceAccount of the landing job.")
