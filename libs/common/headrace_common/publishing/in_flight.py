@@ -219,9 +219,10 @@ class FairQueue:
 
     def next_small(self) -> InFlightFrame | None:
         """Returns the frame of `next` if it is small."""
-        if self._current is not None or not self._small_is_next():
-            return None
-        return self._first[next(iter(self._small))]
+        if self._current is None and self._small_is_next():
+            for account in self._small:
+                return self._first[account]
+        return None
 
     def add(self, in_flight: InFlightFrame) -> None:
         """Queues a frame behind the other frames of its connection."""
@@ -285,7 +286,7 @@ class FairQueue:
             else:
                 self._heap = [entry for entry in self._heap if entry[-1] is not account]
                 heapq.heapify(self._heap)
-        queue = self._behind.get(account)
+        queue = self._behind.get(account) if self._behind else None
         if queue is None:
             del self._first[account]
             return
@@ -294,7 +295,7 @@ class FairQueue:
             del self._behind[account]
 
     def _small_is_next(self) -> bool:
-        return bool(self._small) and (not self._heap or self._scheduler.small_first(self._heap[0][0]))
+        return not self._heap or self._scheduler.small_first(self._heap[0][0]) if self._small else False
 
     def _lead(self, in_flight: InFlightFrame) -> None:
         """`in_flight` is now the first frame of its account."""
