@@ -20,6 +20,9 @@ NO_DEADLINE: Final = float("inf")
 """The deadline of a frame that is held until it is stored."""
 
 
+NOTHING: Final[Iterator[Part | Pause | list[Part]]] = iter(())
+
+
 class DeliveryListener(ABC):
     """Learns the outcome of a frame. Its methods must not block or raise."""
 
@@ -68,7 +71,7 @@ class InFlightFrame:
         self.received_ms = frame.received_ms  # the time of its records
         self.deadline = deadline
         self.small = frame.small
-        self.runs: Iterator[Part | Pause | list[Part]] = iter(()) if frame.small else frame.runs()
+        self.runs = NOTHING if frame.small else frame.runs()
         self.growing = True  # until its first part is built
         self.made: list[Part] = []  # built, but not in a batch yet
         self.halfway = False  # the last slice ended inside a part
@@ -116,7 +119,7 @@ class InFlightFrame:
     def spoiled(self, error: Exception, log: Log) -> Reject:
         """A bug in Headrace: the whole frame, as received, replaces its remaining parts."""
         log.exception("building a frame's events failed", ticket=self.frame.ticket)
-        self.runs = iter(())
+        self.runs = NOTHING
         return self.frame.spoiled(f"{type(error).__name__}: {error}")
 
     def enlarge(self) -> None:

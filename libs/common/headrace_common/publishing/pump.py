@@ -102,11 +102,12 @@ class Pump:
 
     def submit(self, frame: InFlightFrame) -> None:
         """Takes a frame with its deadline."""
+        if not self._pending:
+            self.idle.clear()
         self._pending[frame] = None
         self._queue.add(frame)
         if not self._arrived.is_set():
             self._arrived.set()
-        self.idle.clear()
         self._pending.watch(frame.deadline)
 
     async def run(self) -> None:
