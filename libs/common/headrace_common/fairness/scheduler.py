@@ -40,6 +40,9 @@ BYTE_COST: Final = 30e-9
 MADE_COST: Final = 15e-6
 """The same of a small frame whose events were made when it arrived."""
 
+TOGETHER: Final = 8 * MADE_COST
+"""CPU seconds of small frames that are charged at a time, and by which a slice may last longer: a sixteenth of it."""
+
 REST: Final = 4
 """Loop iterations between two slices: an answer from Kafka needs several to become an acknowledgement."""
 

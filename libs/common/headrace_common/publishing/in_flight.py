@@ -108,6 +108,13 @@ class InFlightFrame:
             made.append(self.spoiled(error, log))  # after the parts that were made before
         return made
 
+    def at_once(self, log: Log) -> list[Part] | None:
+        """Makes all parts of a small frame. None: it takes more work than its size lets expect."""
+        try:
+            return self.frame.at_once()
+        except Exception as error:
+            return [self.spoiled(error, log)]
+
     def grow(self, log: Log) -> Pause | list[Part]:
         """Makes its first parts, or the next step of growing before these. An empty list: it has none."""
         try:

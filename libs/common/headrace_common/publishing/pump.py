@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from headrace_common.fairness.budget import Growth, GrowthPool
-from headrace_common.fairness.scheduler import MADE_COST, QUANTUM, FairScheduler, Slices, small_cost
+from headrace_common.fairness.scheduler import QUANTUM, TOGETHER, FairScheduler, Slices, small_cost
 from headrace_common.kafka.producer import ProducerSource
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.log import Log, RateLimited
@@ -29,9 +29,6 @@ from headrace_common.session.interface import Frame, Kept, Pause
 
 LOOK: Final = 8
 """Parts between two checks of the clock."""
-
-TOGETHER: Final = LOOK * MADE_COST
-"""CPU seconds of small frames that are charged at a time: each that was not made when it arrived costs more."""
 
 LARGE: Final = 1 << 10
 """Bytes of an event from which the clock is checked after each event."""
@@ -187,20 +184,12 @@ class Pump:
                     return
 
     def _take_small(self, cycle: Cycle) -> bool:
-        """Moves small frames into the cycle, one of each connection in turn, until the slice is over or a long frame comes first.
-        Returns whether the cycle has room for more.
-        """
+        """Moves small frames into the cycle, one of each connection in turn, for a slice. Returns whether it has room left."""
         queue, scheduler, cost, has_room = self._queue, self._scheduler, 0.0, True
-        while has_room and not scheduler.resting and (frame := queue.next_small()) is not None:
-            if frame.dead:
-                queue.remove(frame)
-                continue
+        while has_room and not scheduler.resting and (frame := queue.next_small()) is not None and not frame.dead:
             made: list[Part] | None = frame.made
             if not made:
-                try:
-                    made = frame.frame.at_once()
-                except Exception as error:
-                    made = [frame.spoiled(error, self._log)]
+                made = frame.at_once(self._log)
                 cost += small_cost(frame.frame.size, frame.frame.made)
                 if cost >= TOGETHER:
                     scheduler.small_built(cost)
@@ -210,13 +199,11 @@ class Pump:
                 continue
             added = cycle.add(made, frame)
             if added < len(made):
-                frame.made = made[added:]
-                has_room = False
+                frame.made, has_room = made[added:], False
             else:
                 frame.exhausted = cycle.whole = True
                 queue.remove(frame)
-        if cost:
-            scheduler.small_built(cost)
+        scheduler.small_built(cost)
         return has_room
 
     def _take_some(self, frame: InFlightFrame, cycle: Cycle) -> Step:
