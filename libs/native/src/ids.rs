@@ -81,7 +81,12 @@ impl Hash {
     }
 
     /// The first 24 of the digest's 32 hex digits, behind `d.`: a frame's part of an id.
-    pub fn prefix(mut self) -> [u8; 26] {
+    pub fn prefix(self) -> [u8; 26] {
+        self.id().0
+    }
+
+    /// An id: what `prefix` is, and the last eight hex digits as a number.
+    pub fn id(mut self) -> ([u8; 26], u32) {
         self.block[self.held..].fill(0);
         self.mix(true);
         let mut prefix = *b"d.000000000000000000000000";
@@ -89,7 +94,7 @@ impl Hash {
             pair[0] = b"0123456789abcdef"[usize::from(byte >> 4)];
             pair[1] = b"0123456789abcdef"[usize::from(byte & 15)];
         }
-        prefix
+        (prefix, ((self.state[1] >> 32) as u32).swap_bytes())
     }
 
     fn mix(&mut self, last: bool) {
@@ -184,6 +189,13 @@ mod tests {
         for size in [1, 3, 127, 128, 129, 255] {
             assert_eq!(of(&data.chunks(size).collect::<Vec<_>>()), whole, "{size}");
         }
+    }
+
+    #[test]
+    fn an_id_is_the_whole_digest() {
+        let mut hash = Hash::default();
+        hash.feed(b"abc"); // cf4ab791c62b8d2b2109c90275287816
+        assert_eq!(hash.id().1, 0x7528_7816);
     }
 
     #[test]

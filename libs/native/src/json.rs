@@ -8,12 +8,12 @@ const HEX: &[u8; 16] = b"0123456789abcdef";
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;
 
-/// Whether eight bytes are ASCII that stands in JSON text as it is.
-fn plain(word: u64) -> bool {
+/// The high bit of each of eight bytes that is not ASCII which stands in JSON text as it is; behind the first, of others too.
+pub fn marks(word: u64) -> u64 {
     let below_space = word.wrapping_sub(ONES * 0x20);
     let quote = (word ^ (ONES * 0x22)).wrapping_sub(ONES);
     let backslash = (word ^ (ONES * 0x5c)).wrapping_sub(ONES);
-    (word | below_space | quote | backslash) & HIGH == 0
+    (word | below_space | quote | backslash) & HIGH
 }
 
 fn escaped(byte: u8) -> bool {
@@ -31,7 +31,7 @@ pub fn text(out: &mut Vec<u8>, content: &[u8]) -> Result<(), Odd> {
 /// Appends a text without its quotation marks. `Odd` if it is not UTF-8.
 pub fn inside(out: &mut Vec<u8>, content: &[u8]) -> Result<(), Odd> {
     let mut words = content.chunks_exact(8);
-    let all = words.all(|word| plain(u64::from_le_bytes(word.try_into().unwrap_or([0; 8]))));
+    let all = words.all(|word| marks(u64::from_le_bytes(word.try_into().unwrap_or([0; 8]))) == 0);
     let tail = content.len() - content.len() % 8;
     if all && content[tail..].iter().all(|byte| byte.is_ascii() && !escaped(*byte)) {
         out.extend_from_slice(content);

@@ -5,12 +5,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod document;
 pub mod entries;
 pub mod ids;
 pub mod json;
 pub mod message;
 pub mod msgpack;
 pub mod record;
+pub mod scan;
 pub mod time;
 
 #[cfg(feature = "python")]

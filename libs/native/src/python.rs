@@ -6,15 +6,20 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
+use crate::document::{courier_id, Fields};
 use crate::entries::{Message, Writer};
+use crate::ids::Hash;
 use crate::message as taken;
-use crate::record::{self, Envelope};
+use crate::record::{self, Envelope, Event};
 
 /// Bytes of records after which a call returns.
 const MOST_MADE: usize = 512 << 10;
 
 /// Bytes of a frame's part of an id.
 const IDS_LENGTH: usize = 26;
+
+/// Bytes of a J frame before its JSON; the last four are the length of that.
+const DATA_HEADER: usize = 10;
 
 /// The pieces of `Envelope.pieces`.
 type Pieces<'a> = (&'a [u8], &'a [u8], &'a [u8], &'a [u8], &'a [u8]);
@@ -147,12 +152,145 @@ fn whole<'py>(
     })
 }
 
+/// What Python's `find` says of the key of an event: the pieces of its envelope, and what its id begins to hash, if it has one.
+type Origin<'py> = ((Held<'py>, Held<'py>, Held<'py>, Held<'py>, Held<'py>), Option<Held<'py>>);
+type Held<'py> = Bound<'py, PyBytes>;
+
+/// Makes events of JSON, of which the last ones had the origin `origin`.
+struct Documents<'a, 'py> {
+    find: &'a Bound<'py, PyAny>,
+    origin: Option<Origin<'py>>,
+    begun: Option<Hash>,
+    of: Vec<u8>,
+    key: Vec<u8>,
+    made: Vec<Held<'py>>,
+    record: Vec<u8>,
+    total: usize,
+}
+
+impl<'a, 'py> Documents<'a, 'py> {
+    fn new(find: &'a Bound<'py, PyAny>) -> Self {
+        let (of, key, made, record) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Documents { find, origin: None, begun: None, of, key, made, record, total: 0 }
+    }
+
+    /// Makes an event. `id`: its id, from the hash that its origin begins. Returns whether it is plain, and the next may follow.
+    fn add(
+        &mut self,
+        raw: &[u8],
+        fields: &Fields,
+        attributes: &[u8],
+        id: impl FnOnce(Option<Hash>) -> Option<([u8; IDS_LENGTH], u32)>,
+    ) -> PyResult<bool> {
+        let py = self.find.py();
+        self.key.clear();
+        fields.key(&mut self.key);
+        if self.origin.is_none() || self.key != self.of {
+            self.origin = self.find.call1((PyBytes::new(py, &self.key), PyBytes::new(py, raw)))?.extract()?;
+            self.begun = self.origin.as_ref().and_then(|(_, begun)| begun.as_ref()).map(|begun| {
+                let mut hash = Hash::default();
+                hash.feed(begun.as_bytes());
+                hash
+            });
+            std::mem::swap(&mut self.key, &mut self.of);
+        }
+        let Some(((bare, before_id, after_id, kind, named), _)) = &self.origin else { return Ok(false) };
+        let Some((ids, index)) = id(self.begun.clone()) else { return Ok(false) };
+        let envelope = Envelope {
+            bare: bare.as_bytes(),
+            before_id: before_id.as_bytes(),
+            after_id: after_id.as_bytes(),
+            kind: kind.as_bytes(),
+            attributes: named.as_bytes(),
+        };
+        self.record.clear();
+        envelope.event(&mut self.record, &Event { value: raw, ids: &ids, index, time: fields.time(), attributes });
+        self.made.push(PyBytes::new(py, &self.record));
+        self.total += self.record.len();
+        Ok(self.total <= MOST_MADE)
+    }
+}
+
+/// Makes the events of at most `most` of Lumberjack's J frames from the start of `data`, of which the first has `index` in its
+/// run. Ends before what is not plain, or not whole.
+///
+/// Returns the events and how many bytes of `data` they were. `limits`: most bytes of an event, and deepest nesting.
+#[pyfunction]
+fn documents<'py>(
+    py: Python<'py>,
+    find: Bound<'py, PyAny>,
+    ids: &[u8],
+    limits: (usize, usize),
+    data: &[u8],
+    index: u32,
+    most: u32,
+) -> PyResult<(Bound<'py, PyList>, usize)> {
+    caught(|| {
+        let ids: [u8; IDS_LENGTH] = ids.try_into().expect("the prefix of ids");
+        let mut documents = Documents::new(&find);
+        let mut read = 0;
+        for number in index..index.saturating_add(most) {
+            let Some(raw) = record::framed(&data[read..], DATA_HEADER).filter(|raw| raw.len() <= limits.0) else {
+                break;
+            };
+            let Ok(fields) = Fields::of_beats(raw, limits.1) else { break };
+            let id = |begun: Option<Hash>| begun.map_or(Some((ids, number)), |begun| fields.id(begun, raw).ok());
+            let before = documents.made.len();
+            let goes_on = documents.add(raw, &fields, b"", id)?;
+            read += (DATA_HEADER + raw.len()) * (documents.made.len() - before);
+            if !goes_on {
+                break;
+            }
+        }
+        Ok((PyList::new(py, documents.made)?, read))
+    })
+}
+
+/// Makes the events of Courier's `entries[index..]` up to one that is not plain, or until they are `most` bytes.
+///
+/// `begun`: what names their payload is hashed; `left`: how many events it has from `index` on; `limits` as of `documents`.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+fn payload<'py>(
+    py: Python<'py>,
+    find: Bound<'py, PyAny>,
+    begun: &[u8],
+    attributes: &[u8],
+    limits: (usize, usize),
+    entries: Bound<'py, PyList>,
+    index: usize,
+    left: u32,
+    most: usize,
+) -> PyResult<Bound<'py, PyList>> {
+    caught(|| {
+        let mut hash = Hash::default();
+        hash.feed(begun);
+        let mut documents = Documents::new(&find);
+        let mut read = 0;
+        for (number, left) in (index..).zip((1..=left).rev()) {
+            let Ok(entry) = entries.get_item(number) else { break };
+            let raw = entry.cast_exact::<PyBytes>()?.as_bytes();
+            read += raw.len();
+            if raw.len() > limits.0 || read > most {
+                break;
+            }
+            let Ok(fields) = Fields::of_courier(raw, limits.1) else { break };
+            if !documents.add(raw, &fields, attributes, |_| Some(courier_id(hash.clone(), left, raw)))? {
+                break;
+            }
+        }
+        PyList::new(py, documents.made)
+    })
+}
+
 /// The native core.
 #[pymodule]
 fn headrace_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(entries, module)?)?;
     module.add_function(wrap_pyfunction!(lay, module)?)?;
+    module.add_function(wrap_pyfunction!(documents, module)?)?;
+    module.add_function(wrap_pyfunction!(payload, module)?)?;
     module.add_function(wrap_pyfunction!(message, module)?)?;
     module.add_function(wrap_pyfunction!(whole, module)?)
 }

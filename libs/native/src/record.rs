@@ -34,6 +34,13 @@ pub fn lay(out: &mut Vec<u8>, event: &[u8], stamp: &[u8], offset: u32, room: usi
     out.len() > start
 }
 
+/// The content of a frame at the start of `data`: behind a header that ends with its length, as u32. None if it is not whole.
+pub fn framed(data: &[u8], header: usize) -> Option<&[u8]> {
+    let (head, rest) = data.split_at_checked(header)?;
+    let size = u32::from_be_bytes(*head.last_chunk()?);
+    rest.get(..usize::try_from(size).ok()?)
+}
+
 /// What the events of one frame have in common, encoded: `Envelope.pieces`.
 #[derive(Clone, Copy)]
 pub struct Envelope<'a> {
@@ -83,6 +90,14 @@ impl Envelope<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_frame_has_its_length() {
+        assert_eq!(framed(b"2J....\0\0\0\x02abc", 10), Some(&b"ab"[..]));
+        for data in [&b"2J....\0\0\0\x02a"[..], b"2J....\xff\xff\xff\xffa", b"2J....\0\0\0", b""] {
+            assert_eq!(framed(data, 10), None);
+        }
+    }
 
     #[test]
     fn varints() {

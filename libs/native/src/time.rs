@@ -94,6 +94,38 @@ impl Clock {
     }
 }
 
+/// Whether a text is RFC 3339 in UTC as `utc` of `headrace_common.record.json_object` leaves it: `2026-11-21T09:59:34.076Z`, with
+/// nine decimals at most.
+pub fn is_utc(text: &[u8]) -> bool {
+    let Some((second, rest)) = text.split_at_checked(19) else { return false };
+    let alike = |(byte, form): (&u8, &u8)| if *form == b'0' { byte.is_ascii_digit() } else { byte == form };
+    if !second.iter().zip(b"0000-00-00T00:00:00").all(alike) {
+        return false;
+    }
+    let decimals = match rest {
+        b"Z" => b"0",
+        [b'.', decimals @ .., b'Z'] => decimals,
+        _ => return false,
+    };
+    let number =
+        |at: std::ops::Range<usize>| second[at].iter().fold(0, |all, digit| all * 10 + usize::from(digit - b'0'));
+    let (year, month, day) = (number(0..4), number(5..7), number(8..10));
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let days = match month {
+        2 => 28 + usize::from(leap),
+        4 | 6 | 9 | 11 => 30,
+        1..=12 => 31,
+        _ => 0,
+    };
+    (1..=9).contains(&decimals.len())
+        && decimals.iter().all(u8::is_ascii_digit)
+        && year > 0
+        && (1..=days).contains(&day)
+        && number(11..13) < 24
+        && number(14..16) < 60
+        && number(17..19) < 60
+}
+
 /// Year, month and day of a day counted from 1970-01-01: Howard Hinnant's `civil_from_days`. Only for years from 1 on.
 fn date(days: i64) -> (u64, u64, u64) {
     let days = (days + 719_468) as u64; // from 0000-03-01
@@ -128,6 +160,20 @@ mod tests {
         assert_eq!(clock.second(FIRST_SECOND - 1), Err(Odd));
         assert_eq!(clock.second(LAST_SECOND + 1), Err(Odd));
         assert_eq!(clock.second(951_782_400), Ok(&b"2000-02-29T00:00:00"[..]));
+    }
+
+    #[test]
+    fn texts_in_utc() {
+        let plain = "2026-11-21T09:59:34Z 2024-02-29T23:59:59.123456789Z 2000-02-29T00:00:00.0Z 0001-12-31T00:00:00Z";
+        let odd = "2026-11-21T09:59:34 2026-11-21T09:59:34.Z 2026-11-21T09:59:34.1234567890Z 2026-11-21T09:59:34,1Z Z \
+            2026-11-21t09:59:34Z 2026-11-21T09:59:34z 2026-11-21T09:59:34.1a2Z 2026-02-29T00:00:00Z 1900-02-29T00:00:00Z \
+            2026-04-31T00:00:00Z 2026-13-01T00:00:00Z 2026-00-01T00:00:00Z 2026-01-00T00:00:00Z 2026-01-32T00:00:00Z \
+            0000-01-01T00:00:00Z 2026-01-01T24:00:00Z 2026-01-01T00:60:00Z 2026-01-01T00:00:60Z 2O26-01-01T00:00:00Z";
+        for (texts, expected) in [(plain, true), (odd, false)] {
+            for text in texts.split(' ') {
+                assert_eq!(is_utc(text.as_bytes()), expected, "{text}");
+            }
+        }
     }
 
     #[test]

@@ -143,8 +143,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
             if partial and (progress or not self.partial_bytes):
                 self.clocks.frame_begins()
                 receiver.budget.restart(self)
-            if partial != self.partial_bytes:
-                receiver.budget.hold(self, partial)
+            self.hold(partial)
         if self.asks:
             self._charge_waiting(self.status.waiting_bytes)
             self.ask()
@@ -165,8 +164,9 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
             self._asking = False
 
     def spoke(self) -> None:
-        """Replies of a session that asks have left: what they held of requests that wait is free."""
-        self._charge_waiting(self.session.status().waiting_bytes)
+        """Replies have left: what they held of requests that wait is free."""
+        if self.asks:
+            self._charge_waiting(self.session.status().waiting_bytes)
 
     def _charge_waiting(self, waiting: int) -> None:
         budget, grown = self._receiver.budget, waiting - self._waiting_bytes
@@ -220,15 +220,8 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         if whole:
             if self.asks:
                 self.guard(self.ask)  # before the frame leaves: something is outstanding all the time
-            frame, arrived = self._frames.pop(ticket)
-            receiver, self.has_stored = self._receiver, True
-            receiver.budget.release(self, frame.size)
-            metrics = receiver.metrics
-            metrics.ack_seconds.observe(self._clock() - arrived)
-            if not frame.acknowledged:
-                metrics.events_unacknowledgeable.inc(stored)
-            elif self.answers:
-                metrics.events_acknowledged.inc(stored)
+            self._receiver.budget.release(self, self._leaves(ticket, stored))
+            self.has_stored = True
         try:
             self._transport.speak()
         except Exception:
@@ -242,6 +235,17 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         if self.session is not self._closed:
             self._receiver.limited.warning("frame abandoned", peer=self.peer.address, problem=str(error))
             self._transport.close(ABANDONED, End.UNSETTLED)
+
+    def _leaves(self, ticket: Ticket, events: int) -> int:
+        """Counts a frame with `events` events as stored. Returns its size."""
+        frame, arrived = self._frames.pop(ticket)
+        metrics = self._receiver.metrics
+        metrics.ack_seconds.observe(self._clock() - arrived)
+        if not frame.acknowledged:
+            metrics.events_unacknowledgeable.inc(events)
+        elif self.answers:
+            metrics.events_acknowledged.inc(events)
+        return frame.size
 
     # From the service
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 if TYPE_CHECKING:  # it encodes by a module that asks this one
@@ -17,7 +18,7 @@ if TYPE_CHECKING:  # it encodes by a module that asks this one
 VARIABLE: Final = "HEADRACE_NATIVE"
 AUTO, OFF, REQUIRE = "auto", "off", "require"
 MODULE: Final = "headrace_native"
-VERSION: Final = "0.3.0"
+VERSION: Final = "0.4.0"
 """The only version that is asked: another has other calls, such as one that was built before the sources changed."""
 
 BYTES_AT_ONCE: Final = 64 << 10
@@ -28,6 +29,14 @@ Pieces = tuple[bytes, bytes, bytes, bytes, bytes]
 
 Known = tuple[bytes, Pieces, bytes, bytes]
 """A tag's element, the pieces of its envelope, what every id of it begins to hash, and the field of the client's name, if any."""
+
+Origin = tuple[Pieces, bytes | None]
+"""The pieces of an event's envelope, and what its id begins to hash; None: its id is unique."""
+
+Find = Callable[[bytes, bytes], Origin | None]
+"""Returns what comes of a key, which has all of an event as written that its origin depends on; None: its event is not plain. It
+is given the first event with that key, too.
+"""
 
 
 class Core(Protocol):
@@ -62,6 +71,33 @@ class Core(Protocol):
         timestamp; `offset`: of the first in its batch.
         """
 
+    def documents(
+        self, find: Find, ids: bytes, limits: tuple[int, int], data: bytes, index: int, most: int, /
+    ) -> tuple[list[Part], int]:
+        """Returns the events of at most `most` of Lumberjack's J frames from the start of `data`, and how many bytes these are.
+
+        It ends before the first that is not plain, or not whole. `ids`: prefix of unique ids; `limits`: most bytes of an event,
+        and deepest nesting; `index`: of the first frame among those with these ids.
+        """
+
+    def payload(
+        self,
+        find: Find,
+        begun: bytes,
+        attributes: bytes,
+        limits: tuple[int, int],
+        entries: list[bytes],
+        index: int,
+        left: int,
+        most: int,
+        /,
+    ) -> list[Part]:
+        """Returns the events of Courier's `entries` from `index` on, up to the first that is not plain, at most `most` bytes.
+
+        `begun`: what every id of the payload begins to hash; `attributes`: of each event; `limits` as of `documents`; `left`: how
+        many events the payload has from `index` on.
+        """
+
     def message(self, data: bytes, limits: tuple[int, int, int], /) -> tuple[bytes, bytes, bytes | None, bytes] | None:
         """Takes apart a message of Forward: the element of its tag, its entries, its chunk, and the chunk's element.
 
@@ -86,6 +122,12 @@ class Python:
     def entries(self, *_: object) -> tuple[list[Part], int]:
         """Returns no events."""
         return [], 0
+
+    documents = entries
+
+    def payload(self, *_: object) -> list[Part]:
+        """Returns no events."""
+        return []
 
     def lay(self, _: list[Any], start: int, *__: object) -> tuple[bytes, int]:
         """Returns no records."""

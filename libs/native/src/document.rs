@@ -1,0 +1,251 @@
+//! Events that arrive as JSON and are passed through: what `headrace_lumberjack.events` and `headrace_courier.events` make of
+//! those with nothing unusual about them.
+//!
+//! Only Python knows what the origin of an event is: `Fields::key` has all that it depends on, as written, and Python says once
+//! for each key what comes of it.
+
+#![forbid(unsafe_code)]
+
+use crate::ids::Hash;
+use crate::msgpack::Odd;
+use crate::scan::{unescape, Scan};
+use crate::time::is_utc;
+
+/// Where a value is kept; below `KEYED`, it is part of the key.
+const KEYED: usize = 14;
+const TIME: usize = 14;
+const MESSAGE: usize = 15;
+const OFFSET: usize = 16;
+const SLOTS: usize = 17;
+
+/// What to do with the value of a name.
+enum Want {
+    /// A text, or null, which is nothing.
+    Text(usize),
+    /// Any value.
+    Raw(usize),
+    /// An integer that is not below 0, or null.
+    Number(usize),
+    /// An object with these names, or null.
+    Object(Names),
+    /// A text, such an object, or null.
+    TextOrObject(usize, Names),
+    /// Its event is Python's.
+    Python,
+}
+
+type Names = &'static [(&'static [u8], Want)];
+
+/// `headrace_lumberjack.fields.Fields`.
+const BEATS: Names = &[
+    (b"@timestamp", Want::Text(TIME)),
+    (b"message", Want::Text(MESSAGE)),
+    (b"agent", Want::Object(&[(b"id", Want::Text(0)), (b"ephemeral_id", Want::Text(1)), (b"hostname", Want::Text(2))])),
+    (b"log", Want::Object(&[(b"file", Want::Raw(3)), (b"offset", Want::Number(OFFSET))])),
+    (b"host", Want::TextOrObject(4, &[(b"name", Want::Text(5))])),
+    (
+        b"@metadata",
+        Want::Object(&[
+            (b"_id", Want::Python),
+            (b"raw_index", Want::Text(6)),
+            (b"index", Want::Text(7)),
+            (b"beat", Want::Text(8)),
+        ]),
+    ),
+    (b"type", Want::Text(9)),
+    (b"tags", Want::Raw(10)),
+    (b"fields", Want::Raw(11)),
+    (b"data_stream", Want::Raw(12)),
+    (b"event", Want::Object(&[(b"dataset", Want::Text(13))])),
+];
+
+/// `headrace_courier.events.Fields`.
+const COURIER: Names =
+    &[(b"@timestamp", Want::Text(TIME)), (b"type", Want::Text(0)), (b"path", Want::Text(1)), (b"host", Want::Text(2))];
+
+/// What is read of an event, as written.
+pub struct Fields<'a> {
+    slots: [&'a [u8]; SLOTS],
+}
+
+impl<'a> Fields<'a> {
+    /// Reads an event of a Beat. `depth`: deepest nesting.
+    pub fn of_beats(raw: &'a [u8], depth: usize) -> Result<Self, Odd> {
+        Fields::read(raw, depth, BEATS)
+    }
+
+    /// Reads an event of Courier.
+    pub fn of_courier(raw: &'a [u8], depth: usize) -> Result<Self, Odd> {
+        Fields::read(raw, depth, COURIER)
+    }
+
+    fn read(raw: &'a [u8], depth: usize, names: Names) -> Result<Self, Odd> {
+        let mut fields = Fields { slots: [b""; SLOTS] };
+        let mut scan = Scan::new(raw, depth)?;
+        scan.space();
+        fields.object(&mut scan, 0, names)?;
+        scan.space();
+        if !scan.is_over() || !is_utc(fields.time()) {
+            return Err(Odd);
+        }
+        Ok(fields)
+    }
+
+    fn object(&mut self, scan: &mut Scan<'a>, level: usize, names: Names) -> Result<(), Odd> {
+        let mut seen = 0u32;
+        scan.object(level, |scan, key| {
+            let Some(number) = names.iter().position(|(name, _)| *name == key) else {
+                if key.contains(&b'\\') {
+                    return Err(Odd); // it may be one of the names
+                }
+                return scan.value(level + 1).map(|_| ());
+            };
+            if seen >> number & 1 != 0 {
+                return Err(Odd);
+            }
+            seen |= 1 << number;
+            match (&names[number].1, scan.peek()) {
+                (Want::Raw(slot), _) | (Want::Text(slot) | Want::TextOrObject(slot, _), b'"') => {
+                    self.slots[*slot] = scan.value(level + 1)?;
+                }
+                (Want::Number(slot), b'0'..=b'9') => {
+                    let number = scan.value(level + 1)?;
+                    if number.len() > 18 || !number.iter().all(u8::is_ascii_digit) {
+                        return Err(Odd); // none that Python keeps, or keeps as it is
+                    }
+                    self.slots[*slot] = number;
+                }
+                (Want::Object(names) | Want::TextOrObject(_, names), b'{') => self.object(scan, level + 1, names)?,
+                (Want::Text(_) | Want::Number(_) | Want::Object(_) | Want::TextOrObject(..), b'n') => {
+                    scan.value(level + 1)?;
+                }
+                _ => return Err(Odd),
+            }
+            Ok(())
+        })
+    }
+
+    /// The content of a text, escapes and all; nothing if it is not there.
+    fn text(&self, slot: usize) -> &'a [u8] {
+        self.slots[slot].strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or_default()
+    }
+
+    /// The time, as sent: `is_utc`.
+    pub fn time(&self) -> &'a [u8] {
+        self.text(TIME)
+    }
+
+    /// Appends all that the event's origin depends on: equal for events of one origin.
+    pub fn key(&self, out: &mut Vec<u8>) {
+        for value in &self.slots[..KEYED] {
+            out.extend_from_slice(value);
+            out.push(0); // JSON has none
+        }
+        out.push(u8::from(!self.slots[OFFSET].is_empty()));
+    }
+
+    /// The id of a Beat's event, as `headrace_lumberjack.identity` makes it. `begun`: what names its origin is hashed.
+    pub fn id(&self, mut begun: Hash, raw: &[u8]) -> Result<([u8; 26], u32), Odd> {
+        if self.slots[MESSAGE].is_empty() {
+            return Err(Odd);
+        }
+        begun.field(self.slots[OFFSET]);
+        begun.field(self.time());
+        let message = self.text(MESSAGE);
+        if message.contains(&b'\\') {
+            let mut plain = Vec::with_capacity(message.len());
+            unescape(&mut plain, message)?;
+            begun.field(&plain);
+        } else {
+            begun.field(message);
+        }
+        begun.field(&(raw.len() as u32).to_be_bytes());
+        Ok(begun.id())
+    }
+}
+
+/// The id of an event of Courier. `begun`: what names its payload is hashed; `left`: how many events of that are not before it.
+pub fn courier_id(mut begun: Hash, left: u32, raw: &[u8]) -> ([u8; 26], u32) {
+    begun.field(&left.to_be_bytes());
+    begun.field(raw);
+    begun.id()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: &str = concat!(
+        r#" {"@timestamp":"2026-11-21T09:30:00.000Z","@metadata":{"beat":"b","raw_index":"r","index":null,"x":[]},"#,
+        r#""agent":{"id":"a","ephemeral_id":"e","hostname":"h"},"log":{"file":{"path":"p"},"offset":7},"message":"m\n","#,
+        r#""host":{"name":"n"},"type":null,"tags":["t"],"fields":{"f":1},"data_stream":null,"event":{"dataset":"d"},"more":{"id":1}} "#
+    );
+    const KEY: &[u8] =
+        b"\"a\"\0\"e\"\0\"h\"\0{\"path\":\"p\"}\0\0\"n\"\0\"r\"\0\0\"b\"\0\0[\"t\"]\0{\"f\":1}\0null\0\"d\"\0\x01";
+
+    fn key(raw: &str) -> Result<Vec<u8>, Odd> {
+        let mut key = Vec::new();
+        Fields::of_beats(raw.as_bytes(), 4)?.key(&mut key);
+        Ok(key)
+    }
+
+    fn id(raw: &str) -> Result<([u8; 26], u32), Odd> {
+        Fields::of_beats(raw.as_bytes(), 4)?.id(Hash::default(), raw.as_bytes())
+    }
+
+    /// `PLAIN` with one change, `old=>new`, of each of `all`.
+    fn changed(all: &str) -> impl Iterator<Item = String> + '_ {
+        all.split('~').map(|change| {
+            let (old, new) = change.trim().split_once("=>").expect("a change");
+            assert!(PLAIN.contains(old), "{old}");
+            PLAIN.replace(old, new)
+        })
+    }
+
+    #[test]
+    fn the_key_has_what_the_origin_depends_on() {
+        assert_eq!(key(PLAIN).as_deref(), Ok(KEY));
+        let same = r#""offset":7=>"offset":8~m\n=>x~00.000Z=>01Z~"more":{"id":1}=>"a":[]~,"index":null=>~,"type":null=>
+            ~"message":"m\n"=>"message":null"#;
+        for raw in changed(same) {
+            assert_eq!(key(&raw).as_deref(), Ok(KEY), "{raw}");
+        }
+        let other = r#""b"=>"c"~"r"=>null~"a"=>"b"~"e"=>null~"h"=>"i"~{"path":"p"}=>null~"offset":7=>"offset":null~{"f":1}=>2
+            ~{"name":"n"}=>"n"~"type":null=>"type":"t"~["t"]=>[]~"data_stream":null=>"data_stream":0~"d"=>"x""#;
+        for raw in changed(other) {
+            assert_ne!(key(&raw).expect("plain"), KEY, "{raw}");
+        }
+    }
+
+    #[test]
+    fn what_python_must_see() {
+        let odd = r#"09:30=>25:30~"2026-11-21T09:30:00.000Z"=>null~"@timestamp"=>"time"~"b"=>5~"x":[]=>"_id":"i"~"more":=>"host":
+            ~"offset":7=>"offset":7.0~"offset":7=>"offset":-7~"offset":7=>"offset":1234567890123456789~"offset":7=>"offset":"7"
+            ~{"name":"n"}=>["n"]~"m\n"=>[]~{"dataset":"d"}=>"d"~"more"=>"type"~"x":[]=>"beat":"b"~"more"=>"a\u0067ent"
+            ~"x":[]=>"\u0062eat":"c"~{"f":1}=>{"f":1~{"f":1}=>{"f":01}~["t"]=>[[[[]]]]~{"id":1}} =>{"id":1}} 1~"more":=>"message":"#;
+        for raw in changed(odd) {
+            assert_eq!(key(&raw), Err(Odd), "{raw}");
+        }
+        assert_eq!(key("[]"), Err(Odd));
+        assert!(Fields::of_courier(PLAIN.as_bytes(), 4).is_err()); // an object as host
+        assert!(Fields::of_courier(br#"{"@timestamp":"2026-11-21T09:30:00Z","path":"p","agent":{"id":5}}"#, 4).is_ok());
+    }
+
+    #[test]
+    fn an_id_depends_on_what_its_event_says() {
+        let plain = id(PLAIN).expect("plain");
+        for raw in changed(r#""offset":7=>"offset":8~m\n=>m~00.000Z=>01.000Z~"more":{"id":1}=>"more":{}"#) {
+            assert_ne!(id(&raw), Ok(plain), "{raw}");
+        }
+        let other = PLAIN.replace("m\\n", "\\u006d\\n").replace("{\"id\":1}", "123"); // as long, but for the escape
+        assert_eq!(id(&other), id(&PLAIN.replace("{\"id\":1}", "12345678")));
+        assert_eq!(id(&PLAIN.replace("\"message\":\"m\\n\"", "\"message\":null")), Err(Odd));
+    }
+
+    #[test]
+    fn an_id_of_courier_depends_on_the_place_and_all_bytes() {
+        let plain = courier_id(Hash::default(), 1, b"a");
+        assert_ne!(courier_id(Hash::default(), 2, b"a"), plain);
+        assert_ne!(courier_id(Hash::default(), 1, b"b"), plain);
+    }
+}
