@@ -31,9 +31,18 @@ def using(name: str) -> Iterator[None]:
 
 
 def with_both(metafunc: pytest.Metafunc) -> None:
-    """Runs a test once with each core, by the fixture `core`; but for tests that start processes."""
+    """Runs a test once with each core, by the fixture `core`; but for tests that start processes, or compare the two."""
+    if metafunc.module.__name__.endswith(".test_native"):
+        return
     if "core" in metafunc.fixturenames and not {"start", "kafka", "own_kafka"} & set(metafunc.fixturenames):
         metafunc.parametrize("core", CORES, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def core(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The core that is asked. For the `conftest` of a protocol, beside `with_both`."""
+    with using(getattr(request, "param", "python")):
+        yield
 
 
 def the_same(drive: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +12,10 @@ from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.receiver import Receiver
 from tests.contract.topic import own_topics
-from tests.native import using, with_both
+from tests.native import core as core
+from tests.native import with_both
 
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each test runs once with each core; but for those that compare the two."""
-    if metafunc.module.__name__ != "tests.forward.test_native":
-        with_both(metafunc)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def core(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The core that is asked."""
-    with using(getattr(request, "param", "python")):
-        yield
+pytest_generate_tests = with_both
 
 
 @pytest.fixture(scope="session")

@@ -70,11 +70,12 @@ def of_session(drive: Callable[..., Any], **limits: Any) -> Callable[[Sent, Sequ
     return of_bytes(lambda pieces: drive(pieces, **limits).comparable())
 
 
-# Forward: both cores make the same of each input
+def by_both(drive: Callable[..., Any]) -> Callable[..., Any]:
+    """Both cores make the same of each input."""
+    return lambda pieces, **limits: the_same(drive, [*pieces], **limits)
 
 
-def _forward_core(pieces: Iterable[bytes], **limits: Any) -> Any:
-    return the_same(forward.drive, [*pieces], **limits)
+# Forward
 
 
 RECORDS = [
@@ -214,12 +215,18 @@ def _conversations(vectors: Mapping[str, Mapping[str, Any]]) -> Sent:
 
 PROTOCOLS: Final[Mapping[str, Sequence[Subject]]] = {
     "forward": [
-        Subject(of_session(_forward_core), alone(_forward()), conversations.forward, forward.session, (_packed_again,)),
+        Subject(
+            of_session(by_both(forward.drive)),
+            alone(_forward()),
+            conversations.forward,
+            forward.session,
+            (_packed_again,),
+        ),
         Subject(of_session(forward.drive), alone(_json()), conversations.forward, forward.session),
     ],
     "lumberjack": [
         Subject(
-            of_session(lumberjack.drive, **limits),
+            of_session(by_both(lumberjack.drive), **limits),
             alone(_lumberjack()),
             conversations.lumberjack,
             lumberjack.session,

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Generator, Iterator
+from itertools import islice
 from typing import Any, Final
 
 import orjson
+from headrace_common.record import native
 from headrace_common.record.contract import Attribute, Reason
 from headrace_common.record.encoding import length
-from headrace_common.record.event import Envelope, Event, Part, Reject, rfc3339_ms, source, unique_frame_ids, unique_id
+from headrace_common.record.event import (
+    Envelope,
+    Event,
+    FrameIds,
+    Part,
+    Reject,
+    rfc3339_ms,
+    source,
+    unique_frame_ids,
+    unique_id,
+)
 from headrace_common.record.json_object import SHORT, Fault, JsonObject, utc
 from headrace_common.record.windows_1252 import pointer, text_of
-from headrace_common.session.interface import AT_ONCE, PAUSE, SMALL, Frame, Pause, Peer, Ticket, paused
+from headrace_common.session.interface import AT_ONCE, PAUSE, SMALL, Frame, Pause, Peer, Ticket, paused, singly
 from headrace_common.session.memory import Memory
 from typing_extensions import override
 
@@ -35,6 +47,12 @@ STEP: Final = 512
 NAME_BYTES: Final = 1024
 """Longest text that is accepted as the name of a host or index: it goes into a header of every event and stays in memory."""
 
+KEY_BYTES: Final = 2048
+"""Longest key of an origin that is kept."""
+
+MOST_ODD: Final = 64
+"""Most events, one behind the other, that are built here although the native core may find the next plain."""
+
 RECEIVED: Final = b'{"%b":"received"}' % Attribute.TIME.value.encode()
 
 MILLISECONDS: Final = frozenset(f"{number:03d}Z" for number in range(1000))
@@ -55,6 +73,7 @@ class Records:
     def __init__(self, peer: Peer, event_bytes: int, depth: int, memory: Memory) -> None:
         self._peer = peer
         self._event_bytes = event_bytes
+        self._depth = depth
         self._json = JsonObject(Fields, depth)
         self._memory = memory
         self._names = Names(memory)
@@ -78,19 +97,50 @@ class Records:
         attributes = b'{"%b":%d}' % (Attribute.SEQUENCE.value.encode(), sequence)
         return self.envelope(None, None).reject(reason, detail, raw, unique_id(), attributes)
 
-    def documents(self, run: Run, received_ms: int) -> Iterator[Part | Pause]:
-        """Yields the JSON of the J frames of `run`, byte for byte, or rejects, and a pause before long work.
+    def documents(self, run: Run, received_ms: int) -> Iterator[Part | Pause | list[Part]]:
+        """Yields the JSON of the J frames of `run`, byte for byte, or rejects, and a pause before long work."""
+        core, data, count, unique = native.core, run.data, len(run), unique_frame_ids()
+        limits = min(self._event_bytes, SHORT), self._depth
+        index, odd = (
+            0,
+            1 if core.bytes_at_once else count,
+        )  # odd: how many are built here before the core is asked again
+        while index < count:
+            at = run.begin(index)
+            piece = bytes(data[at : at + core.bytes_at_once])
+            events, _ = core.documents(self._origin, unique.prefix, limits, piece, index, count - index)
+            if events:
+                yield events
+                index, odd = index + len(events), 1
+                continue
+            end = min(index + odd, count)
+            yield from self._documents(run, index, end, unique, received_ms)
+            index, odd = end, min(2 * odd, MOST_ODD)
 
-        Nearly all events of a Beat go through this loop, so it reuses what an event shares with the one before.
-        """
-        data, at, most = run.data, run.start + DATA_HEADER, self._event_bytes
-        read, name_of, unique = self._json.read, self._names.of, unique_frame_ids()
+    def _origin(self, key: bytes, raw: bytes) -> native.Origin | None:
+        """See `native.Find`."""
+        place = (native.Find, self._peer.identity, self._peer.anonymous, key)
+        known: native.Origin | None = self._memory.get(place)
+        if known is None and len(key) <= KEY_BYTES:
+            fields = self._json.read(raw)
+            if isinstance(fields, Fault):
+                return None
+            subject = stream_of(fields)
+            envelope, begun = self.envelope(host_of(fields), subject), self._names.begun(fields, subject)
+            known = envelope.pieces, begun
+            self._memory.put(place, known, len(key) + len(begun or b"") + envelope.size)
+        return known
+
+    def _documents(self, run: Run, first: int, last: int, unique: FrameIds, received_ms: int) -> Iterator[Part | Pause]:
+        """As `documents`, from `first` up to `last`. Reuses what an event shares with the one before."""
+        data, at, most = run.data, run.begin(first) + DATA_HEADER, self._event_bytes
+        read, name_of = self._json.read, self._names.of
         now = rfc3339_ms(received_ms)
         host = subject = None
         envelope = self.envelope(host, subject)
         before, between, behind = envelope.around(TIME_BYTES)
         second = ""  # the last time with milliseconds, up to its decimal point
-        for index, end in enumerate(run.ends):
+        for index, end in enumerate(islice(run.ends, first, last), first):
             piece = data[at:end]
             raw = piece if type(piece) is bytes else bytes(piece)
             at = end + DATA_HEADER
@@ -198,6 +248,10 @@ class EventsFrame(Frame):
 
     @override
     def parts(self) -> Iterator[Part | Pause]:
+        return singly(self.runs())
+
+    @override
+    def runs(self) -> Iterator[Part | Pause | list[Part]]:
         run = self._run
         assert run is not None, "called once"
         make = self._records.documents if run.version == V2 else self._records.pairs

@@ -90,19 +90,16 @@ class Names:
         is an `_id`; `@timestamp`, `message`, and the event's length. Without a message, the whole event takes its place,
         marked by one more, empty field. JSON is hashed with sorted keys, an absent text as an empty one.
         """
-        metadata, agent, log, message = fields.metadata, fields.agent, fields.log, fields.message
-        dataset = None if fields.event is None else fields.event.dataset
+        metadata, message, dataset = fields.metadata, fields.message, _dataset(fields)
         if metadata is not None and metadata.id:
             state = blake2b(_PROTOCOL + _field(metadata.id.encode()), digest_size=16)
             state.update(self._input(stream, dataset, fields))
             place = b""
         else:
-            if agent is None or type(log) is not LogFields or type(log.file) is not Raw:
+            named = _named_by(fields)
+            if named is None:
                 return None
-            name, run, offset = agent.id, agent.ephemeral_id, log.offset
-            key = b"\0".join((log.file, fields.tags, fields.fields, fields.data_stream))  # JSON has no NUL
-            if name is None or run is None or offset is None or key.startswith(b"null\0"):
-                return None
+            name, run, offset, key = named
             origin = self._last
             if (
                 origin is None
@@ -133,13 +130,28 @@ class Names:
         size = len(key) + 4 * sum(map(len, (agent, run, stream or "", dataset or "")))
         origin: _Origin | None = self._memory.get(place)
         if origin is None:
-            file = key[: key.index(b"\0")]
-            named = _PROTOCOL + _field(agent.encode()) + _field(run.encode()) + _field(self._canonical(file))
-            state = blake2b(named + self._input(stream, dataset, fields), digest_size=16)
+            state = blake2b(self._named(agent, run, stream, dataset, fields, key), digest_size=16)
             origin = _Origin(key, agent, run, stream, dataset, state)
             self._memory.put(place, origin, size + STATE_BYTES)
         self._last = origin if size <= LAST_BYTES else None
         return origin
+
+    def begun(self, fields: Fields, stream: str | None) -> bytes | None:
+        """Returns what the hash of the id of an event with these fields begins with, up to its offset; None if it has no such id.
+        `fields`: of at most `SHORT` bytes, without `@metadata._id`.
+        """
+        named = _named_by(fields)
+        if named is None:
+            return None
+        agent, run, _, key = named
+        return self._named(agent, run, stream, _dataset(fields), fields, key)
+
+    def _named(
+        self, agent: str, run: str, stream: str | None, dataset: str | None, fields: Fields, key: bytes
+    ) -> bytes:
+        file = key[: key.index(b"\0")]
+        named = _PROTOCOL + _field(agent.encode()) + _field(run.encode()) + _field(self._canonical(file))
+        return named + self._input(stream, dataset, fields)
 
     def _input(self, stream: str | None, dataset: str | None, fields: Fields) -> bytes:
         """Returns what tells two inputs apart that read the same file, and does not change when an event is sent again."""
@@ -154,6 +166,22 @@ class Names:
         if (known := self._digests.get(document)) is None:
             raise _LongDocument(document)
         return known
+
+
+def _dataset(fields: Fields) -> str | None:
+    return None if fields.event is None else fields.event.dataset
+
+
+def _named_by(fields: Fields) -> tuple[str, str, int, bytes] | None:
+    """The agent and its run, the offset, and what names the input as written, from its file on. None: they name no event."""
+    agent, log = fields.agent, fields.log
+    if agent is None or type(log) is not LogFields or type(log.file) is not Raw:
+        return None
+    name, run, offset = agent.id, agent.ephemeral_id, log.offset
+    key = b"\0".join((log.file, fields.tags, fields.fields, fields.data_stream))  # JSON has no NUL
+    if name is None or run is None or offset is None or key.startswith(b"null\0"):
+        return None
+    return name, run, offset, key
 
 
 class _LongDocument(Exception):  # noqa: N818  (no error: it says what is needed first)
