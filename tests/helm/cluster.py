@@ -48,14 +48,15 @@ class Namespace:
         return found if name else found["items"]
 
     def pods(self, part: str) -> list[Any]:
-        """Pods of one part that are not ending."""
-        found = self.get("pods", "", "--selector", f"app.kubernetes.io/component={part}")
+        """Pods of one part of the release "headrace" that are not ending."""
+        ours = f"app.kubernetes.io/instance=headrace,app.kubernetes.io/component={part}"
+        found = self.get("pods", "", "--selector", ours)
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
-    def helm(self, verb: str, *arguments: str, seconds: float = 900) -> str:
-        """A command of Helm about the release "headrace". Raises `RefusedError`."""
+    def helm(self, verb: str, *arguments: str, release: str = "headrace", seconds: float = 900) -> str:
+        """A command of Helm about a release. Raises `RefusedError`."""
         done = subprocess.run(
-            ["helm", verb, "headrace", "--namespace", self.name, *arguments],
+            ["helm", verb, release, "--namespace", self.name, *arguments],
             capture_output=True,
             text=True,
             timeout=seconds,
@@ -64,8 +65,8 @@ class Namespace:
             raise RefusedError(done.stderr + done.stdout)
         return done.stdout + done.stderr
 
-    def install(self, *arguments: str, seconds: float = 900) -> str:
-        return self.helm("install", str(CHART), *arguments, seconds=seconds)
+    def install(self, *arguments: str, release: str = "headrace", seconds: float = 900) -> str:
+        return self.helm("install", str(CHART), *arguments, release=release, seconds=seconds)
 
     def upgrade(self, *arguments: str, seconds: float = 900) -> str:
         return self.helm("upgrade", str(CHART), *arguments, seconds=seconds)
