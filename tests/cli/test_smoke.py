@@ -7,10 +7,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from aiokafka.errors import KafkaConnectionError
 from headrace_cli.ground import CommandError
 from headrace_cli.stack.broker import EmbeddedKafka
+from headrace_cli.wire.send import smoke as module
 from headrace_cli.wire.send.smoke import parse, smoke
 from headrace_cli.wire.target import CLIENTS
+from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import KafkaSettings, TopicSettings, environment
 
 from tests.contract.conftest import DIALECTS
@@ -40,6 +43,32 @@ def test_targets_that_make_no_sense(target: str, problem: str) -> None:
 
 def test_addresses() -> None:
     assert [each.address for each in parse(["forward=a.b:1", "logjam=[::1]:2"])] == ["a.b:1", "::1:2"]
+
+
+async def test_a_kafka_that_is_reached_late_is_waited_for_and_a_topic_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network that enforces policies refuses a new pod at first."""
+    answers: list[DeliveryError | list[str]] = []
+
+    async def describe(settings: KafkaSettings) -> list[str]:
+        if isinstance(answer := answers.pop(0), DeliveryError):
+            raise answer
+        return answer
+
+    def refused() -> DeliveryError:
+        error = DeliveryError("Kafka at kafka:9092: refused", DeliveryPolicy.RETRY)
+        error.__cause__ = KafkaConnectionError("refused")
+        return error
+
+    monkeypatch.setattr(module, "describe", describe)
+    monkeypatch.setattr(module, "AGAIN", 0)
+    answers[:] = [refused(), refused(), ["events"]]
+    assert await module.described(KafkaSettings(), seconds=60) == "events"
+    answers[:] = [refused()]
+    with pytest.raises(DeliveryError, match="refused"):
+        await module.described(KafkaSettings(), seconds=-1)
+    answers[:] = [DeliveryError("topic events is missing", DeliveryPolicy.RETRY)]
+    with pytest.raises(DeliveryError, match="missing"):
+        await module.described(KafkaSettings(), seconds=60)
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from typing import Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
-from headrace_common.kafka.client import describe, explain, make_consumer
+from headrace_common.kafka.client import Topic, describe, explain, make_consumer
+from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.settings import KafkaSettings
 
 from headrace_cli.ground import EXIT_FAILED, CommandError
@@ -25,6 +26,8 @@ from headrace_cli.wire.target import Security, Target, client_of, over_zeromq, p
 
 NUMBERS: Final = 1 << 52
 """Events are numbered at random below this, so that ours can be told from all others. JSON holds such numbers exactly."""
+AGAIN: Final = 0.5
+"""Seconds until a Kafka that could not be reached is asked again."""
 
 
 def smoke(targets: Sequence[str], *, ca: Path | None, seconds: float) -> int:
@@ -47,9 +50,24 @@ def parse(targets: Sequence[str], tls: ssl.SSLContext | None = None) -> list[Tar
     return found
 
 
+async def described(kafka: KafkaSettings, seconds: float) -> Topic:
+    """Return the events topic as Kafka has it. Raises `DeliveryError` if it lacks one, or cannot be reached for `seconds`.
+
+    Where NetworkPolicies are enforced, a network lets a new pod through a moment after its start.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return (await describe(kafka))[0]
+        except DeliveryError as error:
+            if error.__cause__ is None or time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(AGAIN)
+
+
 async def _try_all(kafka: KafkaSettings, targets: Sequence[Target], seconds: float) -> int:
     """Return how many protocols have failed."""
-    topic = (await describe(kafka))[0]
+    topic = await described(kafka, seconds)
     consumer = make_consumer(kafka)
     try:
         await consumer.start()
